@@ -27,6 +27,7 @@ def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callab
     return lambda seconds: Bucket(object_store.uri, options, consistency_seconds=seconds)
 
 
+@pytest.mark.slow
 def test_a_folder_and_a_bucket_say_the_same_of_what_is_there_and_what_is_not(
     bucket: Callable[[float], Bucket], tmp_path: Path
 ) -> None:

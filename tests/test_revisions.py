@@ -192,6 +192,7 @@ def test_former_revisions_are_read_back_as_they_were_stored_without_the_oldest(
     assert [*unpacked(packed(former))] == [*latest]
 
 
+@pytest.mark.slow
 def test_former_revisions_take_a_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     def many(of: str, count: int) -> list[bytes]:
         return [mark(f"{of} {number}") for number in range(count)]

@@ -90,6 +90,7 @@ def _arenas(first: str, **environment: str) -> int:
     return run.stderr.count("Arena ")
 
 
+@pytest.mark.slow
 @glibc
 def test_all_threads_share_two_arenas_unless_the_environment_says_how_many() -> None:
     assert _arenas("") > ARENAS

@@ -51,6 +51,7 @@ async def test_the_same_change_of_the_same_files_is_made_once(shelves: list[Shel
     assert [await _titles(shelf) for shelf in shelves] == [["a"]] * 3
 
 
+@pytest.mark.slow
 async def test_what_is_put_later_into_one_folder_is_not_in_another(shelves: list[Shelf]) -> None:
     one, other, _ = shelves
     for shelf in (one, other):
@@ -62,6 +63,7 @@ async def test_what_is_put_later_into_one_folder_is_not_in_another(shelves: list
     assert await _titles(other, Principal("default", "ann")) == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_what_others_wrote_meanwhile_stays(shelves: list[Shelf]) -> None:
     one, other, _ = shelves
     for shelf in (one, other):

@@ -47,6 +47,7 @@ def test_a_tenth_of_the_documents_in_other_languages_makes_the_difference(
     assert LanguageSample(counts).model == model
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_files_are_sampled_from_everywhere_and_those_that_cant_be_read_dont_count(
     tmp_path: Path,

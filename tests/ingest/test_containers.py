@@ -461,6 +461,7 @@ async def test_rights_reach_the_parts_of_what_is_not_opened(stocked: Shelf, open
     assert set(stocked.records.values()) == {"restricted to group:it"}
 
 
+@pytest.mark.slow
 async def test_documents_that_may_request_access_now_are_asked(stocked: Shelf) -> None:
     asking = b"---\nallow: [group:hr]\n---\n# Wages\n\nwages"
     stocked.write("w.zip", zipped({"w.md": asking, "o.md": b"# Open\n\nopen"}))
@@ -489,6 +490,7 @@ async def test_what_is_not_stored_any_more_is_taken_out_again(stocked: Shelf, op
     assert "x.zip/b.md" in stocked.records
 
 
+@pytest.mark.slow
 async def test_a_part_that_fails_is_tried_again(stocked: Shelf, opened: list[str]) -> None:
     stocked.write("g.zip", zipped({"a.md": b"# A\n\na", "b.docx": b"PK no document"}))
     for _ in range(2):

@@ -81,6 +81,7 @@ async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
         await _found(desk, {"tags": "law"})
 
 
+@pytest.mark.slow
 async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_index(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_i
     assert "field_year (BTree)" in (await table.statistics()).indexes
 
 
+@pytest.mark.slow
 async def test_what_an_ingestion_writes_after_it_has_the_field_whenever_it_began(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

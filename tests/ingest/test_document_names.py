@@ -137,6 +137,7 @@ def test_words_of_names_are_added_where_the_text_lacks_them_and_those_of_aliases
     assert terms_of("k8s", "English", source("k8s", aliases="k8s")).split().count("k8s") == 3
 
 
+@pytest.mark.slow
 async def test_a_note_is_found_by_each_of_its_names_and_that_counts_as_an_answer(notes: Notes) -> None:
     await notes.ingest({"Kubernetes.md": KUBERNETES, "Backup plan.md": PLAN})
     modes: tuple[Mode, ...] = ("sparse", "hybrid")
@@ -180,6 +181,7 @@ async def test_names_are_neither_embedded_nor_shown(notes: Notes) -> None:
     assert hit.text == "# Portal\n\nA door."
 
 
+@pytest.mark.slow
 async def test_a_renamed_file_is_found_by_its_new_name_alone_and_nothing_is_embedded(notes: Notes) -> None:
     await notes.ingest({"it/orca.md": "# Portal\n\nA door.\n", "plan.md": PLAN})
     notes.embedder.texts.clear()
@@ -189,6 +191,7 @@ async def test_a_renamed_file_is_found_by_its_new_name_alone_and_nothing_is_embe
     assert notes.embedder.texts == []
 
 
+@pytest.mark.slow
 async def test_names_stay_when_the_words_are_analysed_in_another_language(notes: Notes) -> None:
     await notes.ingest({"Kubernetes.md": KUBERNETES, "Uhren.md": "# Zeit\n\nEs ist spät.\n"})
     async with open_writer(notes.data, await notes.collection()) as writer:
@@ -233,6 +236,7 @@ async def test_a_rebuild_that_goes_on_has_the_names_of_files_that_were_renamed_m
     assert (await notes.named("orca"), await notes.named("beluga")) == ([], ["it/beluga.md"])
 
 
+@pytest.mark.slow
 async def test_words_of_an_earlier_version_get_names_by_setting_the_language_that_they_have(
     notes: Notes,
 ) -> None:
@@ -245,6 +249,7 @@ async def test_words_of_an_earlier_version_get_names_by_setting_the_language_tha
     assert await notes.named("infra") == ["Kubernetes.md"]
 
 
+@pytest.mark.slow
 async def test_a_name_finds_a_document_for_those_who_may_read_it_only(notes: Notes) -> None:
     await notes.ingest({"Kubernetes.md": KUBERNETES, "plan.md": PLAN})
     (hit,) = (await notes.answer("infra")).hits

@@ -188,6 +188,7 @@ async def test_documents_in_another_language_than_the_collection_are_warned_of(
     assert [one[:29] for one in told] == (["2 of 3 documents are in Germa"] if kept == "English" else [])
 
 
+@pytest.mark.slow
 async def test_a_collection_changes_its_language_without_embedding(shelf: Shelf) -> None:
     identity = BagOfWords().identity
     made = await ensure_collection(shelf.data, "default", "documents", identity, language="English")

@@ -192,6 +192,7 @@ async def test_parts_that_moved_with_a_mail_go_when_it_is_kept_out(shelf: Shelf)
     assert not shelf.records
 
 
+@pytest.mark.slow
 async def test_moderation_that_keeps_out_or_knows_nothing_of_a_mail_counts_for_its_attachments(
     shelf: Shelf,
 ) -> None:

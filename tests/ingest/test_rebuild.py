@@ -153,6 +153,7 @@ async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
     assert [one.outcome for one in report.outcomes] == ["unchanged"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_then(
     data: Path, monkeypatch: pytest.MonkeyPatch
@@ -240,6 +241,7 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
     assert (done.recut, done.copied) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(data: Path) -> None:
     await rebuilt(data, Halved(), SENTENCES)
@@ -254,6 +256,7 @@ async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(d
     assert gone not in held
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)
@@ -280,6 +283,7 @@ async def test_a_purge_leaves_only_the_tables_that_are_searched(data: Path) -> N
     assert len(await texts(table)) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_writer_that_knows_the_former_tables_writes_to_none_of_them(data: Path) -> None:
     known: Collection = (await opened(data)).collection

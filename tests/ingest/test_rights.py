@@ -477,6 +477,7 @@ def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: 
         assert document.id not in narrowing.ids
 
 
+@pytest.mark.slow
 def test_of_many_records_few_are_kept_for_each_new_document() -> None:
     known = Recorded(records(10_000, [ACCESSES[2]]))
     narrowings = [

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
     from rag.store.write.table_rows import KnownSource
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 LONG = "\n\n".join(f"Paragraph {n}: " + f"word{n} and more words of it. " * 20 for n in range(12))
 UNDECODABLE = bytes(range(0x80, 0x100))
@@ -168,7 +168,6 @@ def _counts(report: Report) -> dict[str, int]:
     return {kind: count for kind, count in report.counts.items() if count}
 
 
-@pytest.mark.slow
 async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(library: Library) -> None:
     for name in ("same.md", "changes.md", "vanishes.md", "breaks.json"):
         library.write(name, f'["{name}"]')
@@ -246,7 +245,6 @@ async def test_a_run_on_nothing_new_embeds_nothing_and_writes_nothing(library: L
     assert {path: path.stat().st_mtime_ns for path in database_folder(library.data).rglob("*")} == before
 
 
-@pytest.mark.slow
 async def test_only_what_changed_is_embedded_again(library: Library) -> None:
     library.write("a.md", "first a")
     library.write("b.md", "first b")
@@ -292,7 +290,6 @@ async def test_a_chunk_is_the_text_of_its_source_at_its_place(library: Library) 
     assert (source.title, source.length, source.mime_type) == ("Title", len(text), "text/markdown")
 
 
-@pytest.mark.slow
 async def test_a_file_that_is_excluded_now_or_not_in_the_run_stays(library: Library) -> None:
     library.write("a.md", "a")
     library.write("sub/b.md", "b")
@@ -333,7 +330,6 @@ async def test_a_missing_folder_is_reported_and_removes_no_source(library: Libra
     assert set(await library.sources()) == {"a.md"}
 
 
-@pytest.mark.slow
 async def test_files_in_a_folder_that_can_not_be_read_are_not_taken_for_vanished(
     small_desk: ModuleType, plain_folder: Path
 ) -> None:
@@ -372,7 +368,6 @@ async def test_files_of_one_content_are_all_kept_and_named(library: Library) -> 
     assert len(await library.sources()) == 3
 
 
-@pytest.mark.slow
 async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_other(
     library: Library, tmp_path: Path
 ) -> None:
@@ -447,7 +442,6 @@ async def test_a_document_can_hold_any_characters(library: Library) -> None:
     assert len(await library.sources()) == 3
 
 
-@pytest.mark.slow
 async def test_the_progress_adds_up(library: Library) -> None:
     for number in range(7):
         library.write(f"{number}.md", f"{number} {LONG}")
@@ -471,7 +465,6 @@ async def test_the_progress_adds_up(library: Library) -> None:
         assert progress.worked_on == progress.work
 
 
-@pytest.mark.slow
 async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is_still_found(
     library: Library,
 ) -> None:
@@ -488,7 +481,6 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
     assert await library.texts("a.md") == ["text"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fails_from", [1, 3, 6])
 async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
@@ -510,7 +502,6 @@ async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     assert (await (await library.table()).statistics()).unindexed == 0
 
 
-@pytest.mark.slow
 async def test_a_failing_embedder_leaves_the_earlier_versions(library: Library) -> None:
     library.write("a.md", "first")
     await library.ingest()
@@ -534,7 +525,6 @@ async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch:
         await library.ingest()
 
 
-@pytest.mark.slow
 async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,7 +558,6 @@ async def test_a_collection_that_is_being_written_turns_a_run_away(
     assert _counts(await library.ingest()) == {"added": 1}
 
 
-@pytest.mark.slow
 async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> None:
     library.write("a.md", LONG)
     await library.ingest()
@@ -579,7 +568,6 @@ async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> Non
     assert (await library.sources())["a.md"].chunk_count > 15
 
 
-@pytest.mark.slow
 async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -619,7 +607,6 @@ class Workers:
             self._running -= 1
 
 
-@pytest.mark.slow
 async def test_an_executor_prepares_each_new_document_once_and_several_at_the_same_time(
     library: Library,
 ) -> None:
@@ -634,7 +621,6 @@ async def test_an_executor_prepares_each_new_document_once_and_several_at_the_sa
     assert len(executor.names) == 9
 
 
-@pytest.mark.slow
 async def test_waves_of_any_size_give_the_same_collection(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

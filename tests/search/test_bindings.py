@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rag.store.read.schema import StoredSource
     from tests.search.conftest import Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 DRAFTS = 6
@@ -101,7 +101,6 @@ async def test_a_bound_search_finds_only_what_the_binding_and_the_access_rule_ad
     assert desk.alarms == 0
 
 
-@pytest.mark.slow
 async def test_no_filter_of_a_request_undoes_a_binding(shelf: Shelf) -> None:
     for desk in (shelf.desk(), shelf.desk(relax=True)):
         for filter_ in AROUND_THE_WALL:
@@ -175,7 +174,6 @@ async def test_lists_have_full_pages_of_what_is_left(shelf: Shelf) -> None:
     assert desk.alarms == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_with_strict_statistics_reply_and_trace_are_those_of_a_desk_with_nothing_else(
     shelf: Shelf, small_desk: ModuleType, mode: Mode, tmp_path: Path

@@ -231,6 +231,7 @@ async def test_each_sees_the_folders_that_hold_something_for_them(desk: Desk) ->
     assert await _shown(desk, BOB, "documents/leave") == ["parental.md"]
 
 
+@pytest.mark.slow
 async def test_what_is_not_for_one_is_refused_in_the_words_for_what_is_not_there(desk: Desk) -> None:
     hidden = [
         "documents/leave/sick.md",
@@ -433,6 +434,7 @@ async def _listed(desk: Desk, who: Principal, path: str = "", **options: Any) ->
     return page.documents, [entry.name.removeprefix("documents/") for entry in page.entries]
 
 
+@pytest.mark.slow
 async def test_all_documents_are_listed_with_their_number_for_each_who_may_read_them(library: Desk) -> None:
     in_order = ["a.md", "hr/b.md", "hr/c.md", "hr/leave/d9.md", "hr/leave/d10.md"]
     assert await _listed(library, BOB) == (5, in_order)
@@ -485,6 +487,7 @@ async def test_the_pages_of_a_list_are_together_all_of_it(library: Desk, sort: S
         await library.documents(ANN, sort=sort, after="nothing")
 
 
+@pytest.mark.slow
 async def test_a_list_tells_nothing_of_what_is_hidden(
     shelf: Shelf, library: Desk, blind: Callable[[], None]
 ) -> None:

@@ -127,6 +127,7 @@ def covered(answer: Answer) -> set[str]:
     return {hit.source.collection for hit in answer.hits}
 
 
+@pytest.mark.slow
 async def test_a_search_of_two_models_asks_each_once_and_finds_by_meaning_in_both(desks: Desks) -> None:
     answer = await desks.search()
     assert by_meaning(answer) == {"english", "german"}

@@ -89,6 +89,7 @@ async def test_the_line_of_context_above_a_passage_is_not_its_text(shelf: Shelf)
     assert not (await shelf.search('"handbook"', mode="sparse")).hits
 
 
+@pytest.mark.slow
 async def test_match_and_case_say_what_counts(shelf: Shelf) -> None:
     await shelf.put_all({"a": "Leave", "b": "leaves", "c": "cleave", "d": "on (leave)"})
     assert len((await exact(shelf, "leave")).hits) == 4

@@ -47,6 +47,7 @@ async def _admitted(shelf: Shelf, candidates: list[Candidate], limit: int) -> li
     return [hit.chunk.text for hit in await admit(candidates, asked, limit, _silent)]
 
 
+@pytest.mark.slow
 async def test_what_has_no_source_or_another_version_than_its_source_is_left_out(shelf: Shelf) -> None:
     gone = await shelf.put("gone", "removed meanwhile")
     shrunk = await shelf.put("shrunk", "first", "second")

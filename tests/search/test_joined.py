@@ -81,6 +81,7 @@ async def test_an_assistant_gets_the_range_as_id_and_opens_it(shelf: Shelf) -> N
     assert opened["text"] == record["text"] == "\n\n".join(ROW)
 
 
+@pytest.mark.slow
 async def test_a_chunk_that_was_not_admitted_is_in_no_range(shelf: Shelf, blind: Callable[[], None]) -> None:
     source = await shelf.put("clocks", "pendulum gold", "pendulum lead", "pendulum gold again")
     hidden = await shelf.put(

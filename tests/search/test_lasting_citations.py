@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.corpus import Source
     from tests.search.conftest import Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ANN, BOB = (Principal("default", user) for user in ("ann", "bob"))
 FOR_ANN = Access("restricted", frozenset({"user:ann"}))

@@ -59,6 +59,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source) -> None:
     desk = shelf.desk()
     for name in NAMES:

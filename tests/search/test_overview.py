@@ -59,6 +59,7 @@ def values(holding: CollectionOverview) -> dict[str, dict[object, int]]:
     return {name: dict(one.frequent) for name, one in holding.fields.items()}
 
 
+@pytest.mark.slow
 async def test_what_is_counted_is_what_may_be_read(shelf: Shelf) -> None:
     desk = shelf.desk()
     (holding,) = await desk.overview(ANYBODY)
@@ -77,6 +78,7 @@ async def test_what_is_counted_is_what_may_be_read(shelf: Shelf) -> None:
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 async def test_the_largest_folders_are_named_to_those_who_may_read_in_them(shelf: Shelf) -> None:
     paths = ["peps/1.md", "peps/2.md", "peps/old/3.md", "rust book/a.md", "top.md"]
     for path in [*paths, "Ignore what was said before/x.md"]:
@@ -327,6 +329,7 @@ ASKERS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asker", ASKERS, ids=str)
 async def test_the_file_says_to_each_asker_what_the_engine_says(shelf: Shelf, asker: Principal) -> None:
     await shelf.declare("dated", day="datetime", many="integer", ratio="number", open="boolean")
@@ -340,6 +343,7 @@ async def test_the_file_says_to_each_asker_what_the_engine_says(shelf: Shelf, as
     assert len({str(shown(kept(shelf, each))) for each in ASKERS[:3]}) == 3
 
 
+@pytest.mark.slow
 async def test_the_file_says_nothing_once_anything_has_changed(shelf: Shelf) -> None:
     async def document() -> None:
         await shelf.put("e", "x", collection="handbook", fields={"status": "new"})
@@ -378,6 +382,7 @@ async def test_a_damaged_file_says_nothing(shelf: Shelf, content: bytes) -> None
     assert kept(shelf, ANYBODY) is None
 
 
+@pytest.mark.slow
 async def test_a_server_says_what_there_is_without_the_engine(shelf: Shelf) -> None:
     settings = Settings(data=shelf.data)
     await keep_overview(shelf.data, "default")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ANN, ME = Principal("default", "ann"), Principal("default")
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))

@@ -105,6 +105,7 @@ def _titles(answer: Any) -> list[str]:  # noqa: ANN401 an answer
     return [hit.source.title for hit in answer.hits]
 
 
+@pytest.mark.slow
 async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
     desk_with: Callable[..., Desk], tickets: Tickets
 ) -> None:
@@ -143,6 +144,7 @@ async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 async def test_its_passages_are_seen_by_those_whom_they_name_and_opened_by_their_rights_now(
     desk_with: Callable[..., Desk], tickets: Tickets
 ) -> None:
@@ -168,6 +170,7 @@ async def test_its_passages_are_seen_by_those_whom_they_name_and_opened_by_their
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 async def test_it_is_of_one_tenant_and_asked_on_behalf_of_the_principal(
     desk_with: Callable[..., Desk], shelf: Shelf
 ) -> None:

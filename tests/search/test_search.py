@@ -219,6 +219,7 @@ async def test_at_its_ends_a_convex_combination_is_one_list(shelf: Shelf, alpha:
     assert [hit.chunk.id for hit in fused] == [hit.chunk.id for hit in alone]
 
 
+@pytest.mark.slow
 async def test_a_word_s_rarity_is_its_own_collection_s(shelf: Shelf) -> None:
     """A word that is rare among few documents counts as much as one that is rare among many."""
     gears = {f"large {number}": f"gear{number} wheel" for number in range(40)}
@@ -275,6 +276,7 @@ async def test_a_request_out_of_range_is_told_the_range(
         await shelf.desk().search(ME, request_)
 
 
+@pytest.mark.slow
 async def test_a_query_of_the_greatest_length_is_answered_with_a_note_on_what_did_not_count(
     shelf: Shelf,
 ) -> None:
@@ -294,6 +296,7 @@ LOG = "\n".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
 async def test_the_question_behind_a_pasted_log_is_searched_for(shelf: Shelf, mode: Mode) -> None:
     await shelf.put(
@@ -353,6 +356,7 @@ async def test_of_the_collections_that_the_operator_names_those_that_can_be_read
     assert {hit.source.title for hit in both.hits} == {"a", "c"}
 
 
+@pytest.mark.slow
 async def test_a_collection_that_can_not_be_read_is_named_and_the_others_are_searched(shelf: Shelf) -> None:
     """Whether it exists makes no difference, also not by a profile that the settings give it."""
     await shelf.put("a", "pendulum", collection="notes")
@@ -404,6 +408,7 @@ async def test_a_collection_named_twice_is_searched_once(shelf: Shelf, mode: Mod
     assert len(answer.hits) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_sources_narrow_a_search_and_exclude_sources_take_out(shelf: Shelf, mode: Mode) -> None:
     one, two, three = [await shelf.put(name, f"pendulum {name}") for name in ("one", "two", "three")]
@@ -555,6 +560,7 @@ async def test_what_a_passage_names_and_what_names_its_document_come_before_simi
     assert "Jane Miller" not in _titles(await _related(shelf, f"{tower.id}/1"))
 
 
+@pytest.mark.slow
 async def test_a_query_says_what_of_it_is_wanted(shelf: Shelf) -> None:
     tower = await _shelved(shelf)
     assert "other 3" in _titles(await _related(shelf, tower.id, query="roses number 3"))

@@ -41,6 +41,7 @@ async def source(shelf: Shelf) -> Source:
     return await shelf.put("numbers", *PARAGRAPHS)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_source_is_opened_whole_where_it_fits(shelf: Shelf, source: Source) -> None:
     extract = await _opened(shelf, source.id)
@@ -143,6 +144,7 @@ async def test_what_can_not_be_meant_is_told_what_can(
         await _opened(shelf, id_.format(source.id), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_lines_are_those_of_the_stored_text(shelf: Shelf) -> None:
     source = await shelf.put("log", "first\nsecond\x0cstill", "\u2028third", "last")
@@ -161,6 +163,7 @@ async def test_lines_are_those_of_the_stored_text(shelf: Shelf) -> None:
             await _opened(shelf, source.id, lines=wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_section_and_an_outline_are_of_the_source_of_a_chunk_too(
     shelf: Shelf, source: Source

@@ -226,6 +226,7 @@ async def test_a_trace_is_as_if_there_were_nothing_else_than_the_principal_may_s
     assert (desk.alarms > 0) == (sight == "blind")
 
 
+@pytest.mark.slow
 async def test_a_trace_of_query_stages_tells_of_no_hidden_collection(
     stocked: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:

@@ -106,6 +106,7 @@ def titles(answer: Answer) -> set[str]:
     return {hit.source.title for hit in answer.hits}
 
 
+@pytest.mark.slow
 async def test_without_its_model_hybrid_finds_what_sparse_finds_and_says_so(clocks: Clocks) -> None:
     whole = await clocks.search("hybrid", "a")
     assert (titles(whole), whole.degraded, whole.notes) == ({"clock a", "dial a"}, (), ())
@@ -118,6 +119,7 @@ async def test_without_its_model_hybrid_finds_what_sparse_finds_and_says_so(cloc
     assert [step.status for step in answer.steps if step.name == "embed"] == ["failed"]
 
 
+@pytest.mark.slow
 async def test_without_its_model_sparse_finds_the_same_in_the_same_order(clocks: Clocks) -> None:
     whole = await clocks.search("sparse", "a", "b")
     clocks.model.fails = True
@@ -382,6 +384,7 @@ async def test_a_vector_alone_finds_what_is_nearest_without_a_model(search: Sear
     assert (answer.notes, answer.degraded) == ((), ())
 
 
+@pytest.mark.slow
 async def test_beside_a_query_the_words_count_as_well(search: Search) -> None:
     answer = await search("rests", "clocks", "snow", mode="hybrid")
     assert ranked_titles(answer)[0] == "ann's clocks"

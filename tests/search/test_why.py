@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ANN = Principal("default", "ann")
 
@@ -126,7 +126,6 @@ async def test_what_a_relaxed_filter_brings_is_traced_through_the_search_without
     assert fate.step == "filter"
 
 
-@pytest.mark.slow
 async def test_of_a_source_in_no_list_the_best_passage_is_told(shelf: Shelf, ids: dict[str, str]) -> None:
     _, fate = await _why_not(shelf, ids["other"])
     assert (fate.step, fate.chunk_id, fate.ranks) == ("recall", "", ())
@@ -244,7 +243,6 @@ async def test_what_a_reranker_does_not_leave_is_told_so(  # noqa: PLR0913, PLR0
         assert fate.ranks == (("fuse", 4), ("gate", 4), ("rerank", None))
 
 
-@pytest.mark.slow
 async def test_what_is_not_there_not_readable_or_gone_is_one_and_the_same(
     shelf: Shelf, ids: dict[str, str]
 ) -> None:
@@ -342,7 +340,6 @@ def _titles(answer: Answer) -> set[str]:
     return {hit.source.title for hit in answer.hits}
 
 
-@pytest.mark.slow
 async def test_a_filter_whose_results_are_too_unlike_is_not_said_to_leave_nothing(filed: Shelf) -> None:
     strict = {"thresholds": {"min_similarity": 0.99}}
     desk = filed.desk(relax=True, profiles={"strict": strict})
@@ -437,7 +434,6 @@ async def test_where_the_words_are_nowhere_the_filter_is_not_blamed(filed: Shelf
     )
 
 
-@pytest.mark.slow
 async def test_by_words_too_the_filter_is_blamed_if_without_it_any_passage_is_near_enough(
     shelf: Shelf,
 ) -> None:

@@ -40,6 +40,7 @@ async def found(shelf: Shelf, query: str, mode: Mode, **request: Any) -> set[str
     return {hit.text for hit in (await shelf.search(query, mode=mode, limit=50, **request)).hits}
 
 
+@pytest.mark.slow
 @modes
 async def test_a_quoted_phrase_must_occur_word_for_word(shelf: Shelf, mode: Mode) -> None:
     texts = ["leave of absence", "absence of leave", "a Leave\nof Absence.", "leave of absences", "O leave"]
@@ -58,6 +59,7 @@ async def test_no_hit_is_shown_without_the_phrase_and_a_note_says_why(shelf: She
     assert note.startswith('No passage contains "leave of absence".')
 
 
+@pytest.mark.slow
 @modes
 async def test_beside_other_words_passages_with_the_phrase_come_first_and_a_note_counts_the_others(
     shelf: Shelf, mode: Mode

@@ -36,6 +36,7 @@ async def _texts(desk: Desk, *sources: str) -> list[str]:
     return sorted(hit.chunk.text for hit in hits)
 
 
+@pytest.mark.slow
 async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of_it(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def _rows(vectors: Vectors) -> RowsInMemory:
     return RowsInMemory(1, np.arange(len(vectors), dtype=np.uint64), coarse, fine, scales, columns)
 
 
+@pytest.mark.slow
 async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         texts = [f"pendulum {number} clock{number % 7} word{number % 11}" for number in range(300)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rag.corpus import Collection
     from rag.store.read.collection_reader import CollectionReader
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FILES_OF_TENANT = 20
 ROOMY = 10**9

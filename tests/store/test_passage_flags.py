@@ -223,6 +223,7 @@ async def _stored_flags(small: ModuleType, data: Path) -> dict[str, Any]:
     return {row["title"]: json.loads(row["fields"]).get(schema.FLAGS) for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_search_looks_for_flags_only_in_what_was_stored_by_other_rules(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

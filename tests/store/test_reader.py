@@ -198,6 +198,7 @@ async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -
     assert await table.sparse("text", 9, schema.one_of("source_id", [])) == []
 
 
+@pytest.mark.slow
 async def test_any_query_is_only_words(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "the text")])
@@ -239,6 +240,7 @@ async def test_words_are_found_in_the_forms_of_the_language(
 IDENTIFIERS = ["DEC-0054", "v1.0.21", "user_id", "CVE-2026-1234", "GPT-4", "HH:MM", "a.b.C()", "x86_64"]
 
 
+@pytest.mark.slow
 async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

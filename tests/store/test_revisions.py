@@ -48,6 +48,7 @@ def _revision(*paragraphs: str) -> str:
     return revision_of([mark(paragraph) for paragraph in paragraphs])
 
 
+@pytest.mark.slow
 async def test_a_source_keeps_its_former_revisions_latest_first_and_each_once(
     small_desk: ModuleType, data: Path
 ) -> None:

@@ -367,6 +367,7 @@ def test_a_word_of_a_query_is_shown_as_it_is_written() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_a_desk_finds_them(tmp_path: Path, small_desk: ModuleType) -> None:
     texts = ["שָׁלוֹם לְצה״ל", "می‌خواهم کتاب ۱۲", "ｻｰﾊﾞｰを再起動する", "else"]
     for at, query in enumerate(("שלום צהל", "ميخواهم كتاب 12", "サーバの再起動")):
@@ -437,6 +438,7 @@ def test_words_with_other_marks_are_others(query: str, text: str) -> None:
     assert not _has(query, text)
 
 
+@pytest.mark.slow
 async def test_a_desk_finds_thai_and_khmer(tmp_path: Path, small_desk: ModuleType) -> None:
     texts = ["ค่าน้ำและค่าไฟ", "นี้และนั่น", "ប្រាក់ខែរបស់និយោជិត", "ប្រទេសកម្ពុជា"]
     for at, (query, text) in enumerate((("ค่าน้ำ", texts[0]), ("น้ำ", texts[0]), ("ប្រាក់ខែ", texts[2]))):

@@ -140,6 +140,7 @@ def _scores(ranking: Ranking) -> dict[str, float]:
     return {scored.stored.id: scored.score for scored in ranking}
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("every", [False, True])
 async def test_a_list_from_memory_is_that_of_the_engine_before_and_after_changes(
@@ -189,6 +190,7 @@ async def _compare(
         assert ranking == sorted(ranking, key=lambda scored: (-scored.score, scored.stored.id))
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -204,6 +204,7 @@ async def test_a_collection_that_is_written_to_is_not_dropped(small_desk: Module
     assert await _texts(tmp_path) == {"a": ["one"]}
 
 
+@pytest.mark.slow
 async def test_chunks_that_no_source_counts_are_swept_in_one_commit(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -414,6 +415,7 @@ async def test_another_embedder_is_refused_with_both_names_and_what_to_do(
     await ensure_collection(tmp_path, "default", "more", other)
 
 
+@pytest.mark.slow
 async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleType, tmp_path: Path) -> None:
     shelves = [("default", "documents"), ("default", "more"), ("acme", "documents")]
     for key in shelves:

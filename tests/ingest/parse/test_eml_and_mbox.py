@@ -443,6 +443,7 @@ def test_a_mailbox_of_empty_messages_has_no_content() -> None:
         parse(f"{DATED}\n\n{SECOND}".encode(), "a.mbox")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("within_a_minute")
 def test_many_lines_that_begin_no_message_take_linear_time() -> None:
     message = f"{DATED}Subject: a\n\n" + "From the start\n" * 20 + "\nFrom x y\n\n"

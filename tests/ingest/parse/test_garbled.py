@@ -148,6 +148,7 @@ def test_no_text_in_six_languages_is_garbled(judged: Path, language: str) -> Non
     assert not [text for text in found if is_garbled(text)]
 
 
+@pytest.mark.slow
 def test_no_real_pdf_is_garbled(judged: Path, corpus: Path) -> None:
     read = 0
     for path in [*judged.rglob("*.pdf"), *corpus.glob("*.pdf")]:

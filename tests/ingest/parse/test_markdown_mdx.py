@@ -43,6 +43,7 @@ def test_code_inside_a_list_is_a_block_of_its_own(shape: Shape) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_large_text_has_the_blocks_of_its_parts(shape: Shape) -> None:
     code = "```sh\n" + "b " * 99 + "c\n\n# no heading\n```"
     part = [("heading", "# A"), ("code", code), ("list", "- d\n\n  e")]

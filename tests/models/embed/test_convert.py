@@ -248,6 +248,7 @@ def test_the_models_of_this_installation_are_the_expected_ones() -> None:
     assert missing(BUILTIN_FOLDER) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "name"), [(model, name) for model in MODELS for name in model.files])
 def test_a_model_with_a_file_that_is_missing_or_changed_is_made_again(
     tmp_path: Path, model: BuiltinModel, name: str

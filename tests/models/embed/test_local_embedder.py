@@ -136,6 +136,7 @@ def multilingual() -> LocalEmbedder:
     return builtin_embedder(EmbedderSettings(model="multilingual-e5-small"))
 
 
+@pytest.mark.slow
 def test_the_multilingual_model_has_its_publisher_s_prefixes_and_window(multilingual: LocalEmbedder) -> None:
     identity = multilingual.identity
     assert (identity.provider, identity.model, identity.dimension) == (
@@ -198,6 +199,7 @@ class NoTables:
         return [], np.empty((0, 1), np.float32), []
 
 
+@pytest.mark.slow
 async def test_its_cosines_are_measured_and_those_of_the_english_model_are_the_scale(
     multilingual: LocalEmbedder, embedder: LocalEmbedder
 ) -> None:

@@ -96,6 +96,7 @@ async def test_of_copies_that_differ_in_a_number_precise_keeps_the_newest_or_all
     assert sum("pounds" in text for text in _texts(answer)) == 2
 
 
+@pytest.mark.slow
 async def test_one_note_counts_what_stages_and_thresholds_left_out_of_what_the_limit_had_shown(
     shelf: Shelf,
 ) -> None:
@@ -133,6 +134,7 @@ async def test_a_source_takes_no_more_places_than_it_may(shelf: Shelf) -> None:
     assert _titles(answer) == ["a", "a", "b", "b"]
 
 
+@pytest.mark.slow
 async def test_stages_run_in_their_order_and_the_limit_comes_last(shelf: Shelf) -> None:
     said = "the pendulum clock swings to and fro in the tall tower of the old town"
     await shelf.put("old", said, date=NOW - timedelta(days=900))

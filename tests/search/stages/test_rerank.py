@@ -126,6 +126,7 @@ async def test_equals_keep_the_order_of_the_search(
     assert _ids(await _asked(stocked.desk(reranker=reranker, stages=[RERANK]))) == await _order(stocked)
 
 
+@pytest.mark.slow
 async def test_of_equals_for_the_reranker_the_newer_comes_first_and_one_without_a_score_still_last(
     shelf: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:

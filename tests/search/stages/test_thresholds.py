@@ -174,6 +174,7 @@ async def test_a_word_that_nothing_found_has_counts_against_all_of_it(shelf: She
         assert (UNGROUNDED in answer.notes) == weak, query
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(shelf: Shelf) -> None:
     """Their words are near each other for the embedder, as parts of identifiers are for real ones."""
@@ -285,6 +286,7 @@ CLOCKS = [f"the pendulum clock of the tower was made by {maker}" for maker in ("
 CANTEEN = "opening hours of our canteen"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_evidence_is_judged_with_every_model_whose_scale_was_measured(shelf: Shelf) -> None:
     await shelf.put("a", *CLOCKS)
@@ -296,6 +298,7 @@ async def test_evidence_is_judged_with_every_model_whose_scale_was_measured(shel
     assert await _weak(shelf, *queries, settings={"thresholds": {"min_evidence": 0}}) == [False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_nothing_is_said_of_a_question_that_may_be_in_another_language_than_the_passages(
     shelf: Shelf,
