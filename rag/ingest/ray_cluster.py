@@ -4,27 +4,37 @@ This machine reads the files, compares them with what is stored, decides their r
 gets the bytes of one document, or texts, and returns passages, or vectors. It writes nothing and opens only a
 model, so Ray may repeat the task of a dead worker. Embedders behind endpoints are called from this machine,
 so no key leaves it.
+
+This process is a client of the cluster, also of its own (`local`): Ray ends a process that is part of a
+cluster if the head dies. Nothing here waits for a cluster that is silent (`Cluster.look`).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pickle
+import socket
+import subprocess
 import sys
+import threading
+import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager, chdir
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from contextlib import ExitStack, asynccontextmanager, chdir, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import numpy as np
-from anyio import to_thread
+from anyio import from_thread, to_thread
 from anyio.from_thread import start_blocking_portal
+from anyio.lowlevel import current_token
 
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import EmbedderIdentity, Vectors
@@ -46,6 +56,23 @@ LOCAL = "local"
 NOWHERE = "http://127.0.0.1:9"  # no key belongs to it, and nothing is sent
 TEXTS = 32  # in a task: half a second with the built-in model, where Ray takes a millisecond for it
 RETRIES = 3  # of a task whose worker or node died
+LOOK_SECONDS = 10.0  # without a result, until it is looked whether the cluster is still there
+SILENT_SECONDS = 120.0  # a head on a busy machine takes many seconds to answer
+IDLE_SECONDS = 600.0  # a cluster that grows by itself takes minutes to start its first node
+END_SECONDS = 20.0
+HEAD = """
+import os, sys, ray
+from ray.util.client.server.server import init_and_serve
+port, cores = map(int, sys.argv[1:])
+quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+server = init_and_serve("127.0.0.1", port, address="local", num_cpus=cores, **quiet)
+print("ready", flush=True)
+os.dup2(2, 1)
+sys.stdin.buffer.read()
+os._exit(0)
+"""
+"""The head of a cluster of this machine. The main thread starts it: Ray's processes end with the thread that
+started them. It ends with its standard input, and they with it. A server listens only while it has a name."""
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +106,8 @@ class Connection:
         Raises:
             ConfigurationError: the workers lack the embedder, or have no refdesk or another version.
         """
-        workers = max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        limiter = anyio.CapacityLimiter(4 * workers)
-        cluster = Cluster(self.ray, workers, Model.of(settings, embedder), limiter)
+        cluster = Cluster(self.ray, 1, Model.of(settings, embedder))
+        cluster = replace(cluster, workers=max(1, await cluster.look()))
         await cluster.check()
         return cluster
 
@@ -93,7 +119,7 @@ class Cluster:
     ray: Any
     workers: int
     model: Model
-    limiter: anyio.CapacityLimiter
+    _looked: _Looked = field(default_factory=lambda: _Looked(anyio.Lock()))
 
     def embedder(self, here: Embedder) -> ClusterEmbedder:
         """The embedder of this machine, on the workers."""
@@ -150,12 +176,37 @@ class Cluster:
         except _WorkerDiedError as error:
             raise _failure(error) from error
 
+    async def look(self) -> int:
+        """The number of the cluster's processors, 0 for some minutes at most.
+
+        Raises:
+            ProviderError: it doesn't answer, or has had none for long.
+        """
+        async with (looked := self._looked).lock:
+            if time.monotonic() < looked.at + LOOK_SECONDS:
+                return looked.processors
+            try:
+                with anyio.fail_after(SILENT_SECONDS):
+                    resources = await _answer(self.ray.cluster_resources)
+            except Exception as error:  # those of gRPC share no base with Ray's
+                raise _failure(error) from error
+            looked.at, looked.processors = time.monotonic(), int(resources.get("CPU", 0))
+            if looked.processors or not looked.worked:
+                looked.worked = looked.at
+            if looked.at > looked.worked + IDLE_SECONDS:
+                raise _failure(_NoProcessorError())
+            return looked.processors
+
     async def _done(self, work: Callable[..., T | Exception], *arguments: object) -> T:
         task = _task(self.ray, work)
         try:
-            result = await to_thread.run_sync(
-                lambda: self.ray.get(task.remote(*arguments)), abandon_on_cancel=True, limiter=self.limiter
-            )
+            future, done = await _begun(lambda: task.remote(*arguments).future())
+            while not future.done():
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await done.wait()
+                    break
+                await self.look()
+            result = future.result()
         except (self.ray.exceptions.WorkerCrashedError, self.ray.exceptions.OutOfMemoryError) as error:
             raise _WorkerDiedError from error
         except (self.ray.exceptions.RayError, ConnectionError) as error:
@@ -173,8 +224,59 @@ def _task(ray: Any, work: Callable[..., object]) -> Any:  # noqa: ANN401 Ray's t
     return ray.remote(num_cpus=1, max_retries=RETRIES)(work)
 
 
+@dataclass(slots=True)
+class _Looked:
+    """When the cluster last answered, how many processors it had, and when it last had any; 0 for never."""
+
+    lock: anyio.Lock
+    at: float = -math.inf
+    processors: int = 0
+    worked: float = 0.0
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """The result of a call in a thread that the end of this process doesn't wait for."""
+    future = Future[T]()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 whoever waits gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+async def _begun(begin: Callable[[], Future[T]]) -> tuple[Future[T], anyio.Event]:
+    """The future that `begin` returns, and an event that is set when it is done."""
+    done, loop = anyio.Event(), current_token()
+
+    def tell(_future: Future[T]) -> None:
+        with suppress(anyio.RunFinishedError):
+            from_thread.run_sync(done.set, token=loop)
+
+    def run() -> Future[T]:
+        future = begin()
+        future.add_done_callback(tell)  # in a thread: it calls what is done already at once
+        return future
+
+    return await to_thread.run_sync(run), done
+
+
+async def _answer(call: Callable[[], T]) -> T:
+    """The result of a call that may never return."""
+    future, done = await _begun(partial(_in_thread, call))
+    await done.wait()
+    return future.result()
+
+
 class _WorkerDiedError(Exception):
     """A worker died over a task, and so did each worker that retried it."""
+
+
+class _NoProcessorError(Exception):
+    """The cluster has no processor."""
 
 
 def _failure(error: Exception) -> ProviderError:
@@ -213,32 +315,71 @@ async def connect(address: str) -> AsyncIterator[Connection]:
     Raises:
         ConfigurationError: Ray is not installed, or no cluster answers at the address.
     """
-    ray = await to_thread.run_sync(_start_ray, address, abandon_on_cancel=True)
-    try:
-        yield Connection(ray)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(ray.shutdown)
+    ray = _ray(address)
+    async with _own_cluster() if address == LOCAL else nullcontext(address) as there:
+        await to_thread.run_sync(_connect, ray, address, there, abandon_on_cancel=True)
+        try:
+            yield Connection(ray)
+        finally:
+            with anyio.move_on_after(END_SECONDS, shield=True):
+                await _answer(ray.shutdown)
 
 
-def _start_ray(address: str) -> Any:  # noqa: ANN401 the module, which need not be installed
-    """The module `ray`, connected to a cluster, with usage reports off."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read at import
+def _ray(address: str) -> Any:  # noqa: ANN401 the module, which need not be installed
+    """The module `ray`, with usage reports off, and a new token for a cluster of this machine."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read at import, as the others
     if address == LOCAL and "RAY_AUTH_MODE" not in os.environ:  # else it keeps a token in the home folder
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
     try:
         import ray  # noqa: PLC0415 takes a second, and is not installed by default
     except ImportError as error:
         raise ConfigurationError(f"--on needs Ray. Run {install_command('ray')}") from error
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    return ray
+
+
+@asynccontextmanager
+async def _own_cluster() -> AsyncIterator[str]:
+    """Starts a cluster on this machine, and yields its address. It ends with this process, however that ends.
+
+    Raises:
+        ConfigurationError: it doesn't start.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Workers import from this working folder first, and anybody may be able to write to the present one.
+    with subprocess.Popen(  # noqa: ASYNC220, S603 takes milliseconds; our own program
+        [sys.executable, "-P", "-c", HEAD, str(port), str(cores())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=sys.prefix,
+        start_new_session=True,  # Ctrl-C is for this process, which ends it
+    ) as head:
+        assert head.stdin  # noqa: S101 they are pipes
+        assert head.stdout  # noqa: S101 the same
+        try:
+            if not await to_thread.run_sync(_is_ready, head.stdout, abandon_on_cancel=True):
+                raise ConfigurationError(
+                    "Ray doesn't start on this machine. Run the same command without --on."
+                )
+            yield f"ray://127.0.0.1:{port}"
+        finally:
+            head.stdin.close()
+            with anyio.CancelScope(shield=True), suppress(subprocess.TimeoutExpired):
+                await to_thread.run_sync(head.wait, END_SECONDS)
+            head.kill()
+
+
+def _is_ready(output: IO[bytes]) -> bool:
+    return b"ready\n" in iter(output.readline, b"")
+
+
+def _connect(ray: Any, address: str, there: str) -> None:  # noqa: ANN401 Ray's types are not known here
     try:
-        # Workers import from this working folder first, and anybody may be able to write to the present one.
         # LanceDB warns of the processes that Ray forks, but none of its threads runs yet.
         with chdir(sys.prefix), warnings.catch_warnings(action="ignore"):
-            if address == LOCAL:
-                ray.init(address=LOCAL, num_cpus=cores(), include_dashboard=False, **quiet)
-            else:
-                ray.init(address, **quiet)
+            ray.init(there, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
         log.debug("no cluster", exc_info=error)
         if "ersion mismatch" in str(error):
@@ -247,15 +388,10 @@ def _start_ray(address: str) -> Any:  # noqa: ANN401 the module, which need not 
                 f"The cluster at {address} has another version of Ray or Python than this machine ({here}). "
                 "Install the same ones here or there."
             ) from error
-        if address == LOCAL:
-            raise ConfigurationError(
-                "Ray doesn't start on this machine. Run the same command without --on."
-            ) from error
         raise ConfigurationError(
             f"Ray gets no connection to {address}. Name the head's port for clients (10001 by default). If "
             "the cluster wants a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
         ) from error
-    return ray
 
 
 # What follows runs on workers.

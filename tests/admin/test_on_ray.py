@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -337,6 +339,7 @@ class FakeRay:
         self.inits: list[tuple[object, ...]] = []
         self.fails: Callable[[str, tuple[Any, ...]], Exception | None] = lambda _name, _arguments: None
         self._lock = Lock()
+        self._pool = ThreadPoolExecutor()
 
     def init(self, address: str, **options: object) -> None:
         self.inits.append((address, options))
@@ -353,7 +356,11 @@ class FakeRay:
 
     def remote(self, **options: object) -> Callable[[Callable[..., object]], SimpleNamespace]:
         assert options == {"num_cpus": 1, "max_retries": 3}
-        return lambda work: SimpleNamespace(remote=lambda *arguments: (work, arguments))
+        return lambda work: SimpleNamespace(
+            remote=lambda *arguments: SimpleNamespace(
+                future=lambda: self._pool.submit(self.get, (work, arguments))
+            )
+        )
 
     def get(self, task: tuple[Callable[..., object], tuple[object, ...]]) -> object:
         work, arguments = task
@@ -370,6 +377,7 @@ class FakeRay:
 def fake_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     ray = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(rag.ingest.ray_cluster, "_own_cluster", partial(nullcontext, "local"))
     for name in ("RAY_USAGE_STATS_ENABLED", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     with closed_places():
