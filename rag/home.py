@@ -272,6 +272,34 @@ def names(home: Home, folder: str) -> tuple[str, ...]:
         return ()
 
 
+def sizes(home: Home, folder: str) -> dict[str, int]:
+    """The sizes of the files in a folder of a desk by name, sorted; none if the folder doesn't exist.
+
+    Raises:
+        OSError, StoreError: as `read`.
+    """
+    if not isinstance(home, Bucket):
+        return {name: (home / folder / name).stat().st_size for name in names(home, folder)}
+    try:
+        listed = home.store.list_with_delimiter(folder)["objects"]
+    except Exception as error:
+        raise home.failure("read", error) from error
+    return {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed}
+
+
+PARTS_OF_DESK = frozenset({"locks", "reserve", "tables", "tenants"})
+"""What is in each data folder, from its beginning."""
+
+
+def desk_around(path: Path) -> Path | None:
+    """The data folder that a path is in, below it."""
+    return next((folder for folder in path.parents if _is_desk(folder)), None)
+
+
+def _is_desk(folder: Path) -> bool:
+    return all((folder / name).exists() for name in PARTS_OF_DESK)
+
+
 def folders(home: Home, folder: str) -> tuple[str, ...]:
     """The names of the folders in a folder of a desk; none if it doesn't exist.
 

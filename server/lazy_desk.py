@@ -11,14 +11,15 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
 
-from rag.access.tenants import has_tenant
+from rag.access.tenants import has_tenant, home_of
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import RefdeskError
@@ -109,18 +110,27 @@ class LazyDesk:
         With nothing in it, the first ingestion of the tenant counts. It is for whoever has the data folder
         on this machine: others could learn by it that documents exist which they can't read.
         """
-        home = self._settings.home
-        if isinstance(home, Bucket):
+        home = await self._folder(principal.tenant)
+        if home is None:
             return None
         collections = {summary.collection.name for summary in overview}
         return await to_thread.run_sync(first_run_began, home, principal.tenant, collections)
 
     async def _kept_overview(self, principal: Principal) -> tuple[CollectionOverview, ...] | None:
         """What a file says without the engine; None if it can't say it."""
-        home = self._settings.home
-        if isinstance(home, Bucket) or self._settings.retrievers:
+        home = None if self._settings.retrievers else await self._folder(principal.tenant)
+        if home is None:
             return None
         return await to_thread.run_sync(kept_overview, home, principal, self._settings.access.letter_case)
+
+    async def _folder(self, tenant: str) -> Path | None:
+        """Where the tenant's documents are; None in a bucket, or if that can't be read just now."""
+        if isinstance(self._settings.home, Bucket):
+            return None
+        with suppress(RefdeskError):
+            home = await to_thread.run_sync(home_of, self._settings, tenant)
+            return None if isinstance(home, Bucket) else home
+        return None
 
     async def _has_tenant(self, tenant: str) -> bool:
         home = self._settings.home

@@ -31,11 +31,11 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rag.access.tenants import LocalAsker
+from rag.access.tenants import LocalAsker, storages_of
 from rag.config.server_settings import LimitSettings, ServerSettings
 from rag.config.settings import Settings
 from rag.corpus import Principal
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, RefdeskError
 from rag.runtime import allocate_sparingly
 from rag.text.plain_text import for_people
 from server.admission import Admission
@@ -353,7 +353,7 @@ def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
         or settings.reranker.provider not in {"none", "onnx"}
         or any(embedder.provider == "openai" for embedder in embedders)
     )
-    prefixes: tuple[str, ...] = OF_STORES if settings.storage.uri else ()
+    prefixes: tuple[str, ...] = OF_STORES if settings.storage.uri or _has_bucket(settings) else ()
     prefixes += OF_SPANS if settings.server.traces else ()
     reaches_out = has_endpoint or bool(prefixes)
     prefixes += OF_CERTIFICATES if reaches_out else ()
@@ -363,6 +363,13 @@ def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
         for name in names
         if name in named or name.startswith(prefixes) or (reaches_out and name.upper().endswith("_PROXY"))
     }
+
+
+def _has_bucket(settings: Settings) -> bool:
+    """Whether a tenant has its documents in a bucket of its own."""
+    with suppress(RefdeskError):
+        return any("://" in address for address in storages_of(settings.home).values())
+    return False
 
 
 def _is_own(stream: SocketStream) -> bool:

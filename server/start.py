@@ -215,7 +215,7 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
     listener = listening.listen(settings.http)
     admission = Admission(settings.limits)
-    measurements = metrics.Metrics(admission, lazy_desk, settings.home)
+    measurements = metrics.Metrics(admission, lazy_desk, settings)
     if settings.http.metrics_port:
         measurements.listen(settings.http.metrics_port)
     server = create_server(

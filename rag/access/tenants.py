@@ -2,17 +2,24 @@
 
 Commands and servers need both before they open the storage engine. So each tenant is also a file in the
 folder `tenants`, which `rag.store.write.desk_folder` writes.
+
+The file is empty, or it is the address of the storage that the tenant has of its own: a folder or a bucket.
+There is a desk with this tenant alone, and nothing of its documents is in the common one. An object `owner`
+there says whose it is, so nobody else's documents are read by a wrong address, and an empty mount point isn't
+taken for an empty desk.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.access.names import DEFAULT_TENANT
+from rag.access.names import DEFAULT_TENANT, NAME_PATTERN
 from rag.corpus import Principal
-from rag.errors import ConfigurationError, StoreError
-from rag.home import Bucket, Home, names
+from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.home import Bucket, Home, names, read, sizes
 from rag.report.text_and_html import names_briefly
 
 if TYPE_CHECKING:
@@ -20,11 +27,99 @@ if TYPE_CHECKING:
 
 NAMED = 10  # tenants in a message; a desk can have thousands
 UNKNOWN = "-"  # no tenant can have this name
+OWNER = "owner"
 
 
 def tenant_file(data: Path, tenant: str) -> Path:
-    """The file of a tenant, whether it exists or not. It is empty."""
+    """The file of a tenant, whether it exists or not."""
     return data / "tenants" / tenant
+
+
+def storage_of(data: Home, tenant: str) -> str:
+    """The address of the storage that a tenant has of its own; empty if it has none.
+
+    Raises:
+        StoreError: the tenant's record can't be read.
+    """
+    if not re.fullmatch(NAME_PATTERN, tenant):
+        return ""
+    try:
+        return (read(data, f"tenants/{tenant}") or b"").decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"The record of the tenant {tenant!r} in {data} can't be read.") from error
+
+
+def storages_of(data: Home) -> dict[str, str]:
+    """The addresses of all storages that tenants have of their own, by tenant.
+
+    Raises:
+        StoreError, ConfigurationError: the tenants can't be read.
+    """
+    try:
+        of_own = [name for name, size in sizes(data, "tenants").items() if size and name[0] != "."]
+    except OSError as error:
+        raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
+    return {tenant: address for tenant in of_own if (address := storage_of(data, tenant))}
+
+
+def owner_of(data: Home, tenant: str) -> bytes:
+    """What `owner` says in the storage of a tenant of this desk. A file without content says: nobody."""
+    try:
+        key = read(data, "key") or b""
+    except OSError as error:
+        raise StoreError(f"The key of {data} can't be read: {error.strerror}.") from error
+    return hashlib.sha256(b"\0".join((b"refdesk owner", tenant.encode(), key))).hexdigest().encode()
+
+
+def owner_in(storage: Home) -> bytes | None:
+    """What `owner` says there; None if there is none.
+
+    Raises:
+        StoreError: it can't be read.
+    """
+    try:
+        return read(storage, OWNER)
+    except OSError as error:
+        raise StoreError(f"The storage {storage} can't be read: {error.strerror}.") from error
+
+
+def home_of(settings: Settings, tenant: str) -> Home:
+    """Where the documents of a tenant are: in the common home, or in its own storage. May block.
+
+    Raises:
+        ConfigurationError: its record has an invalid address.
+        StoreError: the record or the storage can't be read, or the storage isn't the tenant's.
+    """
+    common = settings.common_home
+    if not (address := storage_of(common, tenant)):
+        return common
+    home = settings.home_at(address)
+    owner = owner_in(home)
+    if owner != owner_of(common, tenant):
+        why = "it is not there" if owner is None else "it has another owner"
+        raise StoreError(
+            f"The documents of the tenant {tenant!r} can't be reached in {home}: {why}. Mount it, or put it "
+            f"back, and nothing else needs to be done. If it is lost: refdesk-admin tenant remove {tenant} "
+            "--yes --without-storage."
+        )
+    return home
+
+
+def at_tenant(settings: Settings, tenant: str = "") -> Settings:
+    """The settings for work on the documents of a tenant, wherever these are; usually of the one they name.
+
+    Raises:
+        ConfigurationError, StoreError: as `home_of`.
+    """
+    try:
+        tenant = tenant or tenant_of(settings)
+    except RefdeskError:  # whoever needs the tenant says what is wrong
+        return settings
+    home = home_of(settings, tenant)
+    if home == settings.common_home:
+        return settings
+    principal = settings.principal.model_copy(update={"tenant": tenant})
+    return settings.model_copy(update={"principal": principal}).at(home)
 
 
 def tenants(data: Home) -> tuple[str, ...]:
@@ -71,17 +166,17 @@ def tenant_of(settings: Settings) -> str:
     Raises:
         ConfigurationError: there are several and the settings name none, or they name an unknown one.
     """
-    tenant, existing = settings.principal.tenant, tenants(settings.home)
+    tenant, existing = settings.principal.tenant, tenants(settings.common_home)
     if not existing:
         return tenant or DEFAULT_TENANT
     if tenant is None and len(existing) > 1:
         raise ConfigurationError(
-            f"{settings.home} holds the documents of {len(existing)} tenants "
+            f"{settings.common_home} holds the documents of {len(existing)} tenants "
             f"({names_briefly(existing, NAMED)}). Name one: set principal.tenant or "
             "REFDESK_PRINCIPAL_TENANT, or add --tenant NAME to a command."
         )
     if tenant is not None:
-        check_tenant(settings.home, tenant)
+        check_tenant(settings.common_home, tenant)
     return tenant or existing[0]
 
 
@@ -118,7 +213,7 @@ class LocalAsker:
         if self._principal:
             return self._principal
         try:
-            settled = bool(tenants(self._settings.home))
+            settled = bool(tenants(self._settings.common_home))
             principal = local_principal(self._settings)
         except StoreError:  # requests will fail, too, with the reason
             configured = self._settings.principal

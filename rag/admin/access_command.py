@@ -169,7 +169,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
 async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -> None:
     """Warn of users and groups that no key, record or setting names yet: they may be misspelt."""
     tenant, case = tenant_of(settings), settings.access.letter_case
-    askers = [key.principal for key in keys_in(settings.home).keys if key.tenant == tenant]
+    askers = [key.principal for key in keys_in(settings.common_home).keys if key.tenant == tenant]
     owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
     named_so_far = {entry for principal in (*askers, owner) for entry in entries_of(principal)}
     named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.access.names import valid_name
-from rag.access.tenants import tenant_of
+from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, read_log
 from rag.admin.command_line import command
 from rag.admin.key_command import LOCK_SECONDS
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
-from rag.home import Bucket, check_data_folder
+from rag.home import Bucket, check_data_folder, local_folder
 from rag.report.text_and_html import counted
 from rag.store.care.bucket_moves import Move, copy_to_bucket, fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
@@ -43,9 +43,10 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     by its owner only. It contains all texts; keys are in it as hashes. Evaluation runs, the audit log and the
     settings are not in it.
     """
+    tenant, data = tenant_of(settings), local_folder(settings.home)
     _check_target(settings.data, file, replace=yes)
-    tenant = tenant_of(settings)
-    saved = await back_up(settings.data, tenant, file)
+    _check_target(data, file, replace=yes)
+    saved = await back_up(data, tenant, file, keys_in=settings.data)
     size = (await anyio.Path(file).stat()).st_size
     if as_json:
         print_json({"file": str(file), "bytes": size} | asdict(saved))
@@ -96,10 +97,16 @@ async def restore_command(  # noqa: PLR0913 the options
     changes: dict[str, tuple[None, dict[str, object]]] = {
         name: (None, {"backup": backup.about.at, "exact": exact}) for name in names
     }
-    prepare(settings.data)
+    home = home_of(settings, tenant)
+    if isinstance(home, Bucket):
+        raise ConfigurationError(
+            f"The documents of the tenant {tenant!r} are in {home}, and a restore works on a folder only. "
+            "Restore it as another tenant (--as NAME), or into another data folder (--data DIR)."
+        )
+    prepare(home)
     forgotten = _purged_without_record(settings.data, tenant)
     with log_act(settings.data, Act("restore", tenant, changes)):
-        result = await restore(settings.data, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten)
+        result = await restore(home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten)
         keys = _restore_keys(settings.data, result, backup, exact=exact)
     if as_json:
         lists = asdict(result)
@@ -226,11 +233,22 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
     If it was interrupted, run it again: it sends only what is missing.
     """
     check_data_folder(settings.data)
+    storages = storages_of(settings.data)
+    if folders := {tenant: address for tenant, address in storages.items() if "://" not in address}:
+        tenant, folder = next(iter(folders.items()))
+        raise ConfigurationError(
+            f"{counted(len(folders), 'tenant')} have a database of their own in a folder, which servers of a "
+            f"bucket can't read: {tenant} in {folder}. Nothing was copied. Bring each into this desk: "
+            f"refdesk-admin backup FILE --tenant {tenant}, refdesk-admin tenant remove {tenant} --yes, and "
+            "refdesk-admin restore FILE."
+        )
     moved = await copy_to_bucket(settings.data, _bucket(settings, uri), verify=verify)
     if as_json:
-        print_json({"to": uri} | asdict(moved))
+        print_json({"to": uri, "storages": storages} | asdict(moved))
         return
     echo(f"Copied {settings.data} to {uri}: {_in_words(moved, verify=verify)}.")
+    for tenant, address in storages.items():
+        echo(f"The documents of the tenant {tenant} stay where they are, in {address}.")
     echo(f'Go on there: set uri = "{uri}" under [storage]. What you change in the folder now is not there.')
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from rag.access.tenants import tenants
+from rag.access.tenants import storages_of, tenants
 from rag.admin.sources_command import folder_bytes, open_reader
 from rag.config.load import setting_keys
 from rag.config.settings import Settings
@@ -155,6 +155,9 @@ async def _names(settings: Settings, config: Path) -> dict[str, str]:
     """The replacement of each confidential name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
     reader = open_reader(settings)
+    with suppress(RefdeskError):
+        addresses = storages_of(settings.data).values()
+        names |= {address: f"STORAGE-{number}" for number, address in enumerate(addresses, 1)}
     collection_names: list[str] = []
     for number, tenant in enumerate(_tenants(settings), 1):
         if tenant != "default":

@@ -18,6 +18,7 @@ from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, Embedde
 from rag.config.settings import Settings
 from rag.corpus import Collection, Vectors
 from rag.errors import ConfigurationError
+from rag.home import local_folder
 from rag.ingest.chunk_vectors import CONTROL
 from rag.ingest.document_languages import LanguageSample, fitting_embedder
 from rag.ingest.report import Bill, Report
@@ -121,7 +122,7 @@ async def with_cache(
     A look-up takes 20 µs a text, the built-in model 5 ms and more, so the cache serves that, too.
     """
     if not settings.ingest.embedding_cache_bytes:
-        delete(settings.data)
+        delete(local_folder(settings.home))
         yield embedder
         return
     parts = None
@@ -150,7 +151,7 @@ def cache_of(settings: Settings, collection: Collection) -> EmbeddingCache:
     """The cache for a collection's embedder."""
     model = settings.embedder_named(collection.embedder_name)
     return EmbeddingCache(
-        settings.data,
+        local_folder(settings.home),
         read_key(settings.home),
         collection.tenant,
         collection.name,

@@ -316,7 +316,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         log_now(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
         attached = None
     else:
-        await remove_collection(settings.home, table, "collection remove")
+        await remove_collection(settings, table, "collection remove")
         attached = table.collection.attached
     tags = [tag.name for tag in await tags_of(settings, name)]
     if as_json:

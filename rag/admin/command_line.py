@@ -13,7 +13,7 @@ from typing import Any, get_args
 import anyio
 import click
 
-from rag.access.tenants import tenant_file, tenant_of
+from rag.access.tenants import at_tenant, tenant_file, tenant_of
 from rag.admin.terminal import arguments, echo
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
 from rag.config.settings import Settings
@@ -63,10 +63,11 @@ _OPTIONS = (
 )
 
 
-def command(
+def command(  # noqa: PLR0913 what a command may say of itself
     name: str,
     *,
     of_tenant: bool = True,
+    of_desk: bool = False,
     of_asker: bool = False,
     on_bucket: bool = False,
     changes: bool | None = None,
@@ -75,8 +76,9 @@ def command(
     """Turn a coroutine into a command with --json, --data, --config and --env-file.
 
     The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
-    adds --tenant, `of_asker` adds --user and --group. A command runs on a desk in a bucket only if it says
-    `on_bucket`. If it also `changes` the desk, it says so; without `on_bucket`, it does. With
+    adds --tenant, `of_asker` adds --user and --group. The settings are those for the documents of the tenant,
+    wherever these are, unless the command is `of_desk`. It runs on a desk or tenant in a bucket only if it
+    says `on_bucket`. If it also `changes` the desk, it says so; without `on_bucket`, it does. With
     `makes_settings`, the file of --config needn't exist.
     """
     changes = not on_bucket if changes is None else changes
@@ -100,9 +102,13 @@ def command(
             settings = load_settings(None if makes_settings else config, environment, flags)
             if settings.storage.uri and not on_bucket:
                 raise _only_in_folder(settings.storage.uri)
-            if changes and settings.storage.uri:  # what it changes, it must see at once
+            if changes:  # what it changes in a bucket, it must see at once
                 at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})
                 settings = settings.model_copy(update={"storage": at_once})
+            if of_tenant and not of_desk:
+                settings = at_tenant(settings)
+            if isinstance(settings.home, Bucket) and not on_bucket:
+                raise _not_for_tenant(settings)
             for warning in loose_permissions(settings_file(), settings.data, env_file):
                 echo(f"refdesk-admin: {warning}", err=True)
             return anyio.run(functools.partial(_run, function, settings, options, changes=changes))
@@ -157,6 +163,14 @@ def _only_in_folder(uri: str) -> ConfigurationError:
     return ConfigurationError(
         f"{click.get_current_context().command_path} works on a data folder only, and storage.uri names "
         f"{uri}. Nothing was done. To work on the data folder, leave storage.uri out (REFDESK_STORAGE_URI=)."
+    )
+
+
+def _not_for_tenant(settings: Settings) -> ConfigurationError:
+    return ConfigurationError(
+        f"{click.get_current_context().command_path} works on a folder only, and the documents of the tenant "
+        f"{settings.principal.tenant!r} are in {settings.home}. Nothing was done. To have a folder of them, "
+        f"without the API keys: refdesk-admin storage fetch --from {settings.home} --data DIR."
     )
 
 

@@ -380,7 +380,7 @@ def config_command() -> None:
     """Check the settings."""
 
 
-@command("check", on_bucket=True)
+@command("check", of_desk=True, on_bucket=True)
 @click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
 async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
     """Check the settings, and try what they name.

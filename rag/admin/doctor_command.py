@@ -13,6 +13,7 @@ import shlex
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -23,7 +24,7 @@ import click
 from packaging.requirements import Requirement
 
 from rag.access.keys import keys_file, read_keys
-from rag.access.tenants import tenant_of
+from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
@@ -38,8 +39,8 @@ from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import NO_VECTORS, EmbedderIdentity
-from rag.errors import ConfigurationError, RefdeskError
-from rag.home import data_folder_problem
+from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.home import Bucket, data_folder_problem
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import names_briefly
 from rag.runtime import install_command
@@ -332,18 +333,28 @@ def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool
 
 
 def _storage(settings: Settings, *, as_json: bool) -> int:
-    if (bucket := settings.storage.bucket(settings.data)) is None:
+    homes = [settings.home]
+    with suppress(StoreError):  # which the check of the common bucket says
+        homes += map(settings.home_at, storages_of(settings.home).values())
+    buckets = [home for home in homes if isinstance(home, Bucket)]
+    if not buckets:
         raise ConfigurationError(
             "storage.uri is not set, so the desk is in its data folder. Set it to the bucket to try, or "
             "REFDESK_STORAGE_URI."
         )
-    findings = []
-    for finding in check_bucket(bucket):
-        findings.append(finding)
-        if not as_json:
-            echo(f"{finding.state:6} {finding.check:18} {finding.text}")
+    findings, results = [], []
+    for bucket in buckets:
+        if len(buckets) > 1 and not as_json:
+            echo(bucket)
+        of_bucket = []
+        for finding in check_bucket(bucket):
+            of_bucket.append(finding)
+            if not as_json:
+                echo(f"{finding.state:6} {finding.check:18} {finding.text}")
+        findings += of_bucket
+        results.append({"storage": bucket.uri, "findings": [asdict(finding) for finding in of_bucket]})
     if as_json:
-        print_json({"storage": settings.storage.uri, "findings": [asdict(finding) for finding in findings]})
+        print_json(results[0] if len(results) == 1 else {"storages": results})
     return WRONG if any(finding.state == "wrong" for finding in findings) else 0
 
 
@@ -351,23 +362,41 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
     """The findings on the data folder, in the order of repair."""
     if data_folder_problem(settings.data):
         return  # the settings' findings report it
-    for finding in await check_files(settings.data):
+    folders = [settings.data]
+    for tenant, address in storages_of(settings.data).items():
+        try:
+            home = home_of(settings, tenant)
+        except RefdeskError as error:
+            yield Finding("storage", tenant, str(error))
+            continue
+        in_bucket = isinstance(home, Bucket)
+        yield Finding(
+            "storage", tenant, note=f"{address}: see refdesk-admin doctor storage." if in_bucket else ""
+        )
+        folders += [] if isinstance(home, Bucket) else [home]
+    for data in folders:
+        async for finding in _folder_findings(settings, data):
+            yield finding
+    for finding in await _origin_findings(settings):
         yield finding
-    desk, finding = await open_folder(settings.data)
+    for finding in await _exposure_findings(settings):
+        yield finding
+    yield _audit_log_finding(settings.data)
+
+
+async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Finding]:
+    for finding in await check_files(data):
+        yield finding
+    desk, finding = await open_folder(data)
     yield finding
     if desk is None and finding.mend:
-        desk, _ = await open_folder(settings.data)  # the caller may have repaired it
+        desk, _ = await open_folder(data)  # the caller may have repaired it
     if desk is not None:
         for check in CHECKS:
             for finding in await check(desk):
                 yield finding
         for finding in await _embedder_findings(settings, desk):
             yield finding
-        for finding in await _origin_findings(settings):
-            yield finding
-        for finding in await _exposure_findings(settings):
-            yield finding
-    yield _audit_log_finding(settings.data)
 
 
 def state_and_text(finding: Finding) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from rag.admin.sharing import usual_visibility
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import Collection, EmbedderIdentity, Vectors
+from rag.home import local_folder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report, SilentProgress
@@ -58,7 +59,7 @@ async def run_estimate(
     remote = model.provider == "openai"
     async with open_embedder(model, os.environ, probe=False) as embedder:
         stored = stored or _new_collection(tenant, name, embedder.identity)
-        has_cache = settings.ingest.embedding_cache_bytes and cache_file(settings.data).exists()
+        has_cache = settings.ingest.embedding_cache_bytes and cache_file(local_folder(settings.home)).exists()
         cache = cache_of(settings, stored) if has_cache else None
         counting = CountingEmbedder(embedder, cache)
         moderator = unasked(settings.moderation)

@@ -171,7 +171,7 @@ def key_command() -> None:
     """
 
 
-@command("create", on_bucket=True, changes=True)
+@command("create", of_desk=True, on_bucket=True, changes=True)
 @click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
 @click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")

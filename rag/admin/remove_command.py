@@ -37,7 +37,7 @@ from rag.store.write.desk_folder import is_full, read_key, spending_reserve, unw
 
 
 async def remove_collection(
-    data: Home, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
+    settings: Settings, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
 ) -> None:
     """Remove a collection and everything in it, and forget these access records; log it as this act."""
     collection = table.collection
@@ -48,12 +48,12 @@ async def remove_collection(
         else {"sources": len(await table.listing())}
     )
     with log_act(
-        local_folder(data),
+        settings.data,
         Act(act, collection.tenant, {collection.name: (state, None)}, collection.name, gives=False),
     ):
-        for attempt in spending_reserve(data):
+        for attempt in spending_reserve(settings.home):
             with attempt:
-                await drop_collection(data, collection, forget=forget)
+                await drop_collection(settings.home, collection, forget=forget)
 
 
 NAMED = 3  # files in a message
@@ -128,7 +128,7 @@ async def _remove_all(
 ) -> None:
     """Remove the collection. If another command is writing to it, hide its sources and raise BusyError."""
     try:
-        await remove_collection(settings.home, table, "remove", forget=forget)
+        await remove_collection(settings, table, "remove", forget=forget)
     except BusyError as error:
         tenant = table.collection.tenant
         async with access_table(settings.home, tenant) as access:
@@ -326,7 +326,7 @@ async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
 
 async def _forget_removed_collections(settings: Settings) -> None:
     """Delete the cached embeddings of the tenant's collections that were removed."""
-    data, tenant = settings.data, tenant_of(settings)
+    data, tenant = local_folder(settings.home), tenant_of(settings)
     there = {collection.name for collection in await open_reader(settings).collections(tenant)}
     with _writing(data):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)

@@ -20,6 +20,7 @@ from rag.config.profiles import FusionMethod
 from rag.config.settings import Settings
 from rag.corpus import Distance, Principal
 from rag.errors import InvalidRequestError
+from rag.home import Bucket
 from rag.report.text_and_html import counted
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
@@ -223,7 +224,7 @@ async def _explain_no_documents(settings: Settings, principal: Principal) -> str
     """Why a search finds nothing, for the operator: no documents, or all are hidden from this asker."""
     tables = readable_tables(await open_collections(settings, None))
     sources = sum([(await table.statistics()).sources for table in tables])
-    where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."
+    where = f"The {'bucket' if isinstance(settings.home, Bucket) else 'data folder'} is {settings.home}."
     if not sources:
         return f"{where} Add documents with refdesk-admin ingest PATH{same_desk()}"
     groups = f" of the groups {', '.join(sorted(principal.groups))}" if principal.groups else ""

@@ -65,7 +65,7 @@ def askers(settings: Settings, tenant: str) -> tuple[str, ...]:
     Raises:
         ConfigurationError, StoreError: the keys can't be read.
     """
-    return _askers(settings, [key for key in keys_in(settings.home).keys if key.tenant == tenant])
+    return _askers(settings, [key for key in keys_in(settings.common_home).keys if key.tenant == tenant])
 
 
 def _askers(settings: Settings, keys: Sequence[ApiKey]) -> tuple[str, ...]:
@@ -119,9 +119,9 @@ async def unchosen_exposures(settings: Settings) -> AsyncIterator[tuple[str, Exp
         RefdeskError: the keys can't be read.
     """
     reader, keys = open_reader(settings), defaultdict[str, list[ApiKey]](list)
-    for key in keys_in(settings.home).keys:
+    for key in keys_in(settings.common_home).keys:
         keys[key.tenant].append(key)
-    for tenant in tenants(settings.home):
+    for tenant in tenants(settings.common_home):
         with suppress(RefdeskError):
             for exposure in await _exposures(settings, reader, tenant, _askers(settings, keys[tenant])):
                 yield tenant, exposure
@@ -162,4 +162,4 @@ def reachable(exposed: list[Exposure], collections: Container[str] | None) -> li
 
 
 def _tenant_option(settings: Settings, tenant: str) -> str:
-    return arguments("--tenant", tenant) if len(tenants(settings.home)) > 1 else ""
+    return arguments("--tenant", tenant) if len(tenants(settings.common_home)) > 1 else ""

@@ -13,13 +13,14 @@ from collections.abc import Set as AbstractSet
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from rag.access.tenants import tenant_of, tenants
+from rag.access.tenants import home_of, tenant_of, tenants
 from rag.admin.command_line import collection_option, command, same_desk
 from rag.admin.terminal import echo, print_json, print_table
 from rag.config.origin_settings import FolderOrigin
@@ -107,7 +108,10 @@ async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
 def open_reader(settings: Settings) -> DeskReader:
     """A reader of the desk."""
     return DeskReader(
-        settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls
+        settings.home,
+        timeout_seconds=settings.search.timeout_seconds,
+        urls=settings.search.urls,
+        home_of=partial(home_of, settings),
     )
 
 

@@ -8,7 +8,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rag.access.tenants import tenant_of, tenants
+from anyio import to_thread
+
+from rag.access.tenants import home_of, storages_of, tenant_of, tenants
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.sharing import exposures
@@ -71,10 +73,14 @@ async def _holds(settings: Settings) -> tuple[int, int]:
     return sum(counts), len(counts)
 
 
+def _where(settings: Settings) -> str:
+    return f"{'Bucket' if isinstance(settings.home, Bucket) else 'Data folder':12} {settings.home}"
+
+
 def _lines(settings: Settings, documents: int, collections: int, hosts: list[str]) -> list[str]:
     desk = same_desk()
     file = settings_file()
-    where = f"{'Bucket' if settings.storage.uri else 'Data folder':12} {settings.home}"
+    where = _where(settings)
     settings_line = (
         f"Settings     {file if file.exists() else f'the defaults (refdesk-admin init writes {file})'}"
     )
@@ -116,7 +122,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         shared = {"open_to_others": opened} if opened else {}
         print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
         return
-    echo(f"{'Bucket' if settings.storage.uri else 'Data folder':12} {home} ({disk / 1e6:.1f} MB)")
+    echo(f"{_where(settings)} ({disk / 1e6:.1f} MB)")
     echo(f"Tenant       {tenant_of(settings)}")
     for name, embedder in settings.embedders_by_name.items():
         label = "" if name == DEFAULT_EMBEDDER else f"{name}: "
@@ -163,16 +169,21 @@ class TenantSize:
 
 async def _show_installation(settings: Settings, *, as_json: bool) -> None:
     home, reader = settings.home, open_reader(settings)
-    sizes = _table_sizes(home)
-    all_sizes = [await _size_of_tenant(reader, name, sizes[name]) for name in tenants(home)]
+    sizes, storages = _table_sizes(home), storages_of(home)
+    all_sizes = [
+        await _size_elsewhere(settings, reader, name)
+        if name in storages
+        else await _size_of_tenant(reader, home, name, sizes[name])
+        for name in tenants(home)
+    ]
+    total = sum(size.bytes for size in all_sizes)
     if as_json:
-        total = sum(sizes.values())
         print_json({"data": str(home), "bytes": total, "tenants": [asdict(size) for size in all_sizes]})
         return
-    echo(f"{'Bucket' if settings.storage.uri else 'Data folder':12} {home}")
+    echo(_where(settings))
     documents = f"{sum(size.documents for size in all_sizes):,} documents"
     collections = f"{sum(size.collections for size in all_sizes):,} collections"
-    tables = f"tables of {sum(sizes.values()) / 1e6:,.1f} MB"
+    tables = f"tables of {total / 1e6:,.1f} MB"
     echo(f"Tenants      {len(all_sizes):,}, with {documents} in {collections} and {tables}")
     echo()
     largest = sorted(all_sizes, key=lambda size: (-size.bytes, size.name))[:LARGEST_SHOWN]
@@ -190,7 +201,16 @@ async def _show_installation(settings: Settings, *, as_json: bool) -> None:
     echo(f"Of one tenant: refdesk-admin status --tenant NAME{same_desk()}")
 
 
-async def _size_of_tenant(reader: DeskReader, tenant: str, size: int) -> TenantSize:
+async def _size_elsewhere(settings: Settings, reader: DeskReader, tenant: str) -> TenantSize:
+    """The size of a tenant with a database of its own."""
+    try:
+        home = await to_thread.run_sync(home_of, settings, tenant)
+        return await _size_of_tenant(reader, home, tenant, _table_sizes(home)[tenant])
+    except RefdeskError as error:
+        return TenantSize(tenant, 0, 0, 0, (str(error),))
+
+
+async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int) -> TenantSize:
     collections, documents, failed = await reader.collections(tenant), 0, []
     for collection in collections:
         try:
@@ -204,7 +224,7 @@ async def _size_of_tenant(reader: DeskReader, tenant: str, size: int) -> TenantS
     failed += [
         f"{tenant}.{run.collection}: the last {run.command} {ENDED[run.result]} on {run.began:%Y-%m-%d}. See "
         f"refdesk-admin runs --tenant {tenant}"
-        for run in last_runs(reader.data, tenant)
+        for run in last_runs(home, tenant)
         if run.result in ENDED
     ]
     return TenantSize(tenant, len(collections), documents, size, tuple(failed))

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from rag.access.tenants import at_tenant
 from rag.admin.command_line import command
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import (
@@ -272,7 +273,7 @@ async def dry_run_origin(settings: Settings, name: str, *, set_access: bool, yes
 
 
 def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:
-    """The settings with the tenant and the file patterns of an origin."""
+    """The settings with the tenant and the file patterns of an origin, for where its documents are."""
     files = settings.ingest.model_copy(
         update={"include": origin.include or settings.ingest.include}
         | {"exclude": settings.ingest.exclude + origin.exclude}
@@ -281,7 +282,7 @@ def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:
     update: dict[str, object] = {"ingest": files}
     if origin.tenant is not None:
         update["principal"] = settings.principal.model_copy(update={"tenant": origin.tenant})
-    return settings.model_copy(update=update)
+    return at_tenant(settings.model_copy(update=update))
 
 
 def rights_of_origin(settings: Settings, origin: OriginSettings, *, set_access: bool) -> Rights:

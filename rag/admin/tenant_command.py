@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from anyio import to_thread
 
 from rag.access.names import valid_name
-from rag.access.tenants import tenants
+from rag.access.tenants import at_tenant, storage_of, storages_of, tenants
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command
 from rag.admin.key_command import revoke_keys
@@ -14,12 +16,13 @@ from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError, NotFoundError
+from rag.errors import ConfigurationError, NotFoundError, RefdeskError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report.text_and_html import counted
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import forget_console, forget_tenant, prepare, read_key, spending_reserve
 from rag.store.write.make_collection import create_tenant
+from rag.store.write.tenant_storage import forget_owner, give_up, is_given_up
 
 
 @click.group("tenant", cls=Group)
@@ -33,30 +36,58 @@ def tenant_command() -> None:
 
 @command("create", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("name")
-async def create_command(settings: Settings, *, name: str, as_json: bool) -> None:
-    """Create a tenant. No other tenant sees its documents."""
+@click.option(
+    "--storage",
+    metavar="URI",
+    help="Keep its documents in a database of its own: an empty folder, or a bucket like s3://bucket/acme.",
+)
+async def create_command(settings: Settings, *, name: str, storage: str | None, as_json: bool) -> None:
+    """Create a tenant. No other tenant sees its documents.
+
+    With --storage, nothing of its documents is in the common database. A folder is on this machine. A
+    bucket is reached by [storage.options] and the credentials of the environment, as that of a desk.
+    """
     if valid_name(name) in tenants(settings.home):
         raise ConfigurationError(f"The tenant {name!r} already exists.")
+    home = None if storage is None else settings.home_at(_absolute(storage))
     prepare(settings.home)
-    with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
-        create_tenant(settings.home, name)
+    state: dict[str, object] = {"collections": []} | ({"storage": str(home)} if home else {})
+    with log_act(settings.data, Act("tenant create", name, {name: (None, state)})):
+        create_tenant(settings.home, name, home)
     if as_json:
-        print_json({"name": name})
+        print_json({"name": name} | ({"storage": str(home)} if home else {}))
     else:
         echo(f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH.")
+
+
+def _absolute(storage: str) -> str:
+    is_folder = storage and "://" not in storage
+    return str(Path(storage).expanduser().absolute()) if is_folder else storage
 
 
 @command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
-    by_tenant = await open_reader(settings).collection_names()
-    names = {tenant: by_tenant.get(tenant, []) for tenant in tenants(settings.home)}
+    reader, storages = open_reader(settings), storages_of(settings.home)
+    names = await reader.collection_names()
+    storage: dict[str, dict[str, str]] = {tenant: {"storage": at} for tenant, at in storages.items()}
+    for tenant, about in storage.items():
+        try:
+            names[tenant] = [collection.name for collection in await reader.collections(tenant)]
+        except RefdeskError as error:
+            about["problem"] = str(error)
+    all_tenants = tenants(settings.home)
     if as_json:
-        listed = [{"name": tenant, "collections": theirs} for tenant, theirs in names.items()]
+        listed = [
+            {"name": tenant, "collections": names.get(tenant, [])} | storage.get(tenant, {})
+            for tenant in all_tenants
+        ]
         print_json({"tenants": listed})
-    elif names:
-        rows = [(tenant, ", ".join(theirs) or "-") for tenant, theirs in names.items()]
+    elif all_tenants:
+        rows = [(tenant, ", ".join(names.get(tenant, [])) or "-") for tenant in all_tenants]
         print_table([("TENANT", "COLLECTIONS"), *rows])
+        for tenant, about in storage.items():
+            echo(about.get("problem") or f"The documents of {tenant} are in {about['storage']}.")
     else:
         echo("There are no tenants yet. The first refdesk-admin ingest PATH creates one.")
 
@@ -64,30 +95,57 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @command("remove", of_tenant=False, on_bucket=True, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Delete the tenant, all its documents and its keys.")
-async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
+@click.option(
+    "--without-storage",
+    is_flag=True,
+    help="Leave a storage of its own as it is: for one that is lost.",
+)
+async def remove_command(
+    settings: Settings,
+    *,
+    name: str,
+    yes: bool,  # noqa: ARG001 required by click
+    without_storage: bool,
+    as_json: bool,
+) -> None:
     """Remove a tenant with all its documents and keys.
 
     Nothing needs to be purged after it: no file holds a text, an access record, an embedding or a
     description of the tenant any more. Servers can keep running, and other tenants aren't touched. If it is
-    interrupted, run it again. The audit log keeps what was done.
+    interrupted, run it again. The audit log keeps what was done. A storage of its own is deleted, too, with
+    all that is in it.
     """
     existing = tenants(settings.home)
     if name not in existing:
         names = ", ".join(existing) or "none"
         raise NotFoundError(f"There is no tenant {name!r} in {settings.home}. Tenants: {names}.")
-    collections = await open_reader(settings).collections(name)
+    storage = storage_of(settings.home, name)
+    if without_storage and not storage:
+        raise ConfigurationError(
+            f"The tenant {name!r} has no storage of its own. Leave out --without-storage."
+        )
+    own = settings.home_at(storage) if storage and not without_storage else None
+    is_empty = without_storage or (own and is_given_up(own))
+    of_tenant = None if is_empty else at_tenant(settings, name)
+    collections = await open_reader(of_tenant).collections(name) if of_tenant else ()
     collection_names = [collection.name for collection in collections]
     revoke_keys(settings.home, name)
     gone = {name: ({"collections": collection_names}, None)}
     with log_act(settings.data, Act("tenant remove", name, gone, gives=False)):
-        for attempt in spending_reserve(settings.home):
+        for attempt in spending_reserve(of_tenant.home if of_tenant else settings.home):
             with attempt:
-                await drop_tenant(settings.home, name, collections)
+                if of_tenant:
+                    await drop_tenant(of_tenant.home, name, collections)
                 if cache_file(settings.data).exists():
                     await to_thread.run_sync(forget, settings.data, read_key(settings.home), name)
-        forget_runs(settings.home, name)
+        if of_tenant:
+            forget_runs(of_tenant.home, name)
         forget_console(settings.data, name)
+        if own:
+            give_up(own)
         forget_tenant(settings.home, name)  # last, so that a removal that was killed can be repeated
+        if own:
+            forget_owner(own)
     if as_json:
         print_json({"removed": name, "collections": collection_names})
     else:

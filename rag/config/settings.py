@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rag.access.names import DEFAULT_TENANT, check_access
 from rag.access.rule import BoundFilter, Name
@@ -115,7 +124,7 @@ class StorageSettings(Section):
         return bucket_at(self.uri, self.options, self.consistency_seconds, data) if self.uri else None
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)  # tenants may have a bucket each
 def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float, data: Path) -> Bucket:
     """The bucket at an address, with the data folder of this machine."""
     changed = options.model_dump(exclude_defaults=True)
@@ -320,6 +329,7 @@ class Settings(Section):
     http: HttpSettings = HttpSettings()
     oauth: OAuthSettings = OAuthSettings()
     limits: LimitSettings = LimitSettings()
+    _tenant_home: Home | None = PrivateAttr(None)
 
     @field_validator("embedders")
     @classmethod
@@ -343,9 +353,39 @@ class Settings(Section):
         return {name: _in_folder(embedder, info.data) for name, embedder in embedders.items()}
 
     @property
-    def home(self) -> Home:
-        """Where the desk keeps documents, keys and rights: the data folder, or the bucket of [storage]."""
+    def common_home(self) -> Home:
+        """Where the desk keeps keys, tenants and documents: the data folder, or the bucket of [storage]."""
         return self.storage.bucket(self.data) or self.data
+
+    @property
+    def home(self) -> Home:
+        """Where the documents are: of a tenant with a database of its own, if these settings are `at` it."""
+        return self._tenant_home or self.common_home
+
+    def home_at(self, address: str) -> Home:
+        """The folder or bucket at an address; a bucket by the options in [storage].
+
+        Raises:
+            ConfigurationError: it is neither an absolute path nor the address of a bucket.
+        """
+        if "://" not in address and Path(address).is_absolute():
+            return Path(address)
+        try:
+            storage = StorageSettings.model_validate(self.storage.model_dump() | {"uri": address})
+        except ValidationError:
+            storage = StorageSettings()
+        if bucket := storage.bucket(self.data):
+            return bucket
+        # Without the address: somebody may have put credentials into it.
+        raise ConfigurationError(
+            "A storage is the path of a folder, or a bucket and a prefix like s3://bucket/desk."
+        )
+
+    def at(self, home: Home | None) -> Settings:
+        """These settings for work on the documents in another home; None: in the common one."""
+        settings = self.model_copy()
+        settings._tenant_home = home  # noqa: SLF001 its own class
+        return settings
 
     @property
     def models_folder(self) -> Path:

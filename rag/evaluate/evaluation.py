@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from rag.access.names import DEFAULT_TENANT
-from rag.access.tenants import tenant_of
+from rag.access.tenants import home_of, tenant_of
 from rag.answers import Mode, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings, StorageSettings
 from rag.corpus import Collection, LanguageChoice, Principal
@@ -156,6 +157,7 @@ async def prepare_fresh(
     with tempfile.TemporaryDirectory(prefix="refdesk-eval-") as scratch:
         settings = _with_collections(_with_tenant(settings), collections=())
         settings = settings.model_copy(update={"data": Path(scratch, "data"), "storage": StorageSettings()})
+        settings = settings.at(None)
         files = Path(scratch, "documents")
         absent = await ingest_documents(
             judged.documents, files, settings, environment, language=language, progress=progress
@@ -193,7 +195,10 @@ async def _prepare(
     absent: frozenset[str],
 ) -> PreparedSet:
     reader = DeskReader(
-        settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls
+        settings.home,
+        timeout_seconds=settings.search.timeout_seconds,
+        urls=settings.search.urls,
+        home_of=partial(home_of, settings),
     )
     configured = settings.principal
     usual = Principal(

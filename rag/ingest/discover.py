@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
+from rag.home import PARTS_OF_DESK
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import NOT_THERE, LeftOut, Outcome
@@ -241,7 +242,10 @@ class _FolderEntry(NamedTuple):
 
 
 def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_FolderEntry]:
-    """The entries of a folder, last name first. An unreadable folder is reported, and yields none."""
+    """The entries of a folder, last name first. An unreadable folder is reported, and yields none.
+
+    So does a data folder: its files tell of the documents of others.
+    """
     try:
         with scan_folder(folder) as entries:
             folder_entries = [
@@ -251,6 +255,8 @@ def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> li
         if settings.ignore_files:
             names = (entry.path.name for entry in folder_entries)
             discovery.ignoring.enter(folder, names, lambda path: read_if_there(path, MAX_BYTES))
+        if {entry.path.name for entry in folder_entries} >= PARTS_OF_DESK:
+            return []
     except OSError as error:
         reason = f"the folder can't be read: {error.strerror}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause="unreadable"))

@@ -10,13 +10,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack
 
 from anyio import to_thread
 
-from rag.access.tenants import check_tenant
+from rag.access.tenants import check_tenant, home_of
 from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
 from rag.config.profiles import CustomStage
 from rag.config.settings import SearchSettings, Settings
@@ -160,6 +161,7 @@ class Desk:
             seen_as=seen_as,
             index_cache_bytes=settings.search.most_cached,
             memory_bytes=settings.search.bytes_in_memory,
+            home_of=partial(home_of, settings),
         )
         breakers = {kind: Breaker() for kind in ENDPOINTS}
         breakers |= {f"embedding {name}": Breaker() for name in settings.embedders}

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from rag.access.tenants import tenants
+from rag.access.tenants import home_of, storages_of, tenants
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, StoreError
-from rag.home import Home
 from rag.models.breaker import Breaker
 from rag.run_history import IngestionRun, last_runs
 
@@ -44,11 +44,11 @@ class Metrics:
     No label takes a value that a caller can make up.
     """
 
-    def __init__(self, admission: Admission, lazy_desk: LazyDesk, data: Home) -> None:
+    def __init__(self, admission: Admission, lazy_desk: LazyDesk, settings: Settings) -> None:
         self._lazy_desk = lazy_desk
         self.registry = CollectorRegistry()
         self.registry.register(_CurrentState(admission, lazy_desk))
-        self.registry.register(LastRuns(data))
+        self.registry.register(LastRuns(settings))
         ProcessCollector(registry=self.registry)
         self._calls = Histogram(
             "refdesk_call_seconds",
@@ -224,8 +224,8 @@ class _CurrentState(Collector):
 class LastRuns(Collector):
     """The last ingestion run of each collection that has ended, read at each scrape."""
 
-    def __init__(self, data: Home) -> None:
-        self._data = data
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
     def collect(self) -> Iterable[Metric]:
         """When the runs ended, how, and how many of their files failed for which cause."""
@@ -248,8 +248,8 @@ class LastRuns(Collector):
             "Failed files of that run, by cause.",
             labels=[*labels, "cause"],
         )
-        for tenant in self._tenants():
-            for run in self._last_runs(tenant):
+        for tenant, has_storage in self._tenants().items():
+            for run in self._last_runs(tenant, has_storage=has_storage):
                 ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
                 complete.add_metric([tenant, run.collection], float(run.result == "complete"))
                 for outcome, count in run.counts.items():
@@ -258,16 +258,20 @@ class LastRuns(Collector):
                     failures.add_metric([tenant, run.collection, cause], count)
         yield from (ended, complete, files, failures)
 
-    def _tenants(self) -> tuple[str, ...]:
+    def _tenants(self) -> dict[str, bool]:
+        """The tenants, and whether each has a storage of its own."""
+        home = self._settings.home
         try:
-            return tenants(self._data)
+            storages = storages_of(home)
+            return {tenant: tenant in storages for tenant in tenants(home)}
         except (ConfigurationError, StoreError):  # it can't be read just now
-            return ()
+            return {}
 
-    def _last_runs(self, tenant: str) -> tuple[IngestionRun, ...]:
+    def _last_runs(self, tenant: str, *, has_storage: bool) -> tuple[IngestionRun, ...]:
         try:
-            return tuple(last_runs(self._data, tenant))
-        except StoreError:
+            home = home_of(self._settings, tenant) if has_storage else self._settings.home
+            return tuple(last_runs(home, tenant))
+        except (ConfigurationError, StoreError, OSError):  # that tenant's can't be read just now
             return ()
 
 

@@ -12,6 +12,7 @@ import pytest
 from rag.access.rule import in_words
 from rag.admin.ingest_output import unread_text
 from rag.admin.runs_command import MOST_RUNS, begin_run, end_run
+from rag.config.settings import Settings
 from rag.corpus import Access
 from rag.ingest.known_sources import GONE
 from rag.ingest.parse.decode import BINARY
@@ -302,7 +303,7 @@ def test_the_metrics_of_a_server_have_the_causes_of_the_last_run_that_ended(tmp_
     begin_run(tmp_path, "acorn", _run())
     values = {
         (sample.name, *sample.labels.values()): sample.value
-        for metric in LastRuns(tmp_path).collect()
+        for metric in LastRuns(Settings(data=tmp_path)).collect()
         for sample in metric.samples
     }
     assert values["refdesk_ingestion_failures", "acorn", "notes", "timeout"] == 7

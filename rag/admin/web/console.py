@@ -18,7 +18,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from rag.access.names import DEFAULT_TENANT, bare_name
-from rag.access.tenants import tenants
+from rag.access.tenants import at_tenant, tenants
 from rag.admin.sources_command import open_tables, readable_tables
 from rag.admin.web.browser_guard import Door
 from rag.admin.web.console_state import Health, Jobs, SourceLists
@@ -177,9 +177,9 @@ class Console:
 
     @property
     def settings(self) -> Settings:
-        """The settings with the chosen tenant."""
+        """The settings with the chosen tenant, for where its documents are."""
         principal = self.base_settings.principal.model_copy(update={"tenant": self.tenant})
-        return self.base_settings.model_copy(update={"principal": principal})
+        return at_tenant(self.base_settings.model_copy(update={"principal": principal}), self.tenant)
 
     @property
     def same_desk(self) -> list[str]:

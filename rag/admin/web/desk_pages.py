@@ -218,15 +218,17 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
 async def revoke_key(console: Console, _request: Request, form: FormData) -> Response:
     """Revoke a key of the tenant."""
     id_ = str(form.get("id", ""))
-    if id_ not in {key.id for key in keys_in(console.settings.home).keys if key.tenant == console.tenant}:
+    if id_ not in {
+        key.id for key in keys_in(console.base_settings.home).keys if key.tenant == console.tenant
+    }:
         raise NotFoundError("There is no such key. It may have been revoked.")
-    key_command.revoke_key(console.settings.data, id_)
+    key_command.revoke_key(console.base_settings.data, id_)
     console.say(f"Revoked the key {id_}. Running servers reject it from the next request on.")
     return see_other("/keys")
 
 
 def _keys(console: Console) -> dict[str, Any]:
-    tenant_keys = [key for key in keys_in(console.settings.home).keys if key.tenant == console.tenant]
+    tenant_keys = [key for key in keys_in(console.base_settings.home).keys if key.tenant == console.tenant]
     return {
         "keys": tenant_keys,
         "now": datetime.now(UTC),

@@ -224,7 +224,7 @@ async def measure(console: Console, request: Request, form: FormData) -> Respons
     chosen = contenders(settings, [profile], [cast("Mode", mode) if mode else None])
     async with prepare_existing(read, settings, None) as prepared:
         runs = await evaluate(read, prepared, os.environ, chosen, SilentObserver())
-    (run,) = await keep_runs(settings.data, console.tenant, runs)
+    (run,) = await keep_runs(settings.home, console.tenant, runs)
     console.say(f"Run {run.id}: {METRIC} is {run.summary.metrics[METRIC]:.4f}.")
     return see_other(f"/judged/{name}")
 
@@ -258,7 +258,7 @@ def _documents(answer: Answer) -> list[Mapping[str, object]]:
 
 async def _runs(console: Console, name: str) -> list[MeasuredRun]:
     """The kept runs of a set, newest first."""
-    summaries = await load_summaries(console.settings.data, console.tenant)
+    summaries = await load_summaries(console.settings.home, console.tenant)
     measured: list[MeasuredRun] = []
     for id_, summary in summaries.items():
         if summary and summary.set == name and METRIC in summary.metrics:
@@ -271,7 +271,7 @@ async def _runs(console: Console, name: str) -> list[MeasuredRun]:
 async def _comparison(console: Console, runs: list[MeasuredRun]) -> Comparison | None:
     """The last run against the one before it."""
     try:
-        last, before = [await load_run(console.settings.data, console.tenant, run.id) for run in runs[:2]]
+        last, before = [await load_run(console.settings.home, console.tenant, run.id) for run in runs[:2]]
         return compare(before, last, METRIC)
     except (ValueError, RefdeskError):  # only one run, or no common question
         return None

@@ -319,8 +319,10 @@ class _Moment:
     keys: Keys
 
 
-async def back_up(data: Path, tenant: str, file: Path) -> BackupResult:
+async def back_up(data: Path, tenant: str, file: Path, *, keys_in: Path | None = None) -> BackupResult:
     """Write a backup of a tenant to a file, which appears when it is complete.
+
+    Its API keys are in another folder than its documents if it has a storage of its own.
 
     Raises:
         NotFoundError: the tenant has no collections.
@@ -329,7 +331,7 @@ async def back_up(data: Path, tenant: str, file: Path) -> BackupResult:
     """
     database = await connect(data)
     with engine_errors("reading the tables"):
-        moment = await _moment(database, data, tenant)
+        moment = await _moment(database, keys_in or data, tenant)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     members = tuple(
         BackupCollection(

@@ -29,9 +29,11 @@ import pyarrow.compute as pc
 
 from rag.access.keys import parsed_keys
 from rag.access.rule import narrower, same_access
+from rag.access.tenants import storages_of
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import literal
+from rag.home import desk_around
 from rag.originals import local_path
 from rag.store.care import tenant_backup
 from rag.store.care.tenant_backup import Archive
@@ -127,7 +129,7 @@ async def restore(
         StoreError: the storage failed.
     """
     collections = [_collection(member, tenant) for member in backup.about.collections]
-    _refuse_foreign_tables(data, collections)
+    _refuse_foreign_tables(collections)
     prepare(data)
     with ExitStack() as stack:
         stack.enter_context(locked(data, LOCK, seconds=0))
@@ -216,15 +218,14 @@ async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
         return await table.records()
 
 
-def _refuse_foreign_tables(data: Path, collections: Iterable[Collection]) -> None:
-    """Refuse a collection that attaches a table of this desk, because it would bypass that table's rights."""
-    tables = database_folder(data).resolve()
+def _refuse_foreign_tables(collections: Iterable[Collection]) -> None:
+    """Refuse a collection that attaches a table of a desk, because it would bypass that table's rights."""
     for collection in collections:
         attached = collection.attached
-        if attached and "://" not in attached.table and Path(attached.table).resolve().is_relative_to(tables):
+        if attached and "://" not in attached.table and desk_around(Path(attached.table).resolve()):
             raise ConfigurationError(
                 f"The collection {collection.name!r} of the backup is attached to {attached.table}, a table "
-                "of this desk. refdesk writes no such backup: somebody changed it. Nothing was restored."
+                "of a desk. refdesk writes no such backup: somebody changed it. Nothing was restored."
             )
 
 
@@ -311,7 +312,9 @@ async def _switch(
     started = time.time()
     table_maintenance.sync_to_disk(folder, 0)
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
-        if not table_folder(data, schema.COLLECTIONS).exists():
+        if not table_folder(data, schema.COLLECTIONS).exists() and not storages_of(
+            data
+        ):  # whose owner has it
             write_whole(data / "key", loaded.key)
         backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
         backup = with_ids_of(read_key(data), backup, collections, from_tenant, loaded.key)

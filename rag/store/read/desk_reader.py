@@ -3,10 +3,15 @@
 Every call sees what other processes have committed before it. A tenant's tables are opened when it is asked
 for. They stay open until they were not used for longest of `MOST_OPEN`, and the engine's caches are replaced
 when they have grown too large.
+
+A tenant may have its documents elsewhere (`rag.access.tenants`). A reader of its own reads them there, with
+the same limit of memory, and caches of its own. Its address is looked up for each request. If that storage
+fails, its requests fail, and no others.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -20,6 +25,7 @@ from anyio import to_thread
 
 from rag.access.tenants import tenants
 from rag.corpus import AccessRecord, Collection, LetterCase
+from rag.errors import RefdeskError
 from rag.home import Bucket, Home
 from rag.originals import Clock
 from rag.runtime import cores
@@ -42,6 +48,8 @@ if TYPE_CHECKING:
 
     from rag.store.read.attached.attached_reader import AttachedTables
 
+log = logging.getLogger(__name__)
+
 NO_URLS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -60,7 +68,8 @@ class DeskReader:
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
     for the URLs of sources without one. `seen_as` changes the definitions of collections for this reader, so
     that an evaluation can search tables of its own. The engine's cache of indexes grows with them up to
-    `index_cache_bytes`. Rows of searched tables are kept in memory, in at most `memory_bytes`.
+    `index_cache_bytes`. Rows of searched tables are kept in memory, in at most `memory_bytes`. `home_of` says
+    where the documents of a tenant are that has none here.
     """
 
     def __init__(  # noqa: PLR0913 what settings say of the store
@@ -73,6 +82,7 @@ class DeskReader:
         seen_as: Callable[[Collection], Collection] | None = None,
         index_cache_bytes: int = INDEX_CACHE_BYTES,
         memory_bytes: int = 0,
+        home_of: Callable[[str], Home] | None = None,
     ) -> None:
         self.letter_case = letter_case
         self.data = data
@@ -94,18 +104,55 @@ class DeskReader:
         self._attached: AttachedTables | None = None
         self._access: dict[str, AccessReader] = {}
         self.clock = Clock()
+        self._home_of = home_of
+        self._elsewhere: dict[str, DeskReader] = {}  # by tenant, least recently used first
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
-        """The tenant's collections, ordered by name; none before the first ingestion."""
+        """The tenant's collections, ordered by name; none before the first ingestion.
+
+        Raises:
+            ConfigurationError, StoreError: the catalog can't be read, or the tenant's own storage.
+        """
+        if reader := await self._reader_elsewhere(tenant):
+            return await reader.collections(tenant)
+        return tuple(self._collections.get(tenant, {}).values())
+
+    async def _reader_elsewhere(self, tenant: str) -> DeskReader | None:
+        """The reader of the tenant's own storage; None if its documents are here."""
+        await self._refresh_catalog()
+        if self._home_of is None or tenant in self._collections:
+            return None
+        home = await to_thread.run_sync(self._home_of, tenant)
+        reader = self._elsewhere.pop(tenant, None)
+        if reader and reader.data != home:
+            reader.close_tables()
+            reader = None
+        if home == self.data:
+            return None
+        if reader is None:
+            reader = DeskReader(
+                home,
+                timeout_seconds=self._timeout_seconds,
+                letter_case=self.letter_case,
+                urls=self._urls,
+                seen_as=self._seen_as,
+                index_cache_bytes=self._most_cached,
+            )
+            reader._memory, reader._scans = self._memory, self._scans
+        self._elsewhere[tenant] = reader
+        if len(self._elsewhere) > MOST_OPEN:
+            self._elsewhere.pop(next(iter(self._elsewhere))).close_tables()
+        return reader
+
+    async def _refresh_catalog(self) -> None:
         with engine_errors("reading the catalog"):
             catalog = await self._opened_catalog()
             if catalog is None:
-                return ()
+                return
             version = await catalog.version()
             if version != self._version:
                 await self._read_catalog(catalog)
                 self._version = version
-        return tuple(self._collections.get(tenant, {}).values())
 
     async def _read_catalog(self, catalog: lancedb.AsyncTable) -> None:
         """Read the definitions that have changed, and close the tables of their tenants.
@@ -159,6 +206,10 @@ class DeskReader:
         Raises:
             StoreError: its tables can't be opened. The reader of an attached table is `failed` instead.
         """
+        if collection.tenant not in self._collections and (
+            reader_elsewhere := await self._reader_elsewhere(collection.tenant)
+        ):
+            return await reader_elsewhere.open(collection)
         if collection.attached:
             return await self._attached_tables().open(collection)
         key = collection.tenant, collection.name
@@ -212,11 +263,21 @@ class DeskReader:
             StoreError: a table can't be opened or read.
         """
         for tenant in await to_thread.run_sync(tenants, self.data):
-            for collection in await self.collections(tenant):
-                if len(self._open) == MOST_OPEN:
-                    return
-                if not collection.attached:
-                    await (await self.open(collection)).warm()
+            try:
+                for collection in await self.collections(tenant):
+                    if len(self._open) == MOST_OPEN:
+                        return
+                    if not collection.attached:
+                        await (await self.open(collection)).warm()
+            except RefdeskError as error:
+                if tenant in self._collections:
+                    raise
+                log.warning("The tenant %r can't be served: %s", tenant, error)
+
+    def close_tables(self) -> None:
+        """Close all collections, and forget their rows."""
+        for key in [*self._open]:
+            self._close(key)
 
     async def close(self) -> None:
         """Stop background tasks."""
@@ -287,6 +348,8 @@ class DeskReader:
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether a caller's groups matter: an access record of the tenant names a group, or may do so."""
+        if reader := await self._reader_elsewhere(tenant):
+            return await reader.names_groups(tenant)
         collections = await self.collections(tenant)
         if not collections:
             return False
@@ -305,6 +368,8 @@ class DeskReader:
         return await access.entries() if access else set()
 
     async def _access_if_there(self, tenant: str) -> AccessReader | None:
+        if reader := await self._reader_elsewhere(tenant):
+            return await reader._access_if_there(tenant)  # noqa: SLF001 its own class
         if await self._opened_catalog() is None:
             return None
         database = cast("lancedb.AsyncConnection", self.database)

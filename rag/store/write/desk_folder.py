@@ -207,12 +207,12 @@ def forget_origins(home: Home, tenant: str, name: str) -> None:
         (local_folder(home) / "origins").rmdir()
 
 
-def note_tenant(data: Home, tenant: str) -> None:
-    """Create a tenant if it doesn't exist."""
+def note_tenant(data: Home, tenant: str, storage: str = "") -> None:
+    """Create a tenant if it doesn't exist, with the address of its own storage, if it has one."""
     if isinstance(data, Bucket):
-        put_new(data, f"tenants/{tenant}", b"")
+        put_new(data, f"tenants/{tenant}", storage.encode())
     elif not (file := tenant_file(data, tenant)).exists():
-        write_whole(file, b"")
+        write_whole(file, storage.encode())
 
 
 def forget_tenant(data: Home, tenant: str) -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag.access.tenants import OWNER
 from rag.corpus import (
     DEFAULT_EMBEDDER,
     AccessRecord,
@@ -42,7 +43,7 @@ from rag.corpus import (
     Visibility,
 )
 from rag.errors import ConfigurationError, RefdeskError
-from rag.home import Bucket, Home
+from rag.home import SET_PATH, Bucket, Home, read
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.read.schema import original_id
@@ -52,6 +53,7 @@ from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop,
 from rag.store.write.desk_folder import make_key, note_tenant, prepare, read_key
 from rag.store.write.locks import locked, open_in_turn
 from rag.store.write.source_ids import tag_letters
+from rag.store.write.tenant_storage import claim_storage
 from rag.text.flags import Flag
 
 if TYPE_CHECKING:
@@ -218,15 +220,24 @@ async def _enter(data: Home, collections: lancedb.AsyncTable, collection: Collec
     table_maintenance.sync_table(data, schema.COLLECTIONS, started)
 
 
-def create_tenant(data: Home, tenant: str) -> None:
-    """Make a tenant without collections.
+def create_tenant(data: Home, tenant: str, storage: Home | None = None) -> None:
+    """Make a tenant without collections, with a database of its own in a `storage`, if there is one.
 
     Raises:
-        ConfigurationError: the data folder can't be made.
+        ConfigurationError: the data folder can't be made, or is a tenant's own, or the storage isn't empty.
+        StoreError: the storage can't be read or written.
     """
+    if read(data, OWNER) is not None:
+        raise ConfigurationError(
+            f"{data} is the storage of a tenant of another desk. Create tenants in that desk, or name "
+            f"another data folder with {SET_PATH}."
+        )
     prepare(data)
+    make_key(data)  # which tells the owner of a storage
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
-        note_tenant(data, tenant)
+        if storage is not None:
+            claim_storage(data, tenant, storage)
+        note_tenant(data, tenant, str(storage or ""))
 
 
 async def _create_tables(data: Home, database: lancedb.AsyncConnection, collection: Collection) -> None:
