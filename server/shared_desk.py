@@ -60,6 +60,7 @@ MAX_SESSIONS = 64
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 32  # a line with its number
 MAX_CALL_BYTES = 1 << 22  # more than systems let an environment have
 NO_CALL = (OSError, ValueError, TypeError, anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound)
+OF_SERVICE = ("LANCEDB_API_KEY", "LANCEDB_HOST_OVERRIDE", "LANCEDB_REGION")
 OF_STORES, OF_SPANS, OF_CERTIFICATES = ("AWS_", "AZURE_", "GOOGLE_"), ("OTEL_",), ("SSL_", "REQUESTS_CA_")
 CREDENTIALS = struct.Struct("3i")  # of a peer, on Linux: process, user, group
 
@@ -354,6 +355,9 @@ def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
         or any(embedder.provider == "openai" for embedder in embedders)
     )
     prefixes: tuple[str, ...] = OF_STORES if settings.storage.uri or _has_bucket(settings) else ()
+    names = {*names}
+    # Any collection may be a table of it.
+    prefixes += OF_SERVICE if any(name.startswith(OF_SERVICE) for name in names) else ()
     prefixes += OF_SPANS if settings.server.traces else ()
     reaches_out = has_endpoint or bool(prefixes)
     prefixes += OF_CERTIFICATES if reaches_out else ()

@@ -330,6 +330,12 @@ def small_desk() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def services() -> ModuleType:
+    """tests/lancedb_service.py as a module."""
+    return _beside("lancedb_service")
+
+
+@pytest.fixture(scope="session")
 def foreign() -> ModuleType:
     """tests/foreign.py as a module: LanceDB tables that others write."""
     return _beside("foreign")

@@ -96,11 +96,13 @@ class StorageOptions(Section):
 
 
 def _not_a_service(uri: object) -> object:
-    """LanceDB Enterprise has no files that can be listed, copied or maintained, on which the store relies."""
+    """Refuse LanceDB Enterprise and Cloud, which have tables and nothing else (`rag/store/README.md`)."""
     if isinstance(uri, str) and uri.strip().lower().startswith("db://"):
         raise ValueError(
-            "db:// is LanceDB Enterprise or Cloud, which refdesk can't use; "
-            "write a bucket that holds a desk, like s3://bucket/desk"
+            "db:// is LanceDB Enterprise or Cloud, where no desk can be: it has no objects for keys, tenants "
+            "and the leases of writers, and can't erase what was removed (optimize); write a bucket, like "
+            "s3://bucket/desk. To search a table there: refdesk-admin collection attach NAME --table "
+            "db://database/table"
         )
     return uri
 

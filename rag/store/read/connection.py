@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import lancedb
 
-from rag.errors import BusyError, RefdeskError, StoreError
-from rag.home import Bucket, Home, newest_manifest, reason
+from rag.errors import BusyError, ConfigurationError, RefdeskError, StoreError
+from rag.home import ANSWER_SECONDS, CONNECT_SECONDS, RETRIES, Bucket, Home, newest_manifest, reason
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES, METADATA_IN_BUCKET_BYTES = 16 << 20, 32 << 20
 """The engine's defaults are 6 GiB and 1 GiB, which keep superseded indexes, and their files open."""
 
 MAX_VERSION = 2**64 - 1
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +105,40 @@ def _writers_session(database: str) -> lancedb.Session:  # noqa: ARG001 the key 
     return _session(INDEX_CACHE_BYTES, {})
 
 
+SERVICE = "db://"
+SERVICE_KEY, SERVICE_HOST, SERVICE_REGION = "LANCEDB_API_KEY", "LANCEDB_HOST_OVERRIDE", "LANCEDB_REGION"
+"""The variables for LanceDB Enterprise and Cloud. The key goes to this host, or that of the region, alone."""
+
+
+async def open_in_service(table: str) -> lancedb.AsyncTable:
+    """The table of LanceDB Enterprise or Cloud at `db://database/table`, with namespaces in between.
+
+    Every read asks for all commits until then.
+
+    Raises:
+        ConfigurationError: there is no key, or it would be sent unencrypted.
+        ValueError, RuntimeError: of the engine; the table doesn't exist, or the service fails.
+    """
+    key, host = os.environ.get(SERVICE_KEY), os.environ.get(SERVICE_HOST) or None
+    if not key:
+        raise ConfigurationError(f"{table} needs an API key of LanceDB. Set {SERVICE_KEY}.")
+    if host and urlsplit(host).scheme != "https" and urlsplit(host).hostname not in LOOPBACK:
+        raise ConfigurationError(f"{SERVICE_HOST} is not encrypted. Begin it with https://.")
+    database, *namespace, name = table.removeprefix(SERVICE).split("/")
+    connection = await lancedb.connect_async(
+        SERVICE + database,
+        api_key=key,
+        region=os.environ.get(SERVICE_REGION) or "us-east-1",
+        host_override=host,
+        read_consistency_interval=timedelta(0),
+        client_config={
+            "timeout_config": {"read_timeout": ANSWER_SECONDS, "connect_timeout": CONNECT_SECONDS},
+            "retry_config": {"retries": RETRIES, "connect_retries": RETRIES, "read_retries": RETRIES},
+        },
+    )
+    return await connection.open_table(name, namespace_path=namespace or None)
+
+
 class LocalTable(lancedb.AsyncTable):
     """A table in a folder, whose newest version is read from the names of its files.
 
@@ -151,6 +188,14 @@ def disk_fault(error: BaseException) -> str:
     return "The disk fails (input/output error)." if failed or _EIO in str(error) else ""
 
 
+def _service_fault(status: int | None) -> str:
+    """Why LanceDB Enterprise or Cloud failed, by the status of its answer."""
+    if status in {401, 403}:
+        return f" The service refuses the API key in {SERVICE_KEY}. Set another one."
+    answer = f"answers with status {status}" if status else "can't be reached"
+    return f" The service {answer}. Check {SERVICE_HOST} and {SERVICE_REGION}, then try again."
+
+
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
     """Turn the engine's errors and panics into a `StoreError`.
@@ -170,7 +215,9 @@ def engine_errors(doing: str) -> Iterator[None]:
         if fault := disk_fault(error):
             raise StoreError(f"The storage engine failed while {doing}: {fault} {CHECK_THE_DISK}") from error
         message = f"The storage engine failed while {doing}."
-        if OBJECT_STORE.search(str(error)):
+        if type(error).__module__ == "lancedb.remote.errors":  # which isn't imported for others
+            message += _service_fault(getattr(error, "status_code", None))
+        elif OBJECT_STORE.search(str(error)):
             message += (
                 f" The bucket that storage.uri names can't be read: {reason(error)}. "
                 "Run refdesk-admin doctor storage."

@@ -23,7 +23,7 @@ from rag.store.write.desk_folder import (
     unwritable,
     write_whole,
 )
-from rag.store.write.leases import unfit_store
+from rag.store.write.locks import unfit_store
 
 
 def claim_storage(data: Home, tenant: str, storage: Home) -> None:

@@ -6,6 +6,7 @@ Whatever others have done to a table, the error says what is wrong with it.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -32,7 +33,7 @@ from rag.store.read.attached.attached_table import (
 )
 from rag.store.read.attached.column_mapping import columns_of
 from rag.store.read.collection_reader import CollectionReader, words_in
-from rag.store.read.connection import connect_to, engine_errors
+from rag.store.read.connection import SERVICE, connect_to, engine_errors, open_in_service
 from rag.store.read.schema import (
     PLACE_COLUMNS,
     SOURCES_SCHEMA,
@@ -362,6 +363,7 @@ def index_of_column(
 
 SUFFIX = ".lance"
 REMOTE = ("s3://", "gs://", "az://")
+OF_SERVICE = rf"{SERVICE}[\w.-]+(/[\w.-]+)+"
 
 
 @dataclass(slots=True)
@@ -443,6 +445,8 @@ async def open_table(table: str) -> lancedb.AsyncTable:
         _check_folder(Path(table))
     with engine_errors(f"opening the attached table {table}"):
         try:
+            if table.startswith(SERVICE):
+                return await open_in_service(table)
             return await (await connect_to(database)).open_table(name.removesuffix(SUFFIX))
         except ValueError as error:
             if "was not found" not in str(error):
@@ -470,11 +474,14 @@ def absolute_address(address: str) -> str:
     Raises:
         ConfigurationError: it is not the path or URI of one table.
     """
+    if re.fullmatch(OF_SERVICE, address):
+        return address
     if "://" in address:
         if not address.startswith(REMOTE) or not address.rstrip("/").endswith(SUFFIX):
             raise ConfigurationError(
-                f"{address} is not the URI of a LanceDB table. Write s3://bucket/folder/notes{SUFFIX}. Known "
-                f"are {', '.join(REMOTE)} and paths."
+                f"{address} is not the URI of a LanceDB table. Write s3://bucket/folder/notes{SUFFIX}, or "
+                f"{SERVICE}database/notes for one of LanceDB Enterprise or Cloud. Known are "
+                f"{', '.join((*REMOTE, SERVICE))} and paths."
             )
         return address.rstrip("/")
     path = Path(address).expanduser().absolute()
