@@ -71,7 +71,12 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
 
 @command("attach", on_bucket=True, changes=True)
 @click.argument("name")
-@click.option("--table", required=True, metavar="PATH|URI", help="The LanceDB table: a folder NAME.lance.")
+@click.option(
+    "--table",
+    required=True,
+    metavar="PATH|URI",
+    help="The LanceDB table: a folder NAME.lance, or db://DATABASE/NAME.",
+)
 @column_option("id", "The ids of its rows: text or whole numbers.", required=True)
 @column_option("text", "The texts.", required=True)
 @column_option("vector", "The vectors of the texts. Without, a search goes by words alone.")

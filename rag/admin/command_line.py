@@ -13,7 +13,7 @@ from typing import Any, get_args
 import anyio
 import click
 
-from rag.access.tenants import at_tenant, tenant_file, tenant_of
+from rag.access.tenants import at_tenant, storage_of, tenant_file, tenant_of
 from rag.admin.terminal import arguments, echo
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
 from rag.config.settings import Settings
@@ -144,7 +144,8 @@ async def keep_overview(data: Home, tenant: str) -> None:
     if isinstance(data, Bucket):
         return  # its servers ask the engine
     file = overview_file(data, tenant)
-    if is_current(data, tenant) or not tenant_file(data, tenant).exists():
+    is_elsewhere = not tenant_file(data, tenant).exists() or storage_of(data, tenant)
+    if is_elsewhere or is_current(data, tenant):
         return
     # Imported here, because only a command that has changed something gets here, with the engine imported.
     from rag.store.read.desk_reader import DeskReader  # noqa: PLC0415

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from rag.access.tenants import home_of, storages_of, tenants
+from rag.access.tenants import home_of, tenants
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, StoreError
 from rag.models.breaker import Breaker
@@ -248,8 +248,8 @@ class LastRuns(Collector):
             "Failed files of that run, by cause.",
             labels=[*labels, "cause"],
         )
-        for tenant, has_storage in self._tenants().items():
-            for run in self._last_runs(tenant, has_storage=has_storage):
+        for tenant in self._tenants():
+            for run in self._last_runs(tenant):
                 ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
                 complete.add_metric([tenant, run.collection], float(run.result == "complete"))
                 for outcome, count in run.counts.items():
@@ -258,19 +258,15 @@ class LastRuns(Collector):
                     failures.add_metric([tenant, run.collection, cause], count)
         yield from (ended, complete, files, failures)
 
-    def _tenants(self) -> dict[str, bool]:
-        """The tenants, and whether each has a storage of its own."""
-        home = self._settings.home
+    def _tenants(self) -> tuple[str, ...]:
         try:
-            storages = storages_of(home)
-            return {tenant: tenant in storages for tenant in tenants(home)}
+            return tenants(self._settings.home)
         except (ConfigurationError, StoreError):  # it can't be read just now
-            return {}
+            return ()
 
-    def _last_runs(self, tenant: str, *, has_storage: bool) -> tuple[IngestionRun, ...]:
+    def _last_runs(self, tenant: str) -> tuple[IngestionRun, ...]:
         try:
-            home = home_of(self._settings, tenant) if has_storage else self._settings.home
-            return tuple(last_runs(home, tenant))
+            return tuple(last_runs(home_of(self._settings, tenant), tenant))
         except (ConfigurationError, StoreError, OSError):  # that tenant's can't be read just now
             return ()
 

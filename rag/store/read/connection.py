@@ -218,10 +218,7 @@ def engine_errors(doing: str) -> Iterator[None]:
         if type(error).__module__ == "lancedb.remote.errors":  # which isn't imported for others
             message += _service_fault(getattr(error, "status_code", None))
         elif OBJECT_STORE.search(str(error)):
-            message += (
-                f" The bucket that storage.uri names can't be read: {reason(error)}. "
-                "Run refdesk-admin doctor storage."
-            )
+            message += f" The bucket can't be read: {reason(error)}. Run refdesk-admin doctor storage."
         elif isinstance(error, OSError) or "No space left" in str(error):
             message += " Check that the data folder is readable and its disk is not full."
         else:
