@@ -15,7 +15,7 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.chosen_embedder import with_cache
 from rag.admin.collection_options import chunking_option, chunking_words
 from rag.admin.command_line import command
-from rag.admin.eval_runs import comparison_json, print_comparison, print_runs, run_json
+from rag.admin.eval_command import comparison_json, print_comparison, print_runs, run_json
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import confirm, echo, print_json

@@ -1,39 +1,38 @@
-"""`refdesk-admin eval`: retrieval quality on judged questions."""
+"""`refdesk-admin eval`: retrieval quality on judged questions, the files of questions, and kept runs."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import collection_option, command, has_asker_options, language_option
-from rag.admin.eval_runs import (
-    compare_command,
-    comparison_json,
-    metric_option,
-    new_command,
-    print_comparison,
-    print_runs,
-    report_option,
-    run_json,
-    runs_command,
-    show_command,
-    write_report,
-)
+from rag.admin.command_line import collection_option, command, has_asker_options, language_option, same_desk
 from rag.admin.progress_bar import evaluation_progress
-from rag.admin.terminal import echo, print_json
+from rag.admin.sources_command import open_collections
+from rag.admin.terminal import echo, print_json, print_table
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import LanguageChoice
-from rag.errors import InvalidRequestError, RefdeskError
-from rag.evaluate.ask_questions import METRICS
-from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
+from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, RefdeskError
+from rag.evaluate.ask_questions import FAITHFUL, METRICS, SHOWN, SIZES
+from rag.evaluate.compare_runs import (
+    Comparison,
+    EvaluationRun,
+    Pair,
+    QuestionResult,
+    Summary,
+    compare,
+    keep_runs,
+    load_run,
+    load_summaries,
+)
 from rag.evaluate.evaluation import (
     PreparedSet,
     contenders,
@@ -42,8 +41,280 @@ from rag.evaluate.evaluation import (
     prepare_existing,
     prepare_fresh,
 )
-from rag.evaluate.judged_sets import JudgedSet, read_set
-from rag.report.text_and_html import counted
+from rag.evaluate.judged_sets import JudgedSet, new_file, read_set, skeletons
+from rag.evaluate.report_page import report_page
+from rag.report.text_and_html import counted, decimals, shortened
+
+RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
+COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)
+LISTED = 10  # questions won, and questions lost
+TITLE_WIDTH = 60
+
+
+def run_json(id_: int, summary: Summary) -> dict[str, Any]:
+    """A run as `--json` prints it."""
+    return {"id": id_} | summary.model_dump(mode="json")
+
+
+def comparison_json(baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> dict[str, Any]:
+    """A comparison as `--json` prints it."""
+    return {
+        "one": baseline.id,
+        "other": run.id,
+        "metric": comparison.metric,
+        "difference": comparison.difference,
+        "p_value": comparison.p_value,
+        "won": [pair.before.id for pair in comparison.won],
+        "lost": [pair.before.id for pair in comparison.lost],
+    }
+
+
+def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
+    """Print runs as a table, with the main metrics that any of them has."""
+    columns = [name for name in COLUMNS if any(name in summary.metrics for _, summary in runs)]
+    rows = [
+        (
+            id_,
+            summary.set,
+            summary.profile,
+            summary.mode,
+            summary.queries,
+            *(metric_text(name, summary.metrics.get(name)) for name in columns),
+            f"{summary.latency_ms.p50:.1f}",
+            f"{summary.latency_ms.p95:.1f}",
+        )
+        for id_, summary in runs
+    ]
+    print_table([("RUN", "SET", "PROFILE", "MODE", "QUERIES", *columns, "P50 MS", "P95 MS"), *rows])
+
+
+def metric_text(name: str, value: float | None) -> str:
+    """A metric as it is printed: a score with four decimals, a size as a whole number, None as nothing."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if name in SIZES else f"{value:.4f}"
+
+
+def print_comparison(
+    baseline: EvaluationRun, run: EvaluationRun, comparison: Comparison, *, listed: bool
+) -> None:
+    """Print a line that compares the run with the baseline; if `listed`, also the questions won and lost."""
+    won, lost = comparison.won, comparison.lost
+    echo(
+        f"{_name(run)} against {_name(baseline)}: {comparison.metric} {comparison.difference:+.4f} "
+        f"(p = {comparison.p_value:.4f}); "
+        f"{len(won)} questions won, {len(lost)} lost, {comparison.alike} alike."
+    )
+    if listed:
+        for verdict, pairs in (("Won", won), ("Lost", lost)):
+            _print_pairs(verdict, pairs, comparison.metric)
+        if baseline.id and (won or lost):
+            example = shlex.quote((won or lost)[0].before.id)
+            echo(f"Show one: refdesk-admin eval compare {baseline.id} {run.id} --question {example}")
+
+
+def _name(run: EvaluationRun) -> str:
+    return f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
+
+
+def _print_pairs(verdict: str, pairs: Sequence[Pair], metric: str) -> None:
+    for pair in pairs[:LISTED]:
+        before, after = pair.before.metrics[metric], pair.after.metrics[metric]
+        text = shortened(pair.before.text, TITLE_WIDTH)
+        echo(f"  {verdict:4}  {before:.3f} -> {after:.3f}  {pair.before.id}  {text}")
+    unlisted = len(pairs) - LISTED
+    if unlisted > 0:
+        echo(f"  {verdict:4}  … and {unlisted} more (--json has all)")
+
+
+def print_question(run: EvaluationRun, question: QuestionResult) -> None:
+    """Print a question's hits in order, and mark the expected ones."""
+    echo(f"{_name(run)}: {question.id}  {shortened(question.text, TITLE_WIDTH)}", bold=True)
+    grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
+    echo(f"  expected: {grades}")
+    scores = ", ".join(
+        f"{name} {value:.0f}" if name in SIZES else f"{name} {value:.3f}"
+        for name, value in question.metrics.items()
+    )
+    echo(f"  {scores}, {question.latency_ms:.1f} ms")
+    for rank, hit in enumerate(question.hits, 1):
+        mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""
+        leak = "  LEAK" if hit.id in question.leaks else ""
+        scored = f"score {hit.score:.3f}  similarity {decimals(hit.similarity)}"
+        echo(f"  {rank:2}. {scored}  [{hit.id}]  {shortened(hit.title, TITLE_WIDTH)}{mark}{leak}")
+
+
+def write_report(path: Path, runs: Sequence[EvaluationRun], metric: str) -> None:
+    """Write the HTML report of these runs.
+
+    Raises:
+        ConfigurationError: the file can't be written.
+    """
+    try:
+        path.write_text(report_page(runs, metric), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
+    echo(f"Wrote {path}.", err=True)
+
+
+QUESTIONS = 20
+RUN_ID = click.IntRange(1, 2**63 - 1)
+metric_option = click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default="nDCG@10",
+    metavar="NAME",
+    help="Metric for comparisons and reports. Default: nDCG@10.",
+)
+report_option = click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write an HTML report of the runs side by side.",
+)
+question_option = click.option("--question", metavar="ID", help="Show the hits of this question.")
+
+
+@command("new", on_bucket=True)
+@click.argument("file", type=click.Path(path_type=Path), default="questions.toml")
+@click.option(
+    "--questions",
+    type=click.IntRange(1, 1000),
+    default=QUESTIONS,
+    metavar="N",
+    help="Number of questions. Default: 20.",
+)
+@collection_option(None)
+async def new_command(
+    settings: Settings, *, file: Path, questions: int, collection: str | None, as_json: bool
+) -> None:
+    """Create a file for questions about your documents.
+
+    FILE (default: questions.toml) gets passages from all over the collection, each with an empty question for
+    you to fill in. An existing file is not overwritten.
+    """
+    if file.suffix.lower() != ".toml":
+        raise click.BadParameter(f"{str(file)!r} must end in .toml.")
+    passages = await skeletons(await open_collections(settings, collection), questions)
+    if not passages:
+        raise NotReadyError(
+            f"There are no documents yet. Add some with refdesk-admin ingest PATH{same_desk()}"
+        )
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(new_file(file.name, passages))
+    except OSError as error:
+        raise ConfigurationError(f"Cannot create the file {file}: {error.strerror}.") from error
+    if as_json:
+        print_json({"file": str(file), "questions": len(passages)})
+    else:
+        echo(
+            f"Created {file} for {counted(len(passages), 'question')}. "
+            f"Fill them in, then run: refdesk-admin eval {shlex.quote(str(file))}"
+        )
+
+
+@command("runs", on_bucket=True)
+async def runs_command(settings: Settings, *, as_json: bool) -> None:
+    """List the kept runs."""
+    summaries = await load_summaries(settings.home, tenant_of(settings))
+    readable = [(id_, summary) for id_, summary in summaries.items() if summary]
+    if as_json:
+        print_json({"runs": [run_json(*pair) for pair in readable]})
+    elif readable:
+        print_runs(readable)
+    elif not summaries:
+        echo("There are no runs yet. Make one with refdesk-admin eval PATH.")
+    if unreadable := len(summaries) - len(readable):
+        echo(f"Left out: {counted(unreadable, 'run')} made by another version of refdesk.", err=True)
+
+
+@command("show", on_bucket=True)
+@click.argument("run", type=RUN_ID)
+@question_option
+@metric_option
+@report_option
+async def show_command(
+    settings: Settings,
+    *,
+    run: int,
+    question: str | None,
+    metric: str,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Show a run, or the hits of one of its questions."""
+    stored_run = await load_run(settings.home, tenant_of(settings), run)
+    if report:
+        write_report(report, [stored_run], metric)
+    chosen = [_question(stored_run, question)] if question else stored_run.questions
+    if as_json:
+        questions = [result.model_dump(mode="json") for result in chosen]
+        print_json(run_json(stored_run.id, stored_run.summary) | {"questions": questions})
+    elif question:
+        print_question(stored_run, chosen[0])
+    else:
+        _print_run(stored_run)
+
+
+@command("compare", on_bucket=True)
+@click.argument("baseline_id", type=RUN_ID, metavar="A")
+@click.argument("run_id", type=RUN_ID, metavar="B")
+@metric_option
+@question_option
+@report_option
+async def compare_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    baseline_id: int,
+    run_id: int,
+    metric: str,
+    question: str | None,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare run B with run A, question by question.
+
+    p is the p-value of a paired randomisation test: the probability of a difference at least as large if both
+    runs were equally good.
+    """
+    tenant = tenant_of(settings)
+    first, second = [await load_run(settings.home, tenant, id_) for id_ in (baseline_id, run_id)]
+    comparison = compare(first, second, metric)
+    if report:
+        write_report(report, [first, second], metric)
+    if question:
+        results = [(run, _question(run, question)) for run in (first, second)]
+        if as_json:
+            print_json({"runs": [{"id": run.id} | result.model_dump(mode="json") for run, result in results]})
+            return
+        for pair in results:
+            print_question(*pair)
+    elif as_json:
+        print_json(comparison_json(first, second, comparison))
+    else:
+        print_runs([(run.id, run.summary) for run in (first, second)])
+        print_comparison(first, second, comparison, listed=True)
+
+
+def _question(run: EvaluationRun, id_: str) -> QuestionResult:
+    for result in run.questions:
+        if result.id == id_:
+            return result
+    raise NotFoundError(
+        f"Run {run.id} has no question {id_!r}. List them with refdesk-admin eval show {run.id} --json."
+    )
+
+
+def _print_run(run: EvaluationRun) -> None:
+    summary = run.summary
+    echo(f"Run {run.id}: {summary.set}, profile {summary.profile}, mode {summary.mode}")
+    for name, value in summary.model_dump(mode="json", exclude={"set", "profile", "mode", "metrics"}).items():
+        for key, figure in value.items() if isinstance(value, dict) else [("", value)]:
+            echo(f"  {f'{name} {key}'.strip():24} {figure}")
+    for name, value in summary.metrics.items():
+        echo(f"  {name:24} {metric_text(name, value)}")
+
 
 FAILED = 1
 NAMED = 5  # documents listed in a message
