@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 from rag.errors import ParseError
 from rag.originals import local_path
-from rag.store.write.source_ids import is_uri
+from rag.store.write.desk_folder import is_uri
 from rag.text.plain_text import without_hidden
 
 

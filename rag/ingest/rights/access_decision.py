@@ -31,7 +31,7 @@ from rag.ingest.source_files import (
 )
 from rag.report.text_and_html import counted
 from rag.store.write.access_claim import Claim, Policy, until_stored
-from rag.store.write.source_ids import PURGED
+from rag.store.write.desk_folder import PURGED
 from rag.store.write.table_rows import KnownSource
 
 if TYPE_CHECKING:

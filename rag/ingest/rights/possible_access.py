@@ -29,7 +29,7 @@ from rag.ingest.source_files import folder_of, name_of, path_of
 from rag.store.read.schema import original_id
 from rag.store.write.access_claim import Claim
 from rag.store.write.access_writer import folder_records
-from rag.store.write.source_ids import PURGED
+from rag.store.write.desk_folder import PURGED
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,16 @@ from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_claim import KEPT_FORMER, revised
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, open_writer
-from rag.store.write.desk_folder import flush_folder, note_tenant, prepare, read_key, write_whole
+from rag.store.write.desk_folder import (
+    PURGED,
+    SourceIds,
+    flush_folder,
+    note_tenant,
+    prepare,
+    read_key,
+    write_whole,
+)
 from rag.store.write.locks import locked
-from rag.store.write.source_ids import PURGED, SourceIds
 from rag.uris import ID_CHARS
 
 if TYPE_CHECKING:

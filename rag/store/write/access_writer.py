@@ -39,9 +39,8 @@ from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.read.schema import original_id
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, limits, revised, settle
-from rag.store.write.desk_folder import prepare, spending_reserve
+from rag.store.write.desk_folder import PURGED, SourceIds, is_uri, prepare, spending_reserve
 from rag.store.write.locks import locked, open_in_turn
-from rag.store.write.source_ids import PURGED, SourceIds, is_uri
 from rag.store.write.table_rows import KeyedRows
 
 if TYPE_CHECKING:

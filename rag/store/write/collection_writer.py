@@ -39,9 +39,8 @@ from rag.store.write import collection_tables, table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, until_stored
 from rag.store.write.access_writer import Around, CollectionAccess, nothing_around
 from rag.store.write.collection_tables import Values, note_swept
-from rag.store.write.desk_folder import forget_origins, is_full
+from rag.store.write.desk_folder import SourceIds, forget_origins, is_full
 from rag.store.write.locks import Lease
-from rag.store.write.source_ids import SourceIds
 from rag.store.write.table_rows import (
     KeyedRows,
     KnownSource,

@@ -128,7 +128,7 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
 
 
 def source_id_sql(collection: Collection, id_: str) -> str:
-    """SQL for our id of a row: 80 bits, like the id of an ingested source (`rag.store.write.source_ids`).
+    """SQL for our id of a row: 80 bits, like the id of an ingested source (`rag.store.write.desk_folder`).
 
     A digest, because other ids can be long, and contain what a citation can't. It depends on the collection,
     so that a table can be attached twice. The digits of the hexadecimal digest become those of our ids.
