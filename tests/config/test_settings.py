@@ -249,7 +249,7 @@ def test_an_address_of_a_bucket_is_exact_and_holds_no_credentials(write: Write, 
 
 @pytest.mark.parametrize("uri", ["db://desk", "DB://desk", "db://"])
 def test_a_service_is_refused_by_its_name(write: Write, uri: str) -> None:
-    assert "LanceDB Enterprise or Cloud, which refdesk can't use" in _complaint(
+    assert "LanceDB Enterprise or Cloud, where no desk can be" in _complaint(
         write(f'[storage]\nuri = "{uri}"\n')
     )
 
