@@ -125,7 +125,7 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
         ((*wordless, *WORDS, *everybody), "has no full-text index. Name the column of the vectors"),
         (("--table", tmp_path / "nowhere.lance", *WORDS, *everybody), "There is no LanceDB table"),
         (("--table", tmp_path / "others", *WORDS, *everybody), f"Name one of them: {table}"),
-        (("--table", "db://cloud/notes", *WORDS, *everybody), "is not the URI of a LanceDB table"),
+        (("--table", "db://cloud", *WORDS, *everybody), "is not the URI of a LanceDB table"),
     ]
     for options, reason in refusals:
         assert reason in inside.run("collection", "attach", "notes", *map(str, options), code=2).stderr, (

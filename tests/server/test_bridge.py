@@ -478,6 +478,16 @@ def test_a_desk_compares_the_variables_that_its_settings_go_by(
     assert compared == (names if counted is None else counted)
 
 
+def test_it_compares_what_reaches_lancedb_s_service_and_the_bucket_of_a_tenant(tmp_path: Path) -> None:
+    settings, names = Settings(data=tmp_path), {"AWS_PROFILE", "LANCEDB_API_KEY", "TERM"}
+    assert variables_that_count(settings, names) == {"LANCEDB_API_KEY"}
+    (tmp_path / "tenants").mkdir()
+    (tmp_path / "tenants" / "acorn").write_text("/srv/acorn")
+    assert variables_that_count(settings, names) == {"LANCEDB_API_KEY"}
+    (tmp_path / "tenants" / "birch").write_text("s3://bucket/birch")
+    assert variables_that_count(settings, names) == names - {"TERM"}
+
+
 def test_wrong_settings_are_told_as_by_a_process_of_its_own(
     host: Start, world: World, tmp_path: Path
 ) -> None:

@@ -397,6 +397,31 @@ def test_links_of_the_list_lead_to_pages(browser: Browser, running: Running) -> 
     assert running.process.poll() is None
 
 
+def test_a_tenant_with_a_database_of_its_own_is_looked_at_there_and_its_loss_shuts_out_no_other(
+    scripts: Scripts,
+    tmp_path: Path,
+    corpus: Path,
+    start_console: Any,  # noqa: ANN401 a function
+) -> None:
+    data, storage = tmp_path / "desk", tmp_path / "storage"
+    for tenant, where in (("acorn", ()), ("birch", ("--storage", storage))):
+        assert scripts.admin("tenant", "create", tenant, *where, "--data", data).returncode == 0
+        filled = scripts.admin("ingest", corpus / "glossary.txt", "--data", data, "--tenant", tenant)
+        assert filled.returncode == 0, filled.stderr
+    with start_console(scripts, data, program=scripts.forked_admin) as running:
+        browser = running.signed_in()
+        assert "documents 1 " in browser.post("/tenant", tenant="birch").text
+        for path in ("/documents", "/search", "/access", "/ingestion", "/collections", "/keys", "/judged"):
+            assert browser.get(path).status == 200, path
+        assert "complete" in browser.get("/ingestion").text
+        assert "ANALEMMA" in browser.get("/search", q="pendulum").text
+        storage.rename(tmp_path / "away")
+        assert "it is not there" in browser.get("/").text
+        assert "documents 1 " in browser.post("/tenant", tenant="acorn").text
+        (tmp_path / "away").rename(storage)
+        assert "documents 1 " in browser.post("/tenant", tenant="birch").text
+
+
 def test_a_request_looks_at_one_tenant_whatever_another_tab_chooses_meanwhile(tmp_path: Path) -> None:
     for tenant in ("acorn", "birch"):
         create_tenant(tmp_path, tenant)
