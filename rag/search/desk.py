@@ -44,10 +44,9 @@ from rag.search.browse import (
 from rag.search.document_list import UNLISTED, document_list
 from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
-from rag.search.planning import make_plan, request_with
 from rag.search.readable_overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.reply.reply_parts import assemble_context
-from rag.search.search_plan import SearchPlan
+from rag.search.search_plan import SearchPlan, make_plan, request_with
 from rag.search.search_state import (
     Models,
     OnSearch,

@@ -28,12 +28,11 @@ from rag.rank.editions import (
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.gate import WIDER, admit
-from rag.search.planning import phrase_needles
 from rag.search.query_vectors import query_meanings
 from rag.search.recall import Query, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
-from rag.search.search_plan import SearchPlan
+from rag.search.search_plan import SearchPlan, phrase_needles
 from rag.search.stages import apply_hit_stages, more_queries, with_detail
 from rag.search.stages.query_stages import (
     PARAPHRASES_FIND_NOTHING,

@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-import numpy as np
 from anyio import to_thread
 
 from rag.corpus import NO_VECTORS, Calibration, Collection, EmbedderIdentity, Vectors
@@ -35,8 +34,6 @@ from rag.search.view import View
 from rag.store.read.catalog import check_embedder
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from rag.search.search_state import OpenStep, SearchState
 
 HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
@@ -377,31 +374,3 @@ def _advice(error: ProviderError, plan: SearchPlan) -> str:
     """What a caller reads: what is wrong, and what it can do."""
     alternative = ", or search in mode sparse" if "mode" in plan.overrides else ""
     return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{alternative}."
-
-
-MAX_DIMENSION = 8192  # as of embedder.dimensions
-
-
-def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
-    """A vector scaled to unit length. Example: [3, 4] -> [0.6, 0.8].
-
-    Raises:
-        InvalidRequestError: this is not a list of 1 to 8192 finite numbers, or all are 0.
-    """
-    try:
-        vector = np.asarray(numbers)
-    except ValueError as error:  # lists of different lengths
-        raise InvalidRequestError("vector must be a list of numbers.") from error
-    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
-        raise InvalidRequestError("vector must be a list of numbers.")
-    if not 1 <= len(vector) <= MAX_DIMENSION:
-        raise InvalidRequestError(f"vector must have from 1 to {MAX_DIMENSION} numbers, not {len(vector)}.")
-    vector = vector.astype(np.float64)
-    largest = np.abs(vector).max()
-    if not np.isfinite(largest):
-        raise InvalidRequestError("vector must have finite numbers only, no nan or inf.")
-    if not largest:
-        raise InvalidRequestError("vector must not be all zeros: it points nowhere.")
-    vector /= largest  # so that squares neither overflow nor vanish
-    unit: npt.NDArray[np.float32] = (vector / np.linalg.norm(vector)).astype(np.float32)
-    return unit

@@ -1,28 +1,46 @@
-"""The plan of a search: a checked request with every value filled in. `planning` makes it."""
+"""The plan of a search, and how it is made: a request, checked and completed from profile and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, get_args
 
-from rag.answers import Detail, Hit, Mode
+from rag.access.rule import UNBOUND, Bounds, bounds
+from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Hit, Mode, RequestValues, SearchRequest
 from rag.config.profiles import (
+    DEFAULT_PROFILE,
+    DISPLAY_STAGES,
+    LOOSENING,
+    CompressStage,
     Counting,
+    CustomStage,
     EngineSettings,
     FusionSettings,
     HitStage,
+    NeighborsStage,
     Overridable,
+    ParentStage,
+    ProfileSettings,
     QueryStage,
+    RerankStage,
+    Stages,
     ThresholdSettings,
+    applies,
+    makes_queries,
+    takes_hits,
 )
-from rag.corpus import Distance
-from rag.needles import Needle
+from rag.config.settings import SearchSettings
+from rag.corpus import Distance, Principal
+from rag.errors import ConfigurationError, InvalidRequestError
+from rag.needles import MAX_NEEDLE_CHARS, QUOTES, Needle, cleaned_text, needle, phrases, without_quotes
+from rag.search.request_overrides import allowed_overrides, check_allowed, with_overrides
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
 
 JOIN_OVERSAMPLING = 3  # times the limit: usually enough hits once adjacent ones are joined
 
@@ -117,3 +135,338 @@ class RequestVector:
 
     vector: npt.NDArray[np.float32]
     skipped: tuple[str, ...] = ()
+
+
+MAX_PHRASES = 16  # of a query: the engine scans each passage for each of them
+
+
+OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
+"""The fields of a request that override settings."""
+
+
+_LISTS = {field.name for field in fields(SearchRequest) if str(field.type).startswith("tuple[str, ...]")}
+"""The fields of a request that are lists of names."""
+
+
+def request_with(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
+    """The request for a query, or the given request, with these values.
+
+    Raises:
+        InvalidRequestError: a list of names is a single string.
+    """
+    request = SearchRequest(query) if isinstance(query, str) else query
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _LISTS and isinstance(value, str):
+            raise InvalidRequestError(f"{name} must be a list, like [{value!r}].")
+        changes[name] = tuple(value) if name in _LISTS and isinstance(value, Iterable) else value
+    return replace(request, **changes)
+
+
+def _check_values(request: SearchRequest, max_limit: int) -> None:
+    """Check the values that depend on no setting but `max_limit`.
+
+    Raises:
+        InvalidRequestError: a value is out of range.
+    """
+    if request.limit is not None and not 0 <= request.limit <= max_limit:
+        raise InvalidRequestError(f"limit must be from 0 to {max_limit}, not {request.limit}.")
+    if request.detail and request.detail not in get_args(Detail):
+        details = ", ".join(get_args(Detail))
+        raise InvalidRequestError(f"detail must be one of {details}, not {request.detail!r}.")
+    if () in {request.collections, request.sources}:
+        raise InvalidRequestError(
+            "collections and sources must each name at least one; leave them out to search all."
+        )
+    for id_ in (*(request.sources or ()), *request.exclude_sources):
+        _check_encodable("A source's id", id_)
+
+
+def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> SearchPlan:
+    """The checked request, completed from its tenant's settings, then its profile, then `settings`.
+
+    The principal's bindings fix the profile and cap the limit. Collections that they name replace those of
+    `settings`.
+
+    Raises:
+        InvalidRequestError: a value is out of range, or fixed by the operator. The message says what is
+            allowed.
+        ConfigurationError: the principal is bound to several profiles, or to one that is not defined.
+    """
+    bound = bounds(principal.bindings) if principal.bindings else UNBOUND
+    settings, mode, limit = _requested_settings(request, settings, bound, principal.tenant)
+    detail = request.detail or settings.detail
+    plan = SearchPlan(
+        query=_checked_query(request.query, may_be_empty=request.vector is not None),
+        mode=mode,
+        fusion=settings.fusion,
+        thresholds=settings.thresholds,
+        engine=settings.engine,
+        limit=limit,
+        candidates=max(settings.candidates, limit),
+        statistics=settings.statistics,
+        collections=settings.collections if request.collections is None else request.collections,
+        exclude_collections=request.exclude_collections,
+        sources=request.sources,
+        exclude_sources=request.exclude_sources,
+        filter=request.filter,
+        relax=settings.relax,
+        detail="passage" if mode == "exact" and detail == "snippet" else detail,  # lines are snippets
+        context_tokens=settings.context_tokens if request.context else 0,
+        query_stages=() if mode == "exact" else tuple(filter(makes_queries, settings.stages)),
+        hit_stages=_hit_stages(settings, mode, without_display=request.detail is not None),
+        degrade=settings.degrade,
+        overrides=settings.overrides,
+        names_collections=request.collections is not None,
+        distance=request.distance,
+        needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
+        contains=_contains(request, settings),
+        phrases=() if mode == "exact" else _phrases(request.query),
+        unquoted=_query_without_quotes(request.query, mode, settings),
+        profile_filter=settings.filter or None,
+    )
+    plan = _joining(plan, request)
+    return plan if request.vector is None else _with_vector(plan, request.vector)
+
+
+def _requested_settings(
+    request: SearchRequest, settings: SearchSettings, bound: Bounds, tenant: str
+) -> tuple[SearchSettings, Mode, int]:
+    """The settings of the request's profile with its overrides; its mode and its limit."""
+    if bound.collections is not None:
+        settings = settings.model_copy(update={"collections": ()})
+    configured = settings
+    settings = _profile_settings(configured, _profile(request, configured, bound), tenant)
+    settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
+    if bound.profiles:  # the binding's profile is a limit, so no override may loosen it
+        narrowing = tuple(name for name in settings.overrides if name not in LOOSENING)
+        settings = settings.model_copy(update={"overrides": narrowing})
+    _check_values(request, bound.limit)
+    limit = settings.limit if request.limit is None else request.limit
+    mode = _mode(request, settings.mode)
+    check_allowed(settings, "limit", limit, settings.limit)
+    check_allowed(settings, "mode", mode, settings.mode)
+    if any(getattr(request, name) is not None for name in OVERRIDES):
+        settings = with_overrides(settings, request, mode, partial(_stages_of, configured, tenant))
+    return settings, mode, limit
+
+
+def _with_vector(plan: SearchPlan, numbers: Sequence[float]) -> SearchPlan:
+    """The plan of a request that brings a vector, without the stages that can't run with it.
+
+    Raises:
+        InvalidRequestError: the mode compares no vectors, or these numbers are no direction.
+    """
+    if plan.mode not in {"dense", "sparse", "hybrid"}:
+        raise InvalidRequestError(f"mode {plan.mode} doesn't use a vector. Leave the vector out.")
+    need_text = (CompressStage,) if plan.query else (CompressStage, RerankStage)
+    stages = tuple(stage for stage in plan.hit_stages if not isinstance(stage, need_text))
+    skipped = [stage.stage for stage in (*plan.query_stages, *plan.hit_stages) if stage not in stages]
+    request_vector = RequestVector(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
+    return replace(plan, request_vector=request_vector, query_stages=(), hit_stages=stages)
+
+
+MAX_DIMENSION = 8192  # as of embedder.dimensions
+
+
+def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
+    """A vector scaled to unit length. Example: [3, 4] -> [0.6, 0.8].
+
+    Raises:
+        InvalidRequestError: this is not a list of 1 to 8192 finite numbers, or all are 0.
+    """
+    import numpy as np  # noqa: PLC0415 a starting server does without
+
+    try:
+        vector = np.asarray(numbers)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidRequestError("vector must be a list of numbers.") from error
+    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
+        raise InvalidRequestError("vector must be a list of numbers.")
+    if not 1 <= len(vector) <= MAX_DIMENSION:
+        raise InvalidRequestError(f"vector must have from 1 to {MAX_DIMENSION} numbers, not {len(vector)}.")
+    vector = vector.astype(np.float64)
+    largest = np.abs(vector).max()
+    if not np.isfinite(largest):
+        raise InvalidRequestError("vector must have finite numbers only, no nan or inf.")
+    if not largest:
+        raise InvalidRequestError("vector must not be all zeros: it points nowhere.")
+    vector /= largest  # so that squares neither overflow nor vanish
+    unit: npt.NDArray[np.float32] = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return unit
+
+
+def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
+    """The plan with `joins` if the request wants it and the plan can.
+
+    Joining needs more candidates to fill a limit that the request states, unless it also states their number.
+    """
+    if not (request.joined and _joins(plan)):
+        return plan
+    if plan.mode == "exact":
+        return replace(plan, joins=True)
+    if request.limit is None:
+        return replace(plan, joins=True, selects=request.related is None and not _rescores(plan))
+    enough = plan.candidates if request.candidates is not None else plan.limit * JOIN_OVERSAMPLING
+    return replace(plan, joins=True, candidates=max(plan.candidates, enough))
+
+
+def _joins(plan: SearchPlan) -> bool:
+    """Whether hits show passages or lines. The stages for sections and neighbours join hits themselves."""
+    shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
+    return plan.detail == "passage" and not shows_more
+
+
+def _rescores(plan: SearchPlan) -> bool:
+    """Whether a stage replaces scores by others, for which the rule of `selects` was not measured."""
+    return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
+
+
+def _mode(request: SearchRequest, usual: Mode) -> Mode:
+    """The request's mode, or the usual one; dense for a vector without a query."""
+    mode = request.mode or usual
+    if request.vector is not None and not request.query.strip():
+        if request.mode not in {None, "dense"}:
+            raise InvalidRequestError(
+                f"mode {mode} needs a query as well as the vector. Add a query, or search in mode dense."
+            )
+        mode = "dense"
+    if mode not in get_args(Mode):
+        raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
+    return mode
+
+
+def _hit_stages(settings: SearchSettings, mode: Mode, *, without_display: bool) -> tuple[HitStage, ...]:
+    stages = (stage for stage in settings.stages if takes_hits(stage) and applies(stage, mode))
+    return tuple(stage for stage in stages if not (without_display and isinstance(stage, DISPLAY_STAGES)))
+
+
+ONLY_EXACT = "match and case are for mode exact; set mode to exact, or leave them out."
+
+
+def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
+    """What mode exact searches for; None in other modes."""
+    if mode != "exact":
+        if request.match not in {None, "text"} or request.case:  # the usual values say nothing
+            raise InvalidRequestError(ONLY_EXACT)
+        return None
+    if request.vector is not None:
+        raise InvalidRequestError(
+            "mode exact compares no vectors. Leave vector and related out, or choose another mode."
+        )
+    if is_bound and settings.mode != "exact" and drops_distant_hits(settings.thresholds):
+        raise InvalidRequestError(
+            "mode exact has no similarities, which the operator requires; use another mode."
+        )
+    _checked_query(request.query, may_be_empty=False)
+    return needle(request.query, request.match or "text", case=bool(request.case))
+
+
+def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle, ...]:
+    """What each hit must contain. Quotation marks are taken literally."""
+    texts = (*settings.must_contain, *request.must_contain)
+    for text in texts:
+        _check_encodable("must_contain", text)
+    return tuple(map(needle, texts))
+
+
+def _query_without_quotes(query: str, mode: Mode, settings: SearchSettings) -> str | None:
+    """The query without quotation marks, to find passages that lack a phrase; None if none may lack one."""
+    if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
+        return None
+    return without_quotes(query)
+
+
+def _phrases(query: str) -> tuple[Needle, ...]:
+    """The phrases of a request's query.
+
+    Raises:
+        InvalidRequestError: there are more than `MAX_PHRASES`.
+    """
+    needles = phrase_needles(query)
+    if len(needles) > MAX_PHRASES:
+        raise InvalidRequestError(
+            f"query has more than {MAX_PHRASES} phrases in quotation marks. Quote fewer."
+        )
+    return needles
+
+
+def phrase_needles(query: str) -> tuple[Needle, ...]:
+    """The phrases of a query as needles, without blank ones; at most one more than `MAX_PHRASES`."""
+    quoted = () if QUOTES.isdisjoint(query) else phrases(query)
+    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned_text(phrase))
+    return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
+
+
+def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:
+    """The profile of a binding or the request, or the one that all named collections share."""
+    if bound.profiles:
+        return _bound_profile(request, settings, bound.profiles)
+    if request.profile is not None:
+        return request.profile
+    names = request.collections or settings.collections or bound.collections or ()
+    theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
+    return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
+
+
+def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequence[str]) -> str:
+    """The profile that bindings fix. Several are an error, because none is narrower than the others."""
+    if len(names) > 1:
+        raise ConfigurationError(
+            f"This request is bound to several profiles ({', '.join(names)}), by its tool, its API key "
+            "or its token's scopes. Bind it to one of them."
+        )
+    (name,) = names
+    if request.profile not in {None, name}:
+        raise InvalidRequestError("profile is fixed by the operator; leave it out.")
+    if name != DEFAULT_PROFILE and name not in settings.profiles:
+        raise ConfigurationError(
+            f"This request is bound to the profile {name!r}, which is not defined. Define it in "
+            f"[search.profiles.{name}], or change the binding."
+        )
+    return name
+
+
+def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:
+    return _profile_settings(settings, profile, tenant).stages
+
+
+def _profile_settings(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
+    """A profile's settings with the tenant's own settings on top."""
+    settings = _with_profile(settings, profile)
+    return _overlay(settings, settings.of_tenants.get(tenant))
+
+
+def _overlay(settings: SearchSettings, overlay: ProfileSettings | None) -> SearchSettings:
+    if overlay is None:
+        return settings
+    changed = {key: getattr(overlay, key) for key in overlay.model_fields_set}
+    return settings.model_copy(update=changed | {"overrides": allowed_overrides(settings, overlay)})
+
+
+def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
+    if name == DEFAULT_PROFILE:
+        return settings
+    if name not in settings.profiles:
+        names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
+        raise InvalidRequestError(f"There is no profile {name!r}. Profiles: {names}.")
+    return _overlay(settings, settings.profiles[name])
+
+
+def _checked_query(query: str, *, may_be_empty: bool) -> str:
+    query = query.strip()
+    if not query and not may_be_empty:
+        raise InvalidRequestError(NOTHING_ASKED)
+    if len(query) > MAX_QUERY_CHARS:
+        raise InvalidRequestError(
+            f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Shorten it."
+        )
+    _check_encodable("query", query)
+    return query
+
+
+def _check_encodable(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{name} contains a lone surrogate, which is half a character.") from error

@@ -51,9 +51,7 @@ def imported(statements: str) -> set[str]:
 
 @pytest.mark.slow
 def test_the_engine_is_loaded_when_the_desk_is_asked_for_and_not_before() -> None:
-    records = (
-        "import rag.search.reply.source_reply, rag.search.reply.search_reply, rag.uris, rag.search.planning"
-    )
+    records = "import rag.search.reply.source_reply, rag.search.reply.search_reply, rag.search.search_plan"
     assert imported(f"import rag.search\n{records}") == set()
     assert imported("from rag.search import tool_functions") == set()
     assert "lancedb" in imported("from rag.search import Desk")

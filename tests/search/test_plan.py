@@ -11,7 +11,8 @@ from rag.config.profiles import Overridable, ProfileSettings
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
-from rag.search.planning import MAX_PHRASES, make_plan, with_every_override
+from rag.search.request_overrides import with_every_override
+from rag.search.search_plan import MAX_PHRASES, make_plan
 
 if TYPE_CHECKING:
     from rag.search.search_plan import SearchPlan

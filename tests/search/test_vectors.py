@@ -17,7 +17,8 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, ProviderError
 from rag.search.desk import Desk
-from rag.search.query_vectors import HURRIED_SECONDS, unit_vector
+from rag.search.query_vectors import HURRIED_SECONDS
+from rag.search.search_plan import unit_vector
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer

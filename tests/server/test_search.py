@@ -12,7 +12,7 @@ import pytest
 from mcp.types import TextContent
 
 from rag.answers import Mode
-from rag.search.planning import ONLY_EXACT
+from rag.search.search_plan import ONLY_EXACT
 
 if TYPE_CHECKING:
     from pathlib import Path
