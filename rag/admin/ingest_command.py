@@ -443,7 +443,9 @@ async def _ingest_into(
         open_writer(settings.home, target, around=around) as writer,
     ):
         instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
-        cluster = await connection.cluster(model, embedder) if connection else None
+        cluster = None
+        if connection:
+            cluster = await connection.cluster(model, embedder, writer.collection, options.rights)
         if executor := cluster or options.executor:
             instructions = replace(instructions, executor=executor)
         working = cluster.embedder(embedder) if cluster else embedder

@@ -49,7 +49,7 @@ from rag.models.embed import Embedder
 from rag.originals import SCANNED, digest_of, local_path, state_of
 from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
-from rag.store.write.table_rows import KnownSource, NewSource, body
+from rag.store.write.table_rows import Derived, KnownSource, NewSource, body
 from rag.text.flags import Flag, flags_in
 
 
@@ -179,7 +179,7 @@ class Chunked:
 
     `stated` is its metadata before admission changed any: rights are computed from it. An empty `digest`
     makes the next run store the document again. `masked` counts the masked values by kind. `undeclared` are
-    names in its front matter and sidecar without a declared field.
+    names in its front matter and sidecar without a declared field. `derived` is set by a worker of a cluster.
     """
 
     document: Document
@@ -191,6 +191,7 @@ class Chunked:
     flags: tuple[Flag, ...]
     masked: Mapping[Flag, int]
     undeclared: tuple[str, ...] = ()
+    derived: Derived | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,7 @@ class Prepared:
             vectors,
             claim=self.claim,
             fields=chunked.fields,
+            derived=chunked.derived,
         )
 
 

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -37,19 +38,23 @@ from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import current_token
 
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
-from rag.corpus import EmbedderIdentity, Vectors
+from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE
 from rag.ingest.policy.document_admission import NotAdmittedError
+from rag.ingest.prepare import Prepared
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
 from rag.runtime import concurrently, cores, install_command
+from rag.store.write.table_rows import Derived
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from rag.ingest.prepare import Chunked, FileContent, Preparation
+    from rag.ingest.rights.possible_access import Rights
     from rag.ingest.work_limits import Budget
+    from rag.store.write.access_claim import Claim
 
 T = TypeVar("T")
 LOCAL = "local"
@@ -69,7 +74,7 @@ server = init_and_serve("127.0.0.1", port, address="local", num_cpus=cores, **qu
 print("ready", flush=True)
 os.dup2(2, 1)
 sys.stdin.buffer.read()
-os._exit(0)
+os.killpg(0, 9) if os.name == "posix" else os._exit(0)
 """
 """The head of a cluster of this machine. The main thread starts it: Ray's processes end with the thread that
 started them. It ends with its standard input, and they with it. A server listens only while it has a name."""
@@ -100,13 +105,15 @@ class Connection:
 
     ray: Any
 
-    async def cluster(self, settings: EmbedderSettings, embedder: Embedder) -> Cluster:
-        """The cluster with this embedder on its workers.
+    async def cluster(
+        self, settings: EmbedderSettings, embedder: Embedder, collection: Collection, rights: Rights
+    ) -> Cluster:
+        """The cluster with this embedder on its workers, for documents of a collection with these rights.
 
         Raises:
             ConfigurationError: the workers lack the embedder, or have no refdesk or another version.
         """
-        cluster = Cluster(self.ray, 1, Model.of(settings, embedder))
+        cluster = Cluster(self.ray, 1, Model.of(settings, embedder), collection, rights)
         cluster = replace(cluster, workers=max(1, await cluster.look()))
         await cluster.check()
         return cluster
@@ -119,6 +126,8 @@ class Cluster:
     ray: Any
     workers: int
     model: Model
+    collection: Collection
+    rights: Rights
     _looked: _Looked = field(default_factory=lambda: _Looked(anyio.Lock()))
 
     def embedder(self, here: Embedder) -> ClusterEmbedder:
@@ -154,14 +163,15 @@ class Cluster:
             ) from error
 
     async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunk`, on a worker.
+        """As `Preparation.chunk`, on a worker, with what the rows have from the text alone.
 
         Raises:
             ProviderError: the cluster failed.
         """
         elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model stays where it is opened
         try:
-            return await self._done(_chunk, self.pickled, pickle.dumps(elsewhere), content, budget)
+            stored = pickle.dumps((elsewhere, self.collection, self.rights))
+            return await self._done(_chunk, self.pickled, stored, content, budget)
         except _WorkerDiedError as error:
             raise ParseError(f"{RETRIES + 1} workers of the cluster died over it", "crashed") from error
 
@@ -188,8 +198,10 @@ class Cluster:
             try:
                 with anyio.fail_after(SILENT_SECONDS):
                     resources = await _answer(self.ray.cluster_resources)
-            except Exception as error:  # those of gRPC share no base with Ray's
+            except TimeoutError as error:
                 raise _failure(error) from error
+            except Exception as error:  # those of gRPC share no base with Ray's
+                raise _failure(ConnectionError()) from error
             looked.at, looked.processors = time.monotonic(), int(resources.get("CPU", 0))
             if looked.processors or not looked.worked:
                 looked.worked = looked.at
@@ -368,6 +380,9 @@ async def _own_cluster() -> AsyncIterator[str]:
             head.stdin.close()
             with anyio.CancelScope(shield=True), suppress(subprocess.TimeoutExpired):
                 await to_thread.run_sync(head.wait, END_SECONDS)
+            if os.name == "posix":  # what Ray started survives a head that was killed for some time
+                with suppress(ProcessLookupError):
+                    os.killpg(head.pid, signal.SIGKILL)
             head.kill()
 
 
@@ -380,6 +395,8 @@ def _connect(ray: Any, address: str, there: str) -> None:  # noqa: ANN401 Ray's 
         # LanceDB warns of the processes that Ray forks, but none of its threads runs yet.
         with chdir(sys.prefix), warnings.catch_warnings(action="ignore"):
             ray.init(there, log_to_driver=False, logging_level="ERROR")
+        logging.getLogger("ray").setLevel(logging.CRITICAL)  # what matters is raised
+        warnings.filterwarnings("ignore", module=r"ray\.")  # of a connection that is lost later
     except (ConnectionError, RuntimeError, ValueError) as error:
         log.debug("no cluster", exc_info=error)
         if "ersion mismatch" in str(error):
@@ -430,8 +447,9 @@ def _place(model: bytes) -> _Place:
 
 
 @lru_cache(maxsize=1)
-def _preparation(model: bytes, elsewhere: bytes) -> Preparation:
-    return replace(cast("Preparation", pickle.loads(elsewhere)), embedder=_place(model).embedder)  # noqa: S301 the same
+def _preparation(model: bytes, stored: bytes) -> tuple[Preparation, Collection, Rights]:
+    preparation, collection, rights = pickle.loads(stored)  # noqa: S301 made by the driver, too
+    return replace(preparation, embedder=_place(model).embedder), collection, rights
 
 
 def _start_error(model: bytes) -> Exception | bool:
@@ -442,11 +460,16 @@ def _start_error(model: bytes) -> Exception | bool:
         return error
 
 
-def _chunk(model: bytes, elsewhere: bytes, content: FileContent, budget: Budget) -> Chunked | Exception:
+def _chunk(model: bytes, stored: bytes, content: FileContent, budget: Budget) -> Chunked | Exception:
     """A document in passages. What is wrong with it is returned: Ray would log what is raised."""
     try:
-        preparation = _preparation(model, elsewhere)
-        return _place(model).portal.call(preparation.chunk, content, budget)
+        preparation, collection, rights = _preparation(model, stored)
+        chunked = _place(model).portal.call(preparation.chunk, content, budget)
+        # Only who may see it, and its id and vectors, are decided elsewhere. Nothing here depends on these.
+        claim = cast("Claim", None)
+        prepared = Prepared(content.file, "", chunked, claim, rights.shown(chunked.document.metadata))
+        new = prepared.new_source(collection.name, np.zeros((len(chunked.passages), 1), np.float32))
+        return replace(chunked, derived=Derived.of(new, collection))
     except (RefdeskError, NotAdmittedError) as error:
         return error
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
@@ -36,10 +36,12 @@ from rag.errors import ConfigurationError
 from rag.ingest.ray_cluster import Model, _place, _preparation, _start_error, _vectors
 from rag.models.embed import open_embedder
 from rag.runtime import install_command
+from rag.store.write.table_rows import Derived, NewSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rag.corpus import Collection, Language
     from rag.models.embed import Embedder
     from tests.admin.conftest import Inside
     from tests.conftest import Scripts
@@ -338,6 +340,7 @@ class FakeRay:
         self.given: list[bytes] = []
         self.inits: list[tuple[object, ...]] = []
         self.fails: Callable[[str, tuple[Any, ...]], Exception | None] = lambda _name, _arguments: None
+        self.resources: Callable[[], object] = lambda: {"CPU": 3.0, "memory": 1.0}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor()
 
@@ -351,8 +354,8 @@ class FakeRay:
     def shutdown(self) -> None:
         self.inits.append(("down",))
 
-    def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 3.0, "memory": 1.0}
+    def cluster_resources(self) -> object:
+        return self.resources()
 
     def remote(self, **options: object) -> Callable[[Callable[..., object]], SimpleNamespace]:
         assert options == {"num_cpus": 1, "max_retries": 3}
@@ -417,6 +420,52 @@ def test_what_goes_to_a_cluster_and_back_makes_the_same_rows(
     assert works == {"_start_error", "_chunk", "_vectors"}
     assert fake_ray.inits[0][0] == "local"
     assert fake_ray.inits[-1] == ("down",)
+
+
+@pytest.mark.usefixtures("fake_ray")
+def test_workers_also_look_for_words_flags_and_marks(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positive control: words by the rules of another language are looked for again where rows are stored."""
+    (tmp_path / "n.md").write_text("# Note\n\nIt ticks.\n")
+    of, languages = Derived.of, ["English", "German"]
+
+    def by_a_worker(new: NewSource, collection: Collection) -> Derived:
+        return replace(of(new, collection), terms=["marked"], language=cast("Language", languages[0]))
+
+    monkeypatch.setattr(Derived, "of", by_a_worker)
+    run = partial(inside.run, "ingest", tmp_path / "n.md", "--on", "local")
+    terms = []
+    for _ in (1, 2):
+        run("--collection", languages[0].lower())
+        tables = rows(inside.data)
+        (name,) = (name for name in tables if languages[0].lower() in name and "chunks" in name)
+        terms.append(tables[name][0]["terms"])
+        languages.reverse()
+    assert terms == ["marked", "note note it tick n"]
+
+
+@pytest.mark.parametrize("seconds", ["SILENT_SECONDS", "IDLE_SECONDS"])
+def test_a_cluster_that_is_silent_or_has_no_processor_any_more_ends_the_run(
+    inside: Inside, fake_ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str
+) -> None:
+    (tmp_path / "n.md").write_text("# Note\n\nIt ticks.\n")
+    never = Event()
+
+    def fails(work: str, _arguments: tuple[Any, ...]) -> None:
+        if work == "_chunk":
+            fake_ray.resources = never.wait if seconds == "SILENT_SECONDS" else dict
+            never.wait(SECONDS)
+
+    fake_ray.fails = fails
+    monkeypatch.setattr(rag.ingest.ray_cluster, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rag.ingest.ray_cluster, seconds, 0.1)
+    try:
+        run = inside.run("ingest", tmp_path / "n.md", "--on", "local", code=1)
+    finally:
+        never.set()
+    assert "The Ray cluster failed (" in run.stderr
+    assert not inside.json("status")["collections"]
 
 
 def test_a_document_over_which_workers_die_is_skipped_and_the_others_come_in(

@@ -79,7 +79,7 @@ SPACES = (" ", "\n", "\n\n", "", "  ")
 def _source(title: str, text: str, chunks: Sequence[Chunk]) -> Source:
     """A source as it is read again from the row that it was stored in."""
     source = Source("a" * 16, "c", "file:///a", title, "text/plain", "d", len(chunks), len(text), MOMENT)
-    fields = table_rows.with_flags("{}", source, text, chunks)
+    fields = json.dumps({schema.FLAGS: table_rows.flags_entry(source, text, chunks)})
     return replace(source, flags=schema.flags_record(json.loads(fields), "d"))
 
 

@@ -580,7 +580,8 @@ def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
     for item in items:
         for at in range(0, len(item.passages), ROWS_AT_ONCE):
             part = slice(at, at + ROWS_AT_ONCE)
-            piece = replace(item, passages=item.passages[part], vectors=item.vectors[part])
+            derived = item.derived and replace(item.derived, terms=item.derived.terms[part])
+            piece = replace(item, passages=item.passages[part], vectors=item.vectors[part], derived=derived)
             if len(piece.passages) > room:
                 yield batch
                 batch, room = [], ROWS_AT_ONCE

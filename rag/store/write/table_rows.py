@@ -28,6 +28,7 @@ from rag.corpus import (
     Collection,
     FileState,
     Heading,
+    Language,
     Passage,
     Source,
     Value,
@@ -73,7 +74,8 @@ class NewSource:
     """A source with its text, passages and vectors, as the tables will hold them.
 
     `fields` are declared fields, with values of their types. `claim` is the access that the run wants for it.
-    `former` are the marks of the passages that were stored before, by revision, latest first.
+    `former` are the marks of the passages that were stored before, by revision, latest first. `derived` is
+    what workers of a cluster computed already.
     """
 
     source: Source
@@ -84,6 +86,34 @@ class NewSource:
     claim: Claim
     fields: Mapping[str, Value] = field(default_factory=dict)
     former: Marks = field(default_factory=dict)
+    derived: Derived | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What the rows of a source have from its text and names alone: the most costly part of storing it.
+
+    `terms` are the words of each passage by the rules of a `language`, `flags` is the entry in `fields`, and
+    `marks` has one for each passage.
+    """
+
+    language: Language
+    terms: Sequence[str]
+    flags: Sequence[object]
+    marks: Sequence[bytes]
+
+    @classmethod
+    def of(cls, new: NewSource, collection: Collection) -> Derived:
+        """That of a source on its way into a collection."""
+        language = analysed_in(collection, new.source.metadata)
+        chunks = [_chunk(new, passage) for passage in new.passages]
+        flags = flags_entry(new.source, new.text, chunks)
+        return cls(language, _terms(new, language), flags, [mark(chunk.text) for chunk in chunks])
+
+
+def _terms(new: NewSource, language: Language) -> list[str]:
+    bodies = (body(passage.context, new.text[passage.start : passage.end]) for passage in new.passages)
+    return [terms_of(text, language, new.source) for text in bodies]
 
 
 def body(context: str, text: str) -> str:
@@ -94,14 +124,16 @@ def body(context: str, text: str) -> str:
 def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
     fields = with_file(json.dumps(stored_fields(new.fields), ensure_ascii=False), new.source.file)
-    chunks = [_chunk(new, passage) for passage in new.passages]
-    fields = with_flags(fields, new.source, new.text, chunks)
+    chunks = [] if new.derived else [_chunk(new, passage) for passage in new.passages]
+    flags = new.derived.flags if new.derived else flags_entry(new.source, new.text, chunks)
+    marks = new.derived.marks if new.derived else [mark(chunk.text) for chunk in chunks]
+    fields = json.dumps(json.loads(fields) | {FLAGS: flags}, ensure_ascii=False)
     return {
         **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
         "digest": digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
-        "fields": with_revision(fields, new.source.digest, [chunk.text for chunk in chunks], new.former),
+        "fields": _with_revision(fields, new.source.digest, marks, new.former),
         "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
         "text": new.text,
     }
@@ -147,8 +179,8 @@ def with_file(fields: str, file: FileState | None) -> str:
     return json.dumps(json.loads(fields) | {FILE: [file.modified, file.size]}, ensure_ascii=False)
 
 
-def with_flags(fields: str, source: Source, text: str, chunks: Sequence[Chunk]) -> str:
-    """The column `fields` of a source with this text, cut into these chunks, with their flags."""
+def flags_entry(source: Source, text: str, chunks: Sequence[Chunk]) -> list[object]:
+    """The flags of the chunks of this text, as the column `fields` of its source has them."""
     gaps = [(before.end, after.start) for before, after in pairwise(chunks)]
     crossed_seqs = [
         chunk.seq for chunk, is_crossed in zip(chunks, crossed(text, gaps), strict=False) if is_crossed
@@ -161,12 +193,12 @@ def with_flags(fields: str, source: Source, text: str, chunks: Sequence[Chunk]) 
     entry: list[object] = [rules()]
     if len(crossed_seqs) + len(flags_by_seq) <= MAX_FLAGGED:
         entry += [source.digest, flags_by_seq, crossed_seqs]
-    return json.dumps(json.loads(fields) | {FLAGS: entry}, ensure_ascii=False)
+    return entry
 
 
-def with_revision(fields: str, digest: str, passages: Sequence[str], former: Marks) -> str:
-    """The column `fields` of a source with the revision of these passages, and the marks of former ones."""
-    revision = revision_of([mark(passage) for passage in passages])
+def _with_revision(fields: str, digest: str, passages: Sequence[bytes], former: Marks) -> str:
+    """The column `fields` of a source with the revision of passages with these marks, and former marks."""
+    revision = revision_of(passages)
     others = {name: marks for name, marks in former.items() if name != revision}
     entries = {REVISION: [digest, revision]} | ({FORMER: packed(others)} if others else {})
     return json.dumps(json.loads(without_former(fields)) | entries, ensure_ascii=False)
@@ -220,7 +252,9 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "vector": vector_column(new.vectors),
     }
     language = analysed_in(collection, new.source.metadata)
-    columns[TERMS] = [terms_of(text, language, new.source) for text in columns["body"]]
+    derived = new.derived
+    fits = derived is not None and derived.language == language  # a language may be chosen meanwhile
+    columns[TERMS] = derived.terms if derived and fits else _terms(new, language)
     schema = chunks_schema(new.vectors.shape[1], collection.fields)
     columns |= {name: [constants.get(name)] * count for name in schema.names if name not in columns}
     return pa.table(columns, schema=schema)
@@ -434,8 +468,9 @@ class WholeSource:
         """The source with the flags of its chunks by the present rules, and with its revision."""
         source = self.source(collection)
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
-        fields = with_flags(self.row["fields"], source, self.row["text"], chunks)
-        fields = with_revision(fields, source.digest, self.texts, former)
+        entries = json.loads(self.row["fields"]) | {FLAGS: flags_entry(source, self.row["text"], chunks)}
+        fields = json.dumps(entries, ensure_ascii=False)
+        fields = _with_revision(fields, source.digest, [mark(text) for text in self.texts], former)
         return replace(self, row={**self.row, "fields": fields})
 
     def with_vectors(self, vectors: Vectors) -> WholeSource:
