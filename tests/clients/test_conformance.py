@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import release
+from hypothesis import settings
 
 from server.skills import EXTENSION
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+BY_DAY = settings.default.max_examples < 100  # type: ignore[union-attr]  # there always is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ def test_the_inspector_sees_what_everybody_sees_and_portable_schemas(
         return dict(node.said(INSPECTOR, *asked, *target)["result"])
 
     assert result("tools/list", "--strict")["tools"] == expected["tools"]
+    if BY_DAY and transport != "http":
+        return  # each call takes half a second of CPU, and the SDKs make them over every transport
     call = ("--tool-name", "search", "--tool-args-json", '{"query": "pendulum", "limit": 2}')
     assert expected["found"].items() <= result("tools/call", *call).items()
     uri = expected["contents"][0]["uri"]
