@@ -30,7 +30,7 @@ The packages. Each imports only from those in lines below it (`pyproject.toml` h
 - `models`: embedding, reranking and chat models, built in or behind an endpoint.
 - `config`: the settings.
 - `access`: who may see what.
-- `filters`: conditions on metadata. `needles`: exact texts to search for.
+- `filters`: conditions on metadata, and exact texts to search for (`needles`).
 - `report`: HTML.
 - `run_history`: the record of ingestion runs.
 - `answers`: the values of a search.

@@ -21,7 +21,7 @@ from anyio import to_thread
 
 from rag.answers import LISTED_OCCURRENCES, Excerpt, Hit, Listing, Occurrence
 from rag.corpus import Chunk
-from rag.needles import Needle, stands_alone
+from rag.filters.needles import Needle, stands_alone
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
 from rag.search.gate import READS, admit, is_fault

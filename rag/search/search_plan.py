@@ -35,7 +35,15 @@ from rag.config.profiles import (
 from rag.config.settings import SearchSettings
 from rag.corpus import Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.needles import MAX_NEEDLE_CHARS, QUOTES, Needle, cleaned_text, needle, phrases, without_quotes
+from rag.filters.needles import (
+    MAX_NEEDLE_CHARS,
+    QUOTES,
+    Needle,
+    cleaned_text,
+    needle,
+    phrases,
+    without_quotes,
+)
 from rag.search.request_overrides import allowed_overrides, check_allowed, with_overrides
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, V
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
-from rag.needles import Needle
+from rag.filters.needles import Needle
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from rag.store.read.collection_reader import CollectionReader

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rag.answers import Hit, Listing
 from rag.filters.grammar import Filter, called, conditions, is_on_date, without
-from rag.needles import Needle, phrases
+from rag.filters.needles import Needle, phrases
 from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, skips_dense

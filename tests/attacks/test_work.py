@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from rag.answers import MAX_QUERY_CHARS
 from rag.config.load import load_settings
-from rag.needles import MAX_NEEDLE_CHARS
+from rag.filters.needles import MAX_NEEDLE_CHARS
 from server.admission import Admission
 from server.handlers import create_server
 from server.http.application import http_app

@@ -30,7 +30,7 @@ from rag.corpus import (
     Vectors,
 )
 from rag.filters.evaluators import EPOCH, literal
-from rag.needles import Needle
+from rag.filters.needles import Needle
 from rag.originals import expiry
 from rag.text.flags import rules
 from rag.text.revisions import unpacked

@@ -27,7 +27,7 @@ from anyio import to_thread
 
 from rag.corpus import Chunk
 from rag.errors import InvalidRequestError
-from rag.needles import EMPTY, INVALID, Needle
+from rag.filters.needles import EMPTY, INVALID, Needle
 from rag.store.read.schema import one_of
 from rag.text.plain_text import Span
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rag.answers import MAX_QUERY_CHARS
 from rag.errors import InvalidRequestError
-from rag.needles import (
+from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
     MAX_SIZE,
     check_regex,
