@@ -306,6 +306,29 @@ def test_a_run_that_is_ended_leaves_no_process_and_the_next_one_finishes_its_wor
 
 @pytest.mark.nightly
 @needs_ray
+@pytest.mark.parametrize("part", ["gcs_server", "raylet", "python"])
+def test_a_cluster_that_dies_ends_the_run_in_our_words_and_the_next_one_finishes_its_work(
+    scripts: Scripts, shelf: Path, alone: Path, begun: Path, part: str
+) -> None:
+    with busy(scripts, shelf, "--data", begun, "--on", "local", env={}) as (run, _):
+        parts = psutil.Process(run.pid).children(recursive=True)
+        next(process for process in parts if process.name().startswith(part)).kill()
+        _, said = run.communicate(timeout=SECONDS)
+        assert run.returncode == 1, said
+        assert "refdesk-admin: The Ray cluster failed (" in said.splitlines()[-1]
+        assert not psutil.wait_procs(parts, timeout=SECONDS)[1]
+    again = subprocess.run(
+        command(scripts, shelf, "--archives", "--data", begun),
+        env=scripts.environment | SETTINGS,
+        check=False,
+        capture_output=True,
+    )
+    assert again.returncode == 3
+    assert rows(begun) == rows(alone)
+
+
+@pytest.mark.nightly
+@needs_ray
 def test_a_cluster_that_is_not_there_is_said_and_nothing_is_made(scripts: Scripts, tmp_path: Path) -> None:
     (tmp_path / "n.md").write_text("# Note\n")
     on = ("--data", tmp_path / "data", "--on", f"ray://127.0.0.1:{NO_PORT}")
