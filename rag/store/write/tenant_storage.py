@@ -83,7 +83,7 @@ def _check_apart(data: Home, storage: Home) -> None:
     outer = _outer_bucket(storage, data) if isinstance(storage, Bucket) else _outer_folder(storage, data)
     if outer:
         raise ConfigurationError(
-            f"{storage} is in {outer}, or around it, where there is a desk. Name another storage."
+            f"{outer} is a desk, and {storage} is inside it or contains it. Name another storage."
         )
 
 
