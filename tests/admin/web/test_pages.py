@@ -408,7 +408,7 @@ def test_a_tenant_with_a_database_of_its_own_is_looked_at_there_and_its_loss_shu
         assert scripts.admin("tenant", "create", tenant, *where, "--data", data).returncode == 0
         filled = scripts.admin("ingest", corpus / "glossary.txt", "--data", data, "--tenant", tenant)
         assert filled.returncode == 0, filled.stderr
-    with start_console(scripts, data, program=scripts.forked_admin) as running:
+    with start_console(scripts, data) as running:
         browser = running.signed_in()
         assert "documents 1 " in browser.post("/tenant", tenant="birch").text
         for path in ("/documents", "/search", "/access", "/ingestion", "/collections", "/keys", "/judged"):
