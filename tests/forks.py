@@ -59,8 +59,13 @@ SERVER = (
 
 `server.stdio` is not: it goes by the parent that the server had at its start.
 """
-READ_LATE = re.compile(r"REFDESK_|AWS_|GIT_|SSH_|(HOME|PATH|TERM)$|\w+_(KEY|TOKEN)$")
-"""The variables that a process reads when it needs them: of settings, stores, keys and other programs."""
+READ_LATE = re.compile(
+    r"REFDESK_|AWS_|GIT_|SSH_|(HOME|PATH|TERM)$|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
+)
+"""The variables that a process reads when it needs them: of settings, stores, keys and other programs.
+
+Arrow's says only where its memory comes from. A server that a test starts in its own process sets it.
+"""
 PARSE = "from rag.ingest.sandbox.parser_child import main; main()"
 CLIENT = """import _socket, array, os, sys
 caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)

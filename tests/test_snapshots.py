@@ -92,4 +92,6 @@ async def test_commands_are_forked_although_this_process_has_loaded_a_model(scri
     assert scripts.forks.can_run(
         scripts.environment | {"REFDESK_LIMIT": "3", "AWS_ENDPOINT": "http://127.0.0.1"}
     )
+    of_a_server_here = {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # it stays in the environment of this process
+    assert scripts.forks.can_run(scripts.environment | of_a_server_here)
     assert not scripts.forks.can_run(scripts.environment | {"LD_PRELOAD": "clock.so"})
