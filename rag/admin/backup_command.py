@@ -20,7 +20,7 @@ from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
 from rag.home import Bucket, check_data_folder, local_folder
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, names_briefly
 from rag.store.care.bucket_moves import Move, copy_to_bucket, fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import RestoreResult, restore
@@ -234,13 +234,12 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
     """
     check_data_folder(settings.data)
     storages = storages_of(settings.data)
-    if folders := {tenant: address for tenant, address in storages.items() if "://" not in address}:
-        tenant, folder = next(iter(folders.items()))
+    if in_folders := [tenant for tenant, address in storages.items() if "://" not in address]:
+        folders = names_briefly([f"{tenant} in {storages[tenant]}" for tenant in in_folders], 3)
         raise ConfigurationError(
-            f"{counted(len(folders), 'tenant')} have a database of their own in a folder, which servers of a "
-            f"bucket can't read: {tenant} in {folder}. Nothing was copied. Bring each into this desk: "
-            f"refdesk-admin backup FILE --tenant {tenant}, refdesk-admin tenant remove {tenant} --yes, and "
-            "refdesk-admin restore FILE."
+            f"Servers of a bucket can't read a tenant's own database in a folder: {folders}. Nothing was "
+            f"copied. Bring each into this desk: refdesk-admin backup FILE --tenant {in_folders[0]}, "
+            f"refdesk-admin tenant remove {in_folders[0]} --yes, and refdesk-admin restore FILE."
         )
     moved = await copy_to_bucket(settings.data, _bucket(settings, uri), verify=verify)
     if as_json:

@@ -144,8 +144,7 @@ async def keep_overview(data: Home, tenant: str) -> None:
     if isinstance(data, Bucket):
         return  # its servers ask the engine
     file = overview_file(data, tenant)
-    is_elsewhere = not tenant_file(data, tenant).exists() or storage_of(data, tenant)
-    if is_elsewhere or is_current(data, tenant):
+    if not tenant_file(data, tenant).exists() or storage_of(data, tenant) or is_current(data, tenant):
         return
     # Imported here, because only a command that has changed something gets here, with the engine imported.
     from rag.store.read.desk_reader import DeskReader  # noqa: PLC0415

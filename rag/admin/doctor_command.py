@@ -342,20 +342,21 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
             "storage.uri is not set, so the desk is in its data folder. Set it to the bucket to try, or "
             "REFDESK_STORAGE_URI."
         )
-    findings, results = [], []
+    results: list[dict[str, object]] = []
+    is_wrong = False
     for bucket in buckets:
         if len(buckets) > 1 and not as_json:
             echo(bucket)
-        of_bucket = []
+        findings = []
         for finding in check_bucket(bucket):
-            of_bucket.append(finding)
+            findings.append(asdict(finding))
+            is_wrong |= finding.state == "wrong"
             if not as_json:
                 echo(f"{finding.state:6} {finding.check:18} {finding.text}")
-        findings += of_bucket
-        results.append({"storage": bucket.uri, "findings": [asdict(finding) for finding in of_bucket]})
+        results.append({"storage": bucket.uri, "findings": findings})
     if as_json:
         print_json(results[0] if len(results) == 1 else {"storages": results})
-    return WRONG if any(finding.state == "wrong" for finding in findings) else 0
+    return WRONG if is_wrong else 0
 
 
 async def data_findings(settings: Settings) -> AsyncIterator[Finding]:

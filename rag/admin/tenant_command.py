@@ -44,8 +44,8 @@ def tenant_command() -> None:
 async def create_command(settings: Settings, *, name: str, storage: str | None, as_json: bool) -> None:
     """Create a tenant. No other tenant sees its documents.
 
-    With --storage, nothing of its documents is in the common database. A folder is on this machine. A
-    bucket is reached by [storage.options] and the credentials of the environment, as that of a desk.
+    With --storage, nothing of its documents is in the common database. A folder must be on this machine. A
+    bucket is reached with [storage.options] of the settings and the credentials of the environment.
     """
     if valid_name(name) in tenants(settings.home):
         raise ConfigurationError(f"The tenant {name!r} already exists.")
@@ -98,7 +98,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @click.option(
     "--without-storage",
     is_flag=True,
-    help="Leave a storage of its own as it is: for one that is lost.",
+    help="Don't touch the storage that the tenant has of its own. Use it if that storage is lost.",
 )
 async def remove_command(
     settings: Settings,
@@ -112,8 +112,8 @@ async def remove_command(
 
     Nothing needs to be purged after it: no file holds a text, an access record, an embedding or a
     description of the tenant any more. Servers can keep running, and other tenants aren't touched. If it is
-    interrupted, run it again. The audit log keeps what was done. A storage of its own is deleted, too, with
-    all that is in it.
+    interrupted, run it again. The audit log keeps what was done. If the tenant has a storage of its own, all
+    that is in it is deleted, too.
     """
     existing = tenants(settings.home)
     if name not in existing:
@@ -124,8 +124,8 @@ async def remove_command(
         raise ConfigurationError(
             f"The tenant {name!r} has no storage of its own. Leave out --without-storage."
         )
-    own = settings.home_at(storage) if storage and not without_storage else None
-    is_empty = without_storage or (own and is_given_up(own))
+    own_home = settings.home_at(storage) if storage and not without_storage else None
+    is_empty = without_storage or (own_home and is_given_up(own_home))
     of_tenant = None if is_empty else at_tenant(settings, name)
     collections = await open_reader(of_tenant).collections(name) if of_tenant else ()
     collection_names = [collection.name for collection in collections]
@@ -141,11 +141,11 @@ async def remove_command(
         if of_tenant:
             forget_runs(of_tenant.home, name)
         forget_console(settings.data, name)
-        if own:
-            give_up(own)
+        if own_home:
+            give_up(own_home)
         forget_tenant(settings.home, name)  # last, so that a removal that was killed can be repeated
-        if own:
-            forget_owner(own)
+        if own_home:
+            forget_owner(own_home)
     if as_json:
         print_json({"removed": name, "collections": collection_names})
     else:

@@ -28,7 +28,6 @@ from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_ques
 from rag.ingest.document_languages import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Progress, Report
-from rag.ingest.report import Progress as Ingesting
 from rag.ingest.rights.possible_access import Rights
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -99,7 +98,7 @@ class ContenderProgress(Protocol):
     """An observer of an evaluation."""
 
     @property
-    def ingesting(self) -> Ingesting:
+    def ingesting(self) -> Progress:
         """The observer of the ingestion of the set's documents."""
 
     def run_started(self, contender: Contender, questions: int) -> None:
@@ -143,7 +142,7 @@ async def prepare_fresh(
     environment: Mapping[str, str],
     *,
     language: LanguageChoice | None,
-    progress: Ingesting,
+    progress: Progress,
 ) -> AsyncIterator[PreparedSet]:
     """The questions on a temporary data folder with the set's own documents.
 

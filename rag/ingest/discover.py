@@ -244,7 +244,7 @@ class _FolderEntry(NamedTuple):
 def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_FolderEntry]:
     """The entries of a folder, last name first. An unreadable folder is reported, and yields none.
 
-    So does a data folder: its files tell of the documents of others.
+    A data folder yields none either, like an excluded folder: its files tell of the documents of others.
     """
     try:
         with scan_folder(folder) as entries:

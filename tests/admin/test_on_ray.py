@@ -70,6 +70,18 @@ def _without_sample(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"definition": definition}
 
 
+def rows_after_another_run(scripts: Scripts, shelf: Path, data: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tables, once a run on this machine has gone on where another one ended."""
+    again = subprocess.run(
+        command(scripts, shelf, "--archives", "--data", data),
+        env=scripts.environment | SETTINGS,
+        check=False,
+        capture_output=True,
+    )
+    assert again.returncode == 3
+    return rows(data)
+
+
 def rows(data: Path) -> dict[str, list[dict[str, Any]]]:
     """The rows of all tables, by id, without what differs in any two runs."""
     database = lancedb.connect(data / "tables")
@@ -294,14 +306,7 @@ def test_a_run_that_is_ended_leaves_no_process_and_the_next_one_finishes_its_wor
         _, said = run.communicate(timeout=SECONDS)
         assert run.returncode == (130 if by == signal.SIGINT else -by), said
         assert not psutil.wait_procs(started, timeout=SECONDS)[1]
-    again = subprocess.run(
-        command(scripts, shelf, "--archives", "--data", begun),
-        env=scripts.environment | SETTINGS,
-        check=False,
-        capture_output=True,
-    )
-    assert again.returncode == 3
-    assert rows(begun) == rows(alone)
+    assert rows_after_another_run(scripts, shelf, begun) == rows(alone)
 
 
 @pytest.mark.nightly
@@ -317,14 +322,7 @@ def test_a_cluster_that_dies_ends_the_run_in_our_words_and_the_next_one_finishes
         assert run.returncode == 1, said
         assert "refdesk-admin: The Ray cluster failed (" in said.splitlines()[-1]
         assert not psutil.wait_procs(parts, timeout=SECONDS)[1]
-    again = subprocess.run(
-        command(scripts, shelf, "--archives", "--data", begun),
-        env=scripts.environment | SETTINGS,
-        check=False,
-        capture_output=True,
-    )
-    assert again.returncode == 3
-    assert rows(begun) == rows(alone)
+    assert rows_after_another_run(scripts, shelf, begun) == rows(alone)
 
 
 @pytest.mark.nightly

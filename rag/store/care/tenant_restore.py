@@ -319,9 +319,8 @@ async def _switch(
     started = time.time()
     table_maintenance.sync_to_disk(folder, 0)
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
-        if not table_folder(data, schema.COLLECTIONS).exists() and not storages_of(
-            data
-        ):  # whose owner has it
+        is_new = not table_folder(data, schema.COLLECTIONS).exists()
+        if is_new and not storages_of(data):  # the key also tells the owner of a tenant's own storage
             write_whole(data / "key", loaded.key)
         backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
         backup = with_ids_of(read_key(data), backup, collections, from_tenant, loaded.key)

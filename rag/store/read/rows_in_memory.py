@@ -24,6 +24,7 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import simsimd
 from anyio import to_thread
 
@@ -539,13 +540,13 @@ def _join(
 
 
 def _whole_copy(version: int, rows: pa.Table, names: Sequence[str], where: str) -> RowsInMemory:
-    """The copy of a table from all its rows, with the ones that satisfy the predicate, as they say."""
+    """The copy of a table, of which these are all rows. A column says which satisfy the predicate."""
     rows = rows.sort_by("_rowid").combine_chunks()
     words = None
     if TERMS in rows.column_names and not rows[TERMS].null_count:
         parts = [(words_of(rows[TERMS].combine_chunks()), np.arange(len(rows)))]
         words = merged_words(parts, len(rows))
-    chosen = np.flatnonzero([bool(is_chosen) for is_chosen in rows[_CHOSEN].to_pylist()])
+    chosen = pc.indices_nonzero(rows[_CHOSEN]).to_numpy().astype(np.int64)  # null: not chosen
     return RowsInMemory(
         version,
         rows["_rowid"].to_numpy(),

@@ -245,14 +245,14 @@ class _Object:
 
 def _acquire(bucket: Bucket, name: str, seconds: float) -> Lease:
     began = since = time.monotonic()
-    seen: _Object | None = None
+    former: _Object | None = None
     is_alive = False
     while True:
         there, now = _listed(bucket, name), time.monotonic()
         last = there[-1] if there else None
-        if last and seen and last.tag != seen.tag:
+        if last and former and last.tag != former.tag:
             is_alive, since = True, now
-        seen = last
+        former = last
         expired = now - since > LEASE_SECONDS or (last and last.age > LEASE_SECONDS + SKEW_SECONDS)
         if last is None or last.is_free or expired:
             if lease := _take(bucket, name, there):

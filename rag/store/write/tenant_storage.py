@@ -125,19 +125,19 @@ def _has_something(storage: Home) -> bool:
 
 
 def _write_owner(storage: Home, owner: bytes, *, is_new: bool) -> None:
-    taken = ConfigurationError(f"Somebody else has just taken {storage}. Name another storage.")
+    conflict = ConfigurationError(f"Somebody else has just taken {storage}. Name another storage.")
     if isinstance(storage, Bucket):
         if not is_new:
             put(storage, OWNER, owner)
         elif not put_new(storage, OWNER, owner):
-            raise taken
+            raise conflict
         return
     try:
         make_private(storage)
         if is_new:
             os.close(os.open(storage / OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError as error:
-        raise taken from error
+        raise conflict from error
     except OSError as error:
         raise unwritable(f"The storage {storage} can't be created", error) from error
     write_whole(storage / OWNER, owner)
