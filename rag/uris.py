@@ -47,6 +47,11 @@ PASSAGE_PAGES = "/passages"
 """The path below which a server shows passages to people."""
 CITED = "cited"
 """The fragment of the cited passage on its page."""
+_WHOLE_ID = rf"[a-z2-7]{{{ID_CHARS},}}[^\s\[\]#]*"  # a shorter word in brackets belongs to a title
+_SHOWN_ID = re.compile(
+    rf"\[(?P<cited>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})\]$"
+    rf"|^https?://.*{PASSAGE_PAGES}/(?P<page>{_WHOLE_ID})(?:#{CITED})?$"
+)
 
 
 def passage_page(base: str, id_: str, revision: str | None) -> str:
@@ -81,9 +86,11 @@ def parse_id(name: str) -> str:
 
 
 def named_id(name: str) -> tuple[str | None, str]:
-    """The id in `name`, and the collection if it is a URI. Blanks and the brackets of a citation don't count.
+    """The id in `name`, and the collection if it is a URI.
 
-    Example: " [mfzq/3] " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq").
+    It may be as replies show it: in the brackets of a citation, behind a title, in the address of its page.
+    Example: " [mfzq/3] " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq");
+    "Handbook › Leave [mfzq…/3]" and "https://desk.example.com/passages/mfzq…/3#cited" -> (None, "mfzq…/3").
 
     Raises:
         NotFoundError: `name` has no such id.
@@ -91,6 +98,8 @@ def named_id(name: str) -> tuple[str | None, str]:
     bare = name.strip()
     if bare.startswith("[") and bare.endswith("]"):
         bare = bare[1:-1].strip()
+    elif shown := _SHOWN_ID.search(bare):
+        bare = shown["cited"] or shown["page"]
     prefix = _PREFIX.match(bare)
     return prefix and prefix[1], parse_id(bare)
 

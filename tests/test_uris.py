@@ -14,6 +14,7 @@ from rag.uris import (
     NO_REVISION,
     NOT_FOUND,
     is_template,
+    named_id,
     page_address,
     parse_id,
     range_id,
@@ -68,6 +69,27 @@ def test_a_revision_is_read_only_where_it_is_asked_for_and_refused_elsewhere(
     with pytest.raises(InvalidRequestError) as told:
         split_id(cited)
     assert str(told.value) == NO_REVISION.format(bare)
+
+
+@pytest.mark.parametrize(
+    ("shown", "collection"),
+    [
+        ("[{id}]", None),
+        ("Handbook › Leave [{id}]", None),
+        ("Notes [draft] [refdesk://handbook/{id}]", "handbook"),
+        ("http://127.0.0.1:8300/passages/{id}#cited", None),
+        ("https://desk.example.com/docs/passages/{id}", None),
+    ],
+)
+def test_an_id_is_read_from_what_replies_show_of_it(shown: str, collection: str | None) -> None:
+    for id_ in ("a" * 16, "a" * 16 + "@k3v2m7qa/5", "a" * 16 + "/2-4"):
+        assert named_id(shown.format(id=id_)) == (collection, id_)
+
+
+@pytest.mark.parametrize("title", ["Handbook [final]", "[a] and [b]", "https://example.com/passages/final"])
+def test_a_word_in_brackets_at_the_end_of_a_title_is_no_id(title: str) -> None:
+    with pytest.raises(NotFoundError):
+        named_id(title)
 
 
 @pytest.mark.parametrize(
