@@ -138,8 +138,14 @@ def unread_text(outcomes: Iterable[Outcome]) -> str:
     )
     pictures, recordings = (_pop_matching(suffixes, kind) for kind in (_PICTURE, _RECORDING))
     unsupported = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
-    empty = sum(1 for outcome in ignored if outcome.kind == "empty")
-    counts = ((pictures, "picture"), (recordings, "recording"), (empty, "empty file"))
+    kinds_ignored = Counter(outcome.kind for outcome in ignored)
+    empty, links = kinds_ignored["empty"], kinds_ignored["link"]
+    counts = (
+        (pictures, "picture"),
+        (recordings, "recording"),
+        (empty, "empty file"),
+        (links, "symbolic link"),
+    )
     kinds = [
         names_briefly(unsupported, SUFFIXES_SHOWN),
         *(counted(count, kind) for count, kind in counts if count),

@@ -33,7 +33,6 @@ from rag.answers import Detail, Mode
 from rag.config.model_settings import (
     BUILTIN_MODELS,
     MODELS,
-    AbsolutePath,
     ChatSettings,
     EmbedderSettings,
     Located,
@@ -48,6 +47,7 @@ from rag.config.origin_settings import OriginSettings
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     SHIPPED,
+    AbsolutePath,
     Candidates,
     ContextTokens,
     Counting,
@@ -212,7 +212,7 @@ class IngestSettings(Section):
     """Which files of a folder are ingested."""
 
     include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__")
+    exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__", "~$*")
     hidden: bool = False
     archives: bool = False
     ignore_files: bool = True

@@ -284,7 +284,7 @@ def _link(link: Path, root: Path) -> Outcome:
     target = _resolved_path(link)
     if target and target.is_relative_to(root):
         return Outcome(printable(link), "ignored", LINK_INSIDE)
-    return Outcome(printable(link), "skipped", LINK_OUTSIDE, cause="unreadable")
+    return Outcome(printable(link), "ignored", LINK_OUTSIDE, kind="link")
 
 
 def _resolved_path(path: Path) -> Path | None:

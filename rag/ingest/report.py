@@ -24,7 +24,7 @@ from rag.text.flags import FLAGS, IN_WORDS, Flag
 from rag.text.languages import LANGUAGE, primary
 
 NOT_THERE = "no such file or folder"
-LeftOut = Literal["", "unsupported", "empty", "policy", "expired"]
+LeftOut = Literal["", "unsupported", "empty", "link", "policy", "expired"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
 """Flags whose documents somebody should look at; of personal data, the number is enough."""
 NAMED = 5  # documents in a note

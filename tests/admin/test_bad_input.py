@@ -54,8 +54,6 @@ SKIPPED = {
     "picture.pdf": WITHOUT_TEXT,
     "no.pdf": DAMAGED,
     "huge.txt": str(over_limit(50_000_000, 20_000_000)),
-    "out.md": LINK_OUTSIDE,
-    "dangling.md": LINK_OUTSIDE,
     "pipe.md": NOT_REGULAR,
     "socket.md": f"it can't be read: {os.strerror(errno.ENXIO)}",
 }
@@ -160,9 +158,15 @@ def test_a_duplicate_is_brought_in_and_said(outcome: Outcome) -> None:
     assert first["source_id"] != second["source_id"]
 
 
-def test_a_link_to_a_document_of_the_folder_is_ignored(outcome: Outcome) -> None:
-    assert outcome.files["in.md"]["outcome"] == "ignored"
-    assert outcome.files["in.md"]["reason"] == LINK_INSIDE
+@pytest.mark.parametrize(
+    ("file", "reason", "kind"),
+    [("in.md", LINK_INSIDE, ""), ("out.md", LINK_OUTSIDE, "link"), ("dangling.md", LINK_OUTSIDE, "link")],
+)
+def test_a_link_is_no_failure_and_one_that_leads_out_is_counted(
+    outcome: Outcome, file: str, reason: str, kind: str
+) -> None:
+    entry = outcome.files[file]
+    assert (entry["outcome"], entry["reason"], entry["kind"]) == ("ignored", reason, kind)
 
 
 def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
@@ -176,14 +180,14 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
         "removed": 0,
         "missing": 0,
         "skipped": len(SKIPPED),
-        "ignored": 1 + len(EMPTY),
+        "ignored": 3 + len(EMPTY),
     }
     first, *lines, counted, missing, failed, unread, visible = outcome.run.stderr.splitlines()
-    assert first == f"{good + len(SKIPPED) + len(EMPTY) + 1} files"
+    assert first == f"{good + len(SKIPPED) + len(EMPTY) + 3} files"
     assert missing == f"Not found: {outcome.folder / 'missing.md'}"
     assert len(lines) == good + len(SKIPPED)
     assert failed.startswith("Failed: ")
-    assert unread == "Not read: 2 empty files"
+    assert unread == "Not read: 2 empty files; 2 symbolic links"
     assert counted.startswith(f"{good} added, ")
     assert visible == f"{good} added: {good} {in_words(Access('tenant'))}"
 

@@ -403,7 +403,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
         "secret.pdf": ("skipped", ENCRYPTED),
         "undecodable.txt": ("skipped", refusal(decode, UNDECODABLE)),
         "pipe.txt": ("skipped", "not a regular file"),
-        "out.md": ("skipped", LINK_OUTSIDE),
+        "out.md": ("ignored", LINK_OUTSIDE),
         "missing": ("skipped", NOT_THERE),
     }
     assert (report.complete, report.fruitless) == (False, False)
