@@ -69,7 +69,7 @@ def _flags() -> argparse.ArgumentParser:
         metavar="FILE",
         help="also take environment variables, such as keys of models, from this file of lines NAME=value",
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; or set REFDESK_DATA")
+    parser.add_argument("--data", metavar="DIR", help="data folder; or set REFDESK_DATA")
     parser.add_argument(
         "--documents",
         metavar="DIR",

@@ -153,7 +153,7 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
     if not flags.documents.strip():
         raise ConfigurationError("--documents is empty. Name the folder of documents.")
     folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
-    data = flags.data or intake.data_of(folder, settings)
+    data = settings.data if flags.data else intake.data_of(folder, settings)
     values = {"--config": flags.config, "--env-file": flags.env_file, "--tenant": flags.tenant}
     options = [str(part) for name, value in values.items() if value for part in (name, value)]
     settings = settings.model_copy(update={"data": data})

@@ -14,7 +14,7 @@ from rag.access.keys import Keys, keys_file, read_keys
 from rag.access.names import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, read_log
-from rag.admin.command_line import command
+from rag.admin.command_line import NamedPath, command
 from rag.admin.key_command import LOCK_SECONDS
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings, StorageSettings
@@ -29,7 +29,7 @@ from rag.store.write.locks import locked
 
 SHOWN = 20  # sources in a list for people; --json has all
 
-_FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+_FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
 
 @command("backup")

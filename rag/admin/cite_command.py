@@ -14,7 +14,7 @@ from anyio import to_thread
 from pydantic import ValidationError
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import command
+from rag.admin.command_line import NamedPath, command
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
@@ -52,7 +52,7 @@ def cite_command() -> None:
 @click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
 @click.option(
     "--backup",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NamedPath(dir_okay=False),
     metavar="FILE",
     help="Show passages that have changed or gone as they were cited, from this backup of the tenant.",
 )

@@ -14,7 +14,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.chosen_embedder import with_cache
 from rag.admin.collection_options import chunking_option, chunking_words
-from rag.admin.command_line import command
+from rag.admin.command_line import NamedPath, command
 from rag.admin.eval_command import comparison_json, print_comparison, print_runs, run_json
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
@@ -51,7 +51,7 @@ KEPT = 1  # exit code: the new tables are not in use
 @chunking_option
 @click.option(
     "--questions",
-    type=click.Path(path_type=Path, exists=True),
+    type=NamedPath(exists=True),
     metavar="FILE",
     help="Ask these judged questions (eval new makes the file) of the present and of the new tables, show "
     "which are better, and on a terminal ask whether to switch.",

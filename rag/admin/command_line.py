@@ -25,6 +25,21 @@ from rag.search.kept_overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
 
+
+class NamedPath(click.Path):
+    """A path as an argument or option. An empty one, of a variable that is not set, is refused."""
+
+    def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(exists=exists, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+
+    def convert(  # noqa: D102 as click's
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        if not os.fspath(value):
+            self.fail("it is empty, and the current folder is meant by a dot.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
 )
@@ -44,19 +59,19 @@ _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     click.option(
         "--data",
-        type=click.Path(path_type=Path),
+        type=NamedPath(),
         metavar="DIR",
         help="Data folder. Overrides REFDESK_DATA and data in the settings.",
     ),
     click.option(
         "--config",
-        type=click.Path(path_type=Path),
+        type=NamedPath(),
         metavar="FILE",
         help="Settings file. Overrides REFDESK_CONFIG.",
     ),
     click.option(
         "--env-file",
-        type=click.Path(path_type=Path),
+        type=NamedPath(),
         metavar="FILE",
         help="Also take environment variables, such as keys of models, from this file of lines NAME=value.",
     ),

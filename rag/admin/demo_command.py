@@ -12,7 +12,7 @@ import click
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from rag.admin.command_line import command, same_desk, settings_file
+from rag.admin.command_line import NamedPath, command, same_desk, settings_file
 from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
 from rag.admin.ingest_command import RunOptions, run_ingest
 from rag.admin.search_output import print_results
@@ -37,7 +37,7 @@ RESULTS = 2  # passages per question
 
 
 @command("demo", of_tenant=False)
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, type=NamedPath())
 @click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="Question to ask. Repeatable.")
 async def demo_command(
     settings: Settings, *, paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool

@@ -28,7 +28,7 @@ from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
-from rag.admin.command_line import command, settings_file
+from rag.admin.command_line import NamedPath, command, settings_file
 from rag.admin.connect.connect_check import address_in, check_server
 from rag.admin.connect.connect_command import connected_entries
 from rag.admin.connect.host_config import HostFile
@@ -238,7 +238,7 @@ CHECKS: Sequence[Check] = (
 @click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")
 @click.option(
     "--bundle",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help="Also write a report for a bug report, without texts, queries, secrets and names.",
 )

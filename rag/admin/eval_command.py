@@ -12,7 +12,14 @@ from typing import Any, cast, get_args
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import collection_option, command, has_asker_options, language_option, same_desk
+from rag.admin.command_line import (
+    NamedPath,
+    collection_option,
+    command,
+    has_asker_options,
+    language_option,
+    same_desk,
+)
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import echo, print_json, print_table
@@ -168,7 +175,7 @@ metric_option = click.option(
 )
 report_option = click.option(
     "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NamedPath(dir_okay=False),
     metavar="FILE",
     help="Write an HTML report of the runs side by side.",
 )
@@ -176,7 +183,7 @@ question_option = click.option("--question", metavar="ID", help="Show the hits o
 
 
 @command("new", on_bucket=True)
-@click.argument("file", type=click.Path(path_type=Path), default="questions.toml")
+@click.argument("file", type=NamedPath(), default="questions.toml")
 @click.option(
     "--questions",
     type=click.IntRange(1, 1000),
@@ -359,7 +366,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
 
 
 @command("run", of_asker=True, on_bucket=True, changes=True)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=NamedPath())
 @click.option("--fresh", is_flag=True, help="Search a temporary collection of the set's own documents.")
 @collection_option(None)
 @language_option("the set's documents, with --fresh")

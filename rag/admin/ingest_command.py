@@ -30,7 +30,14 @@ from rag.admin.chosen_embedder import (
     with_bill,
     with_cache,
 )
-from rag.admin.command_line import collection_option, command, keep_overview, language_option, write_page
+from rag.admin.command_line import (
+    NamedPath,
+    collection_option,
+    command,
+    keep_overview,
+    language_option,
+    write_page,
+)
 from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
@@ -95,7 +102,7 @@ known_ok_option = click.option(
 
 
 @command("ingest", on_bucket=True, changes=True)
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=NamedPath())
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
 @click.option(
     "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
@@ -148,7 +155,7 @@ known_ok_option = click.option(
 @click.option(
     "--report",
     "page",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False),
     metavar="FILE",
     help="Write the result of every file to an HTML page.",
 )

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import click
 
-from rag.admin.command_line import command
+from rag.admin.command_line import NamedPath, command
 from rag.admin.model_install import PendingModel, install
 from rag.admin.progress_bar import download_progress
 from rag.admin.terminal import echo, interruptible, print_json, print_table
@@ -151,7 +151,7 @@ def fact_options(run: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--from",
     "folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=NamedPath(exists=True, file_okay=False),
     metavar="FOLDER",
     help="Take the files from this folder, copied from elsewhere. They are checked as downloads are.",
 )
@@ -207,7 +207,7 @@ async def pull_command(
 
 
 @command("add", of_tenant=False, on_bucket=True)
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=NamedPath(exists=True, file_okay=False))
 @click.option("--licence", default="", metavar="TEXT", help="The model's licence, for your own list.")
 @fact_options
 async def add_command(

@@ -10,7 +10,7 @@ import click
 from anyio import to_thread
 
 from rag.access.rule import in_words
-from rag.admin.command_line import command
+from rag.admin.command_line import NamedPath, command
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
@@ -29,7 +29,7 @@ def records_command() -> None:
 
 
 @command("check", of_tenant=False, on_bucket=True)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=NamedPath())
 async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
     """Check a stream of records.
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import command, json_object, same_desk, write_page
+from rag.admin.command_line import NamedPath, command, json_object, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
@@ -144,7 +144,7 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
 @click.option("--expect", metavar="ID", help="Also explain at which step this source dropped out.")
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NamedPath(dir_okay=False),
     metavar="FILE",
     help="Write the trace of the search as an HTML page.",
 )

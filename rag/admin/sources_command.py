@@ -172,7 +172,8 @@ def matching_ids(
     that name if there is one. Parts come with their container, like the attachments of a mail.
 
     Raises:
-        InvalidRequestError: several sources have this path, title or address; the message lists them.
+        InvalidRequestError: several sources have this path, title or address; the message lists them. Or the
+            name is empty, which as a path would be the current folder.
     """
     ids = _ids_by_path(name, uris, names)
     id_set, containers = {*ids}, {uris[id_] for id_ in ids}
@@ -186,6 +187,8 @@ def _is_part_of(part: str, containers: AbstractSet[str]) -> bool:
 
 
 def _ids_by_path(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
+    if not name:
+        raise InvalidRequestError("A name is empty. Give an id, a path or a title; . is the current folder.")
     file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
     exact = [
         id_ for id_, uri in uris.items() if uri == name or _has_path(name, id_, str(place_of(uri)), file)

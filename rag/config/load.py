@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -165,6 +165,8 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
             hint = suggestion(name, variables, cutoff=SIMILAR)
             raise ConfigurationError(f"The environment variable {name} is not a setting{hint}")
         keys, annotation = variables[name]
+        if not raw and _is_path(annotation):  # as containers and unit files unset a variable
+            continue
         yield keys, _typed_value(name, raw, annotation)
 
 
@@ -177,6 +179,10 @@ def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN40
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError as error:
         raise ConfigurationError(describe_mistake(name, error.errors()[0])) from error
+
+
+def _is_path(annotation: Any) -> bool:  # noqa: ANN401 an annotation is anything
+    return annotation is Path or any(map(_is_path, get_args(annotation)))
 
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 the same

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from rag.access.names import NAME_LENGTH
-from rag.config.profiles import Section, matching
+from rag.config.profiles import AbsolutePath, Section, matching
 from rag.corpus import Pooling
 
 RESERVED_HEADERS = frozenset(
@@ -148,16 +148,6 @@ BUILTIN_MODELS = (ENGLISH_MODEL, MULTILINGUAL_MODEL)
 
 
 OPENAI_HOST = "api.openai.com"
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError as error:
-        raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
-
-
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 class EmbedderSettings(Section):

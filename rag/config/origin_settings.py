@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -12,19 +11,12 @@ from pydantic import AfterValidator, Field, model_validator
 
 from rag.access.names import check_access
 from rag.access.rule import Name
-from rag.config.profiles import Section, matching
+from rag.config.profiles import AbsolutePath, Section, matching
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError
 from rag.uris import web_address
 
 _STANDARD = {"https": 443, "http": 80}
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError as error:
-        raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
 
 
 def _page(url: str) -> str:
@@ -64,7 +56,6 @@ def _repository(repository: str) -> str:
     return repository
 
 
-FolderPath = Annotated[Path, AfterValidator(_absolute)]
 PageAddress = Annotated[str, AfterValidator(_page)]
 Network = Annotated[str, AfterValidator(_network)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -108,7 +99,7 @@ class FolderOrigin(_Origin):
     """A folder of this machine."""
 
     type: Literal["folder"]
-    path: FolderPath
+    path: AbsolutePath
     hidden: bool = False
 
 
@@ -165,8 +156,8 @@ class RecordsOrigin(_Origin):
 
     type: Literal["records"]
     command: tuple[str, ...] = ()
-    file: FolderPath | None = None
-    folder: FolderPath | None = None
+    file: AbsolutePath | None = None
+    folder: AbsolutePath | None = None
     access: Literal["required", "optional"] = "required"
     timeout_seconds: Seconds = 3600.0
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from rag.access.rule import BoundFilter
 from rag.answers import MAX_LIMIT, Detail, Mode
@@ -29,6 +30,20 @@ def matching(pattern: str, description: str) -> AfterValidator:
     return AfterValidator(validator)
 
 
+def _named(path: object) -> object:
+    if isinstance(path, str | Path) and not str(path).strip():
+        raise ValueError("an empty path would mean the current folder; write a path, or leave it out")
+    return path
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
+
+
+AbsolutePath = Annotated[Path, BeforeValidator(_named), AfterValidator(_absolute)]
 ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]

@@ -133,6 +133,10 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
     assert {*removed} == {by_id, *(ingested[f"{shelf}/{name}"] for name in ("b.md", "c/d.md", "c/e/f.md"))}
     assert desk.paths() == ["cc/g.md", "h.md"]
 
+    for empty in (("remove", ""), ("access", "set", "", "--visibility", "tenant"), ("ingest", "")):
+        assert "empty" in desk.run(*empty, code=2).stderr  # it would be the current folder
+    assert desk.paths() == ["cc/g.md", "h.md"]
+
     assert desk.run("remove", known).stdout == "Removed 1 source from documents.\n"
     assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
     assert desk.json("status")["collections"] == []

@@ -601,6 +601,16 @@ def test_paths_are_made_absolute_and_a_tilde_is_the_home(
     assert load_settings(None, {}, {"data": Path("desk")}).data == tmp_path / "desk"
 
 
+def test_an_empty_path_is_refused_and_an_empty_variable_is_none(write: Write, tmp_path: Path) -> None:
+    config = write(f"data = '{tmp_path}'\n")
+    assert load_settings(config, {"REFDESK_DATA": "", "REFDESK_EMBEDDER_PATH": ""}).data == tmp_path
+    assert "line 1: data: an empty path" in _complaint(write("data = ''\n"))
+    assert ": data: an empty path" in _complaint(config, data="")
+    assert "line 3: origins.docs.path: an empty path" in _complaint(
+        write("[origins.docs]\ntype = 'folder'\npath = ' '\n")
+    )
+
+
 def test_numbers_without_a_point_do_for_seconds(write: Write) -> None:
     assert load_settings(write("[search]\ntimeout_seconds = 3\n"), {}).search.timeout_seconds == 3.0
 

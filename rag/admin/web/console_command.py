@@ -32,7 +32,7 @@ from starlette.routing import Route
 
 from rag.access.page_pass import VALID_DAYS, new_pass
 from rag.admin import search_report
-from rag.admin.command_line import command, settings_file
+from rag.admin.command_line import NamedPath, command, settings_file
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import echo, print_json
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
@@ -260,7 +260,7 @@ END_SECONDS = 2  # for requests that run when the console ends
 @click.option("--open", "opens", is_flag=True, help="Open the browser.")
 @click.option(
     "--uploads",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NamedPath(file_okay=False),
     metavar="DIR",
     help="Folder for the files that the browser sends. Default: uploads in the data folder.",
 )
