@@ -6,6 +6,7 @@ with the query.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
@@ -94,6 +95,12 @@ def _merged_spans(spans: Sequence[Span], chosen: Collection[int]) -> tuple[Span,
 
 _UNSPACED = "\u3040"  # words of Chinese and Japanese are single characters from here on
 _CLOSERS = "\"'”’»)]*_"
+HEADING_CHARS = 80
+MOST_INTRODUCTIONS = 3  # a chapter's heading, a section's and a question; more are a list of short lines
+_HEADING = re.compile(
+    r"(?![-*+•|>\d]*[\s|])[^\n]*[^\n.!。！…;,]"
+)  # of office documents: no mark, no full stop
+_ALONE = re.compile(r"[^\S\n]*\n[^\S\n]*\n")  # a blank line follows
 
 
 def statements(text: str) -> list[Span]:
@@ -103,15 +110,21 @@ def statements(text: str) -> list[Span]:
     Example: "Intro. Where to park? Behind the house." -> "Intro.", "Where to park? Behind the house."
     """
     joined: list[Span] = []
-    introduces = False
+    introductions = 0
     for start, end in sentences(text):
-        joined.append(Span(joined.pop().start if introduces else start, end))
-        introduces = _introduces(text[start:end])
+        is_introduced = 0 < introductions <= MOST_INTRODUCTIONS
+        joined.append(Span(joined.pop().start if is_introduced else start, end))
+        introductions = introductions + 1 if _introduces(text, start, end) else 0
     return joined
 
 
-def _introduces(sentence: str) -> bool:
-    return sentence.startswith("#") or sentence.rstrip(_CLOSERS).endswith(("?", "？", ":", "："))
+def _introduces(text: str, start: int, end: int) -> bool:
+    sentence = text[start:end]
+    return (
+        sentence.startswith("#")
+        or sentence.rstrip(_CLOSERS).endswith(("?", "？", ":", "："))
+        or bool(len(sentence) <= HEADING_CHARS and _HEADING.fullmatch(sentence) and _ALONE.match(text, end))
+    )
 
 
 def shared_rarity(parts: Sequence[str], terms: Sequence[str]) -> list[float]:
