@@ -151,6 +151,9 @@ def test_a_name_is_found_as_a_whole_however_it_is_written_here_and_there(written
         ("getUserName", "UserName"),
         ("TPL-0042", "The template TPL, and form 0042"),
         ("user_name", "a user without a name"),
+        ("README.md", "the readme, and files in md"),
+        ("v1.2.3", "of 2.3"),
+        ("app.Client.get_json", "an app with a client"),
     ],
 )
 def test_a_name_is_not_there_by_one_of_its_parts_or_by_parts_in_different_places(
@@ -169,6 +172,9 @@ def test_a_name_is_not_there_by_one_of_its_parts_or_by_parts_in_different_places
         ("get_user_name", "get user names"),
         ("user_name", "getUserName"),
         ("getUserName", "getUserNameById"),
+        ("app.Client.get_json", "def get_json(self)"),
+        ("numpy.linalg.norm", "linalg.norm(x)"),
+        ("torch.nn.CrossEntropyLoss", "class CrossEntropyLoss:"),
         ("l'avion", "des avions, l'eau"),
         ("the clock's", "clocks of Albert's"),
     ],

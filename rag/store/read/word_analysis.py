@@ -150,9 +150,27 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
         if name is None:
             words += _plain_words(text, languages)
             continue
-        forms = [tuple(_ready(form, language)) for language in languages for form in name.forms]
+        runs = [*name.forms, *_last_members(text)]
+        forms = [tuple(_ready(run, language)) for language in languages for run in runs]
         words.append(Word(text, tuple(dict.fromkeys(forms))))
     return tuple(words)
+
+
+def _last_members(name: str) -> Iterator[tuple[str, ...]]:
+    """What a text may have of a dotted name: where something is defined, its module or object isn't named.
+
+    A single word at the end says too little: "md" of README.md.
+    Example: app.Client.getJson -> ("Client", "getJson"), ("getJson",).
+    """
+    members = name.split(".")
+    if not all(len(member) > 1 and member[0].isalpha() for member in members):  # 1.2.3, e.g., U.S.
+        return
+    for first in range(1, len(members)):
+        ending = ".".join(members[first:])
+        if len(members) - first > 1 or _IDENTIFIER.search(ending):
+            yield tuple(
+                part for text, found in names_in(ending) for part in (found.run if found else (text,)) if part
+            )
 
 
 def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:

@@ -193,6 +193,8 @@ async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(
         ("abc-123x", False),
         ("getUserName or getUserMail", False),
         ("get_user_name", False),
+        ("shop.Accounts.getUserName", False),
+        ("shop.Accounts.getUserMail", True),
         ("f3outside TPL-0042", False),
         ("TPL-0042 of the wing", False),  # other words count, too
         ("e-mail", False),  # a word, which the similarity judges
