@@ -207,6 +207,12 @@ def test_i1_no_text_of_a_caller_holds_up_the_others(server: Server, body: Body) 
     assert server.worst(body) < MOST_SECONDS, str(body)[:300]
 
 
+@pytest.mark.parametrize("text", ["한", "ab.", "aB1."])
+def test_i1_a_word_as_long_as_a_question_may_be_costs_little(server: Server, text: str) -> None:
+    """What was asked before would be remembered, so each text is asked for once, and first of all."""
+    assert server.worst(search((text * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS])) < MOST_SECONDS
+
+
 @pytest.mark.parametrize("letter", ["ß", "ﬃ", "ᾷ"])
 def test_i1_four_phrases_of_letters_that_become_several_cost_little(server: Server, letter: str) -> None:
     assert server.worst(search(f'"{letter * 990}" ' * 4)) < MOST_SECONDS

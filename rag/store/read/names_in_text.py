@@ -52,7 +52,7 @@ _SYLLABLE = f"[{_BEFORE}]?[{_CONSONANTS}](?:[{_BELOW}][{_CONSONANTS}]|[{_MARKS}]
 _SYLLABLES = re.compile(_SYLLABLE)
 _UNSPACED_RUN = re.compile(f"((?:{_SYLLABLE})+)")
 _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
-_KOREAN = re.compile("[가-힣]{3,}")
+_KOREAN = re.compile("(?<![가-힣])[가-힣]{3,80}(?![가-힣])")  # longer is no word, and would take seconds
 _PARTICLE = re.compile(
     "(?<=[가-힣][가-힣])(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|에서|에게|에게서|께|께서|한테|한테서|까지|부터"
     "|처럼|보다|마다|조차|마저|밖에|이나|이라|라는|이라는|이란|하고|으로서|로서|으로써|로써|대로|만큼|뿐|이며|이고|들"
@@ -134,7 +134,7 @@ def without_particles(word: str) -> str:
 
 
 _AROUND = 80  # characters of a line on each side that tell whether it is in capitals
-_MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
+MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
 LONGEST = 80  # characters of a word; a SHA-256 has 64
 
 _LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
@@ -256,7 +256,7 @@ def _name_of_parts(match: re.Match[str]) -> Name | None:
         inside = tuple(part for piece in run for part in _CASE.split(piece))
     if len(inside) == 1:
         return None
-    if len(inside) > _MOST_PARTS:
+    if len(inside) > MOST_PARTS:
         run = inside = pieces
     whole = _whole(text, pieces)
     if whole in ACRONYMS:  # U.S.

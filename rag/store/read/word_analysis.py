@@ -20,6 +20,7 @@ from rag.store.read.names_in_text import (
     ACRONYMS,
     CAPITALS,
     LONGEST,
+    MOST_PARTS,
     Name,
     comparable_text,
     comparable_word,
@@ -163,7 +164,8 @@ def _last_members(name: str) -> Iterator[tuple[str, ...]]:
     Example: app.Client.getJson -> ("Client", "getJson"), ("getJson",).
     """
     members = name.split(".")
-    if not all(len(member) > 1 and member[0].isalpha() for member in members):  # 1.2.3, e.g., U.S.
+    are_names = all(len(member) > 1 and member[0].isalpha() for member in members)  # not 1.2.3, e.g., U.S.
+    if not are_names or len(members) > MOST_PARTS:
         return
     for first in range(1, len(members)):
         ending = ".".join(members[first:])
