@@ -12,6 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -89,6 +90,7 @@ SOURCE = {
     "after": "A list's next_after.",
 }
 """The arguments of `get_source` that are described to models."""
+NO_FOLDER = "{} with a collection or a folder, and this is a document. Leave out {} to open it."
 A_LIST = "This is a list: give only id, filter, sort, after and max_chars, or open a document."
 ENTRY_CHARS = 50  # about the least that an entry of a folder takes in a reply
 _LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
@@ -248,14 +250,7 @@ async def open_or_list(
     after, entries = listing.after, min(MAX_ENTRIES, max_chars // ENTRY_CHARS)
     if listing.is_of_documents:
         _check_no_part(part)
-        return await desk.documents(
-            principal,
-            (name or "").strip().removeprefix(SCHEME),
-            filter=listing.filter or None,
-            sort=listing.sort or "path",
-            after=after,
-            limit=entries,
-        )
+        return await _documents_below(desk, principal, name, listing, entries)
     if name is not None and after is None:
         with suppress(NotFoundError):
             id_ = await desk.resolve_name(principal, name, by_id_alone=True)
@@ -270,9 +265,37 @@ async def open_or_list(
     if isinstance(target, str) and after is None:
         return await open_document(desk, principal, target, max_chars, part)
     if isinstance(target, str):
-        raise InvalidRequestError("after goes with a collection or a folder, and this is a document.")
+        raise InvalidRequestError(NO_FOLDER.format("after goes", "after"))
     _check_no_part(part)
     return target
+
+
+async def _documents_below(
+    desk: Desk, principal: Principal, name: str | None, listing: Listing, limit: int
+) -> Folder:
+    """The documents below a folder, by its path with the collection or without."""
+    path = (name or "").strip().removeprefix(SCHEME)
+    list_documents = partial(
+        desk.documents,
+        principal,
+        filter=listing.filter or None,
+        sort=listing.sort or "path",
+        after=listing.after,
+        limit=limit,
+    )
+    listed: Folder | None = None
+    with suppress(NotFoundError):
+        listed = await list_documents(path)
+    if listed and (listed.documents or "/" not in path):
+        return listed
+    target: Folder | str | None = listed
+    with suppress(NotFoundError):
+        target = await desk.at(principal, path, limit=1)
+    if target is None:
+        target = await desk.resolve_name(principal, name or "")
+    if isinstance(target, str):
+        raise InvalidRequestError(NO_FOLDER.format("filter and sort go", "both"))
+    return listed or await list_documents(target.path)
 
 
 def _check_no_part(part: Part) -> None:

@@ -20,8 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import nsmallest
+from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 from anyio import to_thread
 
@@ -355,12 +357,19 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 
 def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """The ids at these paths or titles. Each document is looked at once, however many names there are."""
-    words = {name: "/".join(display_parts(name.strip().removeprefix(SCHEME))) for name in names}
+    paths = {name: [_path_in(name), _path_in(unquote(name))] for name in names}  # of a URI, %20 is a space
     titles = {name: display_name(name) for name in names}
-    folded = {word.casefold() for word in (*words.values(), *titles.values()) if word}
+    folded = {word.casefold() for word in (*chain(*paths.values()), *titles.values()) if word}
     near = [candidate for candidate in _candidates(groups) if folded & {*_folded_names(candidate)}]
-    chosen = {name: _best_matches(near, words[name], titles[name]) for name in names}
+    chosen = {
+        name: next(filter(None, (_best_matches(near, path, titles[name]) for path in paths[name])), [])
+        for name in names
+    }
     return {name: _unique_id(name, candidates) for name, candidates in chosen.items() if candidates}
+
+
+def _path_in(name: str) -> str:
+    return "/".join(display_parts(name.strip().removeprefix(SCHEME)))
 
 
 def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:

@@ -59,7 +59,7 @@ from rag.search.search_state import (
 )
 from rag.search.source_window import extract
 from rag.search.stages.custom import load_function
-from rag.search.view import TABLE_FAILING, View, chosen_views, narrow_views, readable_request
+from rag.search.view import TABLE_FAILING, View, chosen_views, narrow_views, readable_request, undated_notes
 from rag.search.why_not import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -345,7 +345,7 @@ class Desk:
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
         state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
-        state.note([*notes, *not_declaring, *unknown_sources])
+        state.note([*notes, *not_declaring, *unknown_sources, *await undated_notes(chosen)])
         return await search(state)
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:

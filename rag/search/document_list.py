@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
@@ -19,14 +20,13 @@ from rag.search.browse import (
     display_parts,
     sort_position,
 )
-from rag.search.view import View, filtered_views
+from rag.search.view import WITHOUT_DATE, View, filtered_views, path_notes
 from rag.uris import NOT_FOUND
 
 BY_SECTION = (
     "A filter on section chooses passages; documents are listed by date, path, title and declared fields."
 )
 UNLISTED = "Neither listed nor counted, because they failed or list no documents: {}."
-WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
 UNDATED = "0"  # before every date
 
 
@@ -68,7 +68,8 @@ async def document_list(
     unlisted = [view.table.collection.name for view in narrowed if view.table.failed or view.table.retrieves]
     notes = [UNLISTED.format(", ".join(unlisted))] if unlisted else []
     notes += [WITHOUT_DATE.format(undated)] if undated else []
-    return page.folder(path.strip("/"), notes)
+    listed = page.folder(path.strip("/"), notes)
+    return listed if listed.documents else replace(listed, notes=(*listed.notes, *path_notes(narrowed)))
 
 
 async def _documents_below(view: View, folder: str) -> AsyncIterator[list[tuple[Source, bool]]]:

@@ -74,8 +74,9 @@ CHANCE = (
     "Mode hybrid searches by words, too: {}."
 )
 NEWEST = "Of several editions of a document, the newest one is preferred."
+NEWER = "Newer documents come before older ones."
 OWN_AND_NEWER = "The desk's own documents come before attached ones, and newer ones before older ones."
-DIFFERING = f"Editions of a document have different numbers. {OWN_AND_NEWER}"
+DIFFERING = "Editions of a document have different numbers. {}"
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
@@ -124,7 +125,7 @@ def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
     shown = hits[:WEAK_SHOWN]
     ordered = own_and_newer_first(shown, state.foreign)
     if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
-        state.note([OWN_AND_NEWER])
+        state.note([_order_note(state)])
     return ordered
 
 
@@ -275,17 +276,21 @@ async def _in_order_of_editions(
         return hits
     with state.steps.step("editions") as step:
         step.record_hits(preferred, of=len(hits))
-    state.note(_edition_notes(wanted_time) if changed else [])
+    state.note(_edition_notes(wanted_time, state) if changed else [])
     return preferred
 
 
-def _edition_notes(wanted_time: AskedTime | None) -> list[str]:
+def _edition_notes(wanted_time: AskedTime | None, state: SearchState) -> list[str]:
     """A note on which editions come first."""
     if wanted_time is None:
-        return [DIFFERING]
+        return [DIFFERING.format(_order_note(state))]
     return [
         OF_YEARS.format(" and ".join(map(str, sorted(wanted_time.years)))) if wanted_time.years else NEWEST
     ]
+
+
+def _order_note(state: SearchState) -> str:
+    return OWN_AND_NEWER if state.foreign else NEWER
 
 
 async def _finds_any(query: Query, state: SearchState) -> bool:

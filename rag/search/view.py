@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anyio import to_thread
@@ -13,7 +13,21 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.filters.evaluators import leaf_predicate, matches, predicate
-from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, Filter, Leaf, Present, filterable, leaves, parse_filter
+from rag.filters.grammar import (
+    ATTRIBUTES,
+    OF_CHUNKS,
+    AllOf,
+    AnyOf,
+    Filter,
+    Leaf,
+    Like,
+    OneOf,
+    Ordered,
+    Present,
+    filterable,
+    leaves,
+    parse_filter,
+)
 from rag.filters.needles import Needle
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
@@ -249,6 +263,58 @@ async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -
         replace(view, filter=parsed, resolved=await resolve_attributes(view.table, parsed))
         for view, parsed in zip(views, filters, strict=True)
     ]
+
+
+WITH_COLLECTION = "A path in a filter begins below the collection: {} instead of {}."
+
+
+def path_notes(views: Sequence[View]) -> list[str]:
+    """A note for a filter without results that has a path as listings show it, with its collection."""
+    names = {view.table.collection.name for view in views}
+    asked = (text for view in views[:1] if view.filter for text in _paths(view.filter))
+    for text in asked:
+        collection, _, inner = text.partition("/")
+        if inner and collection.lower() in names:
+            return [WITH_COLLECTION.format(label(inner), label(text))]
+    return []
+
+
+def _paths(filter_: Filter) -> Iterator[str]:
+    for leaf in leaves(filter_):
+        match leaf:
+            case OneOf("path", _, values):
+                yield from map(str, values)
+            case Like("path", _, "$prefix", text):
+                yield text
+
+
+WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
+
+
+async def undated_notes(views: Sequence[View]) -> list[str]:
+    """A note on how many readable documents a filter on dates leaves out because they state none.
+
+    Those of attached tables aren't counted: it would take one more look at all their rows.
+    """
+    number = 0
+    for view in views:
+        if view.filter is None or view.table.collection.attached or not _asks_for_date(view.filter):
+            continue
+        attributes = await view.table.attributes() or {}
+        undated = {id_ for id_, values in attributes.items() if "date" not in values}
+        number += sum(place.id in undated for place in await view.places()) if undated else 0
+    return [WITHOUT_DATE.format(number)] if number else []
+
+
+def _asks_for_date(filter_: Filter) -> bool:
+    """Whether no document without a date matches one of the conditions."""
+    match filter_:
+        case AllOf(parts) | AnyOf(parts):
+            return any(map(_asks_for_date, parts))
+        case OneOf("date") | Ordered("date"):
+            return True
+        case _:
+            return False
 
 
 def _parse_filters(filter_: Mapping[str, object], kinds: Sequence[Mapping[str, FieldType]]) -> list[Filter]:

@@ -19,7 +19,7 @@ from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, skips_dense
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.search.view import View
+from rag.search.view import View, path_notes
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
@@ -59,7 +59,7 @@ async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny)
         state.note([_without_filter(query, state)])
         return None
     if not plan.relax:
-        state.note([_advice(views, impact)])
+        state.note([_advice(views, impact), *path_notes(views)])
         return None
     state.note([f"The filter excludes all results. Conditions dropped: {_names_of(views, impact.dropped)}."])
     return _relaxed(query, impact.dropped)

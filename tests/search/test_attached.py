@@ -15,7 +15,7 @@ import pytest
 from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, StoreError
-from rag.search.pipeline import DIFFERING
+from rag.search.pipeline import DIFFERING, OWN_AND_NEWER
 from rag.search.search_state import UNREAD
 from rag.store.read.attached.attached_reader import open_table
 from rag.store.read.attached.attached_table import AttachedTable, access_of, complete
@@ -620,6 +620,6 @@ async def test_of_passages_that_disagree_the_desks_own_stands_before_an_attached
     answer = await others.shelf.desk().search(BOB, SearchRequest(question))
     assert [hit.source.collection for hit in answer.hits[:2]] == ["documents", "notes"]
     assert answer.hits[0].score >= answer.hits[1].score
-    assert DIFFERING in answer.notes
+    assert DIFFERING.format(OWN_AND_NEWER) in answer.notes
     alone = await others.shelf.desk().search(BOB, SearchRequest(question, collections=("notes",)))
-    assert DIFFERING not in alone.notes
+    assert DIFFERING.format(OWN_AND_NEWER) not in alone.notes

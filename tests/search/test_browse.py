@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from rag.answers import Part, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.agents import Listing, open_or_list
+from rag.search.agents import NO_FOLDER, Listing, open_or_list
 from rag.search.browse import (
     Child,
     Entry,
@@ -25,9 +26,9 @@ from rag.search.browse import (
     page_of_children,
     placed_documents,
 )
-from rag.search.document_list import WITHOUT_DATE
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
+from rag.search.view import WITH_COLLECTION, WITHOUT_DATE
 from rag.store.read.schema import SourcePlace
 
 if TYPE_CHECKING:
@@ -469,6 +470,40 @@ async def test_a_list_has_what_matches_and_says_what_has_no_date(library: Desk) 
     assert (before.documents, before.notes) == (2, ())  # with what has no date
     with pytest.raises(InvalidRequestError, match="section"):
         await library.documents(BOB, filter={"section": "Leave"})
+
+
+async def test_a_search_says_what_has_no_date_of_what_the_asker_may_read(library: Desk) -> None:
+    def asked(**filter_: object) -> SearchRequest:
+        return SearchRequest("text", filter=filter_)
+
+    since = {"date": {"$gte": "2024-05-02"}}
+    for principal, undated in ((BOB, 1), (ANN, 2)):
+        assert WITHOUT_DATE.format(undated) in (await library.search(principal, asked(**since))).notes
+        for other in ({"title": "Title 4 a"}, {"$not": since}, {"date": {"$exists": False}}):
+            assert WITHOUT_DATE.format(undated) not in (await library.search(principal, asked(**other))).notes
+
+
+async def test_a_path_with_its_collection_in_a_filter_is_told(library: Desk) -> None:
+    told = WITH_COLLECTION.format("a.md", "documents/a.md")
+    assert (await library.documents(BOB, filter={"path": "documents/a.md"})).notes == (told,)
+    assert (await library.documents(BOB, filter={"path": "a.md"})).notes == ()
+    assert told in (await library.search(BOB, SearchRequest("text", filter={"path": "documents/a.md"}))).notes
+
+
+async def test_a_filter_goes_with_a_folder_however_it_is_named_and_with_no_document(library: Desk) -> None:
+    by_date = Listing(sort="date")
+    for name in ("documents/hr", "hr", "refdesk://documents/hr/"):
+        folder = await open_or_list(library, BOB, name, 5_000, listing=by_date)
+        assert isinstance(folder, Folder)
+        assert (folder.path, folder.documents) == ("documents/hr", 4)
+    source_id = await library.resolve_name(BOB, "a.md")
+    for name in ("a.md", "documents/a.md", source_id, f"[{source_id}/0]"):
+        with pytest.raises(
+            InvalidRequestError, match=re.escape(NO_FOLDER.format("filter and sort go", "both"))
+        ):
+            await open_or_list(library, BOB, name, 5_000, listing=by_date)
+    with pytest.raises(NotFoundError):
+        await open_or_list(library, BOB, "nothing", 5_000, listing=by_date)
 
 
 @pytest.mark.parametrize("sort", ["path", "title", "date"])
