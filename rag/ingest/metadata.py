@@ -127,6 +127,7 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
 NO_ADDRESS = "its url is not an http or https address"
+UNCLEAR_DATE = "its date isn't clear: {}; write it like 2024-05-31"
 
 
 def read_sidecar(file: LocalFile) -> bytes:
@@ -175,6 +176,10 @@ def with_stated_metadata(
     """
     for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):
         document = _with_entries(document, entries) if entries else document
+    stated_date = document.metadata.get("date", "")
+    if stated_date and document.date is None:
+        unclear = UNCLEAR_DATE.format(document_parts.title_line(stated_date))
+        document = replace(document, remarks=(*document.remarks, unclear))
     return _with_address(document)
 
 

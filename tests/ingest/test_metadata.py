@@ -64,6 +64,34 @@ def test_its_title_and_date_are_the_documents() -> None:
     assert with_stated_metadata(DOCUMENT, b"") is DOCUMENT
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "1 May 2024",
+            "May 1st, 2024",
+            "Wednesday, 1 May 2024",
+            "01-May-2024",
+            "1. Mai 2024",
+            "1er mai 2024",
+        ),
+        *("1 de mayo de 2024", "1 maggio 2024", "1 de maio de 2024", "1 mei 2024", "1 мая 2024"),
+        *("01.05.2024", "1.5.2024", "2024/5/1", "2024.05.01", "2024-5-1", "2024年5月1日"),
+    ],
+)
+def test_a_date_is_read_as_people_write_it(written: str) -> None:
+    document = with_stated_metadata(parse(f"---\ndate: {written}\n---\ntext".encode(), "a.md"), b"")
+    assert (document.date, document.remarks) == (datetime(2024, 5, 1, tzinfo=UTC), ())
+
+
+def test_months_and_days_are_told_apart_where_they_can_be() -> None:
+    for written, day in {"12/25/2024": 25, "25/12/2024": 25, "12/12/2024": 12}.items():
+        document = with_stated_metadata(DOCUMENT, f'date = "{written}"'.encode())
+        assert document.date == datetime(2024, 12, day, tzinfo=UTC)
+    unclear = with_stated_metadata(DOCUMENT, b'date = "05/06/2024"')
+    assert (unclear.date, unclear.remarks) == (None, (metadata.UNCLEAR_DATE.format("05/06/2024"),))
+
+
 def test_a_url_from_the_front_matter_or_the_sidecar_is_the_documents() -> None:
     paper = parse(b"---\nurl: https://example.org/a b\nyear: 1999\n---\ntext", "a.md")
     document = with_stated_metadata(paper, b"")
@@ -286,7 +314,9 @@ def test_values_of_the_declared_type_are_converted(kind: FieldType, written: str
         ("boolean", "2"),
         ("datetime", "yesterday"),
         ("datetime", "2024-13-01"),
-        ("datetime", "01.05.2024"),
+        ("datetime", "05/06/2024"),
+        ("datetime", "31.02.2024"),
+        ("datetime", "May 2024"),
         ("datetime", "0001-01-01T00:00:00+14:00"),
         ("string list", ","),
         ("string list", "short," + "x" * (LONGEST + 1)),

@@ -129,17 +129,56 @@ def join_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def date(text: str) -> datetime | None:
-    """A date in ISO 8601 or RFC 5322 format, in UTC; None for other formats.
+_MONTHS = (
+    "jan jän ene gen янв|feb fév fev фев|mar mär maa мар|apr avr abr апр|may mai mag mei мая май"
+    "|jun juin giu июн|jul juil lug июл|aug aoû aou ago авг|sep set сен|oct okt ott out окт|nov ноя"
+    "|dec déc dez dic дек"
+)
+"""How the months begin in English, German, French, Spanish, Italian, Portuguese, Dutch and Russian."""
+_MONTH_NUMBERS = {
+    beginning: number for number, names in enumerate(_MONTHS.split("|"), 1) for beginning in names.split()
+}
+_WEEKDAY, _TH = r"(?:[^\W\d_]{2,12}\.?,? )?", "(?:st|nd|rd|th)?"
+_NAME = r"(?P<name>[^\W\d_]{3,10})\.?"
+_WRITTEN_DATES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_WEEKDAY}(?P<day>\d{{1,2}})(?:[.º]|er|{_TH})[ -](?:de |of )?{_NAME},?[ -](?:de )?(?P<year>\d{{4}})",
+        rf"{_WEEKDAY}{_NAME} (?P<day>\d{{1,2}}){_TH},? (?P<year>\d{{4}})",
+        r"(?P<year>\d{4})[-/.年] ?(?P<month>\d{1,2})[-/.月] ?(?P<day>\d{1,2})日?",
+        r"(?P<day>\d{1,2})\. ?(?P<month>\d{1,2})\. ?(?P<year>\d{4})",
+        r"(?P<month>0?[1-9]|1[0-2])/(?P<day>1[3-9]|2\d|3[01]|(?P=month))/(?P<year>\d{4})",
+        r"(?P<day>1[3-9]|2\d|3[01])/(?P<month>0?[1-9]|1[0-2])/(?P<year>\d{4})",
+    )
+)
+"""Dates as people write them. 05/06/2024 is none: in some countries it is in May, in others in June."""
 
-    Example: "2024-05-01" -> 2024-05-01 00:00 UTC.
+
+def date(text: str) -> datetime | None:
+    """A date in ISO 8601 or RFC 5322 format, or as people write it, in UTC; None if it isn't clear.
+
+    Example: "2024-05-01", "1 May 2024", "1. Mai 2024" and "May 1st, 2024" -> 2024-05-01 00:00 UTC.
     """
-    for read in (datetime.fromisoformat, parsedate_to_datetime):
+    for read in (datetime.fromisoformat, parsedate_to_datetime, _written_date):
         try:
             return utc(read(text.strip()))
         except (ValueError, OverflowError):
             continue
     return None
+
+
+def _written_date(text: str) -> datetime:
+    match = next(filter(None, (pattern.fullmatch(text) for pattern in _WRITTEN_DATES)), None)
+    if match is None:
+        raise ValueError
+    parts = match.groupdict()
+    month = int(parts.get("month") or 0) or _month_number(parts["name"].casefold())
+    return datetime(int(parts["year"]), month, int(parts["day"]))  # noqa: DTZ001 `utc` adds the zone
+
+
+def _month_number(name: str) -> int:
+    """The number of a month by the beginning of its name; 0, which is none, for another word."""
+    return _MONTH_NUMBERS.get(name[:4]) or _MONTH_NUMBERS.get(name[:3], 0)
 
 
 def utc(moment: datetime) -> datetime:

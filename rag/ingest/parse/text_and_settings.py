@@ -104,13 +104,9 @@ def field_list(text: str) -> Headers:
 
 def _headers(entries: dict[str, str]) -> Headers:
     titled = next((name for name in _HEADER_TITLES if entries.get(name)), "")
-    dated, day = next(((name, day) for name in _DATES if (day := _day(entries.get(name, "")))), ("", None))
+    dated, day = next(((name, day) for name in _DATES if (day := date(entries.get(name, "")))), ("", None))
     metadata = {name: value for name, value in entries.items() if value and name not in {titled, dated}}
     return Headers(numbered_title(entries.get(titled, ""), metadata), day, metadata)
-
-
-def _day(text: str) -> datetime | None:
-    return date(text) or date(text.replace("-", " ") + " 00:00:00 +0000")  # as in 05-Jul-2001
 
 
 def _entries(text: str, pattern: re.Pattern[str]) -> dict[str, str]:
