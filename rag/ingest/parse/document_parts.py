@@ -139,12 +139,12 @@ _MONTH_NUMBERS = {
     beginning: number for number, names in enumerate(_MONTHS.split("|"), 1) for beginning in names.split()
 }
 _WEEKDAY, _TH = r"(?:[^\W\d_]{2,12}\.?,? )?", "(?:st|nd|rd|th)?"
-_NAME = r"(?P<name>[^\W\d_]{3,10})\.?"
+_DAY, _NAME = r"(?P<day>\d{1,2})", r"(?P<name>[^\W\d_]{3,10})\.?"
 _WRITTEN_DATES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"{_WEEKDAY}(?P<day>\d{{1,2}})(?:[.º]|er|{_TH})[ -](?:de |of )?{_NAME},?[ -](?:de )?(?P<year>\d{{4}})",
-        rf"{_WEEKDAY}{_NAME} (?P<day>\d{{1,2}}){_TH},? (?P<year>\d{{4}})",
+        rf"{_WEEKDAY}{_DAY}(?:[.º]|er|{_TH})[ -](?:de |of )?{_NAME},?[ -](?:de )?(?P<year>\d{{4}})",
+        rf"{_WEEKDAY}{_NAME} {_DAY}{_TH},? (?P<year>\d{{4}})",
         r"(?P<year>\d{4})[-/.年] ?(?P<month>\d{1,2})[-/.月] ?(?P<day>\d{1,2})日?",
         r"(?P<day>\d{1,2})\. ?(?P<month>\d{1,2})\. ?(?P<year>\d{4})",
         r"(?P<month>0?[1-9]|1[0-2])/(?P<day>1[3-9]|2\d|3[01]|(?P=month))/(?P<year>\d{4})",

@@ -19,7 +19,7 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_exports
 from rag.ingest.parse.document_draft import is_header
-from rag.ingest.parse.document_parts import GAP, clean, shifted
+from rag.ingest.parse.document_parts import GAP, clean, date, shifted
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.plain_text import one_line, without_note_ids
@@ -121,22 +121,33 @@ CSV_SUFFIXES = (".csv", ".tsv", ".tab")
 _DELIMITERS = "\t;|,"
 _LOOKED_AT = 50  # rows that tell how a table is written
 _SEPARATOR = re.compile(r"\"?sep=(.)\"?[ \t]*(?:\n|\Z)", re.IGNORECASE)  # as Excel takes it in the first line
+NO_HEADER = "no row names the columns of the table, so they are numbered"
+_AMOUNT = re.compile(
+    r"[-+]?[ ]?(?:\d{1,3}(?:[., '\u00a0]\d{3})*|\d+)[.,]\d{2,4}|[-+]\d+"
+)  # -850.00, 1.234,56
+_LONGEST_DATE = 40  # characters
 _COMMENT = re.compile(r"(?:#{2}|//|#\s)")
 
 
 def parse_csv(text: str, name: str) -> Document:
     """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
-    The first row with about as many cells as the others names the columns. Rows above it (a title, comments,
-    the date of the export) are a paragraph.
+    The first row with about as many cells as the others names the columns, unless it is a record like them.
+    Rows above it (a title, comments, the date of the export) are a paragraph.
     """
     text = without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
     text = text[stated.end() :] if stated else text
     delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _delimiter_evidence(text, sign))
     above, names, rows = _parts(_rows(text, delimiter))
+    first = [*islice(rows, _LOOKED_AT)]
+    rows, is_headless = chain(first, rows), _is_record(names, first)
+    if is_headless:
+        rows, names = chain([names], rows), [""] * len(names)
     mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
     table = records_document(_records(names, rows), name, mime_type)
+    if is_headless:
+        table = replace(table, remarks=(*table.remarks, NO_HEADER))
     return replace(table, **_below_paragraph(above, table)) if above and table.blocks else table
 
 
@@ -192,6 +203,29 @@ def _names_columns(row: Sequence[str], below: Sequence[Sequence[str]], width: in
     if _COMMENT.match(row[0]) or (width > 1 and (filled == 1 or 2 * filled < width)):
         return False
     return len(row) >= width or not any(len(next_) >= width and is_header(next_) for next_ in below)
+
+
+def _is_record(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether a row has a date or an amount in a column in which all rows below have one.
+
+    Whole numbers tell nothing: years, weeks and numbers of questions name columns.
+    """
+    return any(
+        bool(
+            of_column := {_value_kind(other[at]) for other in below if len(other) > at and other[at].strip()}
+        )
+        and of_column == {kind}
+        for at, cell in enumerate(row)
+        if (kind := _value_kind(cell))
+    )
+
+
+def _value_kind(cell: str) -> str:
+    """Whether a cell is a date or an amount; empty if it is neither."""
+    cell = cell.strip()
+    if _AMOUNT.fullmatch(cell):
+        return "amount"
+    return "date" if len(cell) <= _LONGEST_DATE and not cell.isdigit() and date(cell) else ""
 
 
 def _records(header: list[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:

@@ -9,6 +9,7 @@ import pytest
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.metadata import with_stated_metadata
+from rag.ingest.parse.json_and_csv import NO_HEADER
 from rag.ingest.parse.parsers import parse
 
 if TYPE_CHECKING:
@@ -55,6 +56,32 @@ ARTICLES = [
 def test_what_stands_above_the_header_names_no_column(above: str, said: str, shape: Shape) -> None:
     told = [("paragraph", said)] if said else []
     assert shape(f"{above}Artikel;Preis;Lager\n{ARTICLE_ROWS}", "a.csv") == told + ARTICLES
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2025-01-02;Rent;-850.00", "2025-01-03;Salary;3000.00"),
+        ("pear;2,20", "fig;3,50"),
+        ("3. Mai 2024;a", "4. Mai 2024;b"),
+    ],
+)
+def test_a_table_without_a_header_keeps_its_first_record(first: str, second: str) -> None:
+    document = parse(f"{first}\n{second}".encode(), "a.csv")
+    rows = [
+        "\n".join(f"column {number}: {cell}" for number, cell in enumerate(row.split(";"), 1))
+        for row in (first, second)
+    ]
+    assert (document.text, document.remarks) == ("\n\n".join(rows), (NO_HEADER,))
+
+
+@pytest.mark.parametrize(
+    "header", ["Land,2019,2020", "Land,2024-01-01,2024-02-01", "Land,1.0,2.0", "Land,1,2", "Land,Anteil,+1"]
+)
+def test_years_days_and_numbers_can_name_columns(header: str) -> None:
+    document = parse(f"{header}\nPeru,1.50,2.50\nChile,3.75,x".encode(), "a.csv")
+    assert document.text.startswith("Land: Peru\n")
+    assert document.remarks == ()
 
 
 @pytest.mark.parametrize("content", ["#,Name\n1,Bolt", "#\tName\n1\tBolt"])
