@@ -10,12 +10,14 @@ import functools
 import json
 import operator
 import os
+import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -30,6 +32,7 @@ from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
+from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
 from rag.config.server_settings import HttpSettings, check_exposure
 from rag.config.settings import DEFAULT_DATA, ModerationSettings, Settings
@@ -96,9 +99,9 @@ async def setting_findings(
         yield finding
     for part, problem in await binding_problems(settings):
         yield SettingFinding(part, "wrong", problem)
-    yield _exposure_finding(settings)
-    for part, host, port in _addresses(settings.http):
-        yield _address_finding(part, host, port)
+    addresses = (_address_finding(*address) for address in _addresses(settings.http))
+    for finding in chain(_origin_findings(settings), [_exposure_finding(settings)], addresses):
+        yield finding
     async for finding in _oauth_findings(settings):
         yield finding
 
@@ -172,6 +175,25 @@ def _data_folder_finding(settings: Settings) -> SettingFinding:
         return SettingFinding(part, "ok", str(settings.home))
     begins = settings.data == DEFAULT_DATA and not settings.data.exists()
     return SettingFinding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
+
+
+def _origin_findings(settings: Settings) -> Iterator[SettingFinding]:
+    """Findings on what origins have on this machine; what is elsewhere isn't asked."""
+    for name, origin in settings.origins.items():
+        local: list[Path | None] = []
+        match origin:
+            case FolderOrigin(path=path):
+                local = [path]
+            case GitOrigin(repository=repository) if repository.startswith("/"):
+                local = [Path(repository)]
+            case RecordsOrigin(file=file, folder=folder, command=command):
+                local = [file, folder]
+                if command and not shutil.which(command[0]):
+                    yield SettingFinding(f"origin {name}", "wrong", f"there is no program {command[0]}")
+        for path in filter(None, local):
+            missing = not path.exists()
+            text = f"there is no {path}" if missing else str(path)
+            yield SettingFinding(f"origin {name}", "wrong" if missing else "ok", text)
 
 
 def _tenant_finding(settings: Settings) -> SettingFinding:

@@ -38,7 +38,7 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     assert first == f"Settings file: {scripts.home}/refdesk/config.toml (does not exist)"
     assert f'data = "{scripts.home}/refdesk"' in settings
     assert "search.limit = 8" in settings
-    assert 'ingest.exclude = [".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__"]' in settings
+    assert 'ingest.exclude = [".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__", "~$*"]' in settings
     assert "embedder.path = (not set)" in settings
     assert last == VALID
 
@@ -184,6 +184,20 @@ def test_a_model_folder_is_opened(check: Callable[..., tuple[int, dict[str, str]
     assert code == 1
     assert found["embedder"].startswith("wrong ")
     assert f"{tmp_path}/model" in found["embedder"]
+
+
+def test_what_an_origin_has_on_this_machine_is_looked_for(
+    check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+) -> None:
+    def settings(place: Path, program: str) -> str:
+        folder = f"[origins.docs]\ntype = 'folder'\npath = '{place}'\n"
+        return f"{folder}[origins.tickets]\ntype = 'records'\ncommand = ['{program}', '--full']\n"
+
+    assert check(settings(tmp_path, "true"))[1]["origin docs"] == f"ok {tmp_path}"
+    code, told = check(settings(tmp_path / "typo", "no-such-program"))
+    assert code == 1
+    assert told["origin docs"] == f"wrong there is no {tmp_path / 'typo'}"
+    assert told["origin tickets"] == "wrong there is no program no-such-program"
 
 
 def test_endpoints_are_asked_and_wrong_keys_told(
