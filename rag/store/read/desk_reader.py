@@ -25,8 +25,8 @@ from anyio import to_thread
 
 from rag.access.tenants import tenants
 from rag.corpus import AccessRecord, Collection, LetterCase
-from rag.errors import RefdeskError
-from rag.home import Bucket, Home
+from rag.errors import RefdeskError, StoreError
+from rag.home import Bucket, Home, data_folder_problem
 from rag.originals import Clock
 from rag.runtime import cores
 from rag.store.read import schema
@@ -145,14 +145,21 @@ class DeskReader:
         return reader
 
     async def _refresh_catalog(self) -> None:
-        with engine_errors("reading the catalog"):
-            catalog = await self._opened_catalog()
-            if catalog is None:
-                return
-            version = await catalog.version()
-            if version != self._version:
-                await self._read_catalog(catalog)
-                self._version = version
+        try:
+            with engine_errors("reading the catalog"):
+                catalog = await self._opened_catalog()
+                if catalog is None:
+                    return
+                version = await catalog.version()
+                if version != self._version:
+                    await self._read_catalog(catalog)
+                    self._version = version
+        except StoreError as error:
+            # Its drive can be unmounted, or the folder moved, while a server runs.
+            is_folder = not isinstance(self.data, Bucket)
+            if is_folder and (problem := await to_thread.run_sync(data_folder_problem, self.data)):
+                raise StoreError(problem) from error
+            raise
 
     async def _read_catalog(self, catalog: lancedb.AsyncTable) -> None:
         """Read the definitions that have changed, and close the tables of their tenants.
