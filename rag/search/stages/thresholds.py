@@ -180,11 +180,12 @@ class _JudgedHit:
         """None if the model knows no word of the query, too."""
         return None if query.unknown_in(self.view) else self.hit.similarity
 
-    def text(self, plan: SearchPlan) -> str:
-        """The names of its document, its headings and shown chunks."""
+    def text(self, plan: SearchPlan, *, with_path: bool) -> str:
+        """The names of its document, its headings and shown chunks. A file may be asked for by its path."""
         hit = self.hit
+        path = hit.source.name if with_path else ""
         texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
-        return "\n".join([hit.source.names, *hit.chunk.section, *texts])
+        return "\n".join([path, hit.source.names, *hit.chunk.section, *texts])
 
     @property
     def is_of_english_model(self) -> bool:
@@ -232,7 +233,8 @@ class _Evidence:
         if not all(self.leasts) and not identify:
             return False
         had: Iterable[frozenset[Word]] = (
-            words_in_text(self.words[hit.language], hit.text(plan), hit.language) for hit in self.hits
+            words_in_text(self.words[hit.language], hit.text(plan, with_path=identify), hit.language)
+            for hit in self.hits
         )
         there: set[str] = set()
         if (

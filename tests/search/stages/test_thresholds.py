@@ -179,7 +179,7 @@ async def test_a_word_that_nothing_found_has_counts_against_all_of_it(shelf: She
 async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(shelf: Shelf) -> None:
     """Their words are near each other for the embedder, as parts of identifiers are for real ones."""
     await shelf.put("a", "f 3 outside, f3, 3 outside", "TPL and 0042", "getUserName(id), and e mails")
-    await shelf.put("b", "wing abc 123x")
+    await shelf.put("b", "wing abc 123x", metadata={"path": "docs/plan-7.md"})
     desk = shelf.desk(thresholds={"min_evidence": 0.01})
     for query, weak in [
         ("f3inside", True),
@@ -195,6 +195,8 @@ async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(
         ("get_user_name", False),
         ("shop.Accounts.getUserName", False),
         ("shop.Accounts.getUserMail", True),
+        ("plan-7.md", False),
+        ("plan-8.md", True),
         ("f3outside TPL-0042", False),
         ("TPL-0042 of the wing", False),  # other words count, too
         ("e-mail", False),  # a word, which the similarity judges
