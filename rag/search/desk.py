@@ -7,6 +7,7 @@ async with Desk.open(settings) as desk:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from rag.config.profiles import CustomStage
 from rag.config.settings import SearchSettings, Settings
 from rag.config.settings_checks import check_consistent, stages_of
 from rag.corpus import DEFAULT_EMBEDDER, Binding, Collection, Principal, Source
-from rag.errors import BusyError, NotFoundError, StoreError
+from rag.errors import BusyError, NotFoundError, RefdeskError, StoreError
 from rag.home import check_data_folder
 from rag.models.breaker import Breaker
 from rag.models.chat import Chat, open_chat
@@ -46,6 +47,7 @@ from rag.search.gate import READS, is_fault
 from rag.search.pipeline import search
 from rag.search.readable_overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.reply.reply_parts import assemble_context
+from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, make_plan, request_with
 from rag.search.search_state import (
     Models,
@@ -76,6 +78,8 @@ log = logging.getLogger(__name__)
 
 LACKING_FIELDS = "Not searched, because they lack a field of the profile's filter: {}."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
+PATH = re.compile(r"[^\s:]{1,300}\.\w{1,8}")
+IS_PATH = "{} is the path of a document; to open it, use its id: {}."
 CITED_TEXT = "Its text as it was cited is kept: open [{}]."
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
@@ -345,8 +349,20 @@ class Desk:
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
         state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
-        state.note([*notes, *not_declaring, *unknown_sources, *await undated_notes(chosen)])
+        left_out = await undated_notes(chosen)
+        state.note(
+            [*notes, *not_declaring, *unknown_sources, *left_out, *await self._path_note(principal, plan)]
+        )
         return await search(state)
+
+    async def _path_note(self, principal: Principal, plan: SearchPlan) -> list[str]:
+        """A note if the whole query is the path of a document: others that mention it may come first."""
+        if not PATH.fullmatch(plan.query):
+            return []
+        with suppress(RefdeskError):  # several documents have this name, or it can't be looked up now
+            ids = await self.resolve_names(principal, [plan.query])
+            return [IS_PATH.format(label(plan.query), id_) for id_ in ids.values()]
+        return []
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
         """The plan with the names of sources resolved to ids, and notes on names that resolve to nothing."""

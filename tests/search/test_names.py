@@ -12,6 +12,7 @@ from rag.corpus import Access, Heading, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
 from rag.search.browse import QUOTED_CHARS, unknown_names_note
+from rag.search.desk import IS_PATH
 from rag.search.source_window import headings_named, section_span
 from rag.text.plain_text import Span
 
@@ -103,6 +104,22 @@ async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Sourc
         with suppress(NotFoundError):
             meant.append((name, await desk.resolve_name(ANN, name.format(id=rules.id))))
     assert meant == []
+
+
+async def test_a_search_for_a_path_says_which_document_has_it(shelf: Shelf, rules: Source) -> None:
+    async def notes(principal: Principal, query: str) -> tuple[str, ...]:
+        return (await shelf.desk().search(principal, SearchRequest(query))).notes
+
+    hidden = await _put(shelf, "hr/pay.md", "Pay", access=FOR_ANN)
+    for query, id_ in (
+        ("hr/Rules.md", rules.id),
+        ("handbook/hr/rules.md", rules.id),
+        ("hr/pay.md", hidden.id),
+    ):
+        assert IS_PATH.format(query, id_) in await notes(ANN, query)
+    assert not [note for note in await notes(BOB, "hr/pay.md") if hidden.id in note]
+    for query in ("rules.md", "is hr/Rules.md there?", "Leave"):
+        assert not [note for note in await notes(ANN, query) if "the path" in note], query
 
 
 async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: Source) -> None:
