@@ -118,10 +118,11 @@ class Hit:
         """The header row of the table, or the first line of the record, that the shown text continues."""
         first = self.shown_chunks[0]
         passed = first.text[: max(0, self.span.start - first.start)]
-        is_row = (
-            "|" in self.text.partition("\n")[0] or "|" not in first.header
-        )  # a record's line has no strokes
-        return first.header if is_row and "\n\n" not in passed else ""
+        block = passed.rpartition("\n\n")[2]
+        is_row = "|" in self.text.partition("\n")[0]
+        if first.header and block == passed:
+            return first.header if is_row or "|" not in first.header else ""  # a record's line has no strokes
+        return block.partition("\n")[0] if is_row and block.startswith("|") else ""
 
     @property
     def text_with_headings(self) -> str:

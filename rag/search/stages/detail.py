@@ -7,10 +7,12 @@ The stage `compress` shows only the sentences of a hit that answer the query, ve
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from anyio import to_thread
@@ -150,6 +152,7 @@ async def compress(
     return answering
 
 
+_RULE = re.compile(r"[|:\s-]+")
 MAX_SNIPPET_CHARS = 400  # longer sentences are code, tables and lists
 NO_MEANING = (
     "Some snippets are only the first sentences of their passages: they share no word with the query, and "
@@ -183,8 +186,9 @@ async def with_snippets(
 ) -> tuple[list[Hit], list[str]]:
     """Each hit with its best answering sentence as the excerpt; and warnings.
 
-    That is the sentence with the rarest words of the query. Only for hits that share no word with it, the
-    embedder of their collection compares sentences. If no embedder can, it is the first sentence.
+    That is the sentence with the rarest words of the query, where a row of a table has those of its header.
+    Only for hits that share no word with it, the embedder of their collection compares sentences. If no
+    embedder can, it is the first sentence.
     """
     views = query.views_by_collection
     parts, best = await to_thread.run_sync(_all_by_words, hits, query)
@@ -207,7 +211,19 @@ async def with_snippets(
     return [replace(hit, excerpts=(snippets[hit.chunk.id],)) for hit in hits], warnings
 
 
-def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Excerpt]], dict[str, Excerpt]]:
+class Statement(NamedTuple):
+    """A sentence; or a row of a table, and the row that names its columns (see `Hit.header`)."""
+
+    part: Excerpt
+    header: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is compared with the query."""
+        return f"{self.header}\n{self.part.text}" if self.header else self.part.text
+
+
+def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Statement]], dict[str, Excerpt]]:
     """The parts of each hit, by its id; and the best part of each hit that shares words with the query."""
     views = query.views_by_collection
     parts = {hit.chunk.id: _statements(hit) for hit in hits}
@@ -220,26 +236,35 @@ def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Exc
     return parts, {id_: part for id_, part in by_words.items() if part}
 
 
-def _statements(hit: Hit) -> list[Excerpt]:
-    return [part_of(part, start, end) for part in shown_parts(hit) for start, end in statements(part.text)]
+def _statements(hit: Hit) -> list[Statement]:
+    parts = [part_of(part, start, end) for part in shown_parts(hit) for start, end in statements(part.text)]
+    by_table = groupby(parts, key=lambda part: part.text.rpartition("\n")[2].startswith("|"))
+    return [statement for is_table, group in by_table for statement in _of_group([*group], is_table=is_table)]
 
 
-def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
+def _of_group(parts: Sequence[Excerpt], *, is_table: bool) -> list[Statement]:
+    """The statements of a run of sentences, or of the rows of a table without the line below its header."""
+    header, *rows = parts
+    rows = [row for row in rows if not _RULE.fullmatch(row.text)]
+    return [Statement(row, header.text) for row in rows] if is_table and rows else [*map(Statement, parts)]
+
+
+def _first(parts: Sequence[Statement], hit: Hit) -> Excerpt:
     """The first of the parts; for a hit of white space only, its shown part."""
-    return _short_excerpt((parts or shown_parts(hit))[0], [])
+    return _short_excerpt(parts[0].part if parts else shown_parts(hit)[0], [])
 
 
-def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language]) -> Excerpt | None:
+def _by_words(parts: Sequence[Statement], query: str, languages: Sequence[Language]) -> Excerpt | None:
     """The part with the rarest words of the query; None if no part has any."""
     terms = with_name_forms(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
         return None
-    return _short_excerpt(parts[scores.index(max(scores))], terms)
+    return _short_excerpt(parts[scores.index(max(scores))].part, terms)
 
 
 async def _by_meaning(
-    model: str | None, parts: Mapping[str, Sequence[Excerpt]], query: Query, embedders: Embedders
+    model: str | None, parts: Mapping[str, Sequence[Statement]], query: Query, embedders: Embedders
 ) -> dict[str, Excerpt] | str:
     """The part of each hit that is most similar to the query, by hit id; or why the model failed.
 
@@ -252,7 +277,7 @@ async def _by_meaning(
     if isinstance(similarities, str):
         return similarities
     return {
-        id_: _short_excerpt(max(of_hit, key=lambda part: similarities[part.text]), [])
+        id_: _short_excerpt(max(of_hit, key=lambda part: similarities[part.text]).part, [])
         for id_, of_hit in parts.items()
     }
 

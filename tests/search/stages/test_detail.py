@@ -76,6 +76,19 @@ async def test_a_heading_and_a_question_have_their_answer_with_them(shelf: Shelf
     assert hit.text == PARK
 
 
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [("hotel limit Spain", "| Spain | 110 |"), ("hotel limit", "| Peru | 90 |"), ("Chile", "| Chile | 80 |")],
+)
+async def test_a_row_of_a_table_has_its_header_with_it(shelf: Shelf, query: str, row: str) -> None:
+    header = "| Country | Hotel limit |"
+    await shelf.put(
+        "a", f"{header}\n| --- | --- |\n| Peru | 90 |\n| Spain | 110 |\n| Chile | 80 |\n\nThat is all."
+    )
+    (hit,) = (await _shown(shelf, query, "snippet")).hits
+    assert (hit.header, hit.text) == (header, row)
+
+
 async def test_a_snippet_of_code_is_a_window_around_the_line(shelf: Shelf) -> None:
     await shelf.put("a", TABLE)
     (hit,) = (await _shown(shelf, "needle", "snippet")).hits
