@@ -1,7 +1,8 @@
 """JSON-RPC messages that must be answered before the SDK sees them, over every transport.
 
-Left to itself, the SDK drops what is not a message, takes a request with an invalid id for a notification
-(and never answers it), and echoes the name of an unknown method whatever its length.
+Left to itself, the SDK drops what is not a message or answers it with pydantic's words and what was sent,
+takes a request with an invalid id for a notification (and never answers it), and echoes the name of an
+unknown method whatever its length.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ TOO_LONG = f"A message may have at most {MAX_MESSAGE_BYTES} bytes; this one is l
 TOO_MANY = f"A message may have at most {MAX_VALUES:,} values; this one has more."
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 INVALID_ID = "The id of a request must be a string or an integer. Leave it out for a notification."
+BATCH = "MCP has no batches since its version 2025-06-18. Send each message by itself, not in an array."
 
 
 class InvalidMessageError(Exception):
-    """A line that is not a message, with the error to answer."""
+    """A line or body that is not a message, with the error to answer."""
 
     def __init__(self, answer: types.JSONRPCError) -> None:
         super().__init__()
         self.answer = answer
 
 
-def read_message(line: str) -> types.JSONRPCMessage:
-    """The JSON-RPC message of a line; `TOO_LONG` stands for a line that was too long to keep.
+def read_message(line: str | bytes) -> types.JSONRPCMessage:
+    """The JSON-RPC message of a line or body; `TOO_LONG` stands for a line that was too long to keep.
 
     Raises:
         InvalidMessageError: it is not a message. The answer has the request's id if it can be recovered, as
@@ -42,8 +44,10 @@ def read_message(line: str) -> types.JSONRPCMessage:
     try:
         message = from_json(line)
     except ValueError as fault:
-        raise InvalidMessageError(error(_id(line), types.PARSE_ERROR, f"Invalid JSON: {fault}")) from None
-    if refused := refusal(message):
+        raise InvalidMessageError(
+            error(_id(line), types.PARSE_ERROR, f"Unreadable as JSON: {fault}.")
+        ) from None
+    if refused := _refusal(message):
         raise InvalidMessageError(refused)
     try:
         return types.jsonrpc_message_adapter.validate_python(message, by_name=False)
@@ -52,11 +56,13 @@ def read_message(line: str) -> types.JSONRPCMessage:
         raise InvalidMessageError(answer) from None
 
 
-def refusal(message: object) -> types.JSONRPCError | None:
-    """The error for a request with an invalid id or an overlong method; None for anything else.
+def _refusal(message: object) -> types.JSONRPCError | None:
+    """The error for a batch, or a request with an invalid id or an overlong method; None for anything else.
 
     Example: {"jsonrpc": "2.0", "id": null, "method": "ping"} -> error -32600 under the id null.
     """
+    if isinstance(message, list):
+        return error(None, types.INVALID_REQUEST, BATCH)
     if not isinstance(message, dict) or not {"id", "method"} <= message.keys():
         return None
     id_, method = message["id"], message["method"]
@@ -87,7 +93,7 @@ def error(id_: str | int | None, code: int, message: str) -> types.JSONRPCError:
     return types.JSONRPCError(jsonrpc="2.0", id=id_, error=types.ErrorData(code=code, message=message))
 
 
-def _id(line: str) -> str | int | None:
+def _id(line: str | bytes) -> str | int | None:
     """The id of a message that only Python's lenient parser can read."""
     try:
         message = json.loads(line)

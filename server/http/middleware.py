@@ -10,12 +10,11 @@ import anyio
 from mcp import types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecurityMiddleware
-from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from server.http.callers import AddressResolver, Caller
-from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, error, is_vast, refusal
+from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, error, is_vast, read_message
 from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
 
 if TYPE_CHECKING:
@@ -211,14 +210,14 @@ class RequireScope:
 
 
 class JsonRpcCheck:
-    """Answers the messages that `jsonrpc.refusal` refuses; limits the size of a message."""
+    """Answers what is no message to `jsonrpc.read_message`; limits the size of a message."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._buffered = RequestBodyLimitMiddleware(self._check, MAX_MESSAGE_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose message is not refused."""
+        """Serve a request whose body is a message."""
         await self._buffered(scope, receive, send)
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -242,9 +241,10 @@ def _refusal_of(body: bytes) -> types.JSONRPCError | None:
     if is_vast(body.decode("latin-1")):
         return error(None, types.INVALID_REQUEST, TOO_MANY)
     try:
-        return refusal(from_json(body))
-    except ValueError:
-        return None  # the SDK answers what is not JSON
+        read_message(body)
+    except InvalidMessageError as invalid:
+        return invalid.answer
+    return None
 
 
 def _read(scope: Scope) -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 MARK = "zebrafish"
+MOST_VALUES = 10_000
 
 
 def ping(**changes: Any) -> str:  # noqa: ANN401 any JSON
@@ -41,37 +43,72 @@ def expect_alive(wire: Wire) -> None:
     assert wire.result("tools/list")["tools"]
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("{", PARSE_ERROR),
-        ("hello", PARSE_ERROR),
-        ("Content-Length: 5", PARSE_ERROR),
-        (b"\xff\xfe\x00", PARSE_ERROR),
-        ("[" * 100_000, PARSE_ERROR),
-        (nested(100_000), PARSE_ERROR),
-        (ping(params={"x": "HERE"}).replace('"HERE"', "9" * 5_000), PARSE_ERROR),
-        ("null", INVALID_REQUEST),
-        ("5", INVALID_REQUEST),
-        ("[]", INVALID_REQUEST),
-        (f"[{ping()}]", INVALID_REQUEST),
-        (f"[{ping()},{ping(id=8)}]", INVALID_REQUEST),
-        ("{}", INVALID_REQUEST),
-        (ping(jsonrpc="1.0"), INVALID_REQUEST),
-        (ping(method=5), INVALID_REQUEST),
-        (ping(params=[1]), INVALID_REQUEST),
-        *((ping(id=id_), INVALID_REQUEST) for id_ in (None, 1.5, 1.0, {}, [], True, False, [1], {"a": 1})),
-        (ping(id="HERE").replace('"HERE"', "1e400"), INVALID_REQUEST),
-        (ping(id=None, method="notifications/initialized"), INVALID_REQUEST),
-    ],
-    ids=lambda value: str(value)[:40],
-)
+NO_MESSAGES: list[tuple[str | bytes, int]] = [
+    ("{", PARSE_ERROR),
+    ("hello", PARSE_ERROR),
+    ("Content-Length: 5", PARSE_ERROR),
+    (b"\xff\xfe\x00", PARSE_ERROR),
+    ("[" * 100_000, PARSE_ERROR),
+    (nested(100_000), PARSE_ERROR),
+    (ping(params={"x": "HERE"}).replace('"HERE"', "9" * 5_000), PARSE_ERROR),
+    ("null", INVALID_REQUEST),
+    ("5", INVALID_REQUEST),
+    ("[]", INVALID_REQUEST),
+    (f"[{ping()}]", INVALID_REQUEST),
+    (f"[{ping()},{ping(id=8)}]", INVALID_REQUEST),
+    ("{}", INVALID_REQUEST),
+    (ping(jsonrpc="1.0"), INVALID_REQUEST),
+    (ping(method=5), INVALID_REQUEST),
+    (ping(params=[1]), INVALID_REQUEST),
+    *((ping(id=id_), INVALID_REQUEST) for id_ in (None, 1.5, 1.0, {}, [], True, False, [1], {"a": 1})),
+    (ping(id="HERE").replace('"HERE"', "1e400"), INVALID_REQUEST),
+    (ping(id=None, method="notifications/initialized"), INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("line", "code"), NO_MESSAGES, ids=lambda value: str(value)[:40])
 def test_a_line_that_is_no_message_is_answered_as_such(wire: Wire, line: str | bytes, code: int) -> None:
     wire.write(line)
     answer = wire.read()
     assert answer["id"] is None
     assert answer["error"]["code"] == code
+    assert is_plain(answer["error"]["message"])
     expect_alive(wire)
+
+
+def is_plain(message: str) -> bool:
+    """Whether it is a sentence or two of ours, and not what a library found."""
+    return message.endswith(".") and "\n" not in message and "pydantic" not in message
+
+
+def test_a_batch_is_told_that_there_are_none(wire: Wire) -> None:
+    for line in ("[]", "[1]", f"[{ping()}]", f"[{ping()},{ping(id=8)}]"):
+        wire.write(line)
+        assert "no batches since its version 2025-06-18" in wire.read()["error"]["message"]
+    expect_alive(wire)
+
+
+def test_over_http_what_is_no_message_is_answered_in_the_same_words(
+    lasting_listen: Callable[..., Remote], wire: Wire, clock_room: Path
+) -> None:
+    remote = lasting_listen(clock_room, http_authentication="", http_sse="true")
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    headers |= {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "ping"} if wire.era == "modern" else {}
+    with httpx2.stream("GET", f"{remote.base}/sse") as stream:
+        events = (line.removeprefix("data: ") for line in stream.iter_lines() if line.startswith("data: "))
+        doors = remote.url, remote.base + next(events)
+        for line, _ in [*NO_MESSAGES, (f'{{"x": "{MARK}"}}', 0), (ping(params=MARK), 0)]:
+            if len(line) < MOST_VALUES:  # otherwise refused for its length, before it is read
+                wire.write(line)
+                expected = wire.read()
+                for door in doors:
+                    body = (line.encode() if isinstance(line, str) else line) + b"\n"
+                    answer = httpx2.post(door, content=body, headers=headers)
+                    assert (answer.status_code, answer.json()) == (400, expected), line
+        assert httpx2.post(doors[1], content=ping(), headers=headers).status_code == 202
+        assert json.loads(next(events))["id"] == 7  # and nothing before it
+    assert remote.post(body=ping().encode()).json()["result"]["tools"]
+    assert MARK not in remote.noise.read_text()
 
 
 @pytest.mark.parametrize(
