@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
+CREDENTIALS_DIFFER = "refdesk.credentials_differ"
+"""The key in the scope of an HTTP request by which its credentials differ, so that none of them counts."""
 FIRST_ERROR_STATUS = 400
 NO_STORE = (b"cache-control", b"no-store")
 PROBES = ("/healthz", "/readyz")
@@ -89,24 +91,33 @@ class HostCheck:
 
 
 class ApiKeyHeader:
-    """Accepts `X-API-Key: …` as `Authorization: Bearer …`, for clients that can't set the latter."""
+    """Accepts `X-API-Key: …` as `Authorization: Bearer …`, for clients that can't set the latter.
+
+    A header Authorization of another scheme is for somebody else, such as a proxy with a login of its own.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request with its key as a bearer token."""
-        if scope["type"] == "http":
-            # Several credentials count as none: a proxy in front might check one and we another.
-            credentials = [(name, value) for name, value in scope["headers"] if name in CREDENTIALS]
-            headers = [(name, value) for name, value in scope["headers"] if name not in CREDENTIALS]
-            bearer = [_bearer(*credentials[0])] if len(credentials) == 1 else []
-            scope = {**scope, "headers": headers + bearer}
+        tokens = {token for header in scope.get("headers", ()) if (token := _token(*header))}
+        if tokens:
+            # Several that differ count as none: a proxy in front might check one and we another.
+            bearer = [(b"authorization", b"Bearer " + min(tokens))] if len(tokens) == 1 else []
+            headers = [header for header in scope["headers"] if header[0] not in CREDENTIALS]
+            scope = {**scope, "headers": headers + bearer, CREDENTIALS_DIFFER: not bearer}
+            if not bearer:
+                note_refusal("several credentials that differ")
         await self._app(scope, receive, send)
 
 
-def _bearer(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    return b"authorization", value if name == b"authorization" else b"Bearer " + value
+def _token(name: bytes, value: bytes) -> bytes:
+    """The key or token in a header; empty if there is none."""
+    if name == b"x-api-key":
+        return value.strip()
+    scheme, _, token = value.replace(b"\t", b" ").partition(b" ")
+    return token.strip() if name == b"authorization" and scheme.lower() == b"bearer" else b""
 
 
 class BodyTimeout:
@@ -252,12 +263,16 @@ def _read(scope: Scope) -> str:
 
     Only schemes that are known are named: a client that forgot the scheme has sent its key in that place.
     """
+    if scope.get(CREDENTIALS_DIFFER):
+        return (
+            "the request has several keys or tokens in Authorization or X-API-Key, and they differ. Send one."
+        )
     header = _header(scope, b"authorization")
     scheme, _, credentials = header.partition(" ")
     if not header:
         return "the request has no header Authorization. Send Authorization: Bearer, with the key or token."
     if scheme.casefold() == "bearer" and credentials.strip():
-        return "the Bearer credentials of the request are not valid here."
+        return "the key or token of the request is not valid here."
     scheme_name = f"the scheme {scheme.title()}" if scheme.casefold() in OTHER_SCHEMES else "another scheme"
     if scheme.casefold() == "bearer":
         scheme_name = "the scheme Bearer without a key or token"

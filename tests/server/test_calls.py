@@ -164,7 +164,8 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
         ("x", {}, 401, "credentials of this kind are not accepted"),
         ("rdk_00000000_x", {}, 401, "invalid key: 00000000 is unknown or revoked"),
         (f"rdk_{CANARY}_x", {}, 401, "invalid key"),
-        ("", {"X-API-Key": "x"}, 401, "no valid credentials"),
+        ("", {"X-API-Key": "x"}, 401, "several credentials that differ"),
+        (None, {"Authorization": "Basic x"}, 401, "no valid credentials"),
         ("", {"Host": "evil.example"}, 421, STRANGE),
         ("", {"Origin": "http://evil.example"}, 403, STRANGE),
     ],
@@ -189,7 +190,7 @@ def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
         (f"{CANARY} x", "has another scheme"),
         (CANARY, "has another scheme"),
         ("Bearer", "Bearer without a key"),
-        ("Bearer rdk_00000000_x", "Bearer credentials of the request are not valid"),
+        ("Bearer rdk_00000000_x", "key or token of the request is not valid"),
     ],
 )
 def test_a_refused_client_learns_what_was_read_and_not_why_its_key_is_wrong(

@@ -97,6 +97,38 @@ def test_without_a_valid_key_there_is_nothing(remote: Remote, world: World) -> N
         assert httpx2.get(remote.url.replace("/mcp", path)).status_code == 401
 
 
+def test_a_key_counts_beside_the_login_of_a_proxy_and_twice_but_not_beside_another(
+    remote: Remote, world: World
+) -> None:
+    ann, bob = (f"Bearer {key}" for key in (world.ann, world.bob))
+    served: list[list[tuple[str, str]]] = [
+        [("X-API-Key", world.ann), ("Authorization", "Basic YTpi")],
+        [("X-API-Key", world.ann), ("Authorization", world.bob)],  # without a scheme it is no key
+        [("X-API-Key", world.ann), ("Authorization", "Bearer")],
+        [("X-API-Key", world.ann), ("Authorization", ann)],
+        [("X-API-Key", world.ann), ("X-API-Key", world.ann)],
+        [("Authorization", ann), ("Authorization", ann.replace("Bearer", "bearer"))],
+        [("Authorization", ann), ("X-API-Key", "")],
+    ]
+    body = ASK | {"params": {"name": "search", "arguments": {"query": "pendulum"}}}
+    for headers in served:
+        reply = httpx2.post(remote.url, json=body, headers=[*ACCEPT.items(), *headers])
+        assert "secret" in reply.text, headers  # which only ann may see
+    refused: list[list[tuple[str, str]]] = [
+        [("X-API-Key", world.ann), ("Authorization", bob)],
+        [("X-API-Key", world.ann), ("Authorization", f"Bearer\t{world.bob}")],
+        [("X-API-Key", world.ann), ("X-API-Key", world.bob)],
+        [("Authorization", ann), ("Authorization", bob)],
+        [("Authorization", ann), ("Authorization", ann), ("X-API-Key", "x")],
+    ]
+    for headers in refused:
+        reply = httpx2.post(remote.url, json=body, headers=[*ACCEPT.items(), *headers])
+        assert reply.status_code == 401, headers
+        assert "several keys or tokens" in reply.json()["error_description"]
+    alone = httpx2.post(remote.url, json=body, headers=ACCEPT | {"X-API-Key": "rdk_00000000_x"})
+    assert "the key or token of the request is not valid" in alone.json()["error_description"]
+
+
 def test_a_key_that_is_revoked_rotated_or_new_counts_at_once(
     remote: Remote, world: World, admin: Callable[..., Any]
 ) -> None:
