@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.store.read import collection_reader, rows_in_memory
+from rag.store.read import collection_reader, rows_in_memory, words_in_memory
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
@@ -63,6 +63,17 @@ def test_each_word_knows_its_rows_and_how_often_they_have_it() -> None:
 def test_a_word_that_a_row_repeats_without_end_is_counted_to_a_limit() -> None:
     words = _words(" ".join(["a"] * (MOST_TIMES + 9)))
     assert words.postings("a")[1].tolist() == [MOST_TIMES]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_words_merged_part_by_part_or_several_at_once_are_those_of_all(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(words_in_memory, "MERGED_AT_ONCE", at_once)
+    rows = ["a b", "b b c", "", "c a", "d"]
+    places = [4, 0, 3, 2, 1]
+    merged = merged_words([(_words(row), np.array([at])) for row, at in zip(rows, places, strict=True)], 5)
+    assert _content(merged) == _content(_words(*(rows[places.index(at)] for at in range(5))))
 
 
 @given(rows=st.lists(TERMS, max_size=9), keep=st.lists(st.booleans(), min_size=9, max_size=9), data=st.data())
