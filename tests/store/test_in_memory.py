@@ -173,7 +173,9 @@ async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
     assert OVERSAMPLING > 1
 
 
-async def test_rows_that_do_not_fit_stay_with_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:
+async def test_rows_that_do_not_fit_stay_with_the_engine(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
     roomy, tight = await _opened(tmp_path), await _opened(tmp_path, OBJECTS_BYTES + 4_000)
@@ -182,6 +184,9 @@ async def test_rows_that_do_not_fit_stay_with_the_engine(small_desk: ModuleType,
     assert tight.memory is not None
     assert tight.memory.size == 0
     assert len(await tight.sparse("pendulum", 60, ALL)) == 50
+    with monkeypatch.context() as patched:  # it is known now, so nothing is read to find out
+        patched.setattr(TableInMemory, "_query_ids", None)
+        assert not await _copied(tight)
     async with await small_desk.writing(tmp_path) as writer:  # few enough now
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
     assert await _copied(tight)

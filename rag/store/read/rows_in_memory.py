@@ -371,15 +371,28 @@ class TableInMemory:
             await self._awaited.wait()
         # A failure is only logged: searches still ask the engine, which answers or says what is wrong. The
         # former copy stays, although no search uses it now: it saves the next copy most of the reading.
+        has_read = False
         with suppress(StoreError):
             async with self._budget.turn:
                 began = time.monotonic()
                 with engine_errors("keeping rows in memory"):
-                    await self._make_copy()
+                    if not await self._still_misfits():
+                        has_read = True
+                        await self._make_copy()
                     await self._read_indexes()
                 self._seconds = time.monotonic() - began
-        if self._rows is None or len(self._rows) >= READ_ROWS:
+        if has_read and (self._rows is None or len(self._rows) >= READ_ROWS):
             await to_thread.run_sync(return_memory)  # that held what was read
+
+    async def _still_misfits(self) -> bool:
+        """Whether the table didn't fit, and has neither shrunk nor got more room since.
+
+        Searches ask for a copy again and again, so nothing may be read to find that out.
+        """
+        if self._misfit is None:
+            return False
+        rows, room = self._misfit
+        return await self._table.count_rows() >= rows and self._budget.room(self) <= room
 
     async def _read_indexes(self) -> None:
         version = await self._table.version()
@@ -398,10 +411,7 @@ class TableInMemory:
                     return
             addresses = _addresses(await self._query_ids("(true)").to_arrow())
             room = self._budget.room(self)
-            rows = None
-            # A table that didn't fit is read again only if it has shrunk or more room is left.
-            if not self._misfit or len(addresses) < self._misfit[0] or room > self._misfit[1]:
-                rows = await self._read_copy(version, addresses, room)
+            rows = await self._read_copy(version, addresses, room)
             if rows is None:
                 self._misfit = len(addresses), room
                 self.drop()
@@ -484,6 +494,8 @@ def _no_rows(dimension: int, table: pa.Table, columns: Sequence[str]) -> RowsInM
 
 def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
     """The rows at these addresses, each from `former` or else from `new`."""
+    if not len(former):
+        return replace(new, columns=new.columns.combine_chunks())
     is_old = _are_among(addresses, former.addresses)
     places = np.searchsorted(former.addresses, addresses[is_old])
 
