@@ -150,6 +150,8 @@ ACCESS_SCHEMA = _schema(
     {"former": pa.list_(pa.string()), **ACCESS_COLUMNS},
 )
 RECORD_COLUMNS = [name for name in ACCESS_SCHEMA.names if name != "labels"]
+PRESENT_ACCESS = ["id", "present", "copied", "revision", *ACCESS_COLUMNS]
+"""The columns that say who may see a source now (`access_record`, `is_tombstone`). Each costs a read."""
 PLAIN_ACCESS_COLUMNS = ("id", "collection", "uri", "content", "present", "copied")
 """The columns that an `AccessRecord` has unchanged."""
 PRESENT = "(present AND (collection <> ''))"
@@ -263,6 +265,11 @@ def stored_record(row: Mapping[str, Any]) -> AccessRecord:
     plain = {name: row[name] for name in PLAIN_ACCESS_COLUMNS}
     former = tuple(row["former"] or ())
     return AccessRecord(access=access_record(row), requested=row["word"], former=former, **plain)
+
+
+def is_tombstone(row: Mapping[str, Any]) -> bool:
+    """Whether a row is what `TOMBSTONE` selects."""
+    return not row["present"] and not row["copied"]
 
 
 def access_record(row: Mapping[str, Any]) -> Access | None:

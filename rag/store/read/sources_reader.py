@@ -44,15 +44,16 @@ T = TypeVar("T")
 REPLACED = "The source is being replaced. Try again."
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
-ROWS_KEPT = 20_000  # of a table, some 4 MB
+ROWS_KEPT = 50_000  # of a table, some 10 to 20 MB; beyond, the writer indexes ids (`MANY_SOURCES`)
 SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
 
 
 class KeptRows:
     """The rows of one version of a table by id, all read at the first question if the table is small.
 
-    Reading all of 6,000 rows takes 1.5 times as long as reading 13 by their ids; after that, 13 rows take a
-    tenth. What was read is as new as the version or newer, and a reader drops it with the version.
+    Reading all of 6,000 rows takes 1.5 times as long as reading 13 by their ids, all of 25,000 two to three
+    times as long as 28; after that, they take a tenth. What was read is as new as the version or newer, and
+    a reader drops it with the version.
     """
 
     def __init__(self) -> None:
@@ -397,7 +398,7 @@ class SourcesReader:
 
 
 RECORDS_KEPT = 100_000  # records in the cache, some 30 MB at most
-PREDICATES_KEPT = 32  # whose matching ids are cached, of a table of up to `ROWS_KEPT`
+PREDICATES_KEPT, MATCHED_KEPT = 32, 20_000  # predicates whose matching ids are cached, of so many records
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"
 
 
@@ -433,7 +434,7 @@ class AccessReader:
             cache = self._matching  # as of now: a refresh meanwhile begins another
             matching = cache.get(where)
             if matching is None:
-                if await self._table.count_rows() > ROWS_KEPT:
+                if await self._table.count_rows() > MATCHED_KEPT:
                     return None
                 matching = await self._table_of(f"{schema.PRESENT} AND {where}", ["id", "collection"])
                 while len(cache) >= PREDICATES_KEPT:
@@ -452,16 +453,16 @@ class AccessReader:
             originals = {id_: original for id_ in missing if (original := schema.original_id(id_))}
             with engine_errors("reading access records"):
                 rows = await kept.of(
-                    missing | {*originals.values()}, self._table, schema.RECORD_COLUMNS, self._once_more
+                    missing | {*originals.values()}, self._table, schema.PRESENT_ACCESS, self._once_more
                 )
-            records = {row["id"]: schema.stored_record(row) for row in rows}
+            access = {row["id"]: schema.access_record(row) for row in rows}
             # A tag keeps what was removed since, so a tombstone of the original doesn't count for it.
-            access = {id_: record.access for id_, record in records.items()}
+            tombstones = {row["id"] for row in rows if schema.is_tombstone(row)}
             for id_ in missing:
                 if id_ in originals:
                     cache[id_] = _then_and_now(access.get(id_), access.get(originals[id_]))
                 else:
-                    cache[id_] = None if id_ in records and records[id_].is_tombstone else access.get(id_)
+                    cache[id_] = None if id_ in tombstones else access.get(id_)
         return {id_: cache[id_] for id_ in chosen}
 
     async def has_any(self, collection: str, where: str) -> bool:
