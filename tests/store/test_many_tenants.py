@@ -176,7 +176,7 @@ async def test_rows_in_memory_are_counted_by_what_is_held_and_stay_within_their_
     assert sizes[0] < sizes[1] < sizes[2]  # several fit
 
 
-async def test_a_small_table_is_in_memory_for_its_first_search_and_a_large_one_after_it(
+async def test_a_table_is_in_memory_for_its_first_search_unless_it_is_large_and_little_of_it_is_read(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _fill(small_desk, tmp_path, "a")
@@ -188,6 +188,9 @@ async def test_a_small_table_is_in_memory_for_its_first_search_and_a_large_one_a
     monkeypatch.setattr("rag.store.read.collection_reader.SMALL_TABLE", 1)
     (large,) = await _open(DeskReader(tmp_path, timeout_seconds=15, memory_bytes=ROOMY), "a")
     assert await large.renewed_rows("(seq = 1)") is None
+    monkeypatch.setattr("rag.store.read.collection_reader.FEW_ROWS", 1)
+    assert await large.renewed_rows("(seq = 1)") is None
+    assert await large.renewed_rows("(true)")
 
 
 async def test_one_query_tells_of_all_collections_of_a_tenant_who_sees_what_until_rights_change(

@@ -309,19 +309,19 @@ class TableInMemory:
         if self.copying:
             await asyncio.wait([self.copying])
 
-    async def renew(self, seconds: float, at_once: str = "") -> None:
+    async def renew(self, seconds: float | None, at_once: str = "") -> None:
         """Bring the copy, if there is one, to the newest version, and wait for that for so many seconds.
 
-        If there is none, make it for a search `at_once`, with the rows that satisfy this predicate, in one
-        query. That is waited for: the search would take longer without it.
+        Without a number of seconds, also make the first copy, and wait until that is done or fails. A small
+        one is made `at_once`: in one query, which also tells the rows that satisfy this predicate.
         """
-        if self._rows is None and not at_once:
+        if self._rows is None and seconds is not None:
             return
         self._at_once = at_once
         self._begin()
         self._awaited.set()
         if self.copying:
-            await asyncio.wait([self.copying], timeout=None if at_once else seconds)
+            await asyncio.wait([self.copying], timeout=seconds)
 
     def _begin(self) -> None:
         """Copy in the background, unless that is under way."""
