@@ -192,6 +192,26 @@ async def test_rows_that_do_not_fit_stay_with_the_engine(
     assert await _copied(tight)
 
 
+@pytest.mark.parametrize("is_roomy", [True, False])
+async def test_where_the_machine_has_room_for_rows_that_do_not_fit_the_log_says_how_much_they_need(
+    small_desk: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_roomy: bool,  # noqa: FBT001 as pytest passes it
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+    monkeypatch.setattr(rows_in_memory, "memory_bytes", lambda: 10**9 if is_roomy else 10**5)
+    tight = await _opened(tmp_path, OBJECTS_BYTES + 4_000)
+    for _ in range(2):
+        assert not await _copied(tight)
+    notes = [record.getMessage() for record in caplog.records if record.msg == rows_in_memory.JUST_MISSED]
+    assert len(notes) == is_roomy  # once
+    for note in notes:
+        assert await _copied(await _opened(tmp_path, int(note.rpartition(" = ")[2].rstrip("."))))
+
+
 async def test_what_nobody_searches_gives_its_place(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

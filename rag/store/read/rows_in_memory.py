@@ -12,6 +12,7 @@ rows: the engine never changes the row at an address, it writes changed rows els
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ from anyio import to_thread
 
 from rag.corpus import Language, Vectors
 from rag.errors import StoreError
-from rag.runtime import return_memory
+from rag.runtime import memory_bytes, return_memory
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
 from rag.store.read.words_in_memory import (
@@ -62,9 +63,17 @@ ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
 OBJECTS_BYTES = 20_000  # of a copy, however few rows it has: Arrow's and NumPy's objects
 LEAST_BYTES = 300  # of a row's words and columns, to tell tables that can't fit before they are read
+USUAL_BYTES = 1_200  # the same, of passages of 750 characters
+MOST_SHARE = 1 / 8  # of the machine's memory, up to which more of it is suggested
 SELECTIONS = 32  # results of predicates that are kept with a copy; the oldest is evicted first
+JUST_MISSED = (
+    "The %d passages of %s don't fit into search.memory_bytes (%d MB), so searches go through their index. "
+    "They would take less CPU in memory, where passages need about %d MB: search.memory_bytes = %d."
+)
 _CHOSEN = "chosen"  # a column that says whether a row satisfies a predicate
 STEPS = 127 * 256  # the largest number of a vector, in fine steps: 127 coarse ones of 256 each
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,10 +424,18 @@ class TableInMemory:
             if rows is None:
                 self._misfit = len(addresses), room
                 self.drop()
+                await self._suggest_room(len(addresses))
                 return
             if await self._table.version() == version:  # otherwise a commit came: try once more
                 self._keep(rows)
                 return
+
+    async def _suggest_room(self, rows: int) -> None:
+        """Log how much memory so many rows need, if all tables have less of it, and the machine enough."""
+        dimension = (await self._table.schema()).field("vector").type.list_size
+        needed, limit = OBJECTS_BYTES + rows * (2 * dimension + USUAL_BYTES), self._budget.limit
+        if limit < needed <= memory_bytes() * MOST_SHARE:
+            log.warning(JUST_MISSED, rows, self._table.name, limit // 10**6, needed // 10**6, needed)
 
     def _keep(self, rows: RowsInMemory) -> None:
         self._budget.make_room(self, rows.size)
