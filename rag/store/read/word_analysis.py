@@ -101,7 +101,7 @@ def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> f
         return max(lists, key=lambda listed: sum(word in listed for word in plain), default=frozenset())
 
     own = most(STOP_WORDS.get(language, frozenset()) for language in languages)
-    if "none" in languages:
+    if not set(languages) - {"none"}:  # one document in such a language doesn't speak for the others
         return own
     foreign = most(listed for language, listed in STOP_WORDS.items() if language not in languages)
     spoken = sum(word in foreign and word not in own for word in plain)
