@@ -140,6 +140,15 @@ def _checked(check: Callable[[str], str]) -> AfterValidator:
 
 Address = Annotated[str, AfterValidator(_without_wildcard)]
 Network = Annotated[str, AfterValidator(_network)]
+Origin = Annotated[
+    str,
+    matching(
+        r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+",
+        "an origin as browsers send it, like https://app.example.com: no capitals, path or wildcard, and a "
+        "port only if it isn't the scheme's own",
+    ),
+]
+"""The origin of a page. What browsers write otherwise would never match, and "null" is any page's."""
 UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
 """A user's bare name; empty for nobody."""
 GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
@@ -166,7 +175,7 @@ class HttpSettings(Section):
         str, matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com")
     ] = ""
     allowed_hosts: tuple[Address, ...] = ()
-    allowed_origins: tuple[Address, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
     sse: bool = False

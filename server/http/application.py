@@ -44,6 +44,7 @@ from server.http.middleware import (
     ApiKeyHeader,
     BodyTimeout,
     CancelOnDisconnect,
+    CrossOrigin,
     HostCheck,
     JsonRpcCheck,
     RequestTracking,
@@ -211,6 +212,7 @@ def http_app(
         lifespan=lifespan,
         middleware=[  # from the outside in
             Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
+            Middleware(CrossOrigin, http.allowed_origins, security),
             Middleware(ApiKeyHeader),
             *([Middleware(PageCookie)] if settings.oauth.page_client else []),
             Middleware(FailureLimit, settings.limits.failures_per_minute),

@@ -1,4 +1,4 @@
-"""ASGI middleware: request ids, host check, API keys, body timeout, cancellation, scopes, message check."""
+"""ASGI middleware: request ids, hosts, origins, API keys, body timeout, cancellation, scopes, messages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import anyio
 from mcp import types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecurityMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -18,6 +19,8 @@ from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, err
 from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,6 +31,16 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
 CREDENTIALS_DIFFER = "refdesk.credentials_differ"
 """The key in the scope of an HTTP request by which its credentials differ, so that none of them counts."""
+PAGE_METHODS = (
+    "GET",
+    "POST",
+    "DELETE",
+)  # clients end sessions by DELETE; the page must be able to read the 405
+PAGE_HEADERS = (
+    *("Authorization", "X-API-Key", "Content-Type", "Cache-Control", "Last-Event-ID"),
+    *("MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name"),
+)
+EXPOSED_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After", "X-Request-ID")
 FIRST_ERROR_STATUS = 400
 NO_STORE = (b"cache-control", b"no-store")
 PROBES = ("/healthz", "/readyz")
@@ -88,6 +101,33 @@ class HostCheck:
                 await refused(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+class CrossOrigin:
+    """Lets pages of the listed origins be clients (CORS). All other requests pass it by.
+
+    It is outside of limits and authentication: browsers ask beforehand without credentials (a preflight), and
+    a page learns why it is refused only if the refusal allows it, too. Pages send their keys themselves;
+    nothing here lets a browser add what it has for this host, such as the cookie of `PageCookie`.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str], security: TransportSecuritySettings) -> None:
+        self._app = app
+        self._origins = origins
+        shared = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=PAGE_METHODS,
+            allow_headers=PAGE_HEADERS,
+            allow_private_network=True,  # a page of the internet that the operator has listed
+            expose_headers=EXPOSED_HEADERS,
+        )
+        self._shared = HostCheck(shared, security)  # before a preflight is answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, with what its browser must know if its page is listed."""
+        listed = scope["type"] == "http" and _header(scope, b"origin") in self._origins
+        await (self._shared if listed else self._app)(scope, receive, send)
 
 
 class ApiKeyHeader:

@@ -18,7 +18,6 @@ import jwt
 from anyio import to_thread
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from mcp.server.auth.provider import AccessToken, TokenVerifier
-from mcp.server.auth.routes import cors_middleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -253,9 +252,7 @@ def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str
     async def metadata(_request: Request) -> Response:
         return JSONResponse(document, headers={"Cache-Control": "public, max-age=3600"})
 
-    methods = ["GET", "OPTIONS"]
-    address = f"/.well-known/oauth-protected-resource{path}"
-    return Route(address, cors_middleware(metadata, methods), methods=methods)
+    return Route(f"/.well-known/oauth-protected-resource{path}", metadata, methods=["GET"])
 
 
 # The claims of a verified token, as issuers name them: the client, the scopes, whether there is a user.

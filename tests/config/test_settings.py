@@ -217,11 +217,17 @@ def test_a_setting_that_nobody_made_has_its_default(write: Write) -> None:
     assert load_settings(write("[search]\n"), {"HOME": "/x", "PATH": "y"}) == Settings()
 
 
-@pytest.mark.parametrize("setting", ["hosts", "origins"])
-def test_an_address_that_stands_for_several_is_refused(setting: str) -> None:
-    HttpSettings.model_validate({f"allowed_{setting}": ["desk.example.com:8443"]})
-    with pytest.raises(ValidationError, match="list every address in full"):
-        HttpSettings.model_validate({f"allowed_{setting}": ["desk.example.com:*"]})
+@pytest.mark.parametrize(
+    ("setting", "address", "words"),
+    [
+        ("hosts", "desk.example.com", "list every address in full"),
+        ("origins", "https://desk.example.com", "write an origin as browsers send it"),
+    ],
+)
+def test_an_address_that_stands_for_several_is_refused(setting: str, address: str, words: str) -> None:
+    HttpSettings.model_validate({f"allowed_{setting}": [f"{address}:8443"]})
+    with pytest.raises(ValidationError, match=words):
+        HttpSettings.model_validate({f"allowed_{setting}": [f"{address}:*"]})
 
 
 @pytest.mark.parametrize(
