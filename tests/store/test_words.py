@@ -14,6 +14,7 @@ from rag.store.read.word_analysis import (
     query_terms,
     query_words,
     search_terms,
+    spoken_language,
     stems,
     terms_of,
     words_in_text,
@@ -68,6 +69,26 @@ def test_the_stop_words_of_another_language_than_the_documents_are_left_out_wher
     query: str, languages: Sequence[Language], expected: str
 ) -> None:
     assert query_terms(query, languages) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("query", "language"),
+    [
+        ("Who is the king of the island?", "English"),
+        ("Wer ist der König der Insel?", "German"),
+        ("python sort list", None),
+        ("in was", None),  # both languages have them
+        ("the king der König", None),
+        ("Hvad skal man gøre for at komme ind på det for første gang?", None),
+        ("Wat is de naam van de man die als eerste koning of keizer was?", None),
+        ("Кто король этого острова?", None),
+        ("", None),
+    ],
+)
+def test_the_language_of_a_query_is_told_by_stop_words_that_no_other_has(
+    query: str, language: Language | None
+) -> None:
+    assert spoken_language(query) == language
 
 
 @pytest.mark.parametrize("languages", [["English", "German"], ["German", "English", "none"]])

@@ -21,13 +21,23 @@ from rag.search.recall import KNOWN_LITTLE, Query
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
 from rag.store.read.spelling import Spelling
-from rag.store.read.word_analysis import MAX_TERMS, Form, Word, plain_terms, query_words, words_in_text
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    Form,
+    Word,
+    plain_terms,
+    query_words,
+    spoken_language,
+    words_in_text,
+)
 from rag.store.read.words_in_memory import rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
 from rag.text.plain_text import questions_in
 
 LEAST = 0.26
 """The least evidence for anything, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""
+LEAST_OF_OTHERS = 0.3
+"""The same for other models, whose similarities to what doesn't answer spread more on that scale."""
 OF_QUESTION, NEARNESS = 0.06, 0.65
 """The least evidence for a question: the first, and the second times the similarity of a sentence of the
 collection and the nearest passage elsewhere in it. The nearer its passages are to everything that is asked of
@@ -43,6 +53,8 @@ documents with a word are not counted, that no hit has."""
 COMMON, SPOKEN = 0.1, 0.15
 """A query is in the language of the passages if the second share of its words is in the first share of the
 passages each. Of questions in another language 0 to 5 % pass for that, and of the others 77 to 99 %."""
+KNOWN = 0.7
+"""So is one of whose words so many stand in any passage, which claims and lists of words need."""
 JUDGED = 10  # hits whose words are compared, best first
 WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
@@ -152,12 +164,12 @@ async def lacks_evidence(
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
-    plain = [plain_terms(plan.query, language) for language in words]
     forms = {form for of_query in words.values() for word in of_query for form in word.forms}
-    counts = await _count_passages(forms | {(term,) for terms in plain for term in terms}, query.views, plan)
+    forms |= {(term,) for language in words for term in plain_terms(plan.query, language)}
+    counts = await _count_passages(forms, query.views, plan)
     if counts is None:
         leasts = [_least_evidence(query, hit, plan, are_counted=False) for hit in judged]
-    elif plan.thresholds.min_evidence is None and not _are_comparable(judged, plain, counts):
+    elif plan.thresholds.min_evidence is None and not _are_comparable(plan.query, judged, words, counts):
         leasts = [0.0] * len(judged)
     evidence = _Evidence(judged, measured, words, leasts, counts)
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
@@ -269,28 +281,43 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
     is_known = hit.is_of_english_model or (are_counted and meaning and meaning.scale.related is not None)
     if plan.request_vector or not meaning or not is_known:
         return 0.0
+    least = LEAST if hit.is_of_english_model else LEAST_OF_OTHERS
     if not are_counted or calibration is None or calibration.elsewhere is None:
-        return LEAST
+        return least
     if hit.view.principal.bindings:  # what everybody may read was measured, and this principal may read less
-        return LEAST
+        return least
     if meaning.known_share < KNOWN_LITTLE:  # its similarities are lower, to passages that answer, too
-        return LEAST
+        return least
     elsewhere = float(meaning.on_scale(np.array([calibration.elsewhere], np.float32))[0])
-    least = OF_QUESTION + NEARNESS * elsewhere
-    return max(LEAST, least if questions_in(plan.query) else STATED * least)
+    of_question = OF_QUESTION + NEARNESS * elsewhere
+    return max(least, of_question if questions_in(plan.query) else STATED * of_question)
 
 
-def _are_comparable(hits: Sequence[_JudgedHit], plain: Iterable[Collection[str]], counts: _Counts) -> bool:
-    """Whether words tell: all hits are in one language, and the query, with the terms `plain`, is, too.
+def _are_comparable(
+    query: str, hits: Sequence[_JudgedHit], words: Mapping[Language, ValuesView[Word]], counts: _Counts
+) -> bool:
+    """Whether words tell: all hits are in one language, and the query is, too.
 
     A model of many languages finds answers that have none of the query's words.
     """
     if all(hit.is_of_english_model for hit in hits):
         return True
-    tags = {primary(hit.hit.source.metadata.get(LANGUAGE, "")) for hit in hits} - {""}
+    if len({primary(hit.hit.source.metadata.get(LANGUAGE, "")) for hit in hits} - {""}) > 1:
+        return False
+    if spoken := spoken_language(query):
+        return spoken in words
     least = COMMON * counts.passages
-    common = [[counts.having[term,] >= least for term in terms] for terms in plain]
-    return len(tags) <= 1 and all(of_query and fmean(of_query) >= SPOKEN for of_query in common)
+    return all(
+        _part(counts.having[term,] >= least for term in plain_terms(query, language)) >= SPOKEN
+        or _part(any(counts.having[form] for form in word.forms) for word in of_query) >= KNOWN
+        for language, of_query in words.items()
+    )
+
+
+def _part(are_so: Iterable[bool]) -> float:
+    """The share of these that are so; 0 of none."""
+    flags = [*are_so]
+    return fmean(flags) if flags else 0.0
 
 
 def _weights(words: ValuesView[Word], there: set[str], counts: _Counts | None) -> dict[Word, float]:

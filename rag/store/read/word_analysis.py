@@ -7,6 +7,7 @@ letters in all scripts.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,6 +39,9 @@ ASKED_LANGUAGES = 4
 """Languages of a collection in which a query is analysed, the most frequent ones: each is more to look up."""
 
 PLAINLY = 2  # stop words of a language tell that a query is in it
+PLAIN_SHARE = 0.25
+"""The share of a query's words that these must be to tell its language without regard to any documents. Other
+languages have some of them by accident: Dutch "die" and "was", Danish "for" and "at"."""
 
 KEPT_QUERIES = 64  # a search analyses its query five times, for 0.05 ms each
 
@@ -107,6 +111,20 @@ def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> f
     spoken = sum(word in foreign and word not in own for word in plain)
     is_foreign = spoken >= PLAINLY and spoken > sum(word in own and word not in foreign for word in plain)
     return foreign if is_foreign else own
+
+
+def spoken_language(query: str) -> Language | None:
+    """The language that a query is plainly in, by the stop words that are only this language's.
+
+    None if they are few, and for languages without a list of stop words.
+    Example: "who is the king of the island" -> English; "python sort list" -> None.
+    """
+    words = [word.strip(_PUNCTUATION).casefold() for word in query.split()]
+    having = ([language for language, listed in STOP_WORDS.items() if word in listed] for word in words)
+    counts = Counter(languages[0] for languages in having if len(languages) == 1)
+    most = max(counts.values(), default=0)
+    spoken = [language for language, count in counts.items() if count == most]
+    return spoken[0] if most >= max(PLAINLY, PLAIN_SHARE * len(words)) and len(spoken) == 1 else None
 
 
 Form: TypeAlias = tuple[str, ...]

@@ -318,6 +318,22 @@ async def test_nothing_is_said_of_a_question_that_may_be_in_another_language_tha
 
 
 @pytest.mark.anyio
+async def test_words_that_passages_have_or_stop_words_tell_that_a_query_is_in_their_language(
+    shelf: Shelf,
+) -> None:
+    """No passage has two of these words, and too few have "the"."""
+    ends = ("orimal", "etulap", "avosin", "uredok", "irnamel", "omtasip")
+    await shelf.put("a", *[" ".join(letter + end for end in ends) for letter in "bcdfghjklmnp"])
+    await shelf.put("b", "the hall")
+    await _calibrate(shelf, 0.99)
+    three_known, two_known = "borimal cetulap davosin carpet", "borimal cetulap chair carpet"
+    assert await _weak(shelf, three_known, two_known) == [True, False]
+    english, german = "Who is in the bath of the borimal?", "Wer ist nicht bei der Wanne des borimal?"
+    assert await _weak(shelf, english, german) == [True, False]
+    assert await _weak(shelf, f"{three_known} der die bei") == [False]  # words of theirs, but German
+
+
+@pytest.mark.anyio
 async def test_a_question_needs_more_where_passages_are_near_to_everything_and_a_claim_less(
     shelf: Shelf,
 ) -> None:
