@@ -135,6 +135,12 @@ class Scripts:
         return self.server_forks.stand_in(self.server)
 
     @property
+    def sharing_server(self) -> str:
+        """A program that does as the server does for a host. The desks that it starts are forked."""
+        self.server_forks.begin()
+        return self.server_forks.host(self.server)
+
+    @property
     def forked_admin(self) -> str:
         """A program that runs refdesk-admin in a fork, for tests that need its process or its end."""
         self.forks.begin()
@@ -151,6 +157,7 @@ class Scripts:
             process
             for process in psutil.process_iter(["cmdline"])
             if any(f"desk of {folder}/" in each for each in process.info["cmdline"] or ())
+            and "-IS" not in process.info["cmdline"]  # which waits for a fork
             and process.status() != psutil.STATUS_ZOMBIE
         ]
 

@@ -7,6 +7,7 @@ installed script with the command's arguments, environment, working folder and s
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -52,20 +53,27 @@ PARSED = ("pdf.pdf_document", "source_code", "mail.outlook", "office.xls")
 """The modules of `rag.ingest.parse` whose libraries a parser process imports before it confines itself."""
 SERVER = (
     *("server.handlers", "server.lazy_desk", "server.http.application", "server.http.auth"),
+    "server.shared_desk",
     *("server.telemetry.metrics", "rag.config.load", "rag.run_history", "uvicorn", "platformdirs.unix"),
     *SEARCHING,
 )
-"""What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does.
-
-`server.stdio` is not: it goes by the parent that the server had at its start.
-"""
+"""What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does."""
 READ_LATE = re.compile(
-    r"REFDESK_|AWS_|GIT_|SSH_|(HOME|PATH|TERM)$|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
+    r"REFDESK_|AWS_|GIT_|SSH_|(HOME|PATH|TERM|XDG_RUNTIME_DIR|SSL_CERT_DIR)$|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
 )
 """The variables that a process reads when it needs them: of settings, stores, keys and other programs.
 
 Arrow's says only where its memory comes from. A server that a test starts in its own process sets it.
 """
+DESK = """#!{python} -P
+from refdesk_scripts import shared_desk
+shared_desk()"""
+HOST = """#!{python}
+import os, sys
+from server.bridge import serve_by_shared_desk
+sys.executable = {desk!r}  # what starts a desk
+serve_by_shared_desk()
+os.execv({alone!r}, [{alone!r}, *sys.argv[1:]])"""
 PARSE = "from rag.ingest.sandbox.parser_child import main; main()"
 CLIENT = """import _socket, array, os, sys
 caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -234,13 +242,20 @@ class Forks:
 
     def stand_in(self, script: str) -> str:
         """The path of a program that can be started in place of an installed script, and lasts as long."""
-        path = Path(self._folder.name, Path(script).name)
-        if path.exists():
-            return str(path)
-        early = _read_early(self._environment)
-        fields = {"python": sys.executable, "script": script, "early": early, "late": READ_LATE.pattern}
-        path.write_text(STAND_IN.format(address=self._address, **fields), encoding="utf-8")
-        path.chmod(0o700)
+        fields = {"early": _read_early(self._environment), "late": READ_LATE.pattern}
+        return self._program(Path(script).name, STAND_IN, script=script, address=self._address, **fields)
+
+    def host(self, server: str) -> str:
+        """The path of a program that does as the installed server for a host, with forks as its desks."""
+        desk = self.stand_in(self._program("own/desk", DESK))
+        return self._program("own/refdesk", HOST, desk=desk, alone=self.stand_in(server))
+
+    def _program(self, name: str, text: str, **fields: object) -> str:
+        path = Path(self._folder.name, name)
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.format(python=sys.executable, **fields), encoding="utf-8")
+            path.chmod(0o700)
         return str(path)
 
     def _begun(
@@ -409,20 +424,30 @@ def _tell_end(process: int, pid: int, caller: socket.socket) -> None:
 
 def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     """Take over the arguments, the environment, the folder and the streams of a command."""
+    _show(request["command"])
     for at, stream in enumerate(streams):
         os.dup2(stream, at)
         os.close(stream)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    if server := sys.modules.get("server"):
-        vars(server)["PARENT"] = os.getppid()  # noted at its import, which was in another process
+    for module in sys.modules.keys() & {"server", "server.stdio"}:
+        vars(sys.modules[module])["PARENT"] = os.getppid()  # noted at their import, in another process
     stdout = os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)
     stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     vars(sys).update(stdout=stdout, __stdout__=stdout, stderr=stderr)  # the former streams began on files
     sys.argv = request["command"]
     if Path(sys.argv[0]).name == "refdesk" and not {"--http", "--alone"} & {*sys.argv}:
         sys.argv.append("--alone")
+
+
+def _show(command: Sequence[str]) -> None:
+    """Have the system list this process with its command, which takes the place of its parent's."""
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    begin, end = map(int, fields[45:47])
+    shown = "\0".join(command).encode(errors="surrogateescape")
+    ctypes.memset(begin, 0, end - begin)
+    ctypes.memmove(begin, shown, min(len(shown), end - begin - 1))
 
 
 def _run_script() -> int:

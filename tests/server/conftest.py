@@ -227,13 +227,16 @@ def desks(scripts: Scripts, socket_folder: Path) -> Callable[[], list[psutil.Pro
 
 
 @pytest.fixture
-def bridged(cold_start: Start, socket_folder: Path) -> Start:
-    """Start a host with a bridge to a shared desk."""
+def bridged(scripts: Scripts, socket_folder: Path) -> Iterator[Start]:
+    """Start a host with a bridge to a shared desk, or with the flag for it alone."""
+    with ExitStack() as stack:
 
-    def begin(data: Path, *flags: str, env: Mapping[str, str] | None = None) -> Wire:
-        return cold_start(data, flags=flags, env={"XDG_RUNTIME_DIR": str(socket_folder)} | dict(env or {}))
+        def begin(data: Path, *flags: str, env: Mapping[str, str] | None = None) -> Wire:
+            environment = scripts.environment | {"XDG_RUNTIME_DIR": str(socket_folder)} | dict(env or {})
+            program = scripts.forked_server if "--alone" in flags else scripts.sharing_server
+            return stack.enter_context(Wire([program, "--data", data, *flags], environment, era="legacy"))
 
-    return begin
+        yield begin
 
 
 def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:

@@ -60,7 +60,7 @@ def until(condition: Callable[[], object]) -> None:
     ends = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < ends
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def kill(desks: Callable[[], list[psutil.Process]]) -> None:
@@ -336,7 +336,7 @@ def test_connections_that_say_nothing_are_few_and_dont_stay(
     silent = [connected(address) for _ in range(2 * MAX_SESSIONS)]
     assert asked(wire, "clock")
     (desk,) = desks()
-    assert len(desk.net_connections("unix")) < MAX_SESSIONS + 10
+    assert len(desk.net_connections("unix")) < 1.5 * MAX_SESSIONS
     assert all(map(is_refused, silent))
     later = host(clock_room)
     later.begin()
@@ -585,7 +585,7 @@ def test_paths_go_from_the_folder_in_which_the_host_started_it(
             with suppress(FileExistsError):
                 (folder / tenant / "desk").symlink_to(data)
             run = subprocess.run(
-                [scripts.server, *flags, "--tenant", tenant],
+                [scripts.sharing_server, *flags, "--tenant", tenant],
                 input=f"{greeting}\n{call_line}\n",
                 cwd=folder / tenant,
                 env=scripts.environment | {"XDG_RUNTIME_DIR": str(folder)},
