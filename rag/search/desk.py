@@ -24,7 +24,7 @@ from rag.config.profiles import CustomStage
 from rag.config.settings import SearchSettings, Settings
 from rag.config.settings_checks import check_consistent, stages_of
 from rag.corpus import DEFAULT_EMBEDDER, Binding, Collection, Principal, Source
-from rag.errors import BusyError, NotFoundError, RefdeskError, StoreError
+from rag.errors import BusyError, NotFoundError, StoreError
 from rag.home import check_data_folder
 from rag.models.breaker import Breaker
 from rag.models.chat import Chat, open_chat
@@ -349,20 +349,9 @@ class Desk:
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
         state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
-        left_out = await undated_notes(chosen)
-        state.note(
-            [*notes, *not_declaring, *unknown_sources, *left_out, *await self._path_note(principal, plan)]
-        )
+        state.note([*notes, *not_declaring, *unknown_sources])
+        state.note([*await undated_notes(chosen), *await _path_notes(plan, chosen)])
         return await search(state)
-
-    async def _path_note(self, principal: Principal, plan: SearchPlan) -> list[str]:
-        """A note if the whole query is the path of a document: others that mention it may come first."""
-        if not PATH.fullmatch(plan.query):
-            return []
-        with suppress(RefdeskError):  # several documents have this name, or it can't be looked up now
-            ids = await self.resolve_names(principal, [plan.query])
-            return [IS_PATH.format(label(plan.query), id_) for id_ in ids.values()]
-        return []
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
         """The plan with the names of sources resolved to ids, and notes on names that resolve to nothing."""
@@ -632,6 +621,14 @@ class Desk:
         if any(view.table.failed for view in views):
             raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
         raise NotFoundError(NOT_FOUND)
+
+
+async def _path_notes(plan: SearchPlan, views: Sequence[View]) -> list[str]:
+    """A note if the whole query is the path of a document: others that mention it may come first."""
+    if not PATH.fullmatch(plan.query):
+        return []
+    ids = [id_ for view in views for id_ in await view.at_path(plan.query)]
+    return [IS_PATH.format(label(plan.query), ids[0])] if len(ids) == 1 else []
 
 
 def _within_profile(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from anyio import to_thread
 
@@ -181,6 +182,18 @@ class View:
             lambda: [stored_place for stored_place in places if readable.admits(stored_place)]
         )
 
+    async def readable(self, ids: Collection[str]) -> list[str]:
+        """Those of these sources that the principal may read, whatever the request."""
+        stored = await self.table.sources(ids) if ids else {}
+        return [id_ for id_, source in stored.items() if self._unnarrowed.admits(source)]
+
+    async def at_path(self, path: str) -> list[str]:
+        """The readable sources with this path, with its collection or without, in any letter case."""
+        wanted = path.casefold()
+        paths = {wanted, wanted.removeprefix(f"{self.table.collection.name}/")}
+        attributes = {} if self.table.collection.attached else await self.table.attributes() or {}
+        return await self.readable(await to_thread.run_sync(_ids_with_path, attributes, paths))
+
     def admits(self, source: StoredSource | SourcePlace) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
         id_ = source.id
@@ -265,6 +278,10 @@ async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -
     ]
 
 
+def _ids_with_path(attributes: Mapping[str, Mapping[str, Value]], paths: Container[str]) -> list[str]:
+    return [id_ for id_, values in attributes.items() if str(values.get("path", "")).casefold() in paths]
+
+
 WITH_COLLECTION = "A path in a filter begins below the collection: {} instead of {}."
 
 
@@ -289,21 +306,25 @@ def _paths(filter_: Filter) -> Iterator[str]:
 
 
 WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
+UNDATED = "A filter on dates finds only documents that state one, and some don't."
+LOOKED_AT = 64  # documents without a date, of which the asker may read one: counting all takes 20 µs for each
 
 
 async def undated_notes(views: Sequence[View]) -> list[str]:
-    """A note on how many readable documents a filter on dates leaves out because they state none.
+    """A note if a filter on dates leaves out readable documents because they state none.
 
-    Those of attached tables aren't counted: it would take one more look at all their rows.
+    Attached tables aren't looked at: it would take one more read of all their rows.
     """
-    number = 0
     for view in views:
         if view.filter is None or view.table.collection.attached or not _asks_for_date(view.filter):
             continue
+        if "date" in view.table.collection.fields:
+            continue
         attributes = await view.table.attributes() or {}
-        undated = {id_ for id_, values in attributes.items() if "date" not in values}
-        number += sum(place.id in undated for place in await view.places()) if undated else 0
-    return [WITHOUT_DATE.format(number)] if number else []
+        undated = (id_ for id_, values in attributes.items() if "date" not in values)
+        if await view.readable([*islice(undated, LOOKED_AT)]):
+            return [UNDATED]
+    return []
 
 
 def _asks_for_date(filter_: Filter) -> bool:

@@ -28,7 +28,7 @@ from rag.search.browse import (
 )
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.search.view import WITH_COLLECTION, WITHOUT_DATE
+from rag.search.view import UNDATED, WITH_COLLECTION, WITHOUT_DATE
 from rag.store.read.schema import SourcePlace
 
 if TYPE_CHECKING:
@@ -472,15 +472,26 @@ async def test_a_list_has_what_matches_and_says_what_has_no_date(library: Desk) 
         await library.documents(BOB, filter={"section": "Leave"})
 
 
-async def test_a_search_says_what_has_no_date_of_what_the_asker_may_read(library: Desk) -> None:
-    def asked(**filter_: object) -> SearchRequest:
-        return SearchRequest("text", filter=filter_)
+async def test_a_search_says_that_documents_state_no_date_to_who_may_read_one(library: Desk) -> None:
+    async def notes(principal: Principal, collection: str, **filter_: object) -> tuple[str, ...]:
+        request = SearchRequest("text", filter=filter_, collections=(collection,))
+        return (await library.search(principal, request)).notes
 
     since = {"date": {"$gte": "2024-05-02"}}
-    for principal, undated in ((BOB, 1), (ANN, 2)):
-        assert WITHOUT_DATE.format(undated) in (await library.search(principal, asked(**since))).notes
+    for principal, collection in ((BOB, "documents"), (ANN, "policies")):
+        assert UNDATED in await notes(principal, collection, **since)
         for other in ({"title": "Title 4 a"}, {"$not": since}, {"date": {"$exists": False}}):
-            assert WITHOUT_DATE.format(undated) not in (await library.search(principal, asked(**other))).notes
+            assert UNDATED not in await notes(principal, collection, **other)
+    with pytest.raises(NotFoundError):
+        await notes(BOB, "policies", **since)
+
+
+async def test_a_hidden_document_without_a_date_is_not_told(shelf: Shelf) -> None:
+    await _put(shelf, "a.md", date=_may(1))
+    await _put(shelf, "b.md", access=FOR_ANN)
+    request = SearchRequest("text", filter={"date": {"$gte": "2024-05-01"}})
+    assert UNDATED in (await shelf.desk().search(ANN, request)).notes
+    assert UNDATED not in (await shelf.desk().search(BOB, request)).notes
 
 
 async def test_a_path_with_its_collection_in_a_filter_is_told(library: Desk) -> None:
