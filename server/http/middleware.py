@@ -273,7 +273,8 @@ class JsonRpcCheck:
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         first: Message | None = await receive()  # the whole body, which the size limit has buffered
-        refused = _refusal_of(first.get("body", b"")) if first else None
+        posted = scope["method"] == "POST"  # other methods have no message, and are refused behind this
+        refused = _refusal_of(first.get("body", b"")) if first and posted else None
         if refused:
             note_refusal(refused.error.message)
             body = refused.model_dump_json(by_alias=True, exclude_unset=True)
