@@ -617,8 +617,8 @@ BROKEN = [
     ),
     Broken(
         "a removal counts when its rows are deleted",
-        "rag.corpus.AccessRecord.is_tombstone",
-        lambda _real: property(lambda _record: False),
+        "rag.store.read.schema.is_tombstone",
+        lambda _real: lambda _row: False,
         what_is_removed_in_the_middle_of_a_run_stays_away,
     ),
     Broken(
