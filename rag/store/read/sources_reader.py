@@ -514,8 +514,8 @@ class AccessReader:
             return self._pending
         version = self.version
         rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
-        records = map(schema.stored_record, rows)
-        pending = tuple(replace(record, access=None) if record.is_tombstone else record for record in records)
+        records = ((schema.stored_record(row), schema.is_tombstone(row)) for row in rows)
+        pending = tuple(replace(record, access=None) if removed else record for record, removed in records)
         if version == self.version:  # otherwise these may be older than what the refresh meanwhile saw
             self._pending = pending
         return pending
