@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from rag.corpus import Chunk, Distance, Heading, Source, Value
 from rag.originals import Dating, Staleness
 from rag.text.flags import Flag
-from rag.text.plain_text import Span
+from rag.text.plain_text import TABLE_RULE, Span
 from rag.uris import range_id
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class Hit:
         is_row = "|" in self.text.partition("\n")[0]
         if first.header and block == passed:
             return first.header if is_row or "|" not in first.header else ""  # a record's line has no strokes
-        return block.partition("\n")[0] if is_row and block.startswith("|") else ""
+        row, _, below = block.partition("\n")
+        return row if is_row and row.startswith("|") and TABLE_RULE.match(below) else ""
 
     @property
     def text_with_headings(self) -> str:

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import is_header, pipe_row
-from rag.text.plain_text import Span, sentence_ends, sentences, trimmed
+from rag.text.plain_text import TABLE_RULE, Span, sentence_ends, sentences, trimmed
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
@@ -261,7 +261,6 @@ CAPTION_BLOCKS = 3  # a name, what it covers ("Years ended June 30"), and a unit
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।")
 MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
 _KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # of a record: a longer value names nothing
-_RULE = re.compile(r"[^\S\n]*\|?[^\S\n]*:?-[-:+| \t]*+(?:\n|$)")
 _INNER = re.compile(  # within an item of a list or a quotation
     r"^(?P<mark>[ \t>]*+)(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)?(?P<header>\|[^\n]{1,2000})\n"
     r"[ \t>]*+\|[ \t]*:?-[-:+| \t]*+(?:\n|\Z)",
@@ -375,7 +374,7 @@ def _table(text: str, block: Block) -> Table | None:
     end = text.find("\n", block.start, block.start + MAX_HEADER_CHARS)
     if end < 0:
         return None
-    if "|" in text[block.start : end] and (rule := _RULE.match(text, end + 1, block.end)):
+    if "|" in text[block.start : end] and (rule := TABLE_RULE.match(text, end + 1, block.end)):
         return Table(text[block.start : end].strip(), rule.end(), block.end, start=block.start)
     if key := _KEY.match(text, block.start, block.end):  # only now: a header row may have a colon, too
         return Table(key[0].strip(), key.end(), block.end, is_record=True, start=block.start)

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
-from rag.text.plain_text import in_one_line, without_hidden
+from rag.text.plain_text import TABLE_RULE, in_one_line, without_hidden
 
 
 def table(rows: Sequence[Sequence[object]], *, right: Collection[str] = ()) -> list[str]:
@@ -108,7 +108,6 @@ def section(title: str, *content: Html) -> Html:
 
 
 _ROW = re.compile(r"\|.*\|")
-_RULE = re.compile(r"\|[-:| ]+\|")
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
@@ -130,7 +129,7 @@ def _is_row(line: str) -> bool:
 
 
 def _table(rows: Sequence[str]) -> Html:
-    has_header = bool(_RULE.fullmatch(rows[1].strip()))
+    has_header = bool(TABLE_RULE.fullmatch(rows[1].strip()))
     head = [_row(rows[0], "th")] if has_header else []
     body = [_row(row, "td") for row in rows[2 if has_header else 0 :]]
     return tag("table", *([tag("thead", *head)] if head else []), tag("tbody", *body), class_="drawn")

@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rag.answers import Extract, Part
 from rag.corpus import Chunk, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.text.plain_text import bare
+from rag.text.plain_text import TABLE_RULE, bare
 from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revision
 
 if TYPE_CHECKING:
@@ -244,7 +244,6 @@ _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE |
 
 _LIST_ITEM = re.compile(r"\A[ \t]*(?:[-*+•]|\d+[.)])[ \t]")
 _HEADING = re.compile(r"[ \t]*(?:#|(\*\*|__)[^\n]*\1[ \t]*\Z|[^\n]+\n[ \t]*(?:=+|-+)[ \t]*\Z)")
-_TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+[-:| \t]*\Z")
 _CLOSING = " \t\n*_)]\"'”»"
 
 
@@ -269,7 +268,7 @@ def _states(text: str, following: str) -> bool:
     """Whether a paragraph without citations states something."""
     if not _WORD.search(text) or text.lstrip().startswith(">") or _HEADING.match(text):
         return False
-    if text.lstrip().startswith("|") and _TABLE_RULE.match(following):
+    if text.lstrip().startswith("|") and TABLE_RULE.match(following):
         return False
     return not text.rstrip(_CLOSING).endswith((":", "?", "：", "？"))
 

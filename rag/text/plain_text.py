@@ -143,6 +143,8 @@ _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _NOTE_ID = re.compile(r"%20[0-9a-f]{32}(?=[./)])")  # in a link; in prose, such digits can be a checksum
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _ASKING = re.compile("[?\uff1f\u061f\u055e\u037e]\\W*$")  # also full-width, Arabic, Armenian, Greek
+TABLE_RULE = re.compile(r"[^\S\n]*+(?:\|[^\S\n]*+)?:?-[-:+| \t]*+(?:\n|$)")
+"""The line below the header row of a Markdown table, like "|---|:-:|"; in other lines it means nothing."""
 ENDING = 32  # words that people write behind a pasted text
 
 

@@ -198,6 +198,12 @@ def test_a_first_row_below_a_header_with_a_blank_is_no_second_header() -> None:
     assert table.header == "| Name | | Notes |"
 
 
+@pytest.mark.usefixtures("within_a_minute")
+def test_a_line_of_blanks_below_a_stroke_is_looked_at_once() -> None:
+    text = "| a |\n" + " " * 300_000 + "x"
+    assert tables_of(Document(text, "T", "text/plain", (Block("table", 0, len(text)),))) == []
+
+
 def test_a_header_row_with_a_colon_begins_a_table_and_no_record() -> None:
     text = "Size: mm | Weight: g\n---|---\n" + "\n".join(f"{number} | 1" for number in range(9))
     (table,) = tables_of(parse(text.encode(), "a.md"))

@@ -7,7 +7,6 @@ The stage `compress` shows only the sentences of a hit that answer the query, ve
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,7 @@ from rag.search.stages.surroundings import in_sections
 from rag.search.view import View
 from rag.store.read.names_in_text import with_name_forms
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages
-from rag.text.plain_text import Span, sentences, with_indent
+from rag.text.plain_text import TABLE_RULE, Span, sentences, with_indent
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
@@ -152,7 +151,6 @@ async def compress(
     return answering
 
 
-_RULE = re.compile(r"[|:\s-]+")
 MAX_SNIPPET_CHARS = 400  # longer sentences are code, tables and lists
 NO_MEANING = (
     "Some snippets are only the first sentences of their passages: they share no word with the query, and "
@@ -239,14 +237,21 @@ def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Sta
 def _statements(hit: Hit) -> list[Statement]:
     parts = [part_of(part, start, end) for part in shown_parts(hit) for start, end in statements(part.text)]
     by_table = groupby(parts, key=lambda part: part.text.rpartition("\n")[2].startswith("|"))
-    return [statement for is_table, group in by_table for statement in _of_group([*group], is_table=is_table)]
+    header = (
+        hit.chunk.header
+    )  # of a table that began in the chunk before, and goes on at the start of this one
+    statements_: list[Statement] = []
+    for is_table, group in by_table:
+        statements_ += _of_table([*group], header) if is_table else map(Statement, group)
+        header = ""
+    return statements_
 
 
-def _of_group(parts: Sequence[Excerpt], *, is_table: bool) -> list[Statement]:
-    """The statements of a run of sentences, or of the rows of a table without the line below its header."""
-    header, *rows = parts
-    rows = [row for row in rows if not _RULE.fullmatch(row.text)]
-    return [Statement(row, header.text) for row in rows] if is_table and rows else [*map(Statement, parts)]
+def _of_table(rows: Sequence[Excerpt], header: str) -> list[Statement]:
+    """The rows below the header of a table; its `header` if the table began before."""
+    if len(rows) > 1 and TABLE_RULE.fullmatch(rows[1].text):
+        header, rows = rows[0].text, rows[2:] or rows[:1]
+    return [Statement(row, header) for row in rows]
 
 
 def _first(parts: Sequence[Statement], hit: Hit) -> Excerpt:

@@ -333,6 +333,8 @@ def test_a_hit_within_a_table_shows_the_header_row() -> None:
     assert replace(hit, excerpts=(Excerpt(12, 23, "| Bob | 4 |"),)).header == "| Name | Wins |"
     assert replace(hit, excerpts=(Excerpt(25, 33, "The end."),)).header == ""
     assert replace(hit, chunk=replace(chunk, header="")).header == ""
+    rows = replace(chunk, text="| Ann | 3 |\n| Bob | 4 |", header="")  # neither names the columns
+    assert replace(hit, chunk=rows, excerpts=(Excerpt(12, 23, "| Bob | 4 |"),)).header == ""
     of_record = replace(
         hit, chunk=replace(chunk, header="Name: Ann"), excerpts=(Excerpt(12, 20, "and more"),)
     )

@@ -89,6 +89,32 @@ async def test_a_row_of_a_table_has_its_header_with_it(shelf: Shelf, query: str,
     assert (hit.header, hit.text) == (header, row)
 
 
+@pytest.mark.parametrize("row", ["| Peru | 90 |", "| Spain | 110 |"])
+async def test_a_row_has_the_header_of_the_table_that_began_in_the_passage_before(
+    shelf: Shelf, row: str
+) -> None:
+    await shelf.put("a", "| Peru | 90 |\n| Spain | 110 |\n\nThat is all.")
+    (hit,) = (await shelf.search(row)).hits
+    hit = replace(hit, chunk=replace(hit.chunk, header="| Country | Hotel limit |"))
+    reader = DeskReader(shelf.data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    query = Query(f"hotel {row}", {}, (View(await reader.open(collection), ME),))
+    ((snippet,), _) = await with_snippets(
+        [hit], query, Embedders({DEFAULT_EMBEDDER: shelf.small.BagOfWords()})
+    )
+    assert (snippet.header, snippet.text) == ("| Country | Hotel limit |", row)
+
+
+async def test_the_first_line_with_strokes_is_a_row_where_no_rule_follows(shelf: Shelf) -> None:
+    await shelf.put("a", "| Peru | 90 |\n| Spain | 110 |\n| Chile | 80 |")
+    (peru,) = (await _shown(shelf, "Peru", "snippet")).hits
+    (spain,) = (await _shown(shelf, "Spain", "snippet")).hits
+    assert [(hit.header, hit.text) for hit in (peru, spain)] == [
+        ("", "| Peru | 90 |"),
+        ("", "| Spain | 110 |"),
+    ]
+
+
 async def test_a_snippet_of_code_is_a_window_around_the_line(shelf: Shelf) -> None:
     await shelf.put("a", TABLE)
     (hit,) = (await _shown(shelf, "needle", "snippet")).hits
