@@ -36,7 +36,7 @@ class NamedPath(click.Path):
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         if not os.fspath(value):
-            self.fail("it is empty, and the current folder is meant by a dot.", param, ctx)
+            self.fail("the path is empty. Write . for the current folder.", param, ctx)
         return super().convert(value, param, ctx)
 
 

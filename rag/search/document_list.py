@@ -20,13 +20,14 @@ from rag.search.browse import (
     display_parts,
     sort_position,
 )
-from rag.search.view import WITHOUT_DATE, View, filtered_views, path_notes
+from rag.search.view import View, filtered_views, path_notes
 from rag.uris import NOT_FOUND
 
 BY_SECTION = (
     "A filter on section chooses passages; documents are listed by date, path, title and declared fields."
 )
 UNLISTED = "Neither listed nor counted, because they failed or list no documents: {}."
+WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
 UNDATED = "0"  # before every date
 
 

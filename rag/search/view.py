@@ -189,8 +189,8 @@ class View:
 
     async def at_path(self, path: str) -> list[str]:
         """The readable sources with this path, with its collection or without, in any letter case."""
-        wanted = path.casefold()
-        paths = {wanted, wanted.removeprefix(f"{self.table.collection.name}/")}
+        path = path.casefold()
+        paths = {path, path.removeprefix(f"{self.table.collection.name}/")}
         attributes = {} if self.table.collection.attached else await self.table.attributes() or {}
         return await self.readable(await to_thread.run_sync(_ids_with_path, attributes, paths))
 
@@ -288,11 +288,10 @@ WITH_COLLECTION = "A path in a filter begins below the collection: {} instead of
 def path_notes(views: Sequence[View]) -> list[str]:
     """A note for a filter without results that has a path as listings show it, with its collection."""
     names = {view.table.collection.name for view in views}
-    asked = (text for view in views[:1] if view.filter for text in _paths(view.filter))
-    for text in asked:
-        collection, _, inner = text.partition("/")
+    for path in (path for view in views[:1] if view.filter for path in _paths(view.filter)):
+        collection, _, inner = path.partition("/")
         if inner and collection.lower() in names:
-            return [WITH_COLLECTION.format(label(inner), label(text))]
+            return [WITH_COLLECTION.format(label(inner), label(path))]
     return []
 
 
@@ -305,9 +304,10 @@ def _paths(filter_: Filter) -> Iterator[str]:
                 yield text
 
 
-WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
-UNDATED = "A filter on dates finds only documents that state one, and some don't."
-LOOKED_AT = 64  # documents without a date, of which the asker may read one: counting all takes 20 µs for each
+SOME_UNDATED = "A filter on dates finds only documents that state one, and some don't."
+LOOKED_AT = (
+    64  # undated documents that are tried for one that the asker may read: to count all takes 20 µs each
+)
 
 
 async def undated_notes(views: Sequence[View]) -> list[str]:
@@ -323,7 +323,7 @@ async def undated_notes(views: Sequence[View]) -> list[str]:
         attributes = await view.table.attributes() or {}
         undated = (id_ for id_, values in attributes.items() if "date" not in values)
         if await view.readable([*islice(undated, LOOKED_AT)]):
-            return [UNDATED]
+            return [SOME_UNDATED]
     return []
 
 

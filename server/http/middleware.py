@@ -31,11 +31,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
 CREDENTIALS_DIFFER = "refdesk.credentials_differ"
 """The key in the scope of an HTTP request by which its credentials differ, so that none of them counts."""
-PAGE_METHODS = (
-    "GET",
-    "POST",
-    "DELETE",
-)  # clients end sessions by DELETE; the page must be able to read the 405
+PAGE_METHODS = ("GET", "POST", "DELETE")  # clients end sessions by DELETE: the page must read the 405
 PAGE_HEADERS = (
     *("Authorization", "X-API-Key", "Content-Type", "Cache-Control", "Last-Event-ID"),
     *("MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name"),

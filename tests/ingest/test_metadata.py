@@ -75,7 +75,14 @@ def test_its_title_and_date_are_the_documents() -> None:
             "1. Mai 2024",
             "1er mai 2024",
         ),
-        *("1 de mayo de 2024", "1 maggio 2024", "1 de maio de 2024", "1 mei 2024", "1 мая 2024"),
+        *(
+            "1 de mayo de 2024",
+            "1 maggio 2024",
+            "1 de maio de 2024",
+            "1 mei 2024",
+            "1 мая 2024",
+            "1. maj 2024",
+        ),
         *("01.05.2024", "1.5.2024", "2024/5/1", "2024.05.01", "2024-5-1", "2024年5月1日"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError
-from rag.search.view import UNDATED
+from rag.search.view import SOME_UNDATED
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import SourceMove
@@ -172,13 +172,13 @@ async def test_an_empty_answer_names_them_and_relaxing_drops_dates_last(shelf: S
     filter_ = {"date": {"$gte": "2024-01-01"}, "path": {"$prefix": "it/"}, "section": {"$contains": "zebra"}}
     answer = await shelf.desk().search(ME, SearchRequest("pendulum", filter=filter_))
     undated, note = answer.notes
-    assert undated == UNDATED
+    assert undated == SOME_UNDATED
     assert "without path $prefix, section $contains there are results." in note
     assert note.endswith("alone leaves results: date $gte, path $prefix.")
     relaxed = await shelf.desk(relax=True).search(ME, SearchRequest("pendulum", filter=filter_))
     assert {hit.source.uri for hit in relaxed.hits} == {"pay"}
     assert relaxed.notes == (
-        UNDATED,
+        SOME_UNDATED,
         "The filter excludes all results. Conditions dropped: path $prefix, section $contains.",
     )
 

@@ -26,9 +26,10 @@ from rag.search.browse import (
     page_of_children,
     placed_documents,
 )
+from rag.search.document_list import WITHOUT_DATE
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.search.view import UNDATED, WITH_COLLECTION, WITHOUT_DATE
+from rag.search.view import SOME_UNDATED, WITH_COLLECTION
 from rag.store.read.schema import SourcePlace
 
 if TYPE_CHECKING:
@@ -479,9 +480,9 @@ async def test_a_search_says_that_documents_state_no_date_to_who_may_read_one(li
 
     since = {"date": {"$gte": "2024-05-02"}}
     for principal, collection in ((BOB, "documents"), (ANN, "policies")):
-        assert UNDATED in await notes(principal, collection, **since)
+        assert SOME_UNDATED in await notes(principal, collection, **since)
         for other in ({"title": "Title 4 a"}, {"$not": since}, {"date": {"$exists": False}}):
-            assert UNDATED not in await notes(principal, collection, **other)
+            assert SOME_UNDATED not in await notes(principal, collection, **other)
     with pytest.raises(NotFoundError):
         await notes(BOB, "policies", **since)
 
@@ -490,8 +491,8 @@ async def test_a_hidden_document_without_a_date_is_not_told(shelf: Shelf) -> Non
     await _put(shelf, "a.md", date=_may(1))
     await _put(shelf, "b.md", access=FOR_ANN)
     request = SearchRequest("text", filter={"date": {"$gte": "2024-05-01"}})
-    assert UNDATED in (await shelf.desk().search(ANN, request)).notes
-    assert UNDATED not in (await shelf.desk().search(BOB, request)).notes
+    assert SOME_UNDATED in (await shelf.desk().search(ANN, request)).notes
+    assert SOME_UNDATED not in (await shelf.desk().search(BOB, request)).notes
 
 
 async def test_a_path_with_its_collection_in_a_filter_is_told(library: Desk) -> None:

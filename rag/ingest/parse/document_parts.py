@@ -130,11 +130,12 @@ def join_surrogates(text: str) -> str:
 
 
 _MONTHS = (
-    "jan jän ene gen янв|feb fév fev фев|mar mär maa мар|apr avr abr апр|may mai mag mei мая май"
+    "jan jän ene gen янв|feb fév fev фев|mar mär maa мар|apr avr abr апр|may mai maj mag mei мая май"
     "|jun juin giu июн|jul juil lug июл|aug aoû aou ago авг|sep set сен|oct okt ott out окт|nov ноя"
-    "|dec déc dez dic дек"
+    "|dec déc dez des dic дек"
 )
-"""How the months begin in English, German, French, Spanish, Italian, Portuguese, Dutch and Russian."""
+"""How the months begin in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, Danish,
+Norwegian and Swedish."""
 _MONTH_NUMBERS = {
     beginning: number for number, names in enumerate(_MONTHS.split("|"), 1) for beginning in names.split()
 }

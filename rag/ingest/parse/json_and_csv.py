@@ -210,14 +210,12 @@ def _is_record(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
 
     Whole numbers tell nothing: years, weeks and numbers of questions name columns.
     """
-    return any(
-        bool(
-            of_column := {_value_kind(other[at]) for other in below if len(other) > at and other[at].strip()}
-        )
-        and of_column == {kind}
-        for at, cell in enumerate(row)
-        if (kind := _value_kind(cell))
-    )
+    for at, cell in enumerate(row):
+        if kind := _value_kind(cell):
+            column = [cells[at] for cells in below if len(cells) > at and cells[at].strip()]
+            if column and all(_value_kind(value) == kind for value in column):
+                return True
+    return False
 
 
 def _value_kind(cell: str) -> str:

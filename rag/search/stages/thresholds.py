@@ -54,7 +54,7 @@ COMMON, SPOKEN = 0.1, 0.15
 """A query is in the language of the passages if the second share of its words is in the first share of the
 passages each. Of questions in another language 0 to 5 % pass for that, and of the others 77 to 99 %."""
 KNOWN = 0.7
-"""So is one of whose words so many stand in any passage, which claims and lists of words need."""
+"""It is, too, if passages have this share of its words: claims and lists of words have few common words."""
 JUDGED = 10  # hits whose words are compared, best first
 WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
@@ -164,12 +164,15 @@ async def lacks_evidence(
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
+    terms = {language: plain_terms(plan.query, language) for language in words}
     forms = {form for of_query in words.values() for word in of_query for form in word.forms}
-    forms |= {(term,) for language in words for term in plain_terms(plan.query, language)}
+    forms |= {(term,) for of_query in terms.values() for term in of_query}
     counts = await _count_passages(forms, query.views, plan)
     if counts is None:
         leasts = [_least_evidence(query, hit, plan, are_counted=False) for hit in judged]
-    elif plan.thresholds.min_evidence is None and not _are_comparable(plan.query, judged, words, counts):
+    elif plan.thresholds.min_evidence is None and not _are_comparable(
+        plan.query, judged, words, terms, counts
+    ):
         leasts = [0.0] * len(judged)
     evidence = _Evidence(judged, measured, words, leasts, counts)
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
@@ -294,7 +297,11 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
 
 
 def _are_comparable(
-    query: str, hits: Sequence[_JudgedHit], words: Mapping[Language, ValuesView[Word]], counts: _Counts
+    query: str,
+    hits: Sequence[_JudgedHit],
+    words: Mapping[Language, ValuesView[Word]],
+    terms: Mapping[Language, frozenset[str]],
+    counts: _Counts,
 ) -> bool:
     """Whether words tell: all hits are in one language, and the query is, too.
 
@@ -308,15 +315,15 @@ def _are_comparable(
         return spoken in words
     least = COMMON * counts.passages
     return all(
-        _part(counts.having[term,] >= least for term in plain_terms(query, language)) >= SPOKEN
-        or _part(any(counts.having[form] for form in word.forms) for word in of_query) >= KNOWN
+        _share_of_true(counts.having[term,] >= least for term in terms[language]) >= SPOKEN
+        or _share_of_true(any(counts.having[form] for form in word.forms) for word in of_query) >= KNOWN
         for language, of_query in words.items()
     )
 
 
-def _part(are_so: Iterable[bool]) -> float:
-    """The share of these that are so; 0 of none."""
-    flags = [*are_so]
+def _share_of_true(values: Iterable[bool]) -> float:
+    """The share of the values that are true; 0 without values."""
+    flags = [*values]
     return fmean(flags) if flags else 0.0
 
 

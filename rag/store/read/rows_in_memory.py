@@ -431,7 +431,7 @@ class TableInMemory:
                 return
 
     async def _suggest_room(self, rows: int) -> None:
-        """Log how much memory so many rows need, if all tables have less of it, and the machine enough."""
+        """Log how much memory these rows need, if the budget is smaller and the machine has enough."""
         dimension = (await self._table.schema()).field("vector").type.list_size
         needed, limit = OBJECTS_BYTES + rows * (2 * dimension + USUAL_BYTES), self._budget.limit
         if limit < needed <= memory_bytes() * MOST_SHARE:
