@@ -54,9 +54,8 @@ GAP = 8  # words between two such places that belong to it, too: cut at the end 
 MOST_CHARACTERS = 20_000  # of a page that are looked at
 MOST_MARKS = 200
 HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
-_WORD = re.compile(
-    rf"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:[{HYPHEN}\u00ad]\s*[^\W_]+)*"
-)  # a script without spaces has words of one character
+_WORD = re.compile(rf"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:[{HYPHEN}\u00ad]\s*[^\W_]+)*")
+"""A word; of a script without spaces it is one character."""
 _CUT = re.compile(rf"[{HYPHEN}\u00ad\s]+")
 
 

@@ -97,9 +97,8 @@ _UNSPACED = "\u3040"  # words of Chinese and Japanese are single characters from
 _CLOSERS = "\"'”’»)]*_"
 HEADING_CHARS = 80
 MOST_INTRODUCTIONS = 3  # a chapter's heading, a section's and a question; more are a list of short lines
-_HEADING = re.compile(
-    r"(?![-*+•|>\d]*[\s|])[^\n]*[^\n.!。！…;,]"
-)  # of office documents: no mark, no full stop
+_HEADING = re.compile(r"(?![-*+•|>\d]*[\s|])[^\n]*[^\n.!。！…;,]")
+"""A heading of an office document: not an item or row, and it does not end as sentences do."""
 _ALONE = re.compile(r"[^\S\n]*\n[^\S\n]*\n")  # a blank line follows
 
 

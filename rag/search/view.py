@@ -305,9 +305,7 @@ def _paths(filter_: Filter) -> Iterator[str]:
 
 
 SOME_UNDATED = "A filter on dates finds only documents that state one, and some don't."
-LOOKED_AT = (
-    64  # undated documents that are tried for one that the asker may read: to count all takes 20 µs each
-)
+LOOKED_AT = 64  # undated documents, to find one that the asker may read: counting all takes 20 µs each
 
 
 async def undated_notes(views: Sequence[View]) -> list[str]:

@@ -122,9 +122,8 @@ _DELIMITERS = "\t;|,"
 _LOOKED_AT = 50  # rows that tell how a table is written
 _SEPARATOR = re.compile(r"\"?sep=(.)\"?[ \t]*(?:\n|\Z)", re.IGNORECASE)  # as Excel takes it in the first line
 NO_HEADER = "no row names the columns of the table, so they are numbered"
-_AMOUNT = re.compile(
-    r"[-+]?[ ]?(?:\d{1,3}(?:[., '\u00a0]\d{3})*|\d+)[.,]\d{2,4}|[-+]\d+"
-)  # -850.00, 1.234,56
+_AMOUNT = re.compile(r"[-+]?[ ]?(?:\d{1,3}(?:[., '\u00a0]\d{3})*|\d+)[.,]\d{2,4}|[-+]\d+")
+"""Such as -850.00 and 1.234,56."""
 _LONGEST_DATE = 40  # characters
 _COMMENT = re.compile(r"(?:#{2}|//|#\s)")
 

@@ -52,9 +52,7 @@ _SYLLABLE = f"[{_BEFORE}]?[{_CONSONANTS}](?:[{_BELOW}][{_CONSONANTS}]|[{_MARKS}]
 _SYLLABLES = re.compile(_SYLLABLE)
 _UNSPACED_RUN = re.compile(f"((?:{_SYLLABLE})+)")
 _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
-_KOREAN = re.compile(
-    "(?<![가-힣])[가-힣]{3,80}(?![가-힣])"
-)  # longer runs are not words, and would take seconds
+_KOREAN = re.compile("(?<![가-힣])[가-힣]{3,80}(?![가-힣])")  # longer is not a word, and would take seconds
 _PARTICLE = re.compile(
     "(?<=[가-힣][가-힣])(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|에서|에게|에게서|께|께서|한테|한테서|까지|부터"
     "|처럼|보다|마다|조차|마저|밖에|이나|이라|라는|이라는|이란|하고|으로서|로서|으로써|로써|대로|만큼|뿐|이며|이고|들"

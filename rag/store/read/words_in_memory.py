@@ -35,9 +35,7 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 K1, B = 1.2, 0.75  # as in the engine
 KEPT_PLACES = 4096  # of looked-up words
 RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
-MOST_TIMES = np.iinfo(
-    np.uint16
-).max  # that a word is counted in a row: beyond a hundred, more changes nothing
+MOST_TIMES = np.iinfo(np.uint16).max  # of a word in a row: beyond a hundred, more changes nothing
 MERGED_AT_ONCE = 32  # parts: an insertion copies all that there is, and a first copy has hundreds of parts
 ROW_BITS = 32  # of a key that orders postings by word, then by row
 
