@@ -32,7 +32,7 @@ SHOWN = 20  # sources in a list for people; --json has all
 _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
 
-@command("backup")
+@command("backup", on_bucket=True, changes=True)  # it must see at once what others change
 @_FILE
 @click.option("--yes", is_flag=True, help="Replace the file if it exists.")
 async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: bool) -> None:
@@ -43,10 +43,11 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     by its owner only. It contains all texts; keys are in it as hashes. Evaluation runs, the audit log and the
     settings are not in it.
     """
-    tenant, data = tenant_of(settings), local_folder(settings.home)
-    _check_target(settings.data, file, replace=yes)
-    _check_target(data, file, replace=yes)
-    saved = await back_up(data, tenant, file, keys_in=settings.data)
+    tenant, home = tenant_of(settings), settings.home
+    for place in (settings.common_home, home):
+        check_data_folder(place)
+        _check_target(local_folder(place), file, replace=yes)
+    saved = await back_up(home, tenant, file, desk=settings.common_home)
     size = (await anyio.Path(file).stat()).st_size
     if as_json:
         print_json({"file": str(file), "bytes": size} | asdict(saved))
@@ -118,7 +119,6 @@ async def restore_command(  # noqa: PLR0913 the options
 
 
 def _check_target(data: Path, file: Path, *, replace: bool) -> None:
-    check_data_folder(data)
     if data.resolve() in file.resolve().parents:
         raise ConfigurationError(f"{file} is in the data folder. Write the backup to another folder.")
     if file.exists() and not replace:

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.slow
 FILE = str(Path(__file__))
 MOST_READS = 95  # of an ingestion that changes one document: 88, and 103 if its connections shared no cache
 REFUSED = {
-    "backup": ("new.backup",),
     "console": (),
     "demo": (),
     "restore": (FILE,),
@@ -31,6 +30,7 @@ WRITING = {
     "access grant",
     "access revoke",
     "access set",
+    "backup",
     "collection attach",
     "collection create",
     "collection rebuild",
@@ -155,6 +155,7 @@ def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
     assert names == {"documents", "then"}
     assert search("hourglass") == {"Note two"}
     key = json.loads(run("a", "key", "create", "--user", "ann", "--json"))
+    _comes_home(scripts, run("c", "backup", tmp_path / "desk.backup", "--json"), key["id"], tmp_path / "home")
     (rotated,) = [json.loads(run("b", "key", "rotate", key["id"], "--keep-days", "0", "--json"))]
     assert [one["id"] for one in json.loads(run("c", "key", "list", "--json"))["keys"]] == [rotated["id"]]
     run("c", "key", "revoke", rotated["id"])
@@ -164,6 +165,17 @@ def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
     assert len(json.loads(run("d", "runs", "--json"))["runs"]) == 2
     assert run("c", "audit", "show").count("access set") == 1  # each machine has its own log
     assert not (tmp_path / "d").exists()
+
+
+def _comes_home(scripts: Scripts, saved: str, key: str, home: Path) -> None:
+    """Restore a backup of the desk into a folder, and find in it what it held."""
+    written = json.loads(saved)
+    restored = scripts.admin("restore", written["file"], "--data", home)
+    assert restored.returncode == 0, restored.stderr
+    found = scripts.admin("search", "hourglass", "--json", "--data", home)
+    assert [hit["title"] for hit in json.loads(found.stdout)["results"]] == ["Note two"]
+    assert key in scripts.admin("key", "list", "--data", home).stdout
+    assert written["keys"] == 1
 
 
 def test_a_desk_moves_to_a_bucket_and_home(

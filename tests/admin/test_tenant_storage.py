@@ -310,8 +310,11 @@ def test_what_works_on_folders_only_says_so_of_a_tenant_in_a_bucket(
         monkeypatch.setenv(name, value)
     inside.run("tenant", "create", "acme", "--storage", object_store.uri)
     inside.run("ingest", documents, *TENANT)
-    refused = inside.run("backup", tmp_path / "acme.backup", *TENANT, code=2)
-    assert f"storage fetch --from {object_store.uri}" in refused.stderr
+    inside.run("backup", tmp_path / "acme.backup", *TENANT)
+    inside.run("restore", tmp_path / "acme.backup", "--as", "copy")
+    assert found(inside, "copy") == ["theirs"]
+    refused = inside.run("restore", tmp_path / "acme.backup", "--yes", code=2)
+    assert str(object_store.uri) in refused.stderr
     assert inside.json("doctor", "storage")["storage"] == object_store.uri
 
 

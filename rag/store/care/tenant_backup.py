@@ -39,11 +39,12 @@ import pyarrow.compute
 from anyio import sleep, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag.access.keys import Keys, keys_file, read_keys
+from rag.access.keys import Keys, keys_in
 from rag.access.rule import visible
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
 from rag.filters.evaluators import literal
+from rag.home import Home
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.connection import connect, engine_errors
@@ -319,19 +320,20 @@ class _Moment:
     keys: Keys
 
 
-async def back_up(data: Path, tenant: str, file: Path, *, keys_in: Path | None = None) -> BackupResult:
+async def back_up(home: Home, tenant: str, file: Path, *, desk: Home | None = None) -> BackupResult:
     """Write a backup of a tenant to a file, which appears when it is complete.
 
-    Its API keys are in another folder than its documents if it has a storage of its own.
+    Its API keys are in the `desk`, which is not the `home` of its documents if it has a storage of its own.
+    In a bucket, the moment of the backup is only sure if nothing that is read may be seconds old.
 
     Raises:
         NotFoundError: the tenant has no collections.
         BusyError: the tables change too fast, or were purged meanwhile.
         ConfigurationError, StoreError: something can't be read, or the file can't be written.
     """
-    database = await connect(data)
+    database = await connect(home)
     with engine_errors("reading the tables"):
-        moment = await _moment(database, keys_in or data, tenant)
+        moment = await _moment(database, desk or home, tenant)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     members = tuple(
         BackupCollection(
@@ -344,7 +346,7 @@ async def back_up(data: Path, tenant: str, file: Path, *, keys_in: Path | None =
     )
     with writing_archive(file) as archive:
         archive.add(ABOUT, about.model_dump_json(indent=1).encode())
-        archive.add(KEY, read_key(data))
+        archive.add(KEY, read_key(home))
         archive.add(KEYS, moment.keys.model_dump_json(indent=1, exclude_none=True).encode())
         access = moment.tables[schema.access_table(tenant)]
         records = await _rows(archive, access, "access", RECORDS_AT_ONCE)
@@ -372,7 +374,7 @@ def _tables_of(collection: Collection) -> tuple[tuple[str, str, int], ...]:
     return (sources, "sources", SOURCES_AT_ONCE), (chunks, "chunks", CHUNKS_AT_ONCE)
 
 
-async def _moment(database: lancedb.AsyncConnection, data: Path, tenant: str) -> _Moment:
+async def _moment(database: lancedb.AsyncConnection, desk: Home, tenant: str) -> _Moment:
     """A snapshot between two equal readings of all versions, so nobody committed in between."""
     for _ in range(ATTEMPTS):
         catalog = await database.open_table(schema.COLLECTIONS)
@@ -384,11 +386,11 @@ async def _moment(database: lancedb.AsyncConnection, data: Path, tenant: str) ->
         try:
             tables = {name: await database.open_table(name) for name in _names(tenant, rows)}
             before = [version, *[await table.version() for table in tables.values()]]
-            keys = await to_thread.run_sync(_keys_of, data, tenant)
+            keys = await to_thread.run_sync(_keys_of, desk, tenant)
             after = [await table.version() for table in (catalog, *tables.values())]
         except (RuntimeError, ValueError):  # a collection was just removed
             continue
-        if before == after and keys == await to_thread.run_sync(_keys_of, data, tenant):
+        if before == after and keys == await to_thread.run_sync(_keys_of, desk, tenant):
             for table, fixed in zip(tables.values(), before[1:], strict=True):
                 await table.checkout(fixed)
             return _Moment(rows, tables, keys)
@@ -405,8 +407,8 @@ def _names(tenant: str, rows: list[dict[str, Any]]) -> list[str]:
     return names
 
 
-def _keys_of(data: Path, tenant: str) -> Keys:
-    keys = read_keys(keys_file(data)).keys
+def _keys_of(desk: Home, tenant: str) -> Keys:
+    keys = keys_in(desk).keys
     return Keys(keys=tuple(key for key in keys if key.tenant == tenant))
 
 
