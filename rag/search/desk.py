@@ -61,7 +61,15 @@ from rag.search.search_state import (
 )
 from rag.search.source_window import extract
 from rag.search.stages.custom import load_function
-from rag.search.view import TABLE_FAILING, View, chosen_views, narrow_views, readable_request, undated_notes
+from rag.search.view import (
+    TABLE_FAILING,
+    View,
+    chosen_views,
+    joined_names,
+    narrow_views,
+    readable_request,
+    undated_notes,
+)
 from rag.search.why_not import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -527,7 +535,7 @@ class Desk:
         page = await document_list(views, path, filter_=filter, sort=sort, after=after, limit=limit)
         if not broken:
             return page
-        return replace(page, notes=(*page.notes, UNLISTED.format(", ".join(of.name for of in broken))))
+        return replace(page, notes=(*page.notes, UNLISTED.format(joined_names(of.name for of in broken))))
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""
@@ -640,8 +648,8 @@ def _within_profile(
     bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
     narrowed = {name: replace(view, principal=bound) for name, view in views.items()}
     searched = {name: view for name, view in narrowed.items() if view.walls is not None}
-    lacking = ", ".join(sorted(narrowed.keys() - searched.keys()))
-    return searched, [LACKING_FIELDS.format(lacking)] if lacking else []
+    lacking = narrowed.keys() - searched.keys()
+    return searched, [LACKING_FIELDS.format(joined_names(lacking))] if lacking else []
 
 
 def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:

@@ -20,7 +20,7 @@ from rag.search.browse import (
     display_parts,
     sort_position,
 )
-from rag.search.view import View, filtered_views, path_notes
+from rag.search.view import View, filtered_views, joined_names, path_notes
 from rag.uris import NOT_FOUND
 
 BY_SECTION = (
@@ -67,7 +67,7 @@ async def document_list(
             undated += counts_undated * sum(not (source.date or is_match) for source, is_match in sources)
             page.add([_listed(view, source, sort) for source, is_match in sources if is_match])
     unlisted = [view.table.collection.name for view in narrowed if view.table.failed or view.table.retrieves]
-    notes = [UNLISTED.format(", ".join(unlisted))] if unlisted else []
+    notes = [UNLISTED.format(joined_names(unlisted))] if unlisted else []
     notes += [WITHOUT_DATE.format(undated)] if undated else []
     listed = page.folder(path.strip("/"), notes)
     return listed if listed.documents else replace(listed, notes=(*listed.notes, *path_notes(narrowed)))

@@ -47,7 +47,7 @@ from rag.search.stages.thresholds import (
     hits_within_thresholds,
     lacks_evidence,
 )
-from rag.search.view import View, narrow_views
+from rag.search.view import View, joined_names, narrow_views
 from rag.search.why_nothing import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
@@ -135,7 +135,7 @@ def _without_retrievers(state: SearchState) -> SearchState:
     left_out = [view for view in state.views if view.table.retrieves] if why else []
     if not left_out:
         return state
-    names = ", ".join(view.table.collection.name for view in left_out)
+    names = joined_names(view.table.collection.name for view in left_out)
     state.note([f"Not searched, because {why}: {names}."])
     state.degraded.append("collections")
     return replace(state, views=tuple(view for view in state.views if view not in left_out))

@@ -30,7 +30,7 @@ from rag.models.embed import Embedder
 from rag.runtime import concurrently
 from rag.search.recall import Meaning
 from rag.search.search_plan import RequestVector, SearchPlan
-from rag.search.view import View
+from rag.search.view import View, joined_names
 from rag.store.read.catalog import check_embedder
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _with_request_vector(
             f"The vector has {dimension} dimensions; the vectors of these collections have others: {lengths}."
         )
     if any(collection.embedder != comparable[0].embedder for collection in comparable):
-        names = ", ".join(collection.name for collection in comparable)
+        names = joined_names(collection.name for collection in comparable)
         raise InvalidRequestError(
             f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
             f"Name collections of one model. These are of several: {names}."
@@ -191,7 +191,7 @@ def _warn_of_request_vector(
 ) -> None:
     """Warn of what a search by a request's vector does without."""
     if incomparable:
-        step.add_warnings(OTHER_LENGTH[state.plan.mode].format(", ".join(incomparable)))
+        step.add_warnings(OTHER_LENGTH[state.plan.mode].format(joined_names(incomparable)))
     if request_vector.skipped:
         step.add_warnings(SKIPPED.format(", ".join(request_vector.skipped)))
     if state.plan.detail == "snippet":
@@ -327,10 +327,9 @@ def _without_incomparable(
     }
     for why in (OTHER_MODEL, NOT_SET_UP, AWAY, NO_VECTORS_THERE):
         if names := [name for name, reason in reasons.items() if reason == why]:
-            step.add_warnings(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
-    for name, reason in reasons.items():
-        if reason in {OTHER_MODEL, NOT_SET_UP}:
-            log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
+            step.add_warnings(NOT_BY_MEANING[mode].format(why, joined_names(names)))
+    if lacking := [name for name, reason in reasons.items() if reason in {OTHER_MODEL, NOT_SET_UP}]:
+        log.warning("No dense list of %s: see refdesk-admin config check.", joined_names(lacking))
     state.degraded.append("similarity" if mode == "sparse" else "dense")
     if mode == "dense":
         return replace(state, views=tuple(view for view in state.views if view.comparable))
@@ -351,7 +350,7 @@ def _check_words(state: SearchState) -> None:
     """Check that mode sparse can search every collection that the request names."""
     wordless = [view.table.collection.name for view in state.views if not view.table.by_words]
     if wordless and state.plan.mode == "sparse" and state.plan.names_collections:
-        note = NOT_BY_WORDS["sparse"].format(", ".join(wordless))
+        note = NOT_BY_WORDS["sparse"].format(joined_names(wordless))
         raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
 
 
@@ -364,7 +363,7 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
     neither = [view for view in wordless if view not in by_meaning]
     for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
         if views:
-            step.add_warnings(note.format(", ".join(view.table.collection.name for view in views)))
+            step.add_warnings(note.format(joined_names(view.table.collection.name for view in views)))
     state.degraded.append("sparse")
     left_out = wordless if mode == "sparse" else neither
     return replace(state, views=tuple(view for view in state.views if view not in left_out))

@@ -30,6 +30,7 @@ from rag.filters.grammar import (
     parse_filter,
 )
 from rag.filters.needles import Needle
+from rag.report.text_and_html import names_briefly
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from rag.store.read.collection_reader import CollectionReader
@@ -401,6 +402,7 @@ NO_USUAL = (
     "collections: {}."
 )
 NAMED = 5  # unreadable collections in a note; the request may name any number
+COLLECTIONS_NAMED = 20  # others: a model chooses among them
 
 
 def readable_request(
@@ -415,7 +417,7 @@ def readable_request(
     readable = tuple(name for name in names if name not in unreadable)
     if not unreadable or not readable:
         return request, []
-    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), _joined_names(views))
+    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), joined_names(views))
     return replace(request, collections=readable), [note]
 
 
@@ -439,7 +441,7 @@ def chosen_views(
         raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
     if not views.keys() >= {*names, *plan.exclude_collections}:
         is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
-        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_joined_names(views)))
+        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(joined_names(views)))
     bound_names = (principal.bindings and bounds(principal.bindings).collections) or ()
     usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in bound_names)
     chosen = dict.fromkeys(names or sorted(usual))
@@ -449,5 +451,6 @@ def chosen_views(
     return views_left
 
 
-def _joined_names(views: Iterable[str]) -> str:
-    return ", ".join(sorted(views)) or "none"
+def joined_names(collections: Iterable[str]) -> str:
+    """The first names of collections, sorted; "none" without any. A tenant may have hundreds."""
+    return names_briefly(sorted(collections), COLLECTIONS_NAMED) or "none"

@@ -9,6 +9,7 @@ import pytest
 from rag.answers import Mode, Part, SearchRequest
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.view import COLLECTIONS_NAMED, joined_names
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
@@ -444,3 +445,9 @@ async def test_half_a_character_in_a_source_id_is_a_wrong_request(shelf: Shelf) 
     await shelf.put("a", "pendulum")
     with pytest.raises(InvalidRequestError):
         await shelf.desk().search(BOB, SearchRequest("pendulum", sources=("a\ud800",)))
+
+
+async def test_a_message_names_the_first_collections_of_hundreds() -> None:
+    names = [f"c{number:03}" for number in range(200)]
+    assert joined_names(reversed(names)) == f"{', '.join(names[:COLLECTIONS_NAMED])} and 180 more"
+    assert joined_names([]) == "none"
