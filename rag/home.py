@@ -62,8 +62,8 @@ class Bucket:
     """The part of a bucket below a prefix, `s3://bucket/prefix`. Its methods wait for the network.
 
     Reading asks the store at most every `consistency_seconds` for the same object, so that what another
-    process has changed counts after that time at the latest; 0 asks each time. If the store doesn't answer,
-    reading fails: nothing older is ever shown.
+    process has changed counts after that time at the latest; 0 asks each time. A command asks once
+    (`look_once`). If the store doesn't answer, reading fails: nothing older is ever shown.
 
     `local` is the data folder of this machine, for what belongs to one machine alone (`local_folder`).
     """
@@ -80,8 +80,10 @@ class Bucket:
         self.options = options
         self.consistency_seconds = consistency_seconds
         self.local = local
+        self.connection: Any = None  # the engine's, of who writes (`rag.store.read.connection`)
         self._seen: dict[str, _Seen] = {}
-        self._listed: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._listed: dict[str, tuple[float, dict[str, int]]] = {}
+        self._looks_once = False
 
     def __str__(self) -> str:
         return self.uri
@@ -154,8 +156,12 @@ class Bucket:
             StoreError: the store doesn't answer, or refuses.
         """
         cached, now = self._seen.get(name), time.monotonic()
-        if cached and now - cached.at < self.consistency_seconds:
+        if cached and self._is_fresh(cached.at, now):
             return cached.content
+        folder, _, name_there = name.rpartition("/")
+        listed = self._listed.get(folder)
+        if listed and self._is_fresh(listed[0], now) and not (size := listed[1].get(name_there)):
+            return None if size is None else b""  # as the records of most tenants
         fresh = self._seen[name] = self._read(name, cached, now)
         return fresh.content
 
@@ -181,22 +187,51 @@ class Bucket:
         Raises:
             StoreError: as `read`.
         """
+        return tuple(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The sizes of these objects by name, sorted.
+
+        Raises:
+            StoreError: as `read`.
+        """
         cached, now = self._listed.get(folder), time.monotonic()
-        if cached and now - cached[0] < self.consistency_seconds:
+        if cached and self._is_fresh(cached[0], now):
             return cached[1]
         try:
             listed = self.store.list_with_delimiter(folder)
         except Exception as error:
             raise self.failure("read", error) from error
-        names = tuple(sorted(entry["path"].rpartition("/")[2] for entry in listed["objects"]))
-        self._listed[folder] = now, names
-        return names
+        sizes = {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed["objects"]}
+        self._listed[folder] = now, dict(sorted(sizes.items()))
+        return self._listed[folder][1]
+
+    def _is_fresh(self, at: float, now: float) -> bool:
+        return self._looks_once or now - at < self.consistency_seconds
+
+    def look_once(self) -> None:
+        """Ask once for each object from now on, until this process writes it: for a command, which ends."""
+        self._seen.clear()
+        self._listed.clear()
+        self._looks_once = True
+
+    def forget(self, name: str) -> None:
+        """Ask for this object again: this process has written it, or tried to."""
+        self._seen.pop(name, None)
+        self._listed.pop(name.rpartition("/")[0], None)
 
     def failure(self, done: str, error: Exception) -> StoreError:
         """What to raise if the bucket can't be `done`. The library's own words are for the log only."""
         if isinstance(error, ConfigurationError):
             raise error
         return StoreError(f"{self.uri} can't be {done}: {reason(error)}. Run refdesk-admin doctor storage.")
+
+
+def look_once(*homes: Home) -> None:
+    """Ask once for each object of these homes from now on, where they are buckets (`Bucket.look_once`)."""
+    for home in homes:
+        if isinstance(home, Bucket):
+            home.look_once()
 
 
 def local_folder(home: Home) -> Path:
@@ -278,13 +313,9 @@ def sizes(home: Home, folder: str) -> dict[str, int]:
     Raises:
         OSError, StoreError: as `read`.
     """
-    if not isinstance(home, Bucket):
-        return {name: (home / folder / name).stat().st_size for name in names(home, folder)}
-    try:
-        listed = home.store.list_with_delimiter(folder)["objects"]
-    except Exception as error:
-        raise home.failure("read", error) from error
-    return {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed}
+    if isinstance(home, Bucket):
+        return home.sizes(folder)
+    return {name: (home / folder / name).stat().st_size for name in names(home, folder)}
 
 
 PARTS_OF_DESK = frozenset({"locks", "reserve", "tables", "tenants"})

@@ -71,6 +71,28 @@ def test_an_object_is_asked_for_again_after_the_bound_and_not_before(
     assert late.read("a") is None
 
 
+def test_who_looks_once_asks_again_for_what_it_has_written_itself(
+    bucket: Callable[[float], Bucket], object_store: ObjectStore
+) -> None:
+    once, others = bucket(0), bucket(0)
+    put(others, "tenants/acorn", b"")
+    once.look_once()
+    assert (once.names("tenants"), once.read("a")) == (("acorn",), None)
+    asked = object_store.requests["GET"]
+    assert (once.read("tenants/acorn"), once.read("tenants/birch")) == (b"", None)  # by the list
+    put(others, "tenants/birch", b"")
+    assert (once.names("tenants"), once.read("a")) == (("acorn",), None)
+    assert object_store.requests["GET"] == asked
+    put(once, "tenants/cedar", b"c")
+    put(once, "a", b"1")
+    assert (once.names("tenants"), once.read("a")) == (("acorn", "birch", "cedar"), b"1")
+    delete(once, ["a"])
+    assert (once.read("tenants/cedar"), once.read("a")) == (b"c", None)
+    put(others, "a", b"2")
+    once.look_once()
+    assert once.read("a") == b"2"
+
+
 def test_what_was_read_is_not_shown_when_the_store_fails_after_the_bound(
     bucket: Callable[[float], Bucket], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
-from rag.home import Bucket, Home, overview_file
+from rag.home import Bucket, Home, look_once, overview_file
 from rag.search.kept_overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
@@ -120,8 +120,11 @@ def command(  # noqa: PLR0913 what a command may say of itself
             if changes:  # what it changes in a bucket, it must see at once
                 at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})
                 settings = settings.model_copy(update={"storage": at_once})
+                look_once(settings.common_home)
             if of_tenant and not of_desk:
                 settings = at_tenant(settings)
+            if changes and settings.home != settings.common_home:
+                look_once(settings.home)
             if isinstance(settings.home, Bucket) and not on_bucket:
                 raise _not_for_tenant(settings)
             for warning in loose_permissions(settings_file(), settings.data, env_file):
@@ -142,7 +145,8 @@ async def _run(
     changes: bool,
 ) -> int:
     code = await function(settings, **options)
-    if changes and (tenant := _tenant_of(settings)):
+    # The servers of a bucket ask the engine.
+    if changes and not isinstance(settings.home, Bucket) and (tenant := _tenant_of(settings)):
         await keep_overview(settings.home, tenant)
     return code or 0
 

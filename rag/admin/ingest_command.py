@@ -49,6 +49,7 @@ from rag.admin.watch_folders import watch
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
+from rag.home import look_once
 from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Outcome, Progress, Report
@@ -401,6 +402,9 @@ async def run_ingest(
     """
     name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
     async with AsyncExitStack() as stack:
+        stack.callback(
+            look_once, settings.common_home, settings.home
+        )  # the next run of this process asks anew
         connection = await stack.enter_async_context(_connection(options.on))
         make = partial(
             ensure_collection, settings.home, tenant, name, language=options.language, created_at=began

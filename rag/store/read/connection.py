@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import lancedb
@@ -55,19 +55,28 @@ async def connect(
 ) -> lancedb.AsyncConnection:
     """The database of a desk. In a bucket, reads look for commits every `consistency_seconds`.
 
-    Who `writes` there sees the versions that it opened, and its own commits (`rag.store.write.locks`).
+    Who `writes` there sees the versions that it opened, and its own commits (`rag.store.write.locks`). All
+    of a process that write to it share one connection, which costs a request, and its cache: a command opens
+    its tables a dozen times. Files don't change there under one name but for those of a table that was
+    dropped and made again, which the engine tells apart by their tags.
     """
     if isinstance(data, Bucket):
-        with engine_errors(f"opening the tables in {data}"):
-            return await connect_to(
-                f"{data}/tables",
-                index_cache_bytes,
-                seconds=None if writes else data.consistency_seconds,
-                options=data.engine_options,
-            )
+        if not writes:
+            return await _connect_to_bucket(data, index_cache_bytes, data.consistency_seconds)
+        data.connection = data.connection or await _connect_to_bucket(data, index_cache_bytes, None)
+        return cast("lancedb.AsyncConnection", data.connection)
     # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
     with engine_errors("opening the tables"):
         return await connect_to(str(database_folder(data).absolute()), index_cache_bytes)
+
+
+async def _connect_to_bucket(
+    bucket: Bucket, index_cache_bytes: int, seconds: float | None
+) -> lancedb.AsyncConnection:
+    with engine_errors(f"opening the tables in {bucket}"):
+        return await connect_to(
+            f"{bucket}/tables", index_cache_bytes, seconds=seconds, options=bucket.engine_options
+        )
 
 
 async def connect_to(
@@ -86,23 +95,13 @@ async def connect_to(
         database,
         read_consistency_interval=None if seconds is None else timedelta(seconds=seconds),
         storage_options=dict(options) if options else None,
-        session=_writers_session(database) if seconds is None else _session(index_cache_bytes, options),
+        session=_session(index_cache_bytes, options),
     )
 
 
 def _session(index_cache_bytes: int, options: Mapping[str, str] | None) -> lancedb.Session:
     metadata = METADATA_CACHE_BYTES if options is None else METADATA_IN_BUCKET_BYTES
     return lancedb.Session(index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata)
-
-
-@lru_cache(maxsize=1)
-def _writers_session(database: str) -> lancedb.Session:  # noqa: ARG001 the key of the cache
-    """The cache of all who write to a database in a bucket: a command opens its tables a dozen times.
-
-    Files don't change there under one name but for those of a table that was dropped and made again, which
-    the engine tells apart by their tags.
-    """
-    return _session(INDEX_CACHE_BYTES, {})
 
 
 SERVICE = "db://"

@@ -30,6 +30,7 @@ def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
         StoreError: the store doesn't answer, or refuses.
     """
     store = bucket.store if isinstance(content, bytes) else bucket.carrier
+    bucket.forget(name)
     try:
         answer = store.put(name, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
     except Exception as error:
@@ -48,6 +49,7 @@ def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str 
     store = bucket.store
     from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
 
+    bucket.forget(name)
     try:
         answer = store.put(name, content, mode={"e_tag": f'"{tag}"'} if tag else "create")
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
@@ -66,6 +68,7 @@ def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
     store = bucket.store
     from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 few desks are in a bucket
 
+    bucket.forget(name)
     try:
         store.put(name, content, mode="create")
     except AlreadyExistsError:
@@ -81,8 +84,11 @@ def delete(bucket: Bucket, names: Iterable[str]) -> None:
     Raises:
         StoreError: as `put`.
     """
+    listed = list(names)
+    for name in listed:
+        bucket.forget(name)
     try:
-        if listed := list(names):
+        if listed:
             bucket.store.delete(listed)
     except FileNotFoundError:
         pass
