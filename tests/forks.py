@@ -59,7 +59,8 @@ SERVER = (
 )
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does."""
 READ_LATE = re.compile(
-    r"REFDESK_|AWS_|GIT_|SSH_|(HOME|PATH|TERM|XDG_RUNTIME_DIR|SSL_CERT_DIR)$|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
+    r"REFDESK_|AWS_|GIT_|OTEL_EXPORTER_|SSH_|XDG_(CONFIG_HOME|DATA_HOME|RUNTIME_DIR)$"
+    r"|(HOME|PATH|TERM|SSL_CERT_DIR|LANCEDB_HOST_OVERRIDE)$|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
 )
 """The variables that a process reads when it needs them: of settings, stores, keys and other programs.
 

@@ -35,7 +35,7 @@ from rag.config.load import environment_name, setting_keys
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
 from rag.config.server_settings import HttpSettings, check_exposure
-from rag.config.settings import DEFAULT_DATA, ModerationSettings, Settings
+from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.config.settings_checks import stages_of
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
@@ -173,7 +173,7 @@ def _data_folder_finding(settings: Settings) -> SettingFinding:
     problem = data_folder_problem(settings.home)
     if problem is None:
         return SettingFinding(part, "ok", str(settings.home))
-    begins = settings.data == DEFAULT_DATA and not settings.data.exists()
+    begins = settings.data == default_data() and not settings.data.exists()
     return SettingFinding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
 
 

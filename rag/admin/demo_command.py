@@ -18,7 +18,7 @@ from rag.admin.ingest_command import RunOptions, run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import arguments, echo, print_json
-from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA, Settings
+from rag.config.settings import DEFAULT_COLLECTION, Settings, default_data
 from rag.errors import RefdeskError
 from rag.ingest.report import Report
 from rag.search.reply.search_reply import SearchReply
@@ -52,9 +52,9 @@ async def demo_command(
     """
     if paths and not questions:
         raise click.UsageError('Give a question about these files: --ask "…"')
-    own_folder = not paths and settings.data == DEFAULT_DATA
+    own_folder = not paths and settings.data == default_data()
     if own_folder:
-        settings = settings.model_copy(update={"data": DEFAULT_DATA.with_name("refdesk-demo")})
+        settings = settings.model_copy(update={"data": default_data().with_name("refdesk-demo")})
     echo(f"Ingesting into {settings.data}", err=True)
     report = await run_ingest(settings, paths or (CORPUS,), DEFAULT_COLLECTION, RunOptions(quiet=True))
     if report.fruitless:

@@ -46,7 +46,6 @@ OPTIONS: Mapping[str, type[EndpointOptions]] = {
 }
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which no environment variable can hold."""
-DEFAULT_CONFIG = Path(platformdirs.user_config_dir("refdesk", appauthor=False)) / "config.toml"
 
 
 def load_settings(
@@ -111,7 +110,9 @@ def asker_flags(user: str | None, groups: Sequence[str]) -> dict[str, object]:
 def config_path(config: Path | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
     """The settings file, and whether it must exist because it was named."""
     chosen = config or environment.get("REFDESK_CONFIG")
-    return (Path(chosen), True) if chosen else (DEFAULT_CONFIG, False)
+    if chosen:
+        return Path(chosen), True
+    return Path(platformdirs.user_config_dir("refdesk", appauthor=False)) / "config.toml", False
 
 
 def _read(path: Path, *, required: bool, kind: str = "settings file") -> str:

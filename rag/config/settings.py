@@ -134,7 +134,11 @@ def bucket_at(uri: str, options: StorageOptions, consistency_seconds: float, dat
     return Bucket(uri, texts, consistency_seconds=consistency_seconds, local=data)
 
 
-DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
+def default_data() -> Path:
+    """Where a user's programs keep their data, by the environment as it is now."""
+    return Path(platformdirs.user_data_dir("refdesk", appauthor=False))
+
+
 DEFAULT_COLLECTION = "documents"
 
 
@@ -312,7 +316,7 @@ class RetrieverSettings(Section):
 class Settings(Section):
     """All settings. Programs that shall obey the operator's settings file call `Settings.load`."""
 
-    data: AbsolutePath = DEFAULT_DATA
+    data: AbsolutePath = Field(default_factory=default_data)
     models: AbsolutePath | None = None
     storage: StorageSettings = StorageSettings()
     principal: PrincipalSettings = PrincipalSettings()

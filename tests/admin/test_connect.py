@@ -531,10 +531,8 @@ def test_the_key_is_typed_without_being_seen(screen: Screen, tmp_path: Path) -> 
 
 def outside(scripts: Scripts, home: Path, *arguments: str | Path, code: int = 0) -> Run:
     """A run of the installed command for somebody with this home folder."""
-    moved = (
-        {"XDG_CONFIG_HOME": str(home / ".config")} if "goose" in arguments else {}
-    )  # which can't be forked
-    run = scripts.admin(*arguments, env={"HOME": str(home)} | moved)
+    environment = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+    run = scripts.admin(*arguments, env=environment)
     assert run.returncode == code, run.stderr
     return run
 
