@@ -39,12 +39,13 @@ import pyarrow.compute
 from anyio import sleep, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rag.access.keys import KEYS as DESK_KEYS
 from rag.access.keys import Keys, keys_in
 from rag.access.rule import visible
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
 from rag.filters.evaluators import literal
-from rag.home import Home
+from rag.home import Bucket, Home
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.connection import connect, engine_errors
@@ -408,6 +409,8 @@ def _names(tenant: str, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _keys_of(desk: Home, tenant: str) -> Keys:
+    if isinstance(desk, Bucket):
+        desk.forget(DESK_KEYS)  # commands ask once, and these must be of the same moment as the tables
     keys = keys_in(desk).keys
     return Keys(keys=tuple(key for key in keys if key.tenant == tenant))
 
