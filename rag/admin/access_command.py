@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import reduce
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import click
+from anyio import to_thread
 
 from rag.access.keys import keys_in
 from rag.access.names import bare_name, check_access, valid_entries
@@ -32,6 +35,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.rights.possible_access import RequestedAccess, document_name
+from rag.ingest.source_files import is_local, place_of
 from rag.store.care.table_damage import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
@@ -39,6 +43,7 @@ from rag.store.read.schema import StoredSource, original_id
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import Pairs, change_access
 from rag.store.write.change_collection import copy_labels
+from rag.store.write.desk_folder import SourceIds, read_key
 from rag.text.plain_text import in_one_line
 
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
@@ -114,6 +119,7 @@ def access_command() -> None:
 
     Name sources by id or URI, by file or folder, by a path or title that no other source has, by a pattern
     like "hr/*.pdf", or all of a collection by --collection. A change takes effect with the next request.
+    A change of a folder also counts for files that come into it later, or into a folder in it.
     Removed sources can be named, too: their access record applies again if they come back.
     """
 
@@ -163,7 +169,8 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     if not sources:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
     await _warn_of_unknown_entries(settings, (*allow, *deny))
-    await _change(settings, "access set", sources, changed, as_json=as_json)
+    folders = await to_thread.run_sync(_named_folders, settings, names, sources)
+    await _change(settings, "access set", sources, changed, folders, as_json=as_json)
 
 
 async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -> None:
@@ -300,7 +307,8 @@ def _entries_command(
         await _warn_of_unknown_entries(settings, entries)
         changed = change(settings, entries)
         granted = entries if act == "access grant" else ()
-        await _change(settings, act, sources, changed, grant=granted, as_json=as_json)
+        folders = await to_thread.run_sync(_named_folders, settings, names, sources)
+        await _change(settings, act, sources, changed, folders, grant=granted, as_json=as_json)
 
     run.help = help_text
     return run
@@ -395,16 +403,39 @@ def select_sources(
     return list(selected.values())
 
 
-async def _change(
+def _named_folders(
+    settings: Settings, names: Iterable[str], sources: Sequence[SourceAccess]
+) -> list[AccessRecord]:
+    """The folders of this machine among the names of sources, each as its first record would be.
+
+    Without a change, that has the narrowest visibility that its collections give new documents.
+    """
+    places = [
+        (place_of(source.uri), source.table.collection)
+        for source in sources
+        if source.table and is_local(source.uri)
+    ]
+    folders: list[AccessRecord] = []
+    for path in dict.fromkeys(Path(os.path.realpath(name)) for name in names):
+        inside = {collection.name: collection for place, collection in places if path in place.parents}
+        if inside:
+            usual = min(collection.visibility for collection in inside.values())  # restricted first
+            ids, uri = SourceIds(inside[min(inside)], read_key(settings.home)), path.as_uri()
+            folders.append(AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1)))
+    return folders
+
+
+async def _change(  # noqa: PLR0913 what is changed, and how it is told
     settings: Settings,
     act: ActName,
     sources: Sequence[SourceAccess],
     changed: AccessChange,
+    folders: Sequence[AccessRecord],
     *,
     grant: Sequence[str] = (),
     as_json: bool,
 ) -> None:
-    records = await change_sources(settings, act, sources, changed)
+    records = await change_sources(settings, act, sources, changed, folders)
     for source in sources:
         _print(source, records[source.id][1].access, as_json=as_json)
     for remark in (*change_remarks(records, changed, grant), *await copy_changed_labels(settings, sources)):
@@ -416,12 +447,14 @@ async def change_sources(
     act: ActName,
     sources: Sequence[SourceAccess],
     changed: AccessChange,
+    folders: Sequence[AccessRecord] = (),
     *,
     as_seen: bool = False,
 ) -> Pairs:
-    """Change who may see these sources, and log it as this act. The change is in force on return.
+    """Change who may see these sources, and files that come into `folders` later; log it as this act.
 
-    With `as_seen`, nothing is changed if somebody else has changed a record since it was read.
+    The change is in force on return. With `as_seen`, nothing is changed if somebody else has changed a record
+    since it was read.
 
     Raises:
         ConfigurationError: a source is a row of an attached table, or a document of a tag.
@@ -446,7 +479,7 @@ async def change_sources(
             raise BusyError("Somebody else has changed these rights meanwhile. Look at them again.")
         return log_act(settings.data, access_act(act, tenant, pairs))
 
-    return await change_access(settings.home, tenant, accesses, changed, around=around)
+    return await change_access(settings.home, tenant, accesses, changed, folders, around=around)
 
 
 def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) -> Iterator[str]:
@@ -454,9 +487,13 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
 
     `grant` holds the entries of a grant; it is empty for other changes.
     """
+    for _, after in pairs.values():
+        if after.is_folder:
+            yield f"New files in {document_name(after)} will be {in_words(after.access)}."
+    of_sources = [pair for pair in pairs.values() if not pair[1].is_folder]
     already = [
         after
-        for before, after in pairs.values()
+        for before, after in of_sources
         if before and same_access(before.access, after.access) and in_words(after.access).startswith("open")
     ]
     if grant and already:
@@ -467,7 +504,7 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
             f"refdesk-admin access set {already[0].id if alone else 'ID'} --visibility restricted"
             f"{arguments(*_allowing(grant))}"
         )
-    for before, after in pairs.values():
+    for before, after in of_sources:
         if before and is_narrowed(after.access, changed(before.access)):
             yield (
                 f"{document_name(after)} stays narrower than this change says: a part can't be more widely "

@@ -546,6 +546,50 @@ def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: L
     assert life.found(NOBODY) == {"open.md", "hr/news.md", "hr/last.md"}
 
 
+def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) -> None:
+    life.write("hr/pay.md", secret("pay"))
+    menu = life.write("menu.md", OPEN)
+    life.shelve()
+    hr = life.folder / "hr"
+    told = life.desk.run("access", "set", hr, "--visibility", "restricted", "--allow", "group:hr").stderr
+    assert f"New files in {hr} will be restricted to group:hr." in told
+    menu.rename(hr / "menu.md")
+    life.write("hr/news.md", secret("news"))
+    life.write("hr/2025/raise.md", secret("raise"))
+    life.write("new/lunch.md", secret("lunch"))
+    life.shelve()
+    inside = {"hr/pay.md", "hr/menu.md", "hr/news.md", "hr/2025/raise.md"}
+    outside = {"open.md", "new/lunch.md"}
+    assert life.found(NOBODY) == outside
+    assert life.found('user = "bob"\ngroups = ["hr"]') == outside | inside
+    life.inside.run("access", "revoke", hr, "--from", "user:bob")
+    life.write("hr/later.md", secret("later"))
+    life.shelve()
+    assert life.found('user = "bob"\ngroups = ["hr"]') == outside
+    assert life.found('groups = ["hr"]') == outside | inside | {"hr/later.md"}
+    life.inside.run("access", "grant", life.folder / "new", "--to", "user:eve")  # narrows nothing
+    life.inside.run("access", "set", hr, "--visibility", "tenant")
+    life.write("hr/last.md", secret("last"))
+    life.write("new/last.md", secret("new"))
+    life.shelve()
+    assert life.found(NOBODY) == outside | inside | {"hr/later.md", "hr/last.md", "new/last.md"}
+
+
+def test_a_folder_that_is_new_is_as_confidential_as_all_that_is_around_it(life: Life) -> None:
+    pay, sick = life.write("hr/pay.md", secret("pay")), life.write("hr/ill/sick.md", secret("sick"))
+    life.shelve()
+    life.inside.run("access", "set", pay, sick, "--visibility", "restricted", "--allow", "group:hr")
+    life.write("hr/2025/raise.md", secret("raise"))
+    life.write("menus/2025/lunch.md", secret("lunch"))
+    reasons = {file["path"].rpartition("/")[2]: file.get("reason") for file in life.ingest()["files"]}
+    assert "restricted to group:hr" in reasons["raise.md"]
+    assert life.found(NOBODY) == {"open.md", "menus/2025/lunch.md"}
+    life.inside.run("access", "set", sick, "--visibility", "tenant")
+    life.write("hr/2026/party.md", secret("party"))
+    life.shelve()
+    assert "hr/2026/party.md" in life.found(NOBODY)
+
+
 def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life: Life) -> None:
     path = life.write("hr/a.md", secret("a"))
     life.shelve()

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 from rag.access.names import check_access, valid_entries
@@ -319,7 +319,8 @@ class Recorded:
 
         It could be an edited version of any document that is gone from its folder, or of one with its name
         that is missing elsewhere. Without such a document, the others of its folder count, but only if all of
-        them are narrower than it would be: then it is probably as confidential as they are.
+        them are narrower than it would be: then it is probably as confidential as they are. A new folder
+        counts as the nearest folder above it with documents of its own, and those in its other folders.
         """
         folders = {folder_of(uri), folder_of(self._purged(uri))}
         gone = [record for folder in folders for record in self._gone(folder) if record.uri != uri]
@@ -329,9 +330,22 @@ class Recorded:
             reason = f"it could be a new version of {document_name(narrowest)}, which is gone"
             return Narrowing(ids, reason, narrowest)
         here = [record for folder in folders for record in self._here(folder) if record.uri != uri]
-        if here and all(is_narrowed(record.access, access) for record in here):
-            return Narrowing(frozenset(record.id for record in here), "as all other files of its folder")
+        others = here or self._around(folder_of(uri))
+        if others and all(is_narrowed(record.access, access) for record in others):
+            reason = "as all other files of its folder" if here else "as all files around its new folder"
+            return Narrowing(frozenset(record.id for record in others), reason)
         return NONE
+
+    def _around(self, folder: str) -> Sequence[AccessRecord]:
+        """The records below the nearest folder above this one that has documents of its own."""
+        while folder := folder.rpartition("/")[0]:
+            if self._by_folder.get(folder):
+                return self._group("around", folder, partial(self._below, folder))
+        return ()
+
+    def _below(self, folder: str) -> list[AccessRecord]:
+        inside = (records for path, records in self._by_folder.items() if f"{path}/".startswith(f"{folder}/"))
+        return [record for records in inside for record in records]
 
     def _here(self, folder: str) -> Sequence[AccessRecord]:
         return self._group("folder", folder, lambda: self._by_folder[folder])

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 15  # for another change; each takes milliseconds
 COMPACTED = 32  # commits; each leaves a file
+FOLDERS = "(collection = '')"  # the records of folders
 
 
 class AccessTable:
@@ -178,10 +179,13 @@ async def change_access(
     tenant: str,
     ids: Iterable[str],
     changed: Callable[[Access | None], Access],
+    folders: Sequence[AccessRecord] = (),
     *,
     around: Around = nothing_around,
 ) -> Pairs:
-    """Change who may see these sources. `around` encloses the change.
+    """Change who may see these sources, and files that come into `folders` later.
+
+    A folder is given as its first record would be, without the change. `around` encloses the change.
 
     It is in force with the one commit. A record that stays equal gets a new revision, too, so that a running
     ingestion notices it and doesn't widen it. `change_collection.copy_labels` updates the copies
@@ -198,14 +202,38 @@ async def change_access(
             id_: (record, revised(record, changed(record.access))) for id_, record in there.items()
         }
         pairs |= await _within_containers(table, pairs)
+        pairs |= await _of_folders(table, folders, changed)
         after = [record for _, record in pairs.values()]
-        gives = any(is_narrowed(record.access, pairs[id_][1].access) for id_, record in there.items())
+        gives = any(is_narrowed(before.access, record.access) for before, record in pairs.values() if before)
         if gives:
             prepare(data)
         with around(pairs):
             for attempt in [nullcontext()] if gives else spending_reserve(data):
                 with attempt:
                     await table.put(after)
+    return pairs
+
+
+async def _of_folders(
+    table: AccessTable, folders: Sequence[AccessRecord], changed: Callable[[Access | None], Access]
+) -> Pairs:
+    """The changed records of folders and of the folders in them.
+
+    A folder without a record gets one if the change takes anything away from what new files get in it now, by
+    the nearest folder above it: a change of documents lets nobody see others that come later.
+    """
+    stored = [*folder_records(await table.records(FOLDERS))] if folders else []
+    pairs: Pairs = {}
+    for folder in folders:
+        inside = [record for record in stored if f"{record.uri}/".startswith(f"{folder.uri}/")]
+        for record in inside:
+            pairs[record.id] = record, replace(revised(record, changed(record.access)), copied=True)
+        if all(record.uri != folder.uri for record in inside):
+            above = [record for record in stored if folder.uri.startswith(f"{record.uri}/")]
+            nearest = max(above, key=lambda record: len(record.uri), default=folder)
+            access = changed(nearest.access)
+            if is_narrowed(access, nearest.access):
+                pairs[folder.id] = None, replace(folder, access=replace(access, revision=1))
     return pairs
 
 
