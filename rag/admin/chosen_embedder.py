@@ -53,7 +53,7 @@ async def chosen_embedder(
     """
     if requested:
         settings.embedder_named(requested)
-    collections = await open_reader(settings).collections(tenant)
+    collections = await open_reader(settings, once=True).collections(tenant)
     stored = next((collection for collection in collections if collection.name == name), None)
     if stored:
         _check(settings, stored, requested)

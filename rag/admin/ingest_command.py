@@ -504,13 +504,15 @@ async def _target(
         opening = open_embedder(settings.embedder_named(choice.name), os.environ)
         embedder = await stack.enter_async_context(opening)
         try:
-            return choice, embedder, await make(embedder.identity, embedder_name=choice.name)
+            target = await make(embedder.identity, embedder_name=choice.name, known=choice.collection)
         except ConfigurationError:
             if choice.collection:
                 raise
             choice = await choose()
             if not choice.collection:
                 raise
+        else:
+            return choice, embedder, target
 
 
 def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) -> AbstractContextManager[None]:

@@ -105,13 +105,14 @@ async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
     return ids[0]
 
 
-def open_reader(settings: Settings) -> DeskReader:
-    """A reader of the desk."""
+def open_reader(settings: Settings, *, once: bool = False) -> DeskReader:
+    """A reader of the desk. With `once`, it looks for no commits after it has opened a table in a bucket."""
     return DeskReader(
         settings.home,
         timeout_seconds=settings.search.timeout_seconds,
         urls=settings.search.urls,
         home_of=partial(home_of, settings),
+        once=once,
     )
 
 

@@ -22,6 +22,7 @@ from rag.store.read.connection import connect, engine_errors
 from rag.store.write import locks
 from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.bucket_objects import object_facts
+from rag.store.write.change_collection import open_writer
 from rag.store.write.locks import Lease, leased, open_in_turn
 from tests.store.test_processes import begin, change, whole
 
@@ -214,6 +215,19 @@ async def test_an_unfit_store_is_refused_before_anything_is_written(
     with pytest.raises(ConfigurationError, match="ignores If-None-Match"):
         await small_desk.writing(bucket)
     assert object_store.held() == []
+
+
+async def test_an_unfit_store_that_has_a_desk_already_is_refused_as_well(
+    small_desk: ModuleType, bucket: Bucket, object_store: ObjectStore
+) -> None:
+    async with await small_desk.writing(bucket) as writer:
+        collection = writer.collection
+    before = object_store.objects()
+    object_store.forgets_conditions = True
+    with pytest.raises(ConfigurationError, match="ignores If-None-Match"):
+        async with open_writer(bucket, collection):
+            pass
+    assert object_store.objects() == before
 
 
 @pytest.mark.parametrize("kills", [KILLS_BY_DAY, pytest.param(KILLS_BY_NIGHT, marks=pytest.mark.nightly)])

@@ -69,7 +69,8 @@ class DeskReader:
     for the URLs of sources without one. `seen_as` changes the definitions of collections for this reader, so
     that an evaluation can search tables of its own. The engine's cache of indexes grows with them up to
     `index_cache_bytes`. Rows of searched tables are kept in memory, in at most `memory_bytes`. `home_of` says
-    where the documents of a tenant are that has none here.
+    where the documents of a tenant are that has none here. With `once`, what it opens in a bucket stays as it
+    was then: for a command that looks before it changes something.
     """
 
     def __init__(  # noqa: PLR0913 what settings say of the store
@@ -83,6 +84,7 @@ class DeskReader:
         index_cache_bytes: int = INDEX_CACHE_BYTES,
         memory_bytes: int = 0,
         home_of: Callable[[str], Home] | None = None,
+        once: bool = False,
     ) -> None:
         self.letter_case = letter_case
         self.data = data
@@ -105,6 +107,7 @@ class DeskReader:
         self._access: dict[str, AccessReader] = {}
         self.clock = Clock()
         self._home_of = home_of
+        self._once = once
         self._elsewhere: dict[str, DeskReader] = {}  # by tenant, least recently used first
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
@@ -137,6 +140,7 @@ class DeskReader:
                 urls=self._urls,
                 seen_as=self._seen_as,
                 index_cache_bytes=self._most_cached,
+                once=self._once,
             )
             reader._memory, reader._scans = self._memory, self._scans
         self._elsewhere[tenant] = reader
@@ -401,8 +405,9 @@ class DeskReader:
         if self._catalog is None:
             if not isinstance(self.data, Bucket) and not database_folder(self.data).is_dir():
                 return None  # connecting would create the folder
+            cache_bytes = min(self._cache_bytes, INDEX_CACHE_BYTES)
             self.database = self.database or await connect(
-                self.data, index_cache_bytes=min(self._cache_bytes, INDEX_CACHE_BYTES)
+                self.data, index_cache_bytes=cache_bytes, writes=self._once
             )
             catalog = await open_if_there(self.database, schema.COLLECTIONS)
             self._catalog = catalog and self._seen(catalog)

@@ -107,7 +107,8 @@ async def _opened(
     data: Home, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
 ) -> AsyncIterator[CollectionWriter]:
     catalog.check_writable(collection)
-    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds) as lease:
+    name = f"{collection.tenant}.{collection.name}"
+    with locked(data, name, seconds=seconds, tries_store=True) as lease:
         with engine_errors("opening the collection"):
             collection = await _as_it_is(await connect(data, writes=True), collection)
         names = collection_tables.table_names(collection)

@@ -60,8 +60,8 @@ class Holder:
 
 
 @contextmanager
-def locked(data: Home, name: str, *, seconds: float) -> Iterator[Lease | None]:
-    """Hold the lock of this name, waiting for it up to `seconds`. In a bucket it is a lease.
+def locked(data: Home, name: str, *, seconds: float, tries_store: bool = False) -> Iterator[Lease | None]:
+    """Hold the lock of this name, waiting for it up to `seconds`. In a bucket it is a lease (`leased`).
 
     Raises:
         BusyError: another process holds it; the message says which one, and since when.
@@ -69,7 +69,7 @@ def locked(data: Home, name: str, *, seconds: float) -> Iterator[Lease | None]:
         StoreError: its disk is full, or the bucket can't be written.
     """
     if isinstance(data, Bucket):
-        with leased(data, name, seconds=seconds) as lease:
+        with leased(data, name, seconds=seconds, tries_store=tries_store) as lease:
             yield lease
         return
     lock = FileLock(_file(data, name, "lock"), timeout=seconds)
@@ -200,15 +200,18 @@ class Lease:
 
 
 @contextmanager
-def leased(bucket: Bucket, name: str, *, seconds: float) -> Iterator[Lease]:
+def leased(bucket: Bucket, name: str, *, seconds: float, tries_store: bool = False) -> Iterator[Lease]:
     """Hold the lease of this name, waiting for it up to `seconds`, and until a silent holder has lost it.
+
+    The first one of a name `tries_store`, and that of the catalog. So does each ingestion: a desk may also
+    come from a store that keeps writers apart to one that can't.
 
     Raises:
         BusyError: another process holds it.
         ConfigurationError: the store can't keep writers apart.
         StoreError: it doesn't answer, or refuses.
     """
-    lease, over = _acquire(bucket, name, seconds), threading.Event()
+    lease, over = _acquire(bucket, name, seconds, tries_store=tries_store), threading.Event()
     beating = threading.Thread(target=_beat, args=(lease, over), name=f"lease {name}", daemon=True)
     beating.start()
     content = ENDED
@@ -243,7 +246,7 @@ class _Object:
         return self.size <= len(ENDED)
 
 
-def _acquire(bucket: Bucket, name: str, seconds: float) -> Lease:
+def _acquire(bucket: Bucket, name: str, seconds: float, *, tries_store: bool) -> Lease:
     began = since = time.monotonic()
     former: _Object | None = None
     is_alive = False
@@ -255,7 +258,7 @@ def _acquire(bucket: Bucket, name: str, seconds: float) -> Lease:
         former = last
         expired = now - since > LEASE_SECONDS or (last and last.age > LEASE_SECONDS + SKEW_SECONDS)
         if last is None or last.is_free or expired:
-            if lease := _take(bucket, name, there):
+            if lease := _take(bucket, name, there, tries_store=tries_store or name == CATALOG):
                 return lease
         elif is_alive and now - began > seconds:
             raise BusyError(
@@ -273,13 +276,12 @@ def _holder_of(bucket: Bucket, name: str, listed: _Object) -> str:
         return "Another process"
 
 
-def _take(bucket: Bucket, name: str, there: list[_Object]) -> Lease | None:
+def _take(bucket: Bucket, name: str, there: list[_Object], *, tries_store: bool = False) -> Lease | None:
     """The next lease after those that are there; None if somebody was faster."""
     number, began = there[-1].number + 1 if there else 1, _clocks()
     if not put_new(bucket, _object(name, number), _holder_json(0)):
         return None
-    # It must fail. A desk may also come from another store, so each ingestion tries it.
-    if (number == 1 or name == CATALOG) and put_new(bucket, _object(name, number), b""):
+    if (number == 1 or tries_store) and put_new(bucket, _object(name, number), b""):  # it must fail
         delete(bucket, [_object(name, number)])
         raise unfit_store(bucket)
     if len(there) > 2 * KEPT:

@@ -82,6 +82,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     personal_data: Mapping[Flag, Policy] = MappingProxyType({}),
     keep_days: int = 0,
     visibility_is_set: bool = False,
+    known: Collection | None = None,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
@@ -89,13 +90,16 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     `link`, `chunking`, `personal_data`, `keep_days` and `embedder_name`, the name of the embedder in the
     settings, apply to a new collection only. Without a `language`, an existing collection keeps its own and a
     new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the collection
-    is new; otherwise it is now. A collection that is `attached` must be new, and gets no tables.
+    is new; otherwise it is now. A collection that is `attached` must be new, and gets no tables. One in a
+    bucket that the caller has just read (`known`) is only checked: who opens it for writing reads it again.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
             or the data folder can't be made.
     """
     prepare(data)
+    if known and isinstance(data, Bucket):
+        return _checked(known, embedder, language)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
         database = await _with_catalog(data)
@@ -106,10 +110,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             collection = catalog.collection_record(rows[0])
             if attached:
                 raise ConfigurationError(f"The collection {name!r} already exists.")
-            catalog.check_ingestible(collection)
-            catalog.check_embedder(collection, embedder)
-            catalog.check_language(collection, language or collection.language)
-            return collection
+            return _checked(collection, embedder, language)
         collection = Collection(
             tenant=tenant,
             name=name,
@@ -134,6 +135,16 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
+
+
+def _checked(
+    collection: Collection, embedder: EmbedderIdentity, language: LanguageChoice | None
+) -> Collection:
+    """The collection, if documents can be ingested into it with this embedder and language."""
+    catalog.check_ingestible(collection)
+    catalog.check_embedder(collection, embedder)
+    catalog.check_language(collection, language or collection.language)
+    return collection
 
 
 async def _with_catalog(data: Home) -> lancedb.AsyncConnection:
