@@ -112,7 +112,7 @@ async def ingest(
     """
     check_extras(instructions.settings)
     with spooling(writer.spools_in, writer.collection) as spool:
-        steps = IngestSteps(writer, embedder, instructions, progress, await writer.records())
+        steps = IngestSteps(writer, embedder, instructions, progress, await writer.records(as_swept=True))
         if writer.writes:
             await writer.drop_old_versions(timedelta(minutes=instructions.settings.keep_versions_minutes))
         stored = await steps.look_up()
@@ -505,7 +505,7 @@ class IngestSteps:
         """Finish writing. Returns the outcomes, with these notes and those on the run as a whole."""
         await settle_languages(self._writer)
         await to_thread.run_sync(return_memory)  # building indexes takes most
-        removed = await self._writer.finish_removals()
+        removed = await self._writer.follow_others()
         await self._writer.examine_again()
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:

@@ -64,7 +64,7 @@ class Rehearsal(CollectionWriter):
         self.ids.learn(records)
         return no_sources()
 
-    async def records(self) -> Mapping[str, AccessRecord]:
+    async def records(self, *, as_swept: bool = False) -> Mapping[str, AccessRecord]:  # noqa: ARG002 both
         """The access records of the tenant."""
         return self.before
 
@@ -94,7 +94,7 @@ class Rehearsal(CollectionWriter):
         """Note that these sources would be gone."""
         self.after |= {id_: replace(self.after[id_], present=False) for id_ in ids if id_ in self.after}
 
-    async def finish_removals(self) -> list[str]:
+    async def follow_others(self) -> list[str]:
         """Nothing: no row is stored."""
         return []
 

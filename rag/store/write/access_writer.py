@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 from rag.access.rule import is_narrowed, narrower
 from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import StoreError
-from rag.filters.evaluators import literal
 from rag.home import Bucket, Home
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
@@ -41,6 +40,7 @@ from rag.store.write import table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, limits, revised, settle
 from rag.store.write.desk_folder import PURGED, SourceIds, is_uri, prepare, spending_reserve
 from rag.store.write.locks import locked, open_in_turn
+from rag.store.write.small_tables import Condition, rows_of, upsert
 from rag.store.write.table_rows import KeyedRows
 
 if TYPE_CHECKING:
@@ -58,24 +58,23 @@ class AccessTable:
         self._table = table
         self._data = data
 
-    async def records(self, where: str | None = None) -> dict[str, AccessRecord]:
-        """All records by id, or those that satisfy a predicate on the table's columns."""
-        return dict(await self.keyed(where))
+    async def records(self, condition: Condition | None = None) -> dict[str, AccessRecord]:
+        """All records by id, or those that satisfy a condition."""
+        return dict(await self.keyed(condition))
 
-    async def keyed(self, where: str | None = None) -> KeyedRows[AccessRecord]:
+    async def keyed(self, condition: Condition | None = None) -> KeyedRows[AccessRecord]:
         """As `records`, each made when somebody asks for it."""
-        return keyed_records(await self.columns(schema.RECORD_COLUMNS, where))
+        return keyed_records(await self.columns(schema.RECORD_COLUMNS, condition))
 
-    async def columns(self, names: Sequence[str], where: str | None = None) -> pa.Table:
-        """These columns of all records, or of those that satisfy a predicate."""
+    async def columns(self, names: Sequence[str], condition: Condition | None = None) -> pa.Table:
+        """These columns of all records, or of those that satisfy a condition."""
         with engine_errors("reading access records"):
-            query = self._table.query().select([*names])
-            return await (query.where(where) if where else query).to_arrow()
+            return await rows_of(self._table, names, condition)
 
     async def of(self, ids: Iterable[str]) -> dict[str, AccessRecord]:
         """The records of these ids, by id; missing ones are left out."""
-        ids_in_order = sorted({*ids})
-        return await self.records(schema.one_of("id", ids_in_order)) if ids_in_order else {}
+        wanted = {*ids}
+        return await self.records({"id": wanted}) if wanted else {}
 
     async def put(self, records: Sequence[AccessRecord]) -> None:
         """Write records in one commit, in place of those with the same ids."""
@@ -85,10 +84,7 @@ class AccessTable:
             rows = pa.Table.from_pylist(
                 [table_rows.access_row(record) for record in records], schema.ACCESS_SCHEMA
             )
-            upsert = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            await upsert.use_index(use_index=False).execute(
-                rows
-            )  # with one, the engine has inserted keys twice
+            await upsert(self._table, rows)
 
     async def forget(self, ids: Iterable[str]) -> None:
         """Delete records. A document that comes back under their URIs is a new one."""
@@ -146,7 +142,7 @@ async def mark_removed(data: Home, tenant: str, ids: Iterable[str]) -> None:
     """Remove sources for every reader, from the next request on. Their access records stay.
 
     It waits for no ingestion: the records become tombstones, and who holds the collection's lock, now or
-    next, deletes the rows (`CollectionWriter.finish_removals`). On a full disk the data folder's reserve is
+    next, deletes the rows (`CollectionWriter.follow_others`). On a full disk the data folder's reserve is
     used.
     """
     async with access_table(data, tenant) as table:
@@ -243,7 +239,7 @@ async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
         id_: _containers(record.uri) for id_, (record, _) in pairs.items() if record and "#" in record.uri
     }
     uris = sorted({uri for outer in around_part.values() for uri in outer})
-    there = (await table.records(schema.one_of("uri", uris))).values() if uris else ()
+    there = (await table.records({"uri": uris})).values() if uris else ()
     access: dict[tuple[str, str], list[Access | None]] = defaultdict(list)
     for container in there:
         if container.present and not original_id(container.id):
@@ -279,20 +275,27 @@ class CollectionAccess:
         self._around = around
         self._began: Mapping[str, AccessRecord] = {}
         self._settled: dict[str, AccessRecord] = {}  # since then, by this writer
+        self._looked: AccessTable | None = None
 
-    async def read(self) -> Mapping[str, AccessRecord]:
-        """All records of the tenant by id, also of removed sources.
+    async def look(self) -> None:
+        """Open the records: in a bucket, `removed` and `stale` are as of now, or of a later own change."""
+        if isinstance(self._data, Bucket):
+            async with read_table(self._data, self._collection.tenant) as table:
+                self._looked = table
 
-        No claim of this writer undoes a change that another process makes after this call.
+    async def read(self, *, as_looked: bool = False) -> Mapping[str, AccessRecord]:
+        """All records of the tenant by id, also of removed sources; in a bucket `as_looked` at, if they were.
+
+        No claim of this writer undoes a change that another process makes after this call, or that look.
         """
-        async with self._read() as table:
+        async with self._read() if as_looked else read_table(self._data, self._collection.tenant) as table:
             began = await table.keyed()
         self._began, self._settled = began, {}
         return began
 
     async def of(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who may see these sources; those that don't exist are left out."""
-        async with self._read() as table:
+        async with read_table(self._data, self._collection.tenant) as table:
             return {id_: record.access for id_, record in (await table.of(ids)).items() if record.present}
 
     async def settle(
@@ -395,12 +398,12 @@ class CollectionAccess:
     async def removed(self) -> list[str]:
         """The ids of the sources whose removal is in force, and whose rows may still be stored."""
         async with self._read() as table:
-            return [*await table.records(f"{schema.TOMBSTONE} AND {self._ours}")]
+            return [*await table.records(self._ours | {"present": False, "copied": False})]
 
     async def stale(self) -> list[list[AccessRecord]]:
         """The records whose labels the chunks don't hold yet, grouped by equal labels."""
         async with self._read() as table:
-            behind = await table.records(f"(NOT copied) AND {schema.PRESENT} AND {self._ours}")
+            behind = await table.records(self._ours | {"present": True, "copied": False})
         alike: dict[str, list[AccessRecord]] = defaultdict(list)
         for record in behind.values():
             alike[json.dumps(table_rows.label_values(record.access))].append(record)
@@ -451,7 +454,7 @@ class CollectionAccess:
     async def purge(self) -> None:
         """Hide the names of removed sources and rewrite the table, so that no file holds them."""
         async with self._locked() as table:
-            gone = await table.records(f"(NOT present) AND {self._ours}")
+            gone = await table.records(self._ours | {"present": False})
             nameable = [record for record in gone.values() if not record.uri.startswith(PURGED)]
             await table.put([self._nameless(record) for record in nameable])
             await table.purge()
@@ -460,15 +463,20 @@ class CollectionAccess:
         former = (self._ids.purged(name) if is_uri(name) else name for name in record.former)
         return replace(record, uri=self._ids.purged(record.uri), former=tuple(former))
 
-    def _locked(self) -> AbstractAsyncContextManager[AccessTable]:
-        return access_table(self._data, self._collection.tenant)
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[AccessTable]:
+        self._looked = None
+        async with access_table(self._data, self._collection.tenant) as table:
+            yield table
+        if isinstance(self._data, Bucket):
+            self._looked = table
 
     def _read(self) -> AbstractAsyncContextManager[AccessTable]:
-        return read_table(self._data, self._collection.tenant)
+        return nullcontext(self._looked) if self._looked else read_table(self._data, self._collection.tenant)
 
     @property
-    def _ours(self) -> str:
-        return f"(collection = {literal(self._collection.name)})"
+    def _ours(self) -> dict[str, str | bool]:
+        return {"collection": self._collection.name}
 
 
 def folder_records(records: Mapping[str, AccessRecord]) -> Iterable[AccessRecord]:

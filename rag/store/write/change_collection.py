@@ -27,6 +27,7 @@ from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import empty_spool, forget_origins, read_key, spending_reserve
 from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.locks import locked, open_in_turn
+from rag.store.write.small_tables import rows_of
 
 if TYPE_CHECKING:
     import lancedb
@@ -130,9 +131,9 @@ async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -
     Raises:
         BusyError: it was rebuilt with another embedder.
     """
-    collections = await database.open_table(schema.COLLECTIONS)
-    query = collections.query().where(in_catalog(collection.tenant, collection.name))
-    rows = (await query.to_arrow()).to_pylist()
+    collections, row = await database.open_table(schema.COLLECTIONS), schema.COLLECTIONS_SCHEMA.names
+    ours = {"tenant": collection.tenant, "name": collection.name}
+    rows = (await rows_of(collections, row, ours)).to_pylist()
     now = catalog.collection_record(rows[0]) if rows else collection
     if now.embedder != collection.embedder:
         raise BusyError(f"The collection {collection.name!r} was rebuilt meanwhile. Run the command again.")
@@ -219,7 +220,7 @@ async def _drop_without_row(data: Home, tenant: str, name: str, forget: Iterable
     forget_swept(data, tenant, name)
     await collection_tables.drop_tables(data, await connect(data), tenant, name)
     async with access_table(data, tenant) as table:
-        records = [*(await table.records(f"(collection = {literal(name)})")).values()]
+        records = [*(await table.records({"collection": name})).values()]
         present = [record for record in records if record.present or not record.copied]
         await table.put([replace(record, present=False, copied=True) for record in present])
         await table.forget([*forget, *filter(original_id, (record.id for record in records))])

@@ -41,6 +41,7 @@ from rag.store.write.access_writer import Around, CollectionAccess, nothing_arou
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import SourceIds, forget_origins, is_full
 from rag.store.write.locks import Lease
+from rag.store.write.small_tables import rows_of, upsert
 from rag.store.write.table_rows import (
     KeyedRows,
     KnownSource,
@@ -121,7 +122,7 @@ class CollectionWriter:
         with engine_errors("reading sources"):
             columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
             columns += ["date", "ingested_at"]
-            rows = await self._sources.query().select(columns).to_arrow()
+            rows = await rows_of(self._sources, columns)
         source_of_row = partial(
             known_source, records=records, keep_days=self.collection.keep_days, incomplete=self._incomplete
         )
@@ -150,7 +151,7 @@ class CollectionWriter:
         # Now the earlier text is gone, and access may widen.
         if wider := {id_: claimed for id_, claimed in claims.items() if claimed[1].policy.widens}:
             records |= (await self._access.settle(wider))[0]
-        await self.copy_labels()
+        await self._copy_labels()
         return records
 
     async def _store(
@@ -171,10 +172,7 @@ class CollectionWriter:
             await to_thread.run_sync(partial(table_rows.source_row, item, generation=generation))
             for item in items
         ]
-        upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-        await upsert.use_index(use_index=False).execute(
-            pa.Table.from_pylist(sources, schema=schema.SOURCES_SCHEMA)
-        )
+        await upsert(self._sources, pa.Table.from_pylist(sources, schema=schema.SOURCES_SCHEMA))
         ids = [item.source.id for item in items]
         await self._chunks.delete(
             f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
@@ -183,7 +181,7 @@ class CollectionWriter:
     async def _marks(self, ids: Sequence[str]) -> dict[str, Marks]:
         """The marks of the passages that these sources have now, and had before, by id."""
         columns = ["id", "generation", "digest", "fields", "text"]
-        sources = await self._sources.query().where(schema.one_of("id", ids)).select(columns).to_arrow()
+        sources = await rows_of(self._sources, columns, {"id": ids})
         if not sources.num_rows:
             return {}
         columns = ["source_id", "generation", "seq", "start", "end"]
@@ -195,7 +193,7 @@ class CollectionWriter:
     async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         """Settle the access of sources whose text stays, by URI and claim. Returns the records by id."""
         records, _ = await self._access.settle(claims)
-        await self.copy_labels()
+        await self._copy_labels()
         return records
 
     async def move(self, moved: Mapping[str, SourceMove]) -> dict[str, AccessRecord]:
@@ -210,7 +208,7 @@ class CollectionWriter:
             self._changed = True
             await self._rename(moved)
             await self._update(rows, ("id", "uri", "metadata"))
-        await self.copy_labels()
+        await self._copy_labels()
         return records
 
     async def _rename(self, moved: Mapping[str, SourceMove]) -> None:
@@ -242,7 +240,7 @@ class CollectionWriter:
     async def language_counts(self) -> Counter[str]:
         """How many sources have which language tag; "" without one."""
         with engine_errors("reading sources"):
-            return language_counts(await self._sources.query().select(["metadata"]).to_arrow())
+            return language_counts(await rows_of(self._sources, ["metadata"]))
 
     async def whole_sources(self, ids: Sequence[str]) -> list[WholeSource]:
         """These sources, with their texts and chunks."""
@@ -366,8 +364,18 @@ class CollectionWriter:
             await self._chunks.delete(schema.one_of("source_id", ids))
         await self._access.note_removed(ids)
 
-    async def finish_removals(self) -> list[str]:
-        """Delete the rows of sources with a tombstone; see `mark_removed`. Returns their ids."""
+    async def follow_others(self) -> list[str]:
+        """Finish what others have begun, who wait for no writer: removals, and changes of access.
+
+        Returns the ids of the removed sources; see `mark_removed` and `change_collection.copy_labels`.
+        """
+        removed = await self._finish_removals()
+        await self._copy_labels()
+        return removed
+
+    async def _finish_removals(self) -> list[str]:
+        """Delete the rows of sources with a tombstone. Returns their ids."""
+        await self._access.look()
         if removed := await self._access.removed():
             await self.remove(removed)
         return removed
@@ -379,9 +387,9 @@ class CollectionWriter:
         yield
         self._swept = swept  # not reached after an exception
 
-    async def records(self) -> Mapping[str, AccessRecord]:
-        """All access records of the tenant by id; see `CollectionAccess.read`."""
-        return await self._access.read()
+    async def records(self, *, as_swept: bool = False) -> Mapping[str, AccessRecord]:
+        """All access records of the tenant by id; `as_swept`, as of `sweep`. See `CollectionAccess.read`."""
+        return await self._access.read(as_looked=as_swept)
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """The access of these sources by id, without sources that don't exist."""
@@ -390,12 +398,12 @@ class CollectionWriter:
     async def set_access(self, records: Mapping[str, Access]) -> None:
         """Set the access of sources, by id. One commit puts it in force for every reader."""
         await self._access.change(records)
-        await self.copy_labels()
+        await self._copy_labels()
 
     async def mend_access(self, copies: Mapping[str, Access | None]) -> None:
         """Narrow access records and their differing `copies` to what both allow (`care.table_damage`)."""
         await self._access.mend(copies)
-        await self.copy_labels()
+        await self._copy_labels()
 
     async def remember(self, folders: Mapping[str, Access]) -> None:
         """Record the access of folders, by URI; later files in them get it."""
@@ -407,6 +415,11 @@ class CollectionWriter:
 
     async def copy_labels(self) -> None:
         """Bring the chunks' copies of labels up to date with the access records."""
+        await self._access.look()
+        await self._copy_labels()
+
+    async def _copy_labels(self) -> None:
+        """The same, with the records as they were last looked at or changed by this writer."""
         # The copies make searches fast and never decide: until a record is marked as copied, readers take its
         # labels from the record itself. So a crash in this loop changes no answer.
         for records in await self._access.stale():
@@ -424,14 +437,14 @@ class CollectionWriter:
         never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
         that lack chunks: `known_sources` gives these no digest, so the next run stores them again.
         """
-        await self.finish_removals()
+        await self._finish_removals()
         with engine_errors("looking for leftovers"):
             if not self._swept:  # the search for leftovers reads all chunks
                 await self._remove_leftovers()
-            sources = await self._sources.query().select(["id", "uri"]).to_arrow()
+            sources = await rows_of(self._sources, ["id", "uri"])
         await self._access.repair(sources)
         try:
-            await self.copy_labels()
+            await self._copy_labels()
         except StoreError as error:
             if not is_full(error):  # on a full disk stale labels may stay: they only slow searches down
                 raise
