@@ -1,7 +1,8 @@
 """The history of ingestion runs: a small JSON file for each in the data folder's `runs/TENANT`.
 
 Commands and the server's metrics read the files without opening the storage engine. `rag.admin.runs_command`
-writes them. A run that was killed leaves a file without an end.
+writes them. A run that was killed leaves a file without an end. It counts as interrupted when the next run of
+its collection has begun, under the same lock.
 """
 
 from __future__ import annotations
@@ -61,8 +62,15 @@ def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
     Raises:
         StoreError: the bucket can't be read.
     """
-    by_id = sorted(collections_by_run(data, tenant).items())
-    return {id_: run for id_, name in by_id if (run := read_run(data, tenant, id_, name))}
+    by_id = collections_by_run(data, tenant)
+    latest = {by_id[id_]: id_ for id_ in sorted(by_id)}
+    runs = {id_: run for id_ in sorted(by_id) if (run := read_run(data, tenant, id_, by_id[id_]))}
+    return {
+        id_: run
+        if run.result != "running" or latest[by_id[id_]] == id_
+        else run.model_copy(update={"result": "interrupted"})
+        for id_, run in runs.items()
+    }
 
 
 def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:

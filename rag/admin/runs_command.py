@@ -1,8 +1,7 @@
 """`refdesk-admin runs`: the history of ingestion runs, and how a run is recorded.
 
 A run writes its file when it begins, and replaces it when it ends. A run that was killed leaves a file
-without an end; the next run of the collection, which holds the same lock, marks it as interrupted.
-`rag.run_history` reads the files.
+without an end. `rag.run_history` reads the files.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
-from rag.home import Bucket, Home
+from rag.home import Bucket, Home, names
 from rag.ingest.report import NOT_THERE, Report
 from rag.report.text_and_html import counted, one_line
-from rag.run_history import FailedFile, IngestionRun, collections_by_run, read_run, run_file_name, runs_of
-from rag.store.write.bucket_objects import delete, put
+from rag.run_history import FailedFile, IngestionRun, collections_by_run, run_file_name, runs_of
+from rag.store.write.bucket_objects import delete, put, put_new
 from rag.store.write.locks import locked
 
 WAIT_SECONDS = 15
@@ -72,6 +71,8 @@ def keep_in_history(
 
 def _begin(data: Home, tenant: str, run: IngestionRun) -> int | None:
     try:
+        if isinstance(data, Bucket):
+            return begin_run(data, tenant, run)
         with locked(data, f"{tenant}.runs", seconds=WAIT_SECONDS):  # two runs must not get one id
             return begin_run(data, tenant, run)
     except (OSError, RefdeskError) as error:
@@ -223,23 +224,19 @@ NAMED_FAILURES = 100  # files of a run that are listed with their reasons
 def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
     """Write the file of a run that begins now. Returns its id, which counts up over the tenant's runs.
 
-    Call it under the collection's lock: the last runs of the collection are marked as interrupted if they
-    have no end. The oldest runs beyond `MOST_RUNS` are removed.
+    Call it under the collection's lock, in a folder also under that of the history. The oldest runs beyond
+    `MOST_RUNS` are removed.
 
     Raises:
         OSError: the folder can't be written.
         StoreError: the bucket can't be.
     """
     numbered = collections_by_run(data, tenant)
-    for id_ in sorted((id_ for id_, name in numbered.items() if name == run.collection), reverse=True):
-        former = read_run(data, tenant, id_, run.collection)
-        if former and former.result != "running":
-            break  # when it began, it marked those before it
-        if former:
-            end_run(data, tenant, id_, former.model_copy(update={"result": "interrupted"}))
     for id_ in sorted(numbered)[: -MOST_RUNS + 1 or None] if len(numbered) >= MOST_RUNS else ():
-        _delete(data, _name(tenant, id_, numbered[id_]))
+        _delete(data, _name(tenant, id_, numbered[id_]), _claim(tenant, id_))
     id_ = max(numbered, default=0) + 1
+    while isinstance(data, Bucket) and not put_new(data, _claim(tenant, id_), b""):
+        id_ += 1  # of another collection's run that begins now
     _write(data, _name(tenant, id_, run.collection), run)
     return id_
 
@@ -274,11 +271,11 @@ def forget_runs(data: Home, tenant: str) -> None:
         OSError: the folder can't be written.
         StoreError: the bucket can't be.
     """
-    for id_, collection in collections_by_run(data, tenant).items():
-        _delete(data, _name(tenant, id_, collection))
+    folder = f"runs/{tenant}"
+    _delete(data, *(f"{folder}/{name}" for name in names(data, folder)))
     if not isinstance(data, Bucket):
         with suppress(FileNotFoundError):
-            (data / "runs" / tenant).rmdir()
+            (data / folder).rmdir()
 
 
 def now() -> datetime:
@@ -290,10 +287,16 @@ def _name(tenant: str, id_: int, collection: str) -> str:
     return f"runs/{tenant}/{run_file_name(id_, collection)}"
 
 
-def _delete(data: Home, name: str) -> None:
+def _claim(tenant: str, id_: int) -> str:
+    """The object that gives a run in a bucket its id: only one can create it. It takes no lease for that."""
+    return f"runs/{tenant}/{id_:06d}"
+
+
+def _delete(data: Home, *names: str) -> None:
     if isinstance(data, Bucket):
-        delete(data, [name])
-    else:
+        delete(data, names)
+        return
+    for name in names:
         (data / name).unlink(missing_ok=True)
 
 

@@ -22,7 +22,12 @@ from rag.ingest.prepare import Prepared
 from rag.ingest.report import Progress
 from rag.ingest.source_files import LocalFile
 from rag.models.embed import Embedder
-from rag.models.embed.calibration import cosine_elsewhere, measured_calibration, unrelated_cosine
+from rag.models.embed.calibration import (
+    MIN_PASSAGES,
+    cosine_elsewhere,
+    measured_calibration,
+    unrelated_cosine,
+)
 from rag.store.write.change_collection import change_collection
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
@@ -125,7 +130,7 @@ class Sampled(Protocol):
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         """As `CollectionWriter.sample`."""
 
-    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
+    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
         """As `CollectionWriter.sample_for_everybody`."""
 
 
@@ -183,8 +188,9 @@ async def _with_elsewhere(embedder: Embedder, tables: Sampled, scale: Calibratio
     """
     if scale.passages or scale.sampled >= LARGE:
         return scale
-    sources, vectors, texts = await tables.sample_for_everybody(SAMPLE)
-    if len(sources) < GROWTH * scale.sampled:
+    least = max(GROWTH * scale.sampled, MIN_PASSAGES)
+    sources, vectors, texts = await tables.sample_for_everybody(SAMPLE, least)
+    if len(sources) < least:
         return scale
     elsewhere = None
     with suppress(ProviderError):

@@ -49,9 +49,9 @@ class RebuildTarget:
         """As `CollectionWriter.sample`."""
         return await sample_vectors(self._chunks, limit)
 
-    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
+    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
         """As `CollectionWriter.sample_for_everybody`."""
-        return await sample_for_everybody(self._chunks, limit)
+        return await sample_for_everybody(self._chunks, limit, least)
 
     async def ids(self) -> set[str]:
         """The ids of its sources, those included that a kill left with chunks alone."""

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from anyio import to_thread
 
 from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Source, Vectors
@@ -41,7 +42,7 @@ from rag.store.write.access_writer import Around, CollectionAccess, nothing_arou
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import SourceIds, forget_origins, is_full
 from rag.store.write.locks import Lease
-from rag.store.write.small_tables import rows_of, upsert
+from rag.store.write.small_tables import is_small, rows_of, upsert
 from rag.store.write.table_rows import (
     KeyedRows,
     KnownSource,
@@ -70,6 +71,7 @@ _WORDS = pa.schema(
 )
 ANALYSED_AT_ONCE = 50  # sources
 FLAGGED_AT_ONCE = 500  # sources, with their chunks
+DELETED_BY_ADDRESS = 1000  # chunks; a condition on more of them is longer than reading is slow
 ROWS_AT_ONCE = 2000  # chunks that are converted to rows and added together; each takes 10 KB meanwhile
 
 
@@ -158,8 +160,10 @@ class CollectionWriter:
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
     ) -> None:
         """Replace the sources in the three steps of the module's docstring."""
-        former = await self._marks([item.source.id for item in items])
-        items = [replace(item, former=former.get(item.source.id, {})) for item in items]
+        ids = [item.source.id for item in items]
+        former = await self._former_chunks(ids)
+        marks = await self._marks(ids, former)
+        items = [replace(item, former=marks.get(item.source.id, {})) for item in items]
         for part in _slices(items):
             rows = await to_thread.run_sync(partial(self._chunk_rows, part, generation, records))
             await table_maintenance.create_chunk_indexes(self._chunks, coming=len(rows))
@@ -173,19 +177,26 @@ class CollectionWriter:
             for item in items
         ]
         await upsert(self._sources, pa.Table.from_pylist(sources, schema=schema.SOURCES_SCHEMA))
-        ids = [item.source.id for item in items]
-        await self._chunks.delete(
-            f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
-        )
+        if 0 < former.num_rows <= DELETED_BY_ADDRESS:  # which reads nothing, and the lock keeps them in place
+            addresses = ", ".join(map(str, former["_rowid"].to_pylist()))
+            await self._chunks.delete(f"_rowid IN ({addresses})")
+        elif former.num_rows:
+            await self._chunks.delete(
+                f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
+            )
 
-    async def _marks(self, ids: Sequence[str]) -> dict[str, Marks]:
-        """The marks of the passages that these sources have now, and had before, by id."""
+    async def _former_chunks(self, ids: Sequence[str]) -> pa.Table:
+        """The chunks that these sources have now, with their addresses; also those that a killed run left."""
+        query = self._chunks.query().select(["source_id", "generation", "seq", "start", "end"]).with_row_id()
+        if await is_small(self._chunks):  # a condition would take another request for each file
+            rows = await query.to_arrow()
+            return rows.filter(pc.is_in(rows["source_id"], pa.array(ids, pa.string())))
+        return await query.where(schema.one_of("source_id", ids)).to_arrow()
+
+    async def _marks(self, ids: Sequence[str], chunks: pa.Table) -> dict[str, Marks]:
+        """The marks of the passages that these sources have now, as `chunks`, and had before, by id."""
         columns = ["id", "generation", "digest", "fields", "text"]
         sources = await rows_of(self._sources, columns, {"id": ids})
-        if not sources.num_rows:
-            return {}
-        columns = ["source_id", "generation", "seq", "start", "end"]
-        chunks = await self._chunks.query().where(schema.one_of("source_id", ids)).select(columns).to_arrow()
         return await to_thread.run_sync(
             lambda: {stored.row["id"]: stored.marks for stored in whole_sources(sources, chunks)}
         )
@@ -294,14 +305,7 @@ class CollectionWriter:
 
         Until then, searches look for them in what they show. A source that has no revision gets one.
         """
-        flags, revision = (literal(f'"{name}": ["') for name in (schema.FLAGS, schema.REVISION))
-        is_examined = (
-            f"contains(fields, concat({flags}, {literal(rules())}))"
-            f" AND contains(fields, concat({revision}, split_part(digest, ' ', 1), '\"'))"
-        )
-        outdated = self._sources.query().where(f"NOT ({is_examined})").select(["id"])
-        with engine_errors("looking for flags"):
-            ids = cast("list[str]", (await outdated.to_arrow())["id"].to_pylist())
+        ids = await self._unexamined()
         for at in range(0, len(ids), FLAGGED_AT_ONCE):
             rows = [
                 {"id": source.row["id"], "fields": source.row["fields"]}
@@ -312,6 +316,25 @@ class CollectionWriter:
             with engine_errors("storing flags"):
                 self._changed = True
                 await self._update(rows, ("id", "fields"))
+
+    async def _unexamined(self) -> list[str]:
+        """The ids of the sources without flags by the present rules, or without a revision."""
+        flags, revision = (f'"{name}": ["' for name in (schema.FLAGS, schema.REVISION))
+        with engine_errors("looking for flags"):
+            if await is_small(self._sources):
+                rows = (await rows_of(self._sources, ["id", "digest", "fields"])).to_pylist()
+                return [
+                    row["id"]
+                    for row in rows
+                    for digest, _ in [schema.split_digest(row["digest"])]
+                    if f"{flags}{rules()}" not in row["fields"] or f'{revision}{digest}"' not in row["fields"]
+                ]
+            is_examined = (
+                f"contains(fields, {literal(flags + rules())})"
+                f" AND contains(fields, concat({literal(revision)}, split_part(digest, ' ', 1), '\"'))"
+            )
+            outdated = self._sources.query().where(f"NOT ({is_examined})").select(["id"])
+            return cast("list[str]", (await outdated.to_arrow())["id"].to_pylist())
 
     async def _update(self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
         """Update these columns of sources, by id."""
@@ -516,9 +539,9 @@ class CollectionWriter:
         """The source ids and vectors of at most `limit` chunks, evenly spaced in the collection."""
         return await sample_vectors(self._chunks, limit)
 
-    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
-        """The same of chunks that everybody in the tenant may read, and their texts."""
-        return await sample_for_everybody(self._chunks, limit)
+    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
+        """The same of chunks that everybody may read, with their texts; nothing if not `least` are there."""
+        return await sample_for_everybody(self._chunks, limit, least)
 
     async def rebuild_indexes(self) -> None:
         """Rebuild all indexes, unreadable ones included, and compact the tables."""

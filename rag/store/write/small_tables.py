@@ -64,10 +64,9 @@ async def upsert(table: lancedb.AsyncTable, rows: pa.Table) -> None:
 
 async def _all_rows(table: lancedb.AsyncTable) -> pa.Table | None:
     """All rows of a small table in a bucket; None of another one."""
-    address = await table.uri()
-    if "://" not in address or await _bytes_of(table) > SMALL_BYTES:
+    if not await is_small(table):
         return None
-    version = await table.version()
+    address, version = await table.uri(), await table.version()
     kept_version, rows = _kept.get(address, (None, None))
     if rows is None or kept_version != version:
         rows = await table.query().to_arrow()
@@ -75,9 +74,12 @@ async def _all_rows(table: lancedb.AsyncTable) -> pa.Table | None:
     return rows
 
 
-async def _bytes_of(table: lancedb.AsyncTable) -> int:
+async def is_small(table: lancedb.AsyncTable) -> bool:
+    """Whether a table is a small one in a bucket."""
+    if "://" not in await table.uri():
+        return False
     stats: Any = await table.stats()
-    return int(stats["total_bytes"])
+    return int(stats["total_bytes"]) <= SMALL_BYTES
 
 
 def _keep(address: str, version: int, rows: pa.Table) -> None:

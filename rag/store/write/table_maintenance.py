@@ -25,6 +25,7 @@ from rag.home import Bucket, Home
 from rag.store.read.connection import table_folder
 from rag.store.read.schema import TERMS, field_column, one_of
 from rag.store.write.bucket_objects import delete, object_facts, written_at
+from rag.store.write.small_tables import is_small
 
 if TYPE_CHECKING:
     import lancedb
@@ -59,6 +60,7 @@ Searches scan such rows, some 10 µs each. Adding even one to the indexes rewrit
 each row of the table. With the last share, a change writes less than a megabyte on average in any table.
 """
 MAX_FILES = 64  # of a table; merging all of them rewrites it
+SMALL_LOOKED_AT = 16  # versions of a small table in a bucket, of which two are looked at
 MAX_OLD_VERSIONS = 2000  # files of some KiB, which slow nothing down; dropping them rewrites indexes
 _RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
 _NEEDED: dict[str, FTS | BTree] = {
@@ -171,6 +173,10 @@ async def drop_old_versions(data: Home, keep: timedelta, *tables: lancedb.AsyncT
     long as others may read it. The engine drops nothing without also bringing the table up to date.
     """
     for table in tables:
+        # Listing the versions is a request, dropping some takes fifty. Two in a row are looked at, because
+        # a change of a document makes two.
+        if await is_small(table) and await table.version() % SMALL_LOOKED_AT > 1:
+            continue
         indexed = bool(await table.list_indices()) and not await _unindexed_rows(table)
         is_up_to_date = indexed or await _files_of_rows(table) == 1
         if is_up_to_date and _old_versions_in(data, table.name, keep) > 1:

@@ -510,10 +510,15 @@ async def sample_vectors(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[s
 
 
 async def sample_for_everybody(
-    chunks: lancedb.AsyncTable, limit: int
+    chunks: lancedb.AsyncTable, limit: int, least: int
 ) -> tuple[list[str], Vectors, list[str]]:
-    """As `sample_vectors`, with the texts, of the chunks that everybody in the tenant may read."""
+    """As `sample_vectors`, with the texts, of the chunks that everybody in the tenant may read.
+
+    A table of fewer than the `least` chunks is not read.
+    """
     with engine_errors("reading vectors"):
+        if await chunks.count_rows() < least:
+            return [], np.empty((0, 1), np.float32), []
         readable = await chunks.query().where(FOR_EVERYBODY).with_row_id().select(["source_id"]).to_arrow()
         count = readable.num_rows
         if not (limit := min(limit, count)):

@@ -194,8 +194,8 @@ class NoTables:
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
         raise AssertionError(limit)
 
-    async def sample_for_everybody(self, limit: int) -> tuple[list[str], Vectors, list[str]]:
-        assert limit
+    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
+        assert limit > least
         return [], np.empty((0, 1), np.float32), []
 
 
