@@ -39,6 +39,7 @@ from rag.ingest.source_files import is_local, place_of
 from rag.store.care.table_damage import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import StoredSource, original_id
 from rag.store.write.access_claim import decided_by_origin
 from rag.store.write.access_writer import Pairs, change_access
@@ -155,7 +156,8 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     requested = requested_access(visibility, allow, deny)
     if requested is None or not (visibility or allow):
         raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
-    sources, record = await named_sources(settings, names, collection), requested.record("restricted")
+    reader, record = open_reader(settings, once=True), requested.record("restricted")
+    sources = await named_sources(settings, names, collection, reader)
 
     def changed(before: Access | None) -> Access:
         if not if_open:
@@ -168,19 +170,19 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         sources = [source for source in sources if source.access and source.access.visibility == "tenant"]
     if not sources:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
-    await _warn_of_unknown_entries(settings, (*allow, *deny))
+    await _warn_of_unknown_entries(settings, reader, (*allow, *deny))
     folders = await to_thread.run_sync(_named_folders, settings, names, sources)
     await _change(settings, "access set", sources, changed, folders, as_json=as_json)
 
 
-async def _warn_of_unknown_entries(settings: Settings, entries: Iterable[str]) -> None:
+async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entries: Iterable[str]) -> None:
     """Warn of users and groups that no key, record or setting names yet: they may be misspelt."""
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.common_home).keys if key.tenant == tenant]
     owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
     named_so_far = {entry for principal in (*askers, owner) for entry in entries_of(principal)}
     named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
-    named_so_far |= await open_reader(settings).entries(tenant)
+    named_so_far |= await reader.entries(tenant)
     for entry in sorted(valid_entries(entries)):
         if entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
@@ -303,8 +305,9 @@ def _entries_command(
         entries: tuple[str, ...],
         as_json: bool,
     ) -> None:
-        sources = await named_sources(settings, names, collection)
-        await _warn_of_unknown_entries(settings, entries)
+        reader = open_reader(settings, once=True)
+        sources = await named_sources(settings, names, collection, reader)
+        await _warn_of_unknown_entries(settings, reader, entries)
         changed = change(settings, entries)
         granted = entries if act == "access grant" else ()
         folders = await to_thread.run_sync(_named_folders, settings, names, sources)
@@ -341,9 +344,14 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
 
 
 async def named_sources(
-    settings: Settings, names: tuple[str, ...], collection: str | None = None
+    settings: Settings,
+    names: tuple[str, ...],
+    collection: str | None = None,
+    reader: DeskReader | None = None,
 ) -> list[SourceAccess]:
     """The distinct sources that the names match, in all collections or one; without names, all of that one.
+
+    They are looked for by a `reader` that the caller keeps, or else by a new one.
 
     Raises:
         NotFoundError: a name matches no source, or the collection is empty.
@@ -351,7 +359,7 @@ async def named_sources(
     """
     if not (names or collection):
         raise click.UsageError("Name sources by ID or PATH, or all of a collection by --collection NAME.")
-    reader, tenant = open_reader(settings), tenant_of(settings)
+    reader, tenant = reader or open_reader(settings, once=True), tenant_of(settings)
     gone = {
         id_: record
         for id_, record in (await reader.removed_records(tenant)).items()

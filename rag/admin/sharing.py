@@ -107,7 +107,8 @@ async def exposures(
         RefdeskError: the desk can't be read.
     """
     ways = askers(settings, tenant)
-    return await _exposures(settings, open_reader(settings), tenant, ways, name, intended=intended)
+    reader = open_reader(settings, once=True)
+    return await _exposures(settings, reader, tenant, ways, name, intended=intended)
 
 
 async def unchosen_exposures(settings: Settings) -> AsyncIterator[tuple[str, Exposure]]:

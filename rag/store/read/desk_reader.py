@@ -383,23 +383,28 @@ class DeskReader:
             return await reader._access_if_there(tenant)  # noqa: SLF001 its own class
         if await self._opened_catalog() is None:
             return None
+        if tenant in self._access:
+            return self._access[tenant]
         database = cast("lancedb.AsyncConnection", self.database)
-        if await open_if_there(database, schema.access_table(tenant)) is None:
-            return None
-        return await self._opened_access(tenant)
+        table = await open_if_there(database, schema.access_table(tenant))
+        return None if table is None else self._kept_access(tenant, table)
 
     async def _opened_access(self, tenant: str) -> AccessReader:
         if tenant not in self._access:
             database = cast("lancedb.AsyncConnection", self.database)
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
-            if len(self._access) > MOST_OPEN:  # most were opened for their records alone
-                tenants_in_use = {tenant for tenant, _ in self._open}
-                self._access = {name: self._access[name] for name in self._access.keys() & tenants_in_use}
-            opened = AccessReader(self._seen(table), timedelta(seconds=self._timeout_seconds))
-            # Another task may have been faster, and all must share one.
-            return self._access.setdefault(tenant, opened)
+            return self._kept_access(tenant, table)
         return self._access[tenant]
+
+    def _kept_access(self, tenant: str, table: lancedb.AsyncTable) -> AccessReader:
+        """The reader of a table of access records that was just opened, or one that was faster."""
+        if len(self._access) > MOST_OPEN:  # most were opened for their records alone
+            tenants_in_use = {tenant for tenant, _ in self._open}
+            self._access = {name: self._access[name] for name in self._access.keys() & tenants_in_use}
+        opened = AccessReader(self._seen(table), timedelta(seconds=self._timeout_seconds))
+        # Another task may have been faster, and all must share one.
+        return self._access.setdefault(tenant, opened)
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:
         if self._catalog is None:

@@ -93,7 +93,7 @@ async def open_writer(
         ConfigurationError: the data folder's key is missing, the folder isn't writable, or the collection is
             an attached table.
     """
-    async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS) as writer:
+    async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS, tries_store=True) as writer:
         empty_spool(data, collection.tenant, collection.name)
         if mends_indexes:
             await writer.rebuild_indexes()
@@ -105,11 +105,16 @@ async def open_writer(
 
 @asynccontextmanager
 async def _opened(
-    data: Home, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
+    data: Home,
+    collection: Collection,
+    around: Around = nothing_around,
+    *,
+    seconds: float = 0,
+    tries_store: bool = False,
 ) -> AsyncIterator[CollectionWriter]:
     catalog.check_writable(collection)
     name = f"{collection.tenant}.{collection.name}"
-    with locked(data, name, seconds=seconds, tries_store=True) as lease:
+    with locked(data, name, seconds=seconds, tries_store=tries_store) as lease:
         with engine_errors("opening the collection"):
             collection = await _as_it_is(await connect(data, writes=True), collection)
         names = collection_tables.table_names(collection)
