@@ -208,6 +208,19 @@ async def test_rights_change_while_a_collection_is_written(small_desk: ModuleTyp
     assert record.access.visibility == "restricted"
 
 
+async def test_labels_of_rights_that_others_change_meanwhile_are_copied_before_a_writer_ends(
+    small_desk: ModuleType, bucket: Bucket
+) -> None:
+    async with await small_desk.writing(bucket) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "the pendulum")])
+        id_ = writer.source_id("a")
+        await change_access(bucket, "default", [id_], lambda _access: Access("restricted"))
+        assert await writer.follow_others() == []
+        async with access_table(bucket, "default") as table:
+            (record,) = (await table.of([id_])).values()
+    assert record.copied
+
+
 async def test_an_unfit_store_is_refused_before_anything_is_written(
     small_desk: ModuleType, bucket: Bucket, object_store: ObjectStore
 ) -> None:

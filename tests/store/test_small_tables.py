@@ -78,6 +78,12 @@ async def test_a_version_is_read_once_and_the_next_one_is_seen(
     assert object_store.requests.total() == asked
 
 
+async def test_rows_are_put_also_where_damage_has_left_an_id_twice(there: lancedb.AsyncTable) -> None:
+    await there.add(ROWS.slice(0, 1))
+    await upsert(there, pa.table({"id": ["b"], "uri": ["new"], "present": [True]}))
+    assert [row["uri"] for row in await rows(there) if row["id"] == "b"] == ["new"]
+
+
 @pytest.mark.parametrize("limit", [small_tables.SMALL_BYTES, 0])
 async def test_rows_are_put_in_place_of_those_with_their_ids(
     there: lancedb.AsyncTable, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, limit: int

@@ -52,9 +52,12 @@ async def upsert(table: lancedb.AsyncTable, rows: pa.Table) -> None:
     Only for who holds the table's lock, and opened the table since.
     """
     stored, before = await _all_rows(table), await table.version()
+    if stored is not None and len({*stored["id"].to_pylist()}) < stored.num_rows:
+        stored = None  # the engine refuses to write an id twice
     if stored is not None:
         stays = pc.invert(pc.is_in(stored["id"], rows["id"].combine_chunks()))
-        rows = pa.concat_tables([stored.filter(stays), rows.cast(stored.schema)])
+        rows = rows.select(stored.column_names).cast(stored.schema)
+        rows = pa.concat_tables([stored.filter(stays), rows])
     merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     # With an index of ids, the engine has inserted keys twice.
     result = await merge.use_index(use_index=False).execute(rows)
