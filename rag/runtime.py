@@ -121,21 +121,26 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [results[index] for index in range(len(calls))]
 
 
-M_ARENA_MAX = -8  # of mallopt(3)
+M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 ARENAS = 2  # with one, threads would wait for each other
+LARGE_BYTES = 1 << 20  # of an allocation; an array of a search over 70,000 passages is smaller
 
 
 def allocate_sparingly() -> None:
-    """Have all threads and Arrow share two arenas, unless the environment says otherwise.
+    """Have all threads and Arrow share two arenas of small pieces, unless the environment says otherwise.
 
     Call it before threads start and Arrow is imported.
     """
     if sys.platform != "linux":
         return
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    if "MALLOC_ARENA_MAX" not in os.environ:
-        with suppress(AttributeError):  # other C libraries have no arenas
-            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+    for variable, option, value in (
+        ("MALLOC_ARENA_MAX", M_ARENA_MAX, ARENAS),
+        ("MALLOC_MMAP_THRESHOLD_", M_MMAP_THRESHOLD, LARGE_BYTES),
+    ):
+        if variable not in os.environ:
+            with suppress(AttributeError):  # other C libraries have no mallopt
+                ctypes.CDLL(None).mallopt(option, value)
 
 
 def return_memory() -> None:
