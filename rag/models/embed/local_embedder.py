@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class BuiltinModel:
     """A model that comes with refdesk: its folder, and what its publisher says of it.
 
-    `limit` is in tokens, special ones included. Vectors have 384 dimensions.
+    `limit` is in tokens, special ones included. Vectors have 384 dimensions. `mean_query` is a file with the
+    mean vector of questions of all kinds, if part of it is to be subtracted from queries.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class BuiltinModel:
     limit: int
     query_prefix: str = ""
     document_prefix: str = ""
+    mean_query: Path | None = None
 
 
 BUILTIN_DIMENSION = 384
@@ -55,8 +57,12 @@ BUILTIN = {
         512,
         "query: ",
         "passage: ",
+        Path(__file__).with_name("e5_mean_query.npy"),
     ),
 }
+OF_MEAN_QUERY = 0.2
+"""So much of the mean query is subtracted. What all queries have in common tells nothing about any of them,
+and it is nearer to some passages than to others, above all across languages (rag/evaluate/measuring.md)."""
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
 
@@ -82,7 +88,7 @@ class Encoder:
 class LocalEmbedder:
     """An embedder in this process. `limit` is in tokens, special ones included.
 
-    `facts` are those of a model in a folder.
+    `facts` are those of a model in a folder. `mean_query` is as in `BuiltinModel`.
     """
 
     identity: EmbedderIdentity
@@ -90,6 +96,7 @@ class LocalEmbedder:
     tokens: Tokens | SentencePieces
     limit: int
     facts: ModelFacts | None = None
+    mean_query: npt.NDArray[np.float32] | None = field(default=None, compare=False)
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     @property
@@ -121,6 +128,8 @@ class LocalEmbedder:
         await concurrently([work] * min(len(texts), cores()))
         vectors = unit_rows(rows)
         check_queries(vectors, kind)
+        if kind == "query" and self.mean_query is not None:
+            return unit_rows(vectors - OF_MEAN_QUERY * self.mean_query)
         return vectors
 
 
@@ -144,7 +153,8 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
     )
     tokens = model.tokens(model.folder)
     encoder = Encoder(opened_model(model.folder / "model.onnx"), POOLED, Head("graph"))
-    return LocalEmbedder(identity, encoder, tokens, model.limit)
+    mean_query = np.load(model.mean_query) if model.mean_query else None
+    return LocalEmbedder(identity, encoder, tokens, model.limit, mean_query=mean_query)
 
 
 def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
