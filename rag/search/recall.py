@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, oth
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     STOP_WORDS,
+    VIETNAMESE,
     query_languages,
     query_terms,
     query_words,
@@ -280,6 +282,8 @@ def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchP
                 for stored in (scored.stored for scored in ranking):
                     _, versions = chunks.get(stored.id, (view, ()))
                     chunks[stored.id] = view, (*versions, stored)
+    if plan.unquoted is not None and next(lists[0].chunks, None) is None:
+        plan = replace(plan, phrases=())  # no passage has them, as if they were in another language
     searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
     fused = [_scores(plan, query, of_query) for query, of_query in searched]
     scores = fused[0] if len(fused) == 1 else _merge_queries([query for query, _ in searched], fused, plan)
@@ -360,7 +364,7 @@ def _weight_of_words(
     A query in another language than the passages has words in common with them, too: names, and others by
     accident. They would outvote a model that understands both. So the fewer of the query's words the ranked
     passages have, the less words count, unless the model itself knows too little of the query. Words that
-    the user has marked as indispensable count in whole.
+    the user has marked as indispensable count in whole, except for phrases that no passage has.
     """
     meaning = query.meaning_in(view)
     if meaning is None or plan.phrases or plan.engine.operator == "and":
@@ -397,6 +401,7 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
 
     Stop words of any language don't count, because they stand for other things in another language. Nor do
     names with digits: a document lacks them in any language. A word that was `respelt` counts as shared.
+    Vietnamese words without their marks are words elsewhere, so passages must have the letters, too.
     """
     words = {
         word.text
@@ -406,6 +411,9 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
     if not words or any(scored.words is None for scored in ranking):
         return 1.0
     shared = words.intersection([*respelt, *(word for scored in ranking for word in scored.words or ())])
+    if VIETNAMESE.search(normalize("NFC", text)):
+        letters = frozenset(normalize("NFC", "".join(scored.stored.body for scored in ranking)).casefold())
+        shared = {word for word in shared if letters.issuperset(normalize("NFC", word).casefold())}
     return len(shared) / len(words)
 
 

@@ -311,6 +311,12 @@ class Multilingual(English):
     [
         ("Warum braucht meine alte Pendeluhr jeden Frühling Öl: Hinterland, Zeitgeist?", "right", "accident"),
         ("Is the museum in the delta?", "accident", "accident"),
+        (
+            'Warum braucht meine "alte Pendeluhr" jeden Frühling Öl: Hinterland, Zeitgeist?',
+            "right",
+            "accident",
+        ),
+        ("Pendeluhr ở Öl: hìnterland, déltà, zèitgeist, mùseùm?", "right", "accident"),
     ],
 )
 async def test_words_that_two_languages_share_dont_outvote_the_meaning(

@@ -64,7 +64,7 @@ _ACCENTED: frozenset[Language] = frozenset({"Danish", "Finnish", "Norwegian", "S
 
 Their words keep the marks. For those who type none, a text has its words without them, too, at the end.
 """
-_VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
+VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
 _IDENTIFIER = re.compile("[0-9_]|[a-z][A-Z]|[A-Z]{2}[a-z]")  # in a word of several parts
 _APART = "|"  # no term
 _INVISIBLE = str.maketrans("", "", "\u00ad\u2060")  # inside of words
@@ -162,7 +162,7 @@ def query_words(query: str, languages: Sequence[Language], *, names: bool = True
 @lru_cache(KEPT_QUERIES)
 def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tuple[Word, ...]:  # noqa: FBT001 for the cache
     words: list[Word] = []
-    if "Vietnamese" in languages and _VIETNAMESE.search(normalize("NFC", query)):
+    if "Vietnamese" in languages and VIETNAMESE.search(normalize("NFC", query)):
         languages = ("Vietnamese",)
     counted = " ".join(query_terms(query, languages))
     for text, name in names_in(counted) if names else [(counted, None)]:
@@ -278,7 +278,7 @@ def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
 
 def plain_terms(text: str, language: Language) -> frozenset[str]:
     """The stems of a text, stop words included; none if it lacks the letters that this language alone has."""
-    if language == "Vietnamese" and not _VIETNAMESE.search(normalize("NFC", text)):
+    if language == "Vietnamese" and not VIETNAMESE.search(normalize("NFC", text)):
         return frozenset()
     return frozenset(stems(text, language, names=False))
 
