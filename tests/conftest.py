@@ -268,7 +268,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[S
         ExitStack() as stack,
     ):
         store = stack.enter_context(_beside("bucket").object_store()) if "IN_BUCKET" in os.environ else None
-        admin.stand_in(str(folder / "refdesk-admin"))  # for consoles
+        server.readers = str(Path(admin.stand_in(str(folder / "refdesk-admin"))).parent)  # and for consoles
         scripts = Scripts(folder, home, sockets, admin, server, store)
         yield scripts
         for desk in scripts.desks():

@@ -178,8 +178,11 @@ class Forks:
     """The parent's end. The process starts with the first command, and imports `modules`.
 
     `parser` is the program that its commands start for parsing, and `server` the installed server with the
-    program that they start in its place to try it. A console ingests by the stand-in of refdesk-admin.
+    program that they start in its place to try it. A console ingests by the stand-in of refdesk-admin, and
+    a server by the one in `readers`, if that is set before it starts.
     """
+
+    readers = ""
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ class Forks:
         server: tuple[str, str] | None = None,
     ) -> None:
         self._environment = dict(environment)
-        self._modules, self._programs = modules, json.dumps([parser, server])
+        self._modules, self._parser, self._server = modules, parser, server
         self._user = os.geteuid()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory()
@@ -280,8 +283,9 @@ class Forks:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                 listener.bind(self._address)
                 listener.listen()
+                programs = json.dumps([self._parser, self._server, self.readers])
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__, str(listener.fileno()), self._programs, *self._modules],
+                    [sys.executable, "-P", __file__, str(listener.fileno()), programs, *self._modules],
                     pass_fds=[listener.fileno()],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
@@ -354,7 +358,7 @@ def _serve(listener: socket.socket) -> None:
     """Fork for each request; the child that is to run the command returns."""
     for name in sys.argv[3:]:
         importlib.import_module(name)
-    parser, server = json.loads(sys.argv[2])
+    parser, server, readers = json.loads(sys.argv[2])
     if parser:
         vars(importlib.import_module("rag.ingest.sandbox.parser_pool"))["PROGRAM"] = parser
     if server:
@@ -363,6 +367,10 @@ def _serve(listener: socket.socket) -> None:
         console = vars(importlib.import_module("rag.admin.web.console_state"))
         stand_ins = str(Path(listener.getsockname()).parent)
         console["sysconfig"] = SimpleNamespace(get_path=lambda _: stand_ins)
+    if readers:
+        vars(importlib.import_module("server.intake"))["sysconfig"] = SimpleNamespace(
+            get_path=lambda _: readers
+        )
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     os.fsync = lambda fd: None  # noqa: ARG005 no test cuts the power; most of the time of small runs
     if set(SEARCHING) <= set(sys.argv[3:]):

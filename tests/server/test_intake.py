@@ -34,7 +34,9 @@ PATIENCE_SECONDS = 120  # for a machine that is busy with other tests
 
 
 @pytest.fixture
-def documents(tmp_path: Path) -> Path:
+def documents(scripts: Scripts, tmp_path: Path) -> Path:
+    """A folder with a document. What reads it for a server is forked."""
+    scripts.forks.begin()
     folder = tmp_path / "my documents"
     folder.mkdir()
     (folder / "clock.md").write_text("# Clock\n\nThe pendulum swings.\n")
@@ -190,7 +192,7 @@ def test_no_reading_outlives_its_server_even_if_that_is_killed(
 def test_a_tied_command_ends_with_its_standard_input(
     scripts: Scripts, tmp_path: Path, documents: Path
 ) -> None:
-    command = [scripts.folder / "refdesk-admin", "ingest", documents, "--watch", "--log", "--tied"]
+    command = [scripts.forked_admin, "ingest", documents, "--watch", "--log", "--tied"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [*map(str, command), "--data", str(tmp_path / "data")],
