@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import pytest
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.bucket import ObjectStore
+    from tests.conftest import Scripts
+    from tests.forks import Forked
+
+Running: TypeAlias = "subprocess.Popen[bytes] | Forked"
 
 SMALL_DESK = Path(__file__).parents[1] / "small_desk.py"
 
@@ -65,17 +71,37 @@ def data(ingested_note: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writing_process() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def started(scripts: Scripts) -> Iterator[Callable[..., Running]]:
+    """Start a Python script with a pipe at each of its streams and with the settings of this process.
+
+    It is forked from a process that has the imports of refdesk-admin.
+    """
+    with ExitStack() as ended:
+
+        def start(script: Path, *arguments: str | Path) -> Running:
+            own = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "REFDESK_"))}
+            command, environment = [str(script), *map(str, arguments)], scripts.environment | own
+            process: Running
+            if scripts.forks.can_run(environment):
+                process = scripts.forks.piped(command, environment)
+            else:
+                command, pipe = [sys.executable, *command], subprocess.PIPE
+                process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+            ended.callback(end, process)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def writing_process(started: Callable[..., Running]) -> Callable[..., Running]:
     """Start small_desk.py with arguments, as far as its imports; a line sent to it sets it off."""
-    started: list[subprocess.Popen[str]] = []
+    return partial(started, SMALL_DESK)
 
-    def start(*arguments: str | Path) -> subprocess.Popen[str]:
-        command = [sys.executable, str(SMALL_DESK), *map(str, arguments)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def end(process: Running) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            stream.close()

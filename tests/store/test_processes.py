@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.answers import Mode
+    from tests.store.conftest import Running
 
-    WritingProcess = Callable[..., subprocess.Popen[str]]
+    WritingProcess = Callable[..., Running]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ME = Principal("default")
@@ -42,11 +43,11 @@ MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 KILLS = 4
 
 
-def begin(process: subprocess.Popen[str]) -> None:
+def begin(process: Running) -> None:
     assert process.stdout
     assert process.stdin
-    assert process.stdout.readline() == "ready\n"
-    process.stdin.write("\n")
+    assert process.stdout.readline() == b"ready\n"
+    process.stdin.write(b"\n")
     process.stdin.flush()
 
 
@@ -71,7 +72,7 @@ async def test_what_another_process_commits_is_found_by_an_open_reader(
 async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_version(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
-    replacing = writing_process("replace", tmp_path, "a", 10)
+    replacing = writing_process("replace", tmp_path, "a", 6)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
         id_ = writer.source_id("a")
@@ -227,29 +228,29 @@ anyio.run(main)
 
 @pytest.mark.parametrize("keep", [timedelta(milliseconds=1), timedelta(hours=1)])
 async def test_searches_and_a_walk_in_another_process_outlast_the_pruning_of_their_versions(
-    small_desk: ModuleType, tmp_path: Path, keep: timedelta
+    small_desk: ModuleType, started: Callable[..., Running], tmp_path: Path, keep: timedelta
 ) -> None:
     """Within the time that versions are kept, nothing is lost; without such a time, hardly anything."""
-    is_pruned = keep < timedelta(hours=1)
-    async with await small_desk.writing(tmp_path) as writer:
+    is_pruned, data, script = keep < timedelta(hours=1), tmp_path / "data", tmp_path / "reader.py"
+    script.write_text(READER)
+    async with await small_desk.writing(data) as writer:
         await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", "x") for one in range(40)])
         await writer.finish()
         ids = sorted(writer.source_id(f"s{one}") for one in range(40))
-    arguments = [sys.executable, "-c", READER, str(tmp_path)]
-    with subprocess.Popen(  # noqa: ASYNC220 nothing else runs here meanwhile
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stdout.readline() == "begun\n"
-        before = _manifests(tmp_path)
-        for one in range(CHANGES):
-            async with await small_desk.writing(tmp_path) as writer:
-                await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", f"new {one}")])
-                await writer.finish(keep)
-        assert bool(before & _manifests(tmp_path)) is not is_pruned  # what the other process began with
-        output, _ = process.communicate("\n")
-    assert process.returncode == 0
+    process = started(script, data)
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == b"begun\n"
+    before = _manifests(data)
+    for one in range(CHANGES):
+        async with await small_desk.writing(data) as writer:
+            await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", f"new {one}")])
+            await writer.finish(keep)
+    assert bool(before & _manifests(data)) is not is_pruned  # what the other process began with
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    output = process.stdout.read()
+    assert process.wait(60) == 0
     found = json.loads(output)
     assert found["wrong"] == []
     assert found["searches"] > found["failed"]
