@@ -210,6 +210,7 @@ def test_an_answer_is_the_same_whether_or_not_there_is_what_the_asker_may_not_re
         assert alone == crowded, way
 
 
+@pytest.mark.nightly
 def test_counted_over_the_collection_some_answers_do_tell(small: ModuleType) -> None:
     def tells(case: Case) -> bool:
         ((_, alone, crowded),) = anyio.run(_replies, small, case, ("collection", 0))
