@@ -242,27 +242,47 @@ async def test_over_http_all_is_served_nothing_is_written_and_what_is_new_or_rev
     assert {line["level"] for line in remote.log()} <= {"info"}
 
 
+EACH_IN_A_FORK = """
+import json, os, runpy, sys
+import rag.admin.ingest_command
+script, *commands = json.load(sys.stdin)
+for command in commands:
+    read, write = os.pipe()
+    if not os.fork():
+        os.dup2(write, 2)
+        sys.argv = [script, *command]
+        runpy.run_path(script, run_name="__main__")
+    os.close(write)
+    with open(read, encoding="utf-8") as errors:
+        said = errors.read()
+    print(json.dumps([os.waitstatus_to_exitcode(os.wait()[1]), said]))
+"""
+
+
 def test_what_would_write_is_refused_in_a_line_and_changes_nothing(scripts: Scripts, shelf: Shelf) -> None:
     (shelf.texts / "jam.md").write_text("# Jam\n\nMarmalade is made of bitter oranges.\n")
     before = shelf.state()
-    for words in (
-        ["ingest", shelf.texts],
+    commands = (
+        ["ingest", str(shelf.texts)],
         ["remove", "--all"],
         ["purge"],
         ["key", "create", "--user", "ann"],
-    ):
-        command = [*shelf.before, scripts.folder / "refdesk-admin", *words, "--data", shelf.data]
-        run = subprocess.run(
-            command,
-            env=scripts.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode != 0
-        assert f"{shelf.data} can't be written" in run.stderr
-        assert "Traceback" not in run.stderr
+    )
+    script = str(scripts.folder / "refdesk-admin")
+    run = subprocess.run(
+        [*shelf.before, sys.executable, "-c", EACH_IN_A_FORK],
+        env=scripts.environment,
+        input=json.dumps([script, *([*words, "--data", str(shelf.data)] for words in commands)]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ends = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(ends) == len(commands)
+    for code, said in ends:
+        assert code != 0
+        assert f"{shelf.data} can't be written" in said
+        assert "Traceback" not in said
     assert shelf.state() == before
     with shelf.open_for_writing():
         ingest(scripts, shelf.data, shelf.texts)
