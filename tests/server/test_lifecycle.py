@@ -111,19 +111,18 @@ def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
     assert wire.read()["result"]["structuredContent"]["results"]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_the_list_of_tools_waits_for_the_engine_only_where_nothing_else_says_what_documents_there_are(
-    cold_start: Start, clock_room: Path, tmp_path: Path, gate: Gate, era: Era
+    cold_start: Start, clock_room: Path, tmp_path: Path, gate: Gate
 ) -> None:
     env = gate.env(*HEAVY)
-    empty = cold_start(tmp_path / "empty", era=era, env=env)
+    empty = cold_start(tmp_path / "empty", env=env)
     empty.begin()
     assert len(empty.result("tools/list")["tools"]) == 2
-    wire = cold_start(clock_room, era=era, env=env)
+    wire = cold_start(clock_room, env=env)
     wire.begin()
     assert "documents here" in wire.result("tools/list")["tools"][0]["description"]
     copy = shutil.copytree(clock_room, tmp_path / "copy")  # its tables are other files, so nothing is kept
-    wire = cold_start(copy, era=era, env=env)
+    wire = cold_start(copy, env=env)
     wire.begin()
     wire.send(50, "tools/list")
     assert wire.result("prompts/list")["prompts"]
