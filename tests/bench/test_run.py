@@ -212,9 +212,19 @@ def test_after_an_error_it_leaves_nothing_either(few_sentences: Path) -> None:
     assert not Path(progress[0].removeprefix("working in ")).exists()
 
 
-def test_a_run_that_is_told_to_end_ends_its_server_and_removes_its_folder(scripts: Scripts) -> None:
+BENCH = """
+import functools, sys
+from tests.bench import __main__ as command
+command.Sizes = functools.partial(command.Sizes, small=100)
+command.bench(["search", "--texts", *sys.argv[1:]])
+"""
+
+
+def test_a_run_that_is_told_to_end_ends_its_server_and_removes_its_folder(
+    scripts: Scripts, few_sentences: Path
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.bench", "search"],
+        [sys.executable, "-c", BENCH, few_sentences],
         cwd=Path(__file__).parents[2],
         env=scripts.environment,
         stdout=subprocess.PIPE,
