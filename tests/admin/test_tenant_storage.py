@@ -115,70 +115,71 @@ def test_every_command_reaches_its_documents_which_are_nowhere_else(
     assert key["id"] in {listed["id"] for listed in inside.json("key", "list")["keys"]}
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "rag.store.write.change_collection.collection_tables.drop_tables",
-        "rag.admin.tenant_command.forget_runs",
-        "rag.store.write.tenant_storage._delete_desk",
-        "rag.admin.tenant_command.forget_tenant",
-        "rag.admin.tenant_command.forget_owner",
-    ],
-    ids=lambda step: step.rpartition(".")[2],
+def killed_at(
+    step: str, monkeypatch: pytest.MonkeyPatch, inside: Desk, *arguments: str, storage: str = ""
+) -> None:
+    """Run a command on the tenant that is killed when it comes to a step."""
+
+    def killed(*_arguments: object, **_more: object) -> None:
+        raise KilledError
+
+    options = ("--storage", storage) if storage else ("--yes",)
+    with monkeypatch.context() as patch:
+        patch.setattr(step, killed)
+        with pytest.raises(KilledError):
+            inside.run("tenant", *arguments, "acme", *options)
+
+
+REMOVING = (
+    "rag.store.write.change_collection.collection_tables.drop_tables",
+    "rag.admin.tenant_command.forget_runs",
+    "rag.store.write.tenant_storage._delete_desk",
+    "rag.admin.tenant_command.forget_tenant",
 )
-def test_a_removal_leaves_nothing_there_also_after_a_kill_and_no_other_tenant_is_touched(  # noqa: PLR0913, PLR0917 fixtures
+"""The steps of a removal that is repeated by the same command, each time from the first step on."""
+
+
+def test_a_removal_leaves_nothing_there_also_after_a_kill_and_no_other_tenant_is_touched(
     inside: Desk,
     documents: Path,
     ours: list[str],
     storage: str,
-    step: str,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
     inside.run("tenant", "create", "acme", "--storage", storage)
     inside.run("ingest", documents, *TENANT)
     inside.run("key", "create", *TENANT, "--user", "ann")
-
-    def killed(*_arguments: object, **_more: object) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(step, killed)
-        with pytest.raises(KilledError):
-            inside.run("tenant", "remove", "acme", "--yes")
-    assert found(inside, "default") == ours
-    listed = {tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]}
-    if "acme" in listed:
-        inside.run("tenant", "remove", "acme", "--yes")
-        assert in_storage(storage, request) == []
-    assert not inside.json("key", "list")["keys"]
+    for step in REMOVING:
+        killed_at(step, monkeypatch, inside, "remove")
+        assert found(inside, "default") == ours, step
+        assert {tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]} == {"acme", "default"}
+        assert not inside.json("key", "list")["keys"]
+    inside.run("tenant", "remove", "acme", "--yes")
+    assert in_storage(storage, request) == []
     assert holding(inside.data, WORD) == []
     inside.run("tenant", "create", "acme", "--storage", storage)  # free again
+    killed_at("rag.admin.tenant_command.forget_owner", monkeypatch, inside, "remove")
+    assert [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]] == ["default"]
+    inside.run("tenant", "create", "acme", "--storage", storage)  # free, though its owner's note is there
     assert found(inside, "acme") == []
     assert found(inside, "default") == ours
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "rag.store.write.tenant_storage.prepare",
-        "rag.store.write.tenant_storage.note_tenant",
-        "rag.store.write.make_collection.note_tenant",
-    ],
-    ids=lambda step: ".".join(step.rsplit(".", 2)[1:]),
+CREATING = (
+    "rag.store.write.tenant_storage.prepare",
+    "rag.store.write.tenant_storage.note_tenant",
+    "rag.store.write.make_collection.note_tenant",
 )
-def test_a_creation_that_was_killed_is_repeated_by_the_same_command(
-    inside: Desk, documents: Path, storage: str, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_arguments: object, **_more: object) -> None:
-        raise KilledError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(step, killed)
-        with pytest.raises(KilledError):
-            inside.run("tenant", "create", "acme", "--storage", storage)
-    refused = inside.run("tenant", "create", "other", "--storage", storage, code=2)
-    assert "belongs to another tenant" in refused.stderr
+
+def test_a_creation_that_was_killed_is_repeated_by_the_same_command(
+    inside: Desk, documents: Path, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in CREATING:
+        killed_at(step, monkeypatch, inside, "create", storage=storage)
+        refused = inside.run("tenant", "create", "other", "--storage", storage, code=2)
+        assert "belongs to another tenant" in refused.stderr, step
     inside.run("tenant", "create", "acme", "--storage", storage)
     inside.run("ingest", documents, *TENANT)
     assert found(inside, "acme") == ["theirs"]
