@@ -43,8 +43,9 @@ def service(
         yield served
 
 
-@pytest.mark.parametrize("vector", [(), ("--vector", "v")])
-@pytest.mark.parametrize("address", ["db://corp/notes", "db://corp/team/folder/notes"])
+@pytest.mark.parametrize(
+    ("address", "vector"), [("db://corp/notes", ()), ("db://corp/team/folder/notes", ("--vector", "v"))]
+)
 def test_a_table_there_is_searched_by_its_rows_own_rights_and_each_read_asks_for_the_newest(
     inside: Desk, desk: Desk, service: Service, address: str, vector: tuple[str, ...]
 ) -> None:
