@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request, Response
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SKEW_SECONDS = 15 * 60  # as S3's
 SHUTDOWN_SECONDS = 0.02  # between two looks whether it is to end
-READING = frozenset({"GET", "HEAD"})
+READING, MIME_TYPE = frozenset({"GET", "HEAD"}), "binary/octet-stream"
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=AKIATESTER/20260101/us-east-1/s3/aws4_request"}
 
 
@@ -134,6 +134,30 @@ class ObjectStore:
             return _error("AccessDenied", 403)
         return None
 
+    def _object(self, request: Request) -> Response | None:
+        """An object, or a part of it, for half of what moto takes; None if it must answer itself."""
+        bucket, _, name = request.path[1:].partition("/")
+        if request.method not in READING or bucket != self.bucket or request.query_string:
+            return None
+        asked = {field.lower() for field, _ in request.headers}
+        key = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys.get(name)
+        if key is None or "authorization" not in asked or any(field.startswith("if-") for field in asked):
+            return None
+        content, told = key.value, {"ETag": key.etag, "Last-Modified": key.last_modified_RFC1123}
+        told |= {"Accept-Ranges": "bytes", "Content-Length": str(len(content))}
+        if "range" not in asked:
+            return Response(content, headers=told, content_type=MIME_TYPE)
+        if not (part := re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers["Range"])):
+            return None
+        first, last = int(part[1]), min(int(part[2]), len(content) - 1)
+        if first > last:
+            return None
+        told |= {
+            "Content-Range": f"bytes {first}-{last}/{len(content)}",
+            "Content-Length": str(last + 1 - first),
+        }
+        return Response(content[first : last + 1], 206, told, content_type=MIME_TYPE)
+
     def app(self, store: WSGIApplication) -> WSGIApplication:
         """The store with the faults."""
 
@@ -163,7 +187,7 @@ class ObjectStore:
             if self.damages and self.damages in request.path and request.method == "PUT":
                 environ["wsgi.input"] = BytesIO(bytes(request.content_length or 0))
             if "HTTP_IF_NONE_MATCH" not in environ:
-                return store(environ, start)
+                return (self._object(request) or store)(environ, start)
             with self.creating:  # moto looks and writes in two steps
                 return store(environ, start)
 
@@ -185,7 +209,7 @@ def _signed_at(request: Request) -> float:
 def object_store() -> Iterator[ObjectStore]:
     """A store with an empty bucket of its own."""
     served = ObjectStore(f"bucket-{secrets.token_hex(4)}")
-    app = served.app(DomainDispatcherApplication(create_backend_app))
+    app = served.app(create_backend_app("s3"))
     handler = type("Handler", (_Silent,), {"store": served})
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=handler)
     thread = threading.Thread(target=server.serve_forever, args=(SHUTDOWN_SECONDS,))
