@@ -1,7 +1,7 @@
 """Clients that others wrote, in the versions of package.json, and what the desk must say to each of them.
 
 npm installs them, and the Node that they need, once a process of the tests and without their install scripts.
-What only the nightly tests of the page need are the `devDependencies`.
+What only nightly tests need are the `devDependencies`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def node(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         pytest.skip("npm can't install the clients: package.json has no Node for this platform")
     home = str(folder / "home")  # the Inspector writes there, and servers on stdio look there
     yield Node(folder, program, scripts.environment | {"HOME": home, "USERPROFILE": home})
-    shutil.rmtree(folder / "node_modules")  # a third of a gigabyte
+    shutil.rmtree(folder / "node_modules")  # a quarter of a gigabyte
 
 
 @dataclass(frozen=True, slots=True)
