@@ -41,6 +41,8 @@ APPENDER = """
 import sys
 from pathlib import Path
 from rag.admin.audit_command import Act, log_now
+print("ready", flush=True)
+sys.stdin.readline()
 for number in range(50):
     changes = {f"{sys.argv[2]}-{number}": (None, {"a": "x" * 999})}
     log_now(Path(sys.argv[1]), Act("access set", "default", changes))
@@ -307,8 +309,15 @@ def test_an_act_on_many_things_takes_several_lines(tmp_path: Path) -> None:
 
 
 def test_administrators_who_write_at_once_lose_no_line(tmp_path: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, name]) for name in "ab"]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, "a"], stdin=pipe, stdout=pipe) as other:
+        assert other.stdin
+        assert other.stdout
+        assert other.stdout.readline() == b"ready\n"
+        other.stdin.close()
+        for number in range(50):
+            log_now(tmp_path, Act("access set", "default", {f"b-{number}": (None, {"a": "x" * 999})}))
+    assert other.returncode == 0
     ids = [line.changes[0].id for _, line in read_log(tmp_path) if line]
     assert len(ids) == 100
     assert set(ids) == {f"{name}-{number}" for name in "ab" for number in range(50)}

@@ -490,6 +490,9 @@ def test_purge_leaves_nothing_whatever_the_clock_said(
         return [path for path in files if b"Zyzzogeton" in path.read_bytes()]
 
     def at(seconds: int, *arguments: str | Path) -> None:
+        if not seconds:
+            life.inside.run(*arguments)  # the clock that everything else has
+            return
         run = life.desk.scripts.admin(*arguments, "--data", life.desk.data, env=clock(seconds))
         assert run.returncode == 0, run.stderr
 
