@@ -248,7 +248,8 @@ def parser() -> Iterator[str]:
         closing(forks.Forks(kept | sandbox.ONE_THREAD, forks.PARSER)) as parsers,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(sandbox, "PROGRAM", parsers.parser())
+        for name, value in forks.forking_parsers(parsers.parser()).items():
+            patch.setattr(sandbox, name, value)
         yield sandbox.PROGRAM
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import IO
 
+    from anyio.abc import ByteStream
+
 SEARCHING = (
     *("rag.models.text_encoder", "rag.models.embed.local_embedder", "rag.search.desk"),
     *("anyio._backends._asyncio", "numpy.ma", "encodings.idna"),  # libraries import them late
@@ -60,9 +62,12 @@ SERVER = (
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does."""
 READ_LATE = re.compile(
     r"REFDESK_|AWS_|GIT_|OTEL_EXPORTER_|SSH_|XDG_(CONFIG_HOME|DATA_HOME|RUNTIME_DIR)$"
-    r"|(HOME|PATH|TERM|SSL_CERT_DIR|LANCEDB_HOST_OVERRIDE)$|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
+    r"|(HOME|PATH|TERM|TMPDIR|PYTHONIOENCODING|SSL_CERT_DIR|LANCEDB_HOST_OVERRIDE)$"
+    r"|\w+_(KEY|TOKEN)$|ARROW_DEFAULT_MEMORY_POOL$"
 )
 """The variables that a process reads when it needs them: of settings, stores, keys and other programs.
+
+Two of them Python reads once; a fork reads them anew (`_become`).
 
 Arrow's says only where its memory comes from. A server that a test starts in its own process sets it.
 """
@@ -76,20 +81,6 @@ sys.executable = {desk!r}  # what starts a desk
 serve_by_shared_desk()
 os.execv({alone!r}, [{alone!r}, *sys.argv[1:]])"""
 PARSE = "from rag.ingest.sandbox.parser_child import main; main()"
-CLIENT = """import _socket, array, os, sys
-caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-caller.connect({address!r})
-request = {request!r}.replace("MEMORY", sys.argv[1]).replace("FAMILY", sys.argv[2])
-streams = array.array("i", (0, 1, 2))
-caller.sendmsg([request.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-for stream in streams:
-    os.close(stream)
-caller.recv(99)
-os._exit(int(caller.recv(99)) & 255)"""
-"""What `rag.ingest.sandbox.parser_pool` runs instead of its program; arguments: the memory and the family.
-
-Modules with large imports would take as long as what is spared.
-"""
 STAND_IN = """#!{python} -IS
 import _socket, array, json, os, re, signal, sys
 script, early, late = {script!r}, {early!r}, re.compile({late!r})
@@ -174,6 +165,87 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class ForkedParser:
+    """A parser process that was forked: as much of `anyio.abc.Process` as `rag.ingest.sandbox` uses."""
+
+    def __init__(self, pid: int, caller: socket.socket, stream: ByteStream) -> None:
+        self.pid, self.stdin, self.stdout = pid, stream, stream
+        self._caller = caller
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        if self._code is None:
+            with suppress(BlockingIOError):
+                self._code = int(self._caller.recv(MAX_REQUEST) or -signal.SIGKILL)
+        return self._code
+
+    async def wait(self) -> int:
+        while (code := self.returncode) is None:
+            await anyio().wait_readable(self._caller)
+        return code
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        await self.stdin.aclose()
+        await self.wait()
+        self._caller.close()
+
+
+async def open_parser(command: Sequence[str], **options: Any) -> Any:  # noqa: ANN401 anyio's
+    """As `anyio.open_process` for a parser, but that one whose program is `Forks.parser` is forked."""
+    _, _, _, program, memory, family, *_ = command
+    if not program.startswith("{"):
+        return await anyio().open_process(command, **options)
+    asked = json.loads(program)
+    asked["request"]["command"] += [memory, family]
+    stream, own = socket.socketpair()
+    caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with own:
+            _ask_for_parser(caller, own, **asked)
+        await anyio().wait_readable(caller)
+        pid = int(caller.recv(MAX_REQUEST))
+        return ForkedParser(pid, caller, await anyio().abc.UNIXSocketStream.from_socket(stream))
+    except BaseException:
+        caller.close()
+        stream.close()
+        raise
+
+
+def _ask_for_parser(
+    caller: socket.socket, own: socket.socket, address: str, request: Mapping[str, object]
+) -> None:
+    caller.connect(address)
+    caller.setblocking(False)  # noqa: FBT003 socket's signature
+    with Path(os.devnull).open("wb") as nothing:
+        streams = [own.fileno(), own.fileno(), nothing.fileno()]
+        socket.send_fds(caller, [json.dumps(request).encode()], streams)
+
+
+def anyio() -> Any:  # noqa: ANN401 a module
+    """The package, which the process that forks parsers doesn't have."""
+    return importlib.import_module("anyio")
+
+
+class Anyio:
+    """The package where parsers are forked."""
+
+    open_process = staticmethod(open_parser)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 whatever it has
+        return getattr(anyio(), name)
+
+
+def forking_parsers(program: str) -> dict[str, Any]:
+    """What the names in `rag.ingest.sandbox.parser_pool` mean where parsers are forked."""
+    return {"PROGRAM": program, "anyio": Anyio()}
+
+
 class Forks:
     """The parent's end. The process starts with the first command, and imports `modules`.
 
@@ -238,11 +310,11 @@ class Forks:
         )
 
     def parser(self) -> str:
-        """The text of a Python program that lets a parser process be forked here, and lasts as long."""
+        """What stands in place of a parser's program, so that `open_parser` has it forked here."""
         script = Path(self._folder.name, "parse.py")
         script.write_text(PARSE, encoding="utf-8")
-        request = {"command": [str(script), "MEMORY", "FAMILY"], "environment": self._environment, "cwd": "/"}
-        return CLIENT.format(address=self._listening(), request=json.dumps(request))
+        request = {"command": [str(script)], "environment": self._environment, "cwd": "/"}
+        return json.dumps({"address": self._listening(), "request": request})
 
     def stand_in(self, script: str) -> str:
         """The path of a program that can be started in place of an installed script, and lasts as long."""
@@ -360,7 +432,7 @@ def _serve(listener: socket.socket) -> None:
         importlib.import_module(name)
     parser, server, readers = json.loads(sys.argv[2])
     if parser:
-        vars(importlib.import_module("rag.ingest.sandbox.parser_pool"))["PROGRAM"] = parser
+        vars(importlib.import_module("rag.ingest.sandbox.parser_pool")).update(forking_parsers(parser))
     if server:
         check = vars(importlib.import_module("rag.admin.connect.connect_check"))
         check["stdio_client"] = with_stand_in(check["stdio_client"], server[0], lambda: server[1])
@@ -442,7 +514,9 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     os.environ.update(request["environment"])
     for module in sys.modules.keys() & {"server", "server.stdio"}:
         vars(sys.modules[module])["PARENT"] = os.getppid()  # noted at their import, in another process
-    stdout = os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)
+    tempfile.tempdir = None  # as TMPDIR says now
+    encoding, _, handling = os.environ.get("PYTHONIOENCODING", "").partition(":")
+    stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, encoding or None, handling or None, closefd=False)
     stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     vars(sys).update(stdout=stdout, __stdout__=stdout, stderr=stderr)  # the former streams began on files
     sys.argv = request["command"]
