@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from rag.access.names import valid_name
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.admin.conftest import Desk
@@ -74,18 +76,27 @@ def _holding(data: Path, secret: bytes) -> list[Path]:
     return [path for path in data.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
 
+@pytest.fixture(scope="module")
+def two_tenants(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of two, each with a document and a key."""
+    folder = tmp_path_factory.mktemp("two")
+    ours = _paper(folder, "ours", "pendulum")
+    theirs = _paper(folder, SECRET.decode(), f"{SECRET.decode()} pendulum")
+    desk = desk_at(folder / "data")
+    for tenant, paper in (("default", ours), ("acme", theirs)):
+        desk.run("tenant", "create", tenant)
+        desk.run("ingest", paper, "--tenant", tenant)
+        desk.run("key", "create", "--tenant", tenant, "--user", "ann")
+    about = f"About {SECRET.decode()}"
+    desk.run("collection", "set", "documents", "--tenant", "acme", "--description", about)
+    return desk.data
+
+
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.rpartition(".")[2])
 def test_a_tenant_is_removed_with_all_its_traces_in_one_step_also_after_a_kill_and_no_other_is_touched(
-    inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    inside: Desk, two_tenants: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    ours = _paper(tmp_path, "ours", "pendulum")
-    theirs = _paper(tmp_path, SECRET.decode(), f"{SECRET.decode()} pendulum")
-    for tenant, paper in (("default", ours), ("acme", theirs)):
-        inside.run("tenant", "create", tenant)
-        inside.run("ingest", paper, "--tenant", tenant)
-        inside.run("key", "create", "--tenant", tenant, "--user", "ann")
-    about = f"About {SECRET.decode()}"
-    inside.run("collection", "set", "documents", "--tenant", "acme", "--description", about)
+    shutil.copytree(two_tenants, inside.data)
     assert _holding(inside.data, SECRET)
     before = inside.json("search", "pendulum", "--tenant", "default")["results"]
     assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default", "acme"]
