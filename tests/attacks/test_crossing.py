@@ -1,6 +1,6 @@
 """D9, H7: two hundred people ask at once, under the same ids, and leave when they like. Each gets their own.
 
-Hundreds of calls over HTTP in both eras, some of them over streams: 400, and 10,000 with
+Hundreds of calls over HTTP in both eras, some of them over streams: 200, and 10,000 with
 --hypothesis-profile=nightly. With CALLS=100000 in the environment there are as many.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-USUAL_CALLS = 400 if settings.default.max_examples < 100 else 10_000  # type: ignore[union-attr]  # there always is one
+USUAL_CALLS = 200 if settings.default.max_examples < 100 else 10_000  # type: ignore[union-attr]  # there always is one
 CALLS = int(os.environ.get("CALLS", USUAL_CALLS))
 ON_STREAMS = 16  # people who ask over streams
 PER_STREAM = max(5, CALLS // 20 // ON_STREAMS)

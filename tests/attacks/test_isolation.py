@@ -51,7 +51,11 @@ def test_a1_a_search_for_a_canary_finds_it_for_those_alone_who_may_see_it(
 ) -> None:
     readable = places(world.readable(name))
     for paper in (one for one in world.papers if one.canary and one.canary in one.text):
-        queries = [paper.canary] if mode == "sparse" else [paper.canary, paper.question or paper.canary]
+        question = paper.question or paper.canary
+        if AT_NIGHT and mode != "sparse":
+            queries = {paper.canary, question}
+        else:
+            queries = {question if mode == "dense" else paper.canary}
         for query in queries:
             found = askers[name].places(query, mode=mode, limit=5)
             assert found <= readable
@@ -338,7 +342,7 @@ def test_a9_what_another_tenant_holds_changes_no_byte_of_any_answer(
     before = snapshot(asker, own)
     folder = changing.folder / "flood"
     folder.mkdir()
-    for at in range(100):
+    for at in range(30):
         words = "quornlight pendulum ferry bell noon clock xyzzy"
         (folder / f"{at}.md").write_text(f"# Flood {at}\n\nThe {words} at dawn, {at}.\n")
     changing.ingested("birch", "handbook", Path("flood"))

@@ -1,6 +1,6 @@
 """D12, D13: whatever is sent in place of a message, the server says what is wrong with it and goes on.
 
-Hundreds of mutated messages over each transport: 500, and 20,000 with --hypothesis-profile=nightly. With
+Hundreds of mutated messages over each transport: 250, and 20,000 with --hypothesis-profile=nightly. With
 MESSAGES=100000 in the environment there are as many, with MESSAGE=1234 that one is sent alone.
 """
 
@@ -39,7 +39,7 @@ else:
 
 pytestmark = pytest.mark.slow
 
-USUAL = 500 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
+USUAL = 250 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 NUMBERS: Sequence[int] = range(int(os.environ.get("MESSAGES", USUAL)))
 if "MESSAGE" in os.environ:
     NUMBERS = [int(os.environ["MESSAGE"])]
