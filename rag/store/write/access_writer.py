@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 15  # for another change; each takes milliseconds
 COMPACTED = 32  # commits; each leaves a file
-FOLDERS = "(collection = '')"  # the records of folders
+FOLDERS = {"collection": ""}  # the records of folders
 
 
 class AccessTable:
