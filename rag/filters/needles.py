@@ -29,18 +29,27 @@ UNSPACED = (  # scripts without spaces between words: Thai, Lao, Burmese, Khmer,
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 )
+_SOUND_MARKS = "\u3099\u309a\uff9e\uff9f"  # of kana
 MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
 """Accents. A letter and an accent after it are one character, so that e doesn't match the e of é."""
 NOT_A_WORD = rf"[^\pL\pM\pN_]|[{UNSPACED}]"
 """The characters that may stand next to a whole word."""
 _ALIKE = {"'": "'\u2019\u02bc", "-": "-\u2010\u2011", '"': '"\u201c\u201d\u201e'}
-_FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
-_SPACED = {code: " " for code in range(0x3001) if chr(code).isspace()}
-_ONE_FORM: dict[int, int | str] = {
-    **_SPACED,
-    **_FULL_WIDTH,
-    **{ord(variant): plain for plain, alike in _ALIKE.items() for variant in alike[1:]},
+_WIDTHS = {
+    chr(code): unicodedata.normalize("NFKC", chr(code))
+    for code in (*range(0xFF01, 0xFF5F), *range(0xFF66, 0xFFA0))
 }
+"""Full-width letters and signs, and half-width katakana with its sound marks, with what they usually are."""
+_ZEROS = "\u0660\u06f0\u0966\u09e6\u0e50"  # of Arabic, Persian, Hindi, Bengali and Thai digits
+_SPACED = {code: " " for code in range(0x3001) if chr(code).isspace()}
+_PLAIN: dict[str, str] = {
+    **{variant: plain.casefold() for variant, plain in _WIDTHS.items()},
+    **{variant: plain for plain, alike in _ALIKE.items() for variant in alike[1:]},
+    **{chr(ord(zero) + digit): str(digit) for zero in _ZEROS for digit in range(10)},
+    "\u0131": "i",  # whose capital is I, as that of i in most languages
+}
+"""Characters that match another one without regard to case, with that."""
+_ONE_FORM: dict[int, int | str] = {**_SPACED, **{ord(variant): plain for variant, plain in _PLAIN.items()}}
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 _DOT_ABOVE = "\u0307"
 _LAST = 0x1FFFF  # no letter beyond has two cases
@@ -48,17 +57,17 @@ _LONGEST_RUN = 4  # letters that ligatures may stand for; all ways to write them
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _SPACES = re.compile(SPACE)
 _SEVERAL = f"{SPACE[:-1]}{{2,}}"
-_COMPOSED = f".[{MARKS}\u3099\u309a]+|[\u1100-\u115f][\u1160-\u11ff]+"
+_COMPOSED = f".[{MARKS}{_SOUND_MARKS}]+|[\u1100-\u115f][\u1160-\u11ff]+"
 """What is one character or fewer when it is composed: a letter with its accents, a syllable of Korean."""
 
 
 def literal_pattern(text: str, *, case: bool) -> str:
     r"""A pattern for `text`. White space stands for any white space, and é for both of its Unicode forms.
 
-    Without `case`, letters match in either case (ß is ss, and İ is i), and those with full width match
-    ordinary ones. The quotes and the hyphen of a keyboard match typographic ones. Several accents of a letter
-    match in the order in which they are written.
-    Example: "a b", case=False -> "[aA]" + SPACE + "[bB]".
+    Without `case`, letters match in either case (ß is ss, İ and ı are i), in either width (Ａ is a, and ﾊﾟ is
+    パ), and digits in any of several scripts (٣ is 3). The quotes and the hyphen of a keyboard match
+    typographic ones. Several accents of a letter match in the order in which they are written.
+    Example: "a b", case=False -> "[aAａＡ]" + SPACE + "[bBｂＢ]".
     """
     words = _SPACES.split(cleaned_text(text))
     return SPACE.join(_exact_pattern(word) if case else _folded_pattern(word) for word in words)
@@ -117,7 +126,7 @@ def folded_text(text: str, *, case: bool) -> FoldedText:
         start, end = match.span()
         if start > at:
             add(_alike(text[at:start], case=case), at, is_whole=False)
-        part = " " if match[0].isspace() else _alike(unicodedata.normalize("NFC", match[0]), case=case)
+        part = " " if match[0].isspace() else _alike(_composed(match[0], case=case), case=case)
         add(part, start, is_whole=len(part) != end - start)
         at = end
     add(_alike(text[at:], case=case), at, is_whole=False)
@@ -125,6 +134,11 @@ def folded_text(text: str, *, case: bool) -> FoldedText:
     origins.append(len(text))
     whole.append(False)
     return FoldedText("".join(parts), tuple(starts), tuple(origins), tuple(whole))
+
+
+def _composed(letter: str, *, case: bool) -> str:
+    """A letter with its marks as one character; half-width katakana first become ordinary ones."""
+    return unicodedata.normalize("NFC", letter if case else letter.translate(_ONE_FORM))
 
 
 def _alike(text: str, *, case: bool) -> str:
@@ -156,7 +170,7 @@ def _exact_pattern(word: str) -> str:
 
 
 def _folded_pattern(word: str) -> str:
-    folded = word.casefold().replace(f"i{_DOT_ABOVE}", "i")
+    folded = folded_text(word, case=False).text
     parts, at, ligatures = [], 0, _letters()[1]
     while at < len(folded):
         end = at + 1
@@ -192,7 +206,7 @@ def _spellings(folded: str) -> str:
 
 
 def _letter(folded: str) -> str:
-    """A folded letter in any case, width and Unicode form."""
+    """A folded letter in any case, width and Unicode form; a digit in those of several scripts."""
     if folded == "i":
         return f"(?:{_class('i')}{_DOT_ABOVE}?|\u0130)"
     return _in_both_forms(folded, _class)
@@ -207,10 +221,17 @@ def _in_both_forms(letter: str, pattern: Callable[[str], str]) -> str:
 
 
 def _class(folded: str) -> str:
-    letters = _letters()[0].get(folded, folded) + _ALIKE.get(folded, "")[1:]
-    if plain := _FULL_WIDTH.get(ord(folded)):
-        letters += _letters()[0].get(chr(plain), chr(plain))
+    letters = _letters()[0].get(folded, folded) + _variants().get(folded, "")
     return f"[{''.join(map(_escaped_in_class, letters))}]" if len(letters) > 1 else _escape(letters)
+
+
+@cache
+def _variants() -> Mapping[str, str]:
+    """For each plain character those that match it, too."""
+    variants: dict[str, str] = {}
+    for variant, plain in _PLAIN.items():
+        variants[plain] = variants.get(plain, "") + variant
+    return variants
 
 
 @cache
@@ -438,7 +459,11 @@ def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
     core = literal_pattern(text, case=case)
     words = folded_text(text, case=case).text
     before = f"(?:^|{NOT_A_WORD})" if match == "words" and is_in_word(text[0]) else ""
-    after = f"(?:$|{NOT_A_WORD})" if match == "words" and is_in_word(text[-1]) else f"(?:$|[^{MARKS}])"
+    after = (
+        f"(?:$|{NOT_A_WORD})"
+        if match == "words" and is_in_word(text[-1])
+        else f"(?:$|[^{MARKS}{_SOUND_MARKS}])"
+    )
     return Needle(query, match, case, core, f"{before}{core}{after}", words)
 
 

@@ -48,7 +48,8 @@ def is_found(pattern: str, text: str) -> bool:
         ("STRASSE", "straẞe"),
         ("istanbul", "İSTANBUL"),
         ("İstanbul", "istanbul"),
-        ("ışık", "ışık"),
+        ("ışık", "IŞIK"),
+        ("IŞIK", "ışık"),
         ("Σίσυφος", "ΣΊΣΥΦΟΣ"),
         ("café", "CAFE\u0301"),
         ("cafe\u0301", "CAFÉ"),
@@ -57,6 +58,11 @@ def is_found(pattern: str, text: str) -> bool:
         ("ﬁle", "FILE"),
         ("sss", "sß"),
         ("ＡＢＣ", "abc"),
+        ("abc", "ＡｂＣ"),
+        ("ﾎｯﾁｷｽ", "ホッチキス"),
+        ("パソコン", "ﾊﾟｿｺﾝ"),
+        ("18 दिन", "१८ दिन"),
+        ("٢١", "21"),
         ("ｅｒｒ－１", "ERR-1"),
         ("don't", "don’t"),
         ("co-op", "co‑op"),
@@ -73,7 +79,7 @@ def test_what_differs_only_in_form_is_found(written: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "text"),
-    [("cafe", "café"), ("e", "e\u0301"), ("1.5", "1x5"), ("a b", "ab"), ("ı", "i"), ("a+", "aa")],
+    [("cafe", "café"), ("e", "e\u0301"), ("1.5", "1x5"), ("a b", "ab"), ("ハ", "ﾊﾟ"), ("a+", "aa")],
 )
 def test_other_characters_are_not(written: str, text: str) -> None:
     assert not is_found(needle(written).pattern, text)
@@ -114,7 +120,7 @@ def test_the_pattern_of_whole_words_says_the_same_as_their_spans() -> None:
         assert pc.match_substring_regex(column, one.pattern)[0].as_py() == any(one.spans(text)), text
 
 
-ALIKE = st.text("sSßẞfiıIİﬁﬃtﬅ\u0307e\u0301éα\u0345ᾷＡaA'’-‐ \n\u3000한\u1112\u1161", max_size=14)
+ALIKE = st.text("sSßẞfiıIİﬁﬃtﬅﾊﾟパハ3٣\u0307e\u0301éα\u0345ᾷＡaA'’-‐ \n\u3000한\u1112\u1161", max_size=14)
 
 
 @pytest.mark.parametrize("case", [True, False])
@@ -133,7 +139,7 @@ def test_what_the_pattern_finds_is_located(*, case: bool, written: str, before: 
 def test_hostile_needles_have_patterns_in_proportion_to_them() -> None:
     for letters in ("ß", "ﬃ", "ΐ", "ᾷ", "i", "é", "s ", "sst", "a\u0301", "한", "㍿", "(", '"'):
         written = (letters * 1000)[:MAX_NEEDLE_CHARS]
-        assert len(needle(written, "words").pattern) < 60 * MAX_NEEDLE_CHARS, letters
+        assert len(needle(written, "words").pattern) < 80 * MAX_NEEDLE_CHARS, letters
 
 
 def test_what_cannot_be_searched_for_is_refused() -> None:
