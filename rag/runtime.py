@@ -3,7 +3,9 @@
 For each thread that allocates, glibc makes an arena of its own, up to eight for each processor, and what is
 freed in one is of no use to the others. The engine has dozens of threads. So `allocate_sparingly` limits the
 arenas, and has Arrow allocate from them, too: the allocator that it has of its own kept 45 of the 370 MB of a
-server with 5,500 passages. `return_memory` keeps the C library from holding on to memory that is free.
+server with 5,500 passages. Large pieces get pages of their own, which go back when they are freed: glibc by
+itself stops doing that for pieces up to the largest that was ever freed. `return_memory` keeps the C library
+from holding on to memory that is free.
 
 refdesk may come from a checkout, a wheel, a repository or a package index, and be installed by pip, uv or
 pipx. `pip install 'refdesk[ocr]'` asks an index, which needn't have it, and the first pip of the path, which
