@@ -52,6 +52,7 @@ _SHOWN_ID = re.compile(
     rf"\[(?P<cited>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})\]$"
     rf"|^https?://.*{PASSAGE_PAGES}/(?P<page>{_WHOLE_ID})(?:#{CITED})?$"
 )
+_NUMBERED = re.compile(rf"(?<=[a-z2-7]{{{ID_CHARS}}})#([0-9]+)$")
 
 
 def passage_page(base: str, id_: str, revision: str | None) -> str:
@@ -89,8 +90,10 @@ def named_id(name: str) -> tuple[str | None, str]:
     """The id in `name`, and the collection if it is a URI.
 
     It may be as replies show it: in the brackets of a citation, behind a title, in the address of its page.
+    The number of a chunk may be a fragment.
     Example: " [mfzq/3] " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq");
-    "Handbook › Leave [mfzq…/3]" and "https://desk.example.com/passages/mfzq…/3#cited" -> (None, "mfzq…/3").
+    "Handbook › Leave [mfzq…/3]" and "https://desk.example.com/passages/mfzq…/3#cited" -> (None, "mfzq…/3"),
+    as "mfzq…#3".
 
     Raises:
         NotFoundError: `name` has no such id.
@@ -100,6 +103,8 @@ def named_id(name: str) -> tuple[str | None, str]:
         bare = bare[1:-1].strip()
     elif shown := _SHOWN_ID.search(bare):
         bare = shown["cited"] or shown["page"]
+    elif fragment := _NUMBERED.search(bare):
+        bare = f"{bare[: fragment.start()]}/{fragment[1]}"
     prefix = _PREFIX.match(bare)
     return prefix and prefix[1], parse_id(bare)
 

@@ -86,6 +86,13 @@ def test_an_id_is_read_from_what_replies_show_of_it(shown: str, collection: str 
         assert named_id(shown.format(id=id_)) == (collection, id_)
 
 
+@pytest.mark.parametrize("before", ["", "refdesk://handbook/"])
+def test_the_number_of_a_chunk_may_be_a_fragment(before: str) -> None:
+    assert named_id(f"{before}{'a' * 16}#12")[1] == f"{'a' * 16}/12"
+    with pytest.raises(NotFoundError):
+        named_id("leave#12")
+
+
 @pytest.mark.parametrize("title", ["Handbook [final]", "[a] and [b]", "https://example.com/passages/final"])
 def test_a_word_in_brackets_at_the_end_of_a_title_is_no_id(title: str) -> None:
     with pytest.raises(NotFoundError):

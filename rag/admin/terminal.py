@@ -23,6 +23,7 @@ from rag.report.text_and_html import table
 from rag.text.plain_text import escape_hidden, for_people
 
 NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
+DELETING = {"remove", "purge"}
 
 
 class Group(click.Group):
@@ -33,7 +34,10 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Click's method, with a suggestion in the error message."""
         if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
-            near = get_close_matches(args[0], names, n=1, cutoff=NEAR)
+            # "rename" looks like "remove": what deletes is nobody's guess.
+            near = get_close_matches(
+                args[0], [name for name in names if name not in DELETING], n=1, cutoff=NEAR
+            )
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

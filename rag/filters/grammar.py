@@ -238,8 +238,10 @@ class _Parser:
     def _field(self, name: str, inner: object) -> Iterator[Filter]:
         if name not in self._fields:
             names = ", ".join(sorted(self._fields)) or "none"
+            sign = f"${name.strip('$').lower()}"
+            hint = f" Did you mean {sign}?" if sign in {"$and", "$or", "$not"} else ""
             raise InvalidRequestError(
-                f"There is no field {_quoted_value(name)} to filter by; there are: {names}."
+                f"There is no field {_quoted_value(name)} to filter by; there are: {names}.{hint}"
             )
         conditions = inner if isinstance(inner, dict) else {"$eq": inner}
         if not conditions:
@@ -324,7 +326,8 @@ def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple
 def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
     checked = _CHECKS[type_](value)
     if checked is None:
-        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.")
+        several = " For one of several, use $in." if isinstance(value, list) else ""
+        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.{several}")
     return checked
 
 

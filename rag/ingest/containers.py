@@ -55,6 +55,7 @@ from rag.ingest.source_files import (
     over_limit,
     part_uri,
     parts_prefix,
+    path_of,
     place_of,
     prefixes,
     printable,
@@ -295,7 +296,8 @@ def unopened_notes(stored: Iterable[str], discovery: Discovery) -> Iterator[str]
         uri.partition("#")[0] for uri in parts if any(prefix in discovery.whole for prefix in prefixes(uri))
     }
     opened = {uri.partition("#")[0] for uri in discovery.containers}
-    if skipped := outer - opened - discovery.unchanged:
+    named = {outcome.path for outcome in discovery.outcomes}  # not those that the run leaves out by a pattern
+    if skipped := {uri for uri in outer - opened - discovery.unchanged if path_of(uri) in named}:
         yield (
             f"{counted(len(skipped), 'archive')} with stored documents not opened; the documents stay. Add "
             "--archives to bring them up to date, or remove them with refdesk-admin remove."

@@ -97,6 +97,7 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
     ("arguments", "words"),
     [
         (["serch"], "No such command 'serch'"),
+        (["collection", "rename"], "No such command 'rename'. There are: "),
         (["search", "a", "--modus", "dense"], "No such option '--modus'"),
         (["search", "a", "--mode", "fast"], "'fast' is not one of 'dense', 'sparse', 'hybrid'"),
         (["search", "a", "--limit", "-1"], "-1 is not in the range 0<=x<=100"),

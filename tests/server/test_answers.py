@@ -11,7 +11,9 @@ import pytest
 from mcp import MCPError
 from mcp.types import TextContent, TextResourceContents
 
+from rag.report.text_and_html import counted
 from rag.search.reply.reply_parts import ORDERS
+from rag.search.reply.search_reply import LEFT_OUT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,13 +210,13 @@ async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(clien
 async def test_a_search_stays_in_its_budget_and_says_what_it_left_out(client: Client, max_chars: int) -> None:
     for question in QUESTIONS:
         whole = await search(client, question, limit=20, max_chars=100_000)
-        assert not any("left out" in note for note in whole["notes"])
+        assert not any(LEFT_OUT.partition("{}")[0] in note for note in whole["notes"])
         text, found = await call(client, "search", query=question, limit=20, max_chars=max_chars)
         assert len(text) <= max_chars
         more = len(whole["results"]) - len(found["results"])
         assert 0 < more < len(whole["results"]) == 20
         assert [hit["id"] for hit in found["results"]] == [hit["id"] for hit in whole["results"]][:-more]
-        assert f"{more} more hits were left out; raise max_chars or narrow the query." in found["notes"]
+        assert LEFT_OUT.format(counted(more, "more hit")) in found["notes"]
 
 
 async def test_the_usual_budget_is_the_operators(client: Client) -> None:

@@ -18,6 +18,7 @@ from pydantic import Field, SerializeAsAny
 
 from rag.answers import Answer, Context, Hit, Listing, Preview, Step, SubQuery, Usage
 from rag.originals import Staleness
+from rag.report.text_and_html import counted
 from rag.search.reply.reply_parts import (
     ORDERS,
     SCORE_DIGITS,
@@ -183,7 +184,7 @@ def _lists(answer: Answer, hit: Hit) -> list[ListingRecord]:
 
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
     omitted = len(hits) - count
-    left_out = [f"{omitted} more hits were left out; raise max_chars or narrow the query."] if omitted else []
+    left_out = [LEFT_OUT.format(counted(omitted, "more hit"))] if omitted else []
     results = list(hits[:count])
     notes = [*answer.notes, *_text_notes(answer, results), *left_out]
     return _reply(answer, results, notes)
@@ -299,6 +300,7 @@ def hit_record(
 
 
 COST_DIGITS = 6
+LEFT_OUT = "There was no room for {}. Narrow the query, or ask for snippets with detail."
 NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
 NO_ROOM_CHARS = len(f'"{NO_ROOM}",')
 

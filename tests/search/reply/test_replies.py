@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
+from rag.report.text_and_html import counted
 from rag.search.reply.reply_parts import ORDERS, assemble_context
-from rag.search.reply.search_reply import FULL_ONLY, search_reply
+from rag.search.reply.search_reply import FULL_ONLY, LEFT_OUT, search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import alteration_notes, disarm
 from rag.text.plain_text import line_count
@@ -245,7 +246,7 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
     assert len(reply.compact()) <= max_chars
     notes = ["kept", *_altered(texts[: len(reply.results)])]
     if left := len(texts) - len(reply.results):
-        notes.append(f"{left} more hits were left out; raise max_chars or narrow the query.")
+        notes.append(LEFT_OUT.format(counted(left, "more hit")))
     if reply.results != whole.results[: len(reply.results)]:
         (cut,) = reply.results
         assert str(whole.results[0].text).startswith(str(cut.text))
@@ -261,7 +262,7 @@ def test_a_first_hit_longer_than_the_budget_is_cut_and_that_is_said() -> None:
     assert set(str(record.text)) == {"x"}
     assert len(reply.compact()) == MIN_REPLY_CHARS
     assert reply.notes == [
-        "1 more hits were left out; raise max_chars or narrow the query.",
+        LEFT_OUT.format("1 more hit"),
         "The passage is truncated; open its id to read all of it.",
     ]
 
