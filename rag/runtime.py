@@ -3,9 +3,7 @@
 For each thread that allocates, glibc makes an arena of its own, up to eight for each processor, and what is
 freed in one is of no use to the others. The engine has dozens of threads. So `allocate_sparingly` limits the
 arenas, and has Arrow allocate from them, too: the allocator that it has of its own kept 45 of the 370 MB of a
-server with 5,500 passages. Large pieces get pages of their own, which go back when they are freed: glibc by
-itself stops doing that for pieces up to the largest that was ever freed. `return_memory` keeps the C library
-from holding on to memory that is free.
+server with 5,500 passages. `return_memory` keeps the C library from holding on to memory that is free.
 
 refdesk may come from a checkout, a wheel, a repository or a package index, and be installed by pip, uv or
 pipx. `pip install 'refdesk[ocr]'` asks an index, which needn't have it, and the first pip of the path, which
@@ -123,26 +121,21 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [results[index] for index in range(len(calls))]
 
 
-M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of mallopt(3)
+M_ARENA_MAX = -8  # of mallopt(3)
 ARENAS = 2  # with one, threads would wait for each other
-LARGE_BYTES = 1 << 20  # of an allocation; an array of a search over 70,000 passages is smaller
 
 
 def allocate_sparingly() -> None:
-    """Have all threads and Arrow share two arenas of small pieces, unless the environment says otherwise.
+    """Have all threads and Arrow share two arenas, unless the environment says otherwise.
 
     Call it before threads start and Arrow is imported.
     """
     if sys.platform != "linux":
         return
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    for variable, option, value in (
-        ("MALLOC_ARENA_MAX", M_ARENA_MAX, ARENAS),
-        ("MALLOC_MMAP_THRESHOLD_", M_MMAP_THRESHOLD, LARGE_BYTES),
-    ):
-        if variable not in os.environ:
-            with suppress(AttributeError):  # other C libraries have no mallopt
-                ctypes.CDLL(None).mallopt(option, value)
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        with suppress(AttributeError):  # other C libraries have no arenas
+            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
 def return_memory() -> None:

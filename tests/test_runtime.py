@@ -98,40 +98,6 @@ def test_all_threads_share_two_arenas_unless_the_environment_says_how_many() -> 
     assert _arenas("allocate_sparingly()", MALLOC_ARENA_MAX="4") == ARENAS + 2
 
 
-LARGE = """
-import ctypes
-from rag.runtime import LARGE_BYTES, allocate_sparingly
-{first}
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-class Info(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")]
-    _fields_ += [("rest", ctypes.c_size_t * 5)]
-libc.mallinfo2.restype = Info
-libc.free(libc.malloc(4 * LARGE_BYTES))
-before = libc.mallinfo2().hblks
-libc.malloc(2 * LARGE_BYTES)
-print(libc.mallinfo2().hblks - before)
-"""
-
-
-def _mapped(first: str, **environment: str) -> bool:
-    """Whether a large piece of memory has pages of its own although a larger one was freed."""
-    name = "MALLOC_MMAP_THRESHOLD_"
-    env = {key: value for key, value in os.environ.items() if key != name} | environment
-    command = [sys.executable, "-c", LARGE.format(first=first)]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    return bool(int(run.stdout))
-
-
-@pytest.mark.slow
-@glibc
-def test_large_memory_goes_back_when_it_is_freed_unless_the_environment_says_otherwise() -> None:
-    assert not _mapped("")
-    assert _mapped("allocate_sparingly()")
-    assert not _mapped("allocate_sparingly()", MALLOC_MMAP_THRESHOLD_=str(1 << 30))
-
-
 POOL = """
 from rag.runtime import allocate_sparingly
 allocate_sparingly()
