@@ -326,8 +326,7 @@ def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple
 def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
     checked = _CHECKS[type_](value)
     if checked is None:
-        several = " For one of several, use $in." if isinstance(value, list) else ""
-        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.{several}")
+        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.")
     return checked
 
 

@@ -93,11 +93,14 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
     assert scripts.admin("--version").stdout == f"refdesk {version('refdesk')}\n"
 
 
+def test_a_command_that_deletes_is_suggested_for_no_other(inside: Desk) -> None:
+    assert "remove?" not in inside.run("collection", "rename", code=2).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["serch"], "No such command 'serch'"),
-        (["collection", "rename"], "No such command 'rename'. There are: "),
         (["search", "a", "--modus", "dense"], "No such option '--modus'"),
         (["search", "a", "--mode", "fast"], "'fast' is not one of 'dense', 'sparse', 'hybrid'"),
         (["search", "a", "--limit", "-1"], "-1 is not in the range 0<=x<=100"),

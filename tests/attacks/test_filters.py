@@ -201,7 +201,7 @@ def test_c2_only_declared_names_are_fields(askers: Askers, nested: Callable[[obj
     inner = [{"$eq": "final"}, "final", {"$in": ["final"]}]
     for at, name in enumerate(FIELD_NAMES):
         words = refusal(askers["a0-modern"], nested({name: inner[at % 3]}))
-        assert words == f"There is no field {name[:64]!r} to filter by; there are: {FIELDS}.", name
+        assert words.startswith(f"There is no field {name[:64]!r} to filter by; there are: {FIELDS}."), name
     assert pages(askers["a0-modern"], nested({"status": "final"}))
 
 

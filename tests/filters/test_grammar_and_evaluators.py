@@ -165,13 +165,17 @@ def test_zero_has_no_sign() -> None:
         "text",
         "",
         "$where",
-        "$AND",
         "$nor",
         "$eq",
     ],
 )
 def test_an_unknown_field_is_refused_with_the_names_that_there_are(name: str) -> None:
     assert _refusal({name: CANARY}) == f"There is no field {name!r} to filter by; there are: {NAMES}."
+
+
+@pytest.mark.parametrize("name", ["and", "OR", "$Not", "$AND"])
+def test_a_combining_operator_is_suggested_for_its_plain_word(name: str) -> None:
+    assert _refusal({name: [{"year": 1}]}).endswith(f"Did you mean ${name.strip('$').lower()}?")
 
 
 def test_where_no_field_is_declared_the_refusal_says_so() -> None:

@@ -443,6 +443,9 @@ async def test_archives_that_are_not_opened_any_more_keep_what_is_stored(stocked
     assert stocked.records == before
     assert any("1 archive with stored documents not opened" in note for note in report.notes)
     assert not (await stocked.ingest()).notes  # the control
+    left_out = await stocked.ingest(exclude=("*.zip",), archives=False)
+    assert stocked.records == before
+    assert not left_out.notes
 
 
 @pytest.mark.slow

@@ -165,9 +165,7 @@ async def lacks_evidence(
     if near and not identify:
         return False  # comparing words takes longer
     terms = {language: plain_terms(plan.query, language) for language in words}
-    forms = {form for of_query in words.values() for word in of_query for form in word.forms}
-    forms |= {(term,) for of_query in terms.values() for term in of_query}
-    counts = await _count_passages(forms, query.views, plan)
+    counts = await _count_passages(_all_forms(words, terms), query.views, plan)
     if counts is None:
         leasts = [_least_evidence(query, hit, plan, are_counted=False) for hit in judged]
     elif plan.thresholds.min_evidence is None and not _are_comparable(
@@ -176,6 +174,14 @@ async def lacks_evidence(
         leasts = [0.0] * len(judged)
     evidence = _Evidence(judged, measured, words, leasts, counts)
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
+
+
+def _all_forms(
+    words: Mapping[Language, ValuesView[Word]], terms: Mapping[Language, frozenset[str]]
+) -> set[Form]:
+    """The forms of the words that count as evidence, and the terms of the whole query."""
+    of_words = {form for of_query in words.values() for word in of_query for form in word.forms}
+    return of_words | {(term,) for of_query in terms.values() for term in of_query}
 
 
 @dataclass(frozen=True, slots=True)
