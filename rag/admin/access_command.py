@@ -131,8 +131,18 @@ async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
 ) -> None:
     """Show who may see sources."""
-    for source in await _with_effective_access(settings, await named_sources(settings, names, collection)):
+    reader = open_reader(settings, once=True)
+    sources = await named_sources(settings, names, collection, reader)
+    for source in await _with_effective_access(settings, sources):
         _print(source, source.access, as_json=as_json)
+    folders = await to_thread.run_sync(lambda: {Path(os.path.realpath(name)).as_uri() for name in names})
+    for record in await reader.folder_records(tenant_of(settings)):
+        if record.uri in folders:
+            echo(_of_new_files(record), err=True)
+
+
+def _of_new_files(folder: AccessRecord) -> str:
+    return f"New files in {document_name(folder)} will be {in_words(folder.access)}."
 
 
 @command("set", on_bucket=True, changes=True)
@@ -497,7 +507,7 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
     """
     for _, after in pairs.values():
         if after.is_folder:
-            yield f"New files in {document_name(after)} will be {in_words(after.access)}."
+            yield _of_new_files(after)
     of_sources = [pair for pair in pairs.values() if not pair[1].is_folder]
     already = [
         after

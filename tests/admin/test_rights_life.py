@@ -555,7 +555,9 @@ def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) ->
     life.shelve()
     hr = life.folder / "hr"
     told = life.desk.run("access", "set", hr, "--visibility", "restricted", "--allow", "group:hr").stderr
-    assert f"New files in {hr} will be restricted to group:hr." in told
+    of_new_files = f"New files in {hr} will be restricted to group:hr."
+    assert of_new_files in told
+    assert of_new_files in life.inside.run("access", "show", hr).stderr
     menu.rename(hr / "menu.md")
     life.write("hr/news.md", secret("news"))
     life.write("hr/2025/raise.md", secret("raise"))

@@ -373,6 +373,11 @@ class DeskReader:
         access = await self._access_if_there(tenant)
         return await access.removed_records() if access else {}
 
+    async def folder_records(self, tenant: str) -> list[AccessRecord]:
+        """The access records of the tenant's folders; they apply to files that come into them."""
+        access = await self._access_if_there(tenant)
+        return await access.folder_records() if access else []
+
     async def entries(self, tenant: str) -> set[str]:
         """The entries of all access lists of the tenant, those of removed sources and folders included."""
         access = await self._access_if_there(tenant)

@@ -529,6 +529,10 @@ class AccessReader:
         rows = await self._rows(f"(NOT {schema.PRESENT}) AND (collection <> '')", schema.RECORD_COLUMNS)
         return {row["id"]: schema.stored_record(row) for row in rows}
 
+    async def folder_records(self) -> list[AccessRecord]:
+        """The records of folders."""
+        return [*map(schema.stored_record, await self._rows("(collection = '')", schema.RECORD_COLUMNS))]
+
     async def names_groups(self) -> bool:
         """Whether any record names a group."""
         await self.refresh()
