@@ -82,9 +82,11 @@ class LocalPages:
                 log.exception("The pages of citations crashed")
 
     def close(self) -> None:
-        """Let another process have the port."""
+        """Let another process have the port, at once: it takes another one if this is still in use."""
         self._until_first.cancel()
         if self._running:
+            for server in getattr(self._running, "servers", ()):  # there are none before it has started
+                server.close()
             self._running.should_exit = True
 
     def _server(self) -> uvicorn.Server:

@@ -376,9 +376,9 @@ async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1)
     sizes: list[int] = []
 
-    async def connected(data: Path, *, index_cache_bytes: int) -> object:
+    async def connected(data: Path, *, index_cache_bytes: int, writes: bool = False) -> object:
         sizes.append(index_cache_bytes)
-        return await connect(data, index_cache_bytes=index_cache_bytes)
+        return await connect(data, index_cache_bytes=index_cache_bytes, writes=writes)
 
     monkeypatch.setattr("rag.store.read.desk_reader.connect", connected)
     reader = DeskReader(tmp_path, timeout_seconds=15, index_cache_bytes=most)
