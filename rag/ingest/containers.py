@@ -296,8 +296,9 @@ def unopened_notes(stored: Iterable[str], discovery: Discovery) -> Iterator[str]
         uri.partition("#")[0] for uri in parts if any(prefix in discovery.whole for prefix in prefixes(uri))
     }
     opened = {uri.partition("#")[0] for uri in discovery.containers}
-    named = {outcome.path for outcome in discovery.outcomes}  # not those that the run leaves out by a pattern
-    if skipped := {uri for uri in outer - opened - discovery.unchanged if path_of(uri) in named}:
+    reported = {outcome.path for outcome in discovery.outcomes}  # a file that a pattern leaves out is not
+    skipped = outer - opened - discovery.unchanged
+    if skipped := {uri for uri in skipped if path_of(uri) in reported or not is_local(uri)}:
         yield (
             f"{counted(len(skipped), 'archive')} with stored documents not opened; the documents stay. Add "
             "--archives to bring them up to date, or remove them with refdesk-admin remove."
