@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import IO
 
-    from anyio.abc import ByteStream
 
 SEARCHING = (
     *("rag.models.text_encoder", "rag.models.embed.local_embedder", "rag.search.desk"),
@@ -165,10 +164,49 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class ParserStream:
+    """The socket to a forked parser, as a stream of bytes.
+
+    With that of anyio, a callback of the event loop fails if the reader is cancelled just when bytes come.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)  # noqa: FBT003 socket's signature
+        self._connected = connected
+
+    async def send(self, item: bytes) -> None:
+        view = memoryview(item)
+        while view:
+            await anyio().wait_writable(self._connected)
+            try:
+                view = view[self._connected.send(view) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise anyio().BrokenResourceError from error
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        while True:
+            await anyio().wait_readable(self._connected)
+            try:
+                received = self._connected.recv(max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise anyio().BrokenResourceError from error
+            if not received:
+                raise anyio().EndOfStream
+            return received
+
+    async def aclose(self) -> None:
+        anyio().notify_closing(self._connected)
+        self._connected.close()
+
+
 class ForkedParser:
     """A parser process that was forked: as much of `anyio.abc.Process` as `rag.ingest.sandbox` uses."""
 
-    def __init__(self, pid: int, caller: socket.socket, stream: ByteStream) -> None:
+    def __init__(self, pid: int, caller: socket.socket, stream: ParserStream) -> None:
         self.pid, self.stdin, self.stdout = pid, stream, stream
         self._caller = caller
         self._code: int | None = None
@@ -210,7 +248,7 @@ async def open_parser(command: Sequence[str], **options: Any) -> Any:  # noqa: A
             _ask_for_parser(caller, own, **asked)
         await anyio().wait_readable(caller)
         pid = int(caller.recv(MAX_REQUEST))
-        return ForkedParser(pid, caller, await anyio().abc.UNIXSocketStream.from_socket(stream))
+        return ForkedParser(pid, caller, ParserStream(stream))
     except BaseException:
         caller.close()
         stream.close()
