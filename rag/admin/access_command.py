@@ -120,7 +120,7 @@ def access_command() -> None:
 
     Name sources by id or URI, by file or folder, by a path or title that no other source has, by a pattern
     like "hr/*.pdf", or all of a collection by --collection. A change takes effect with the next request.
-    A change of a folder also counts for files that come into it later, or into a folder in it.
+    What is taken away from a folder also counts for files that come into it later, or into a folder in it.
     Removed sources can be named, too: their access record applies again if they come back.
     """
 
@@ -428,14 +428,14 @@ def _named_folders(
 
     Without a change, that has the narrowest visibility that its collections give new documents.
     """
-    places = [
+    files = [
         (place_of(source.uri), source.table.collection)
         for source in sources
         if source.table and is_local(source.uri)
     ]
     folders: list[AccessRecord] = []
     for path in dict.fromkeys(Path(os.path.realpath(name)) for name in names):
-        inside = {collection.name: collection for place, collection in places if path in place.parents}
+        inside = {collection.name: collection for file, collection in files if path in file.parents}
         if inside:
             usual = min(collection.visibility for collection in inside.values())  # restricted first
             ids, uri = SourceIds(inside[min(inside)], read_key(settings.home)), path.as_uri()

@@ -402,9 +402,7 @@ async def run_ingest(
     """
     name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
     async with AsyncExitStack() as stack:
-        stack.callback(
-            look_once, settings.common_home, settings.home
-        )  # the next run of this process asks anew
+        stack.callback(look_once, settings.common_home, settings.home)  # the next run asks again
         connection = await stack.enter_async_context(_connection(options.on))
         make = partial(
             ensure_collection, settings.home, tenant, name, language=options.language, created_at=began

@@ -34,10 +34,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Click's method, with a suggestion in the error message."""
         if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
-            # "rename" looks like "remove": what deletes is nobody's guess.
-            near = get_close_matches(
-                args[0], [name for name in names if name not in DELETING], n=1, cutoff=NEAR
-            )
+            harmless = [name for name in names if name not in DELETING]  # rename isn't meant as remove
+            near = get_close_matches(args[0], harmless, n=1, cutoff=NEAR)
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

@@ -237,9 +237,7 @@ def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Sta
 def _statements(hit: Hit) -> list[Statement]:
     parts = [part_of(part, start, end) for part in shown_parts(hit) for start, end in statements(part.text)]
     by_table = groupby(parts, key=lambda part: part.text.rpartition("\n")[2].startswith("|"))
-    header = (
-        hit.chunk.header
-    )  # of a table that began in the chunk before, and goes on at the start of this one
+    header = hit.chunk.header  # of a table that the chunk continues, so only of its first group
     statements_: list[Statement] = []
     for is_table, group in by_table:
         statements_ += _of_table([*group], header) if is_table else map(Statement, group)
