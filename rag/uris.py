@@ -154,6 +154,7 @@ def split_citation(id_: str) -> tuple[str, str | None, range]:
 
 
 MAX_ADDRESS_CHARS = 2_000
+STANDARD_PORTS = {"https": 443, "http": 80}
 _ALLOWED = (
     "/%:@!$&'()*+,;=~?[]"  # what a path or a query may have besides letters and digits; % is encoded already
 )

@@ -14,9 +14,7 @@ from rag.access.rule import Name
 from rag.config.profiles import AbsolutePath, Section, matching
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError
-from rag.uris import web_address
-
-_STANDARD = {"https": 443, "http": 80}
+from rag.uris import STANDARD_PORTS, web_address
 
 
 def _page(url: str) -> str:
@@ -123,7 +121,7 @@ class WebOrigin(_Origin):
                 raise ValueError(
                     f"{url[:80]} is not an https:// URL; http:// is only for hosts in private_networks"
                 )
-            if parts.port not in {None, _STANDARD[parts.scheme]} and not self.private_networks:
+            if parts.port not in {None, STANDARD_PORTS[parts.scheme]} and not self.private_networks:
                 raise ValueError(f"{url[:80]} names a port; that is only for hosts in private_networks")
         return self
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
 
@@ -18,6 +19,7 @@ from rag.access.keys import keys_in
 from rag.access.tenants import tenants
 from rag.config.server_settings import LOOPBACK, HttpSettings, own_url, resource_url
 from rag.errors import ConfigurationError, StoreError
+from rag.uris import STANDARD_PORTS
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
@@ -46,19 +48,24 @@ def listen(settings: HttpSettings) -> socket.socket:
 
 
 def transport_security(settings: HttpSettings) -> TransportSecuritySettings:
-    """The hosts and origins that requests may name, with their ports."""
+    """The hosts and origins that requests may name, with their ports, in lower case."""
     port = settings.port
     reachable = (
         [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
         if settings.host in LOOPBACK
         else []
     )
-    public = [settings.public_url.partition("://")[2]] if settings.public_url else []
+    address = urlsplit(settings.public_url)
+    public = [address.netloc] if address.netloc else []
+    if (
+        public and address.port is None
+    ):  # proxies may add it (nginx: proxy_set_header Host $host:$server_port)
+        public.append(f"{address.netloc}:{STANDARD_PORTS[address.scheme]}")
     return TransportSecuritySettings(
-        allowed_hosts=[*reachable, *public, *settings.allowed_hosts],
+        allowed_hosts=[host.lower() for host in (*reachable, *public, *settings.allowed_hosts)],
         allowed_origins=[
             *(f"http://{host}" for host in reachable),
-            *([settings.public_url] if settings.public_url else []),
+            *([settings.public_url.lower()] if settings.public_url else []),
             *settings.allowed_origins,
         ],
     )

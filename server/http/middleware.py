@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from server.telemetry.call_audit import RefusalLog
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
+WRONG_HOST = 421
+HOST = re.compile(r"[A-Za-z0-9._:/\[\]-]{1,200}")  # an origin, too
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
 CREDENTIALS_DIFFER = "refdesk.credentials_differ"
@@ -91,9 +93,14 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            refused = await self._security.validate_request(Request(scope))
+            headers = [
+                (name, _header(scope, name).lower().encode("latin-1")) for name in (b"host", b"origin")
+            ]
+            refused = await self._security.validate_request(Request({**scope, "headers": headers}))
             if refused:
-                note_refusal("host or origin not allowed")
+                name = "host" if refused.status_code == WRONG_HOST else "origin"
+                value = _header(scope, name.encode())
+                note_refusal(f"{name} not allowed: {value if HOST.fullmatch(value) else 'not a name'}")
                 await refused(scope, receive, send)
                 return
         await self._app(scope, receive, send)

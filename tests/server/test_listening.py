@@ -6,11 +6,15 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
+from starlette.responses import PlainTextResponse
 
+from rag.config.server_settings import HttpSettings
 from rag.config.settings import Settings
 from server.http.callers import AddressResolver, ClientAddress
-from server.http.listening import announce
+from server.http.listening import announce, transport_security
+from server.http.middleware import HostCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +93,26 @@ def test_it_is_said_on_standard_error_whatever_the_level(listen: Callable[..., R
     assert {line["logger"] for line in lines} == {"refdesk.start"}
     assert lines[0]["message"].startswith(f"refdesk listens on {remote.url}, ")
     assert "warning" in {line["level"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("public_url", "host", "status"),
+    [
+        ("https://Desk.example.com", "desk.example.com", 200),
+        ("https://desk.example.com", "Desk.Example.com:443", 200),
+        ("http://desk.example.com", "desk.example.com:80", 200),
+        ("https://desk.example.com:8443", "desk.example.com:8443", 200),
+        ("https://desk.example.com", "desk.example.com:80", 421),
+        ("https://desk.example.com:8443", "desk.example.com:443", 421),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_host_name_counts_in_any_case_and_with_the_port_of_its_scheme(
+    public_url: str, host: str, status: int
+) -> None:
+    app = HostCheck(PlainTextResponse(), transport_security(HttpSettings(public_url=public_url)))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as client:
+        assert (await client.get("http://x/mcp", headers={"Host": host})).status_code == status
 
 
 PROXY = "10.0.0.7"

@@ -20,11 +20,10 @@ from xml.parsers import expat
 from rag.ingest.origins.guarded_http import inflated, too_large
 from rag.ingest.origins.origin_look import FetchError
 from rag.ingest.parse.decode import rough_text
-from rag.uris import web_address
+from rag.uris import STANDARD_PORTS, web_address
 
 MAX_LINKS = 5000  # of one page
 MAX_TAGS = 20_000  # of one page that are looked at, which takes a second
-_STANDARD = {"https": 443, "http": 80}
 _TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE
@@ -58,7 +57,7 @@ def canonical_url(reference: str, base: str = "") -> str | None:
         return None
     host = parts.hostname or ""
     netloc = f"[{host}]" if ":" in host else host
-    if port is not None and port != _STANDARD[parts.scheme]:
+    if port is not None and port != STANDARD_PORTS[parts.scheme]:
         netloc = f"{netloc}:{port}"
     query = urlsplit(address).query
     return urlunsplit((parts.scheme, netloc, _normal(parts.path or "/"), _normal(query), ""))

@@ -114,6 +114,7 @@ _SHORTEST = "авиоуксяєіїйηοήόώ"  # words of one letter in Cyril
 _ODD = 0.2  # the share of odd words in a text that was decoded by a wrong encoding
 _FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
 _LONG = 5
+_TELLING = 4  # letters of a Greek or Cyrillic word, which no Western word with accents becomes
 _DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
 
 
@@ -269,7 +270,7 @@ def _decoded_as_stated(data: bytes, declared: str, codec: str) -> Decoded | None
     if (
         codec not in {"", "utf-8", "ascii"}
         and (text := _strictly_decoded(data, codec)) is not None
-        and _is_plausible(text)
+        and _is_plausible(text, stated=True)
     ):
         return Decoded(text, codec)
     return None
@@ -290,7 +291,7 @@ def _unmarked_unicode(data: bytes) -> str:
     }
     for codec in (shape for shape, fits in shapes.items() if fits):
         text = _strictly_decoded(data, codec)
-        if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text):
+        if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text, stated=True):
             return codec
     return ""
 
@@ -332,7 +333,7 @@ def _decoded_with_losses(data: bytes, codec: str) -> Decoded | None:
     beyond = sum(not character.isascii() for character in text) - lost
     if not lost or lost * _DAMAGED > beyond:
         return None
-    if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " ")):
+    if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " "), stated=True):
         return None
     return Decoded(text, codec, f"{counted(lost, 'character')} of its {codec} text can't be read", lost)
 
@@ -400,14 +401,17 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
             yield codec, confidence, text
 
 
-def _is_plausible(text: str) -> bool:
+def _is_plausible(text: str, *, stated: bool = False) -> bool:
     """Whether decoded characters make words, rather than mojibake.
 
     Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
-    letters, and single foreign letters among Latin words.
+    letters, and single foreign letters among Latin words. Such a letter proves nothing (12 р., И. И., 5 Ω) if
+    the encoding is `stated`, or the text has whole words in its script.
     """
     sample = _lines_beyond_ascii(text)
     words = [word for word in _WORD.findall(sample) if not word.isascii()]
+    if stated or any(len(word) >= _TELLING and _is_greek_or_cyrillic(word) for word in words):
+        words = [word for word in words if len(word) > 1 or not _is_greek_or_cyrillic(word)]
     glued, stray = len(_GLUED.findall(sample)), len(_STRAY.findall(sample))
     odd = sum(map(_is_odd, words)) + glued + 2 * stray
     return odd <= _ODD * (len(words) + glued + stray)
@@ -418,15 +422,17 @@ def _is_odd(word: str) -> bool:
     if ("latin" in scripts and len(scripts - {""}) > 1) or _BETWEEN.search(word):
         return True
     if "latin" not in scripts:
-        return (
-            len(word) == 1 and not {"greek", "cyrillic"}.isdisjoint(scripts) and word.lower() not in _SHORTEST
-        )
+        return len(word) == 1 and _is_greek_or_cyrillic(word) and word.lower() not in _SHORTEST
     foreign = sum(not letter.isascii() for letter in word)
     is_mixed = any(
         before.islower() and after.isupper() and not (before + after).isascii()
         for before, after in pairwise(word)
     )
     return is_mixed or (len(word) >= _LONG and foreign > _FOREIGN * len(word))
+
+
+def _is_greek_or_cyrillic(word: str) -> bool:
+    return {_script(letter) for letter in word} <= {"greek", "cyrillic"}
 
 
 def _script(letter: str) -> str:

@@ -87,6 +87,11 @@ def test_a_western_text_without_a_declaration_is_windows_1252(text: str) -> None
         ("員工食堂早餐時間改為七點到九點。", "big5"),
         ("Большая книга", "utf-16-be"),
         ("Tick tock", "utf-16-le"),
+        *(
+            (text, encoding)
+            for text in ("Цена: 12 р., т. 5, с. 7 (USB-кабель)", "ул. Ленина, д. 5, корп. 2, кв. 17")
+            for encoding in ("cp1251", "koi8-r", "cp866", "iso8859-5")
+        ),
     ],
 )
 def test_a_text_in_another_script_is_read_in_it_without_a_declaration(text: str, encoding: str) -> None:
@@ -147,6 +152,9 @@ def test_labels_mean_what_they_mean_to_a_browser(label: str, codec: str) -> None
         ("Content-Type: text/plain; charset=gb2312\n\n", "gb2312", "食堂"),
         ("BEGIN:VCARD\nFN;CHARSET=SHIFT_JIS:", "SHIFT_JIS", "温泉"),
         ("#+CODING: iso-8859-5\n", "iso-8859-5", "Да"),
+        ('<?xml version="1.0" encoding="windows-1251"?>\n', "windows-1251", "А1 12 р., Б2 7 р."),
+        ("Content-Type: text/plain; charset=koi8-r\n\n", "koi8-r", "И. И. Иванов, т. 5, д. 7"),
+        ("#+CODING: iso-8859-7\n", "iso-8859-7", "R = 5 Ω, Α΄ τάξη"),
     ],
 )
 def test_a_declared_encoding_is_read_however_short_the_text(before: str, label: str, text: str) -> None:
@@ -168,6 +176,7 @@ def test_a_page_declares_its_encoding_in_a_meta_element_outside_of_comments() ->
         ("iso-8859-1", "utf-8", "Käse"),
         ("utf-8", "cp1252", "Käse – für Zoë"),
         ("windows-1252", "cp1251", RUSSIAN),
+        ("windows-1251", "cp1252", "Käse für Gäste, à la carte"),
         ("gb2312", "utf-8", CHINESE),
     ],
 )
