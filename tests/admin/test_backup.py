@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import tarfile
@@ -51,6 +52,17 @@ def backup(inside: Desk, base: Path, tmp_path: Path) -> Path:
     """Of the desk of `inside`."""
     shutil.copytree(base / "data", inside.data)
     return Path(shutil.copy2(base / "desk.tar", tmp_path))
+
+
+def test_a_backup_follows_a_link_and_replaces_no_device(inside: Desk, backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest.tar").symlink_to(backup)
+    before = backup.read_bytes()
+    inside.run("backup", tmp_path / "latest.tar", "--yes")
+    assert (tmp_path / "latest.tar").is_symlink()
+    assert backup.read_bytes() != before
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a file" in inside.run("backup", tmp_path / "pipe", "--yes", code=2).stderr
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_backup_in_an_empty_folder_is_the_same_desk(inside: Desk, backup: Path, docs: Path) -> None:

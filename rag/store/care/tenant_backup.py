@@ -123,9 +123,12 @@ def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
     """An archive that only its owner may read. It appears at its path if the block ends without an error.
 
     Raises:
-        ConfigurationError: it can't be written.
+        ConfigurationError: it can't be written, or the path is that of a device or a pipe.
         StoreError: the disk is full.
     """
+    file = file.resolve()  # a link stays, and what it names is replaced
+    if file.exists() and not file.is_file():  # a rename would put a file in its place
+        raise ConfigurationError(f"{file} is not a file. Name the file of the backup.")
     try:
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".new")
     except OSError as error:
