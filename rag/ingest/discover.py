@@ -134,16 +134,18 @@ class Discovery:
     def is_gone(self, uri: str) -> bool:
         """Whether the document at a URI certainly doesn't exist any more. If in doubt, it still exists.
 
-        A file is gone if its folder doesn't contain it (whether this run walked there or not), or if an
-        ignore file excludes it. A part is gone with its container, or if the container was searched
-        completely without finding it. A document of an origin is gone if the origin was searched completely.
+        A file is gone if its folder doesn't contain it (whether this run walked there or not), if a folder or
+        a link is in its place, or if an ignore file excludes it. A part is gone with its container, or if the
+        container was searched completely without finding it. A document of an origin is gone if the origin
+        was searched completely.
         """
         if self._is_there(uri):
             return False
         file_uri, _, inside = uri.partition("#")
         if is_local(uri):
             path = local_path(file_uri)
-            if is_gone(path) or self.ignoring.covers(Path(path)):
+            is_folder = os.path.isdir(path)  # noqa: PTH112 Path would raise where it can't be seen
+            if is_gone(path) or is_folder or self.ignoring.covers(Path(path)):
                 return True
         elif self._is_missing_in(file_uri, ""):
             return True

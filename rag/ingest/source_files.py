@@ -123,14 +123,17 @@ def prefix_of(folder: Path) -> str:
 
 
 def is_gone(path: str) -> bool:
-    """Whether the path certainly doesn't exist. A file in an unreadable folder may exist."""
+    """Whether the path certainly doesn't exist, or leads through a link, which nothing was ingested through.
+
+    A file in an unreadable folder may exist.
+    """
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
         return False
-    return False
+    return os.path.realpath(path) != path
 
 
 def name_of(uri: str) -> str:

@@ -411,6 +411,29 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
     assert await library.texts("good.md") == ["good"]
 
 
+async def test_a_document_is_gone_when_a_folder_or_a_link_is_in_its_place(library: Library) -> None:
+    for name in ("folder.md", "link.md", "sub/behind.md", "stays.md"):
+        library.write(name, f"text of {name}")
+    await library.ingest()
+    (library.folder / "folder.md").unlink()
+    library.write("folder.md/inside.md", "text inside")
+    (library.folder / "link.md").unlink()
+    (library.folder / "link.md").symlink_to(library.folder / "stays.md")
+    elsewhere = library.folder.with_name("elsewhere")
+    (library.folder / "sub").rename(elsewhere)
+    (library.folder / "sub").symlink_to(elsewhere)
+    report = _by_name(await library.ingest())
+    assert {name: kind for name, (kind, _) in report.items()} == {
+        "inside.md": "added",
+        "folder.md": "removed",
+        "behind.md": "removed",
+        "link.md": "removed",
+        "sub": "ignored",
+        "stays.md": "unchanged",
+    }
+    assert _by_name(await library.ingest(elsewhere))["behind.md"][0] == "added"
+
+
 async def test_a_run_that_brings_nothing_but_failures_is_fruitless(library: Library) -> None:
     library.write("broken.json", "[")
     library.write("photo.jpg", "")
