@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rag.access.names import valid_name
 from rag.access.rule import labels_of
-from rag.corpus import Access, EmbedderIdentity
+from rag.corpus import Access, AccessRecord, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder
@@ -121,6 +121,22 @@ async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_wri
     async with await small_desk.writing(tmp_path):
         pass
     assert await _copies(tmp_path) == {("*", 1), ("+user:ann ~+user:ann", 2)}
+
+
+async def test_a_writer_doesnt_widen_a_folder_that_somebody_restricted_since_it_read_the_records(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    folder, other = "file:///d/hr", "file:///d/other"
+    only_ann = Access("restricted", frozenset({"user:ann"}))
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.records()
+        record = AccessRecord(writer.ids.of_folder(folder), "", folder, Access("tenant", revision=1))
+        await change_access(tmp_path, "default", [], lambda _before: only_ann, [record])
+        await writer.remember({folder: Access("tenant"), other: Access("tenant")})
+        await writer.remember({folder: Access("tenant"), other: only_ann})
+        records = {record.uri: record.access for record in (await writer.records()).values()}
+    assert records[folder] == replace(only_ann, revision=3)
+    assert records[other] == replace(only_ann, revision=1)
 
 
 async def _copies(data: Path) -> set[tuple[str, int]]:

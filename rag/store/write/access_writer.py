@@ -303,11 +303,13 @@ class CollectionAccess:
     ) -> tuple[dict[str, AccessRecord], list[AccessRecord]]:
         """Settle claims, with URIs, by source id: all records, and those whose labels the chunks lack.
 
-        A source that was removed since `read` stays so: its record is returned as it is, not present.
+        A source that was removed since `read` stays so: its record is returned as it is, not present. What
+        somebody has taken away from a folder since then limits what comes into it.
         """
         async with self._locked() as table:
             needed = {*claims, *chain.from_iterable(claim.floor for _, claim in claims.values())}
             stored = await table.of(needed)
+            folders = await self._overtaken_folders(table)
             settled: dict[str, AccessRecord] = {}
             overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
@@ -320,6 +322,7 @@ class CollectionAccess:
                 if record and self._is_overtaken(record):
                     overtaken.add(id_)
                 fresh, limiting = self._record(id_, uri, claim), limits(claim, present, self._is_overtaken)
+                limiting += [folder.access for folder in folders if _comes_into(folder, uri, record)]
                 settled[id_] = settle(record, claim, limiting, fresh, overtaken=id_ in overtaken)
             changed = {id_: record for id_, record in settled.items() if record != stored.get(id_)}
             with self._around({id_: (stored.get(id_), record) for id_, record in changed.items()}):
@@ -347,6 +350,12 @@ class CollectionAccess:
         away.
         """
         return record.access != (self._before(record.id) or record).access
+
+    async def _overtaken_folders(self, table: AccessTable) -> list[AccessRecord]:
+        """The folders whose access somebody else changed since this writer read the records."""
+        folders = folder_records(await table.records(FOLDERS))
+        known = ((folder, self._before(folder.id)) for folder in folders)
+        return [folder for folder, before in known if before is None or folder.access != before.access]
 
     def _before(self, id_: str) -> AccessRecord | None:
         """The record as this writer knows it: as it read or settled it."""
@@ -378,8 +387,11 @@ class CollectionAccess:
         ]
         async with self._locked() as table:
             stored = await table.of(record.id for record in records)
+            overtaken = {folder.id: folder for folder in await self._overtaken_folders(table)}
+            records = [_narrowed(overtaken.get(record.id), record) for record in records]
             with self._around({record.id: (stored.get(record.id), record) for record in records}):
                 await table.put(records)
+        self._settled |= {record.id: record for record in records if record.id not in overtaken}
 
     async def forget(self, ids: Iterable[str]) -> None:
         """Delete the records of removed sources and of folders, so that nothing applies if they come back."""
@@ -477,6 +489,17 @@ class CollectionAccess:
     @property
     def _ours(self) -> dict[str, str | bool]:
         return {"collection": self._collection.name}
+
+
+def _narrowed(stored: AccessRecord | None, record: AccessRecord) -> AccessRecord:
+    """The record of a folder, no wider than the one that somebody else has stored meanwhile."""
+    return revised(stored, narrower(stored.access, record.access)) if stored else record
+
+
+def _comes_into(folder: AccessRecord, uri: str, record: AccessRecord | None) -> bool:
+    """Whether a document at a URI is in a folder where its record, if it has one, is not."""
+    inside = f"{folder.uri}/"
+    return uri.startswith(inside) and not (record and record.uri.startswith(inside))
 
 
 def folder_records(records: Mapping[str, AccessRecord]) -> Iterable[AccessRecord]:
