@@ -101,6 +101,9 @@ def commands(context: click.Context) -> None:
 
 def main() -> None:
     """Run a command. Every expected error ends in one message and an exit code."""
+    for stream in ("stdin", "stdout", "stderr"):
+        if getattr(sys, stream) is None:  # a scheduler closed it; the null device gets its descriptor
+            setattr(sys, stream, open(os.devnull, "r+", encoding="utf-8"))  # noqa: PTH123, SIM115 it stays open
     # A pipe on Windows can't encode every letter.
     cast("TextIOWrapper", sys.stdout).reconfigure(errors="replace")
     try:

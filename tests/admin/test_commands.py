@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,15 @@ def test_the_help_lists_every_command_with_a_whole_sentence(scripts: Scripts) ->
     listed = [line.split(maxsplit=1) for line in run.stdout.partition("Commands:\n")[2].splitlines()]
     assert [name for name, _ in listed] == list(COMMANDS)
     assert all(what.endswith(".") and not what.endswith("...") for _, what in listed)
+
+
+def test_closed_standard_streams_stop_no_command(scripts: Scripts, tmp_path: Path) -> None:
+    data, admin = tmp_path / "data", scripts.folder / "refdesk-admin"
+    (tmp_path / "a.md").write_text("# A\n\nWords.\n")
+    closed = '"$0" ingest "$1" --data "$2" <&- >&- 2>&-'
+    run = subprocess.run(["sh", "-c", closed, admin, tmp_path / "a.md", data], check=False)
+    assert run.returncode == 0
+    assert (data / "tables").is_dir()
 
 
 def test_what_the_list_of_commands_says_is_the_beginning_of_each_ones_own_help() -> None:
