@@ -6,6 +6,7 @@ Tests get this module as a fixture. Run as a script it is a writing process of i
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import re
@@ -210,6 +211,7 @@ def without_rights(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as name:
         os.chown(name, NOBODY, NOBODY)
+        codecs.lookup("utf-8-sig")  # Python itself may lie in a folder of root's
         os.seteuid(NOBODY)
         try:
             yield Path(name)

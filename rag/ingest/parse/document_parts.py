@@ -8,7 +8,7 @@ inside another file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -23,6 +23,7 @@ from rag.text.plain_text import one_line, trimmed, without_hidden
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
 NOT_READ_WITH_IT = "it includes {}, which was not read with it"  # of a markup that names other files
+NAMED = 5  # names in a remark
 MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
@@ -47,6 +48,12 @@ class Part(NamedTuple):
     text: str
     level: int = 0
     title: str = ""
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Names for a remark: the first ones, and how many more there are."""
+    omitted = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {omitted} more" if omitted > 0 else "")
 
 
 def compose(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:

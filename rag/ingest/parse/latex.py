@@ -18,6 +18,7 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     first_heading,
+    first_names,
     paragraphs,
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
@@ -155,7 +156,6 @@ _KNOWN = FORMATTING | frozenset(_LETTERS)
 _SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")
 _HYPHENATION = re.compile(r"\\(?:[-/!]|@(?![a-zA-Z@]))")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
-_NAMED = 5  # names in a remark
 _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters for verbatim text
 
 
@@ -214,9 +214,9 @@ class _Reader:
         if names := [f"\\{name}" for name in self._unknown]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
             arguments = "its arguments" if len(names) == 1 else "their arguments"
-            remarks.append(f"{omitted}, the text of {arguments} stays: {_first_names(names)}")
+            remarks.append(f"{omitted}, the text of {arguments} stays: {first_names(names)}")
         if names := [f"\\{name}" for name in self._endless]:
-            remarks.append(f"not expanded, because it calls itself or grows too large: {_first_names(names)}")
+            remarks.append(f"not expanded, because it calls itself or grows too large: {first_names(names)}")
         return remarks
 
     def keep_code(self, text: str) -> str:
@@ -341,11 +341,6 @@ class _Reader:
 def _argument_text(command: re.Match[str]) -> str:
     """The argument of a command; after an unknown command a space separates it from the next argument."""
     return command[2] + (" " if command[3] and command[1] not in _KNOWN else "")
-
-
-def _first_names(names: list[str]) -> str:
-    omitted = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {omitted} more" if omitted > 0 else "")
 
 
 def _accented_letter(match: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """AsciiDoc, Org and reStructuredText: headings, lists, tables and code, without their marks.
 
-Omitted are attributes, comments and block marks of AsciiDoc, and drawers and Emacs settings of Org.
+Omitted are attributes, comments and block marks of AsciiDoc, and drawers and Emacs settings of Org. What an
+AsciiDoc file calls by the name of an attribute, such as {product}, is replaced by the value that it gives it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     first_heading,
+    first_names,
     line_blocks,
 )
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import starred, with_questions
+from rag.report.text_and_html import counted
 
 ASCIIDOC_SUFFIXES = (".adoc", ".asciidoc", ".asc")
 
@@ -45,15 +48,23 @@ _REFERENCE = re.compile(
     r"<<[^<>,]+,\s*([^<>]+)>>|(?:xref|link):[^\s\[\]]+\[([^\[\]]+)\]"
     r"|image::?[^\s\[\]]+\[([^\[\],]*)[^\]]*\]"
 )
+# fmt: off
+_BUILT_IN = {
+    "empty": "", "blank": "", "sp": " ", "nbsp": "\u00a0", "amp": "&", "lt": "<", "gt": ">",
+    "plus": "+", "vbar": "|", "apos": "'", "quot": '"', "deg": "°", "cpp": "C++", "backslash": "\\",
+    "asterisk": "*", "backtick": "`", "caret": "^", "tilde": "~", "startsb": "[", "endsb": "]",
+    "two-colons": "::", "two-semicolons": ";;", "brvbar": "¦", "zwsp": "", "wj": "",
+}
+# fmt: on
+_ATTRIBUTE_NAME = re.compile(r"\\?\{(\w[\w-]{0,60})\}")
+_MAX_VALUE, _MAX_ADDED = 1_000, 1_000_000  # characters of an attribute, and of all that a file calls for
 _CELL = re.compile(r"(?:\d+(?:\.\d+)?[+*])?[<^>.]{0,3}[aehlmdsv]?\|")
 
 
 def parse_asciidoc(text: str, name: str) -> Document:
     """The document of an AsciiDoc file; its header states the title, the author and the date."""
-    lines = text.split("\n")
-    stated: dict[str, str] = {}
-    for match in filter(None, map(_ATTRIBUTE.match, lines)):
-        stated.setdefault(match["key"].casefold(), match["value"] or "")
+    attributes = _Attributes(text.split("\n"))
+    lines, stated = attributes.lines, attributes.first_values
     start, author, day = _header(lines)
     body, blocks = compose(_asciidoc_parts(lines, start, author))
     blocks = with_questions(body, blocks, bold=starred(body, blocks))
@@ -70,8 +81,66 @@ def parse_asciidoc(text: str, name: str) -> Document:
             language=stated.get("lang"),
             description=stated.get("description"),
         ),
-        remarks=tuple(NOT_READ_WITH_IT.format(path) for path in included),
+        remarks=(*attributes.remarks, *(NOT_READ_WITH_IT.format(path) for path in included)),
     )
+
+
+class _Attributes:
+    """The lines of an AsciiDoc file with the values of its attributes in place of their names.
+
+    `first_values` are those that it gives first; they count for the lines above, too, such as its title.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._unknown: dict[str, None] = {}
+        self._room = _MAX_ADDED
+        self._values = dict(_BUILT_IN)
+        for match in filter(None, map(_ATTRIBUTE.match, lines)):
+            self._define(match, replace=False)
+        self.first_values = dict(self._values)
+        self.lines = [*self._expanded(lines)]
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """The remark on attributes that the file doesn't define, if there are any."""
+        unknown = [*self._unknown]
+        count = counted(len(unknown), "unknown attribute")
+        return [f"{count} left as {{name}}: {first_names(unknown)}"] if unknown else []
+
+    def _define(self, match: re.Match[str], *, replace: bool) -> None:
+        name = match["key"].casefold()
+        if name.strip("!") != name:
+            if replace:
+                self._values.pop(name.strip("!"), None)
+        elif replace or name not in self._values:
+            self._values[name] = self._replaced(match["value"] or "")[:_MAX_VALUE]
+
+    def _expanded(self, lines: Sequence[str]) -> Iterator[str]:
+        fence = ""
+        for line in lines:
+            if fence:  # code is as it was written
+                fence = "" if line.rstrip() == fence else fence
+                yield line
+                continue
+            fence = _closing(line) if _FENCE.match(line) else ""
+            if match := _ATTRIBUTE.match(line):
+                self._define(match, replace=True)
+                yield line
+            else:
+                yield self._replaced(line, note_unknown=True)
+
+    def _replaced(self, text: str, *, note_unknown: bool = False) -> str:
+        def value(match: re.Match[str]) -> str:
+            name = match[1].casefold()
+            if match[0].startswith("\\"):
+                return match[0][1:]
+            if name not in self._values or self._room < 0:
+                self._unknown |= {match[1]: None} if note_unknown else {}
+                return match[0]
+            self._room -= len(self._values[name])
+            return self._values[name]
+
+        return _ATTRIBUTE_NAME.sub(value, text) if "{" in text else text
 
 
 def _header(lines: Sequence[str]) -> tuple[int, str, str]:
@@ -154,9 +223,13 @@ def _table(lines: Sequence[str], attributes: str) -> str:
 
 
 def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
-    """The line after the next line with this mark, else the end."""
-    mark = mark.rstrip() if mark[:1] != "`" else "```"
-    return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == mark), len(lines) + 1)
+    """The line after the next line that closes this mark, else the end."""
+    closing = _closing(mark)
+    return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == closing), len(lines) + 1)
+
+
+def _closing(mark: str) -> str:
+    return "```" if mark.startswith("`") else mark.rstrip()
 
 
 def _asciidoc_kind(line: str, before: BlockKind) -> BlockKind:

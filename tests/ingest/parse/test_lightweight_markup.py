@@ -92,8 +92,46 @@ def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     assert document.remarks == (NOT_READ_WITH_IT.format("b.adoc"),)
 
 
+ATTRIBUTES = r"""= {product} Guide
+:edition: Pro
+:product: Frobnicator {edition}
+:url-docs: https://docs.example.com
+
+Install {Product} 2{nbsp}GB from {url-docs}[docs], no \{product}; see {page}.
+
+:edition: Home
+:product!:
+
+Now {edition} for {product}.
+
+----
+puts {edition}
+----
+"""
+
+
+def test_asciidoc_has_the_values_of_its_attributes_in_place_of_their_names() -> None:
+    document = parse(ATTRIBUTES.encode(), "a.adoc")
+    assert document.title == "Frobnicator Pro Guide"
+    assert [document.text[block.start : block.end] for block in document.blocks][1:] == [
+        "Install Frobnicator Pro 2\u00a0GB from [docs](https://docs.example.com), no {product}; see {page}.",
+        "Now Home for {product}.",
+        "```\nputs {edition}\n```",
+    ]
+    (remark,) = document.remarks
+    assert "page, product" in remark
+
+
+def test_attributes_of_asciidoc_that_grow_without_end_stay_short() -> None:
+    doubled = "".join(f":a{i + 1}: {{a{i}}}{{a{i}}}\n" for i in range(60))
+    text = f"= T\n:a0: lol\n{doubled}\n" + "{a60} " * 2_000
+    assert 100_000 < len(parse(text.encode(), "a.adoc").text) < 1_100_000
+
+
 PIECES = [
     "= T",
+    ":b: {a}{b}",
+    "{a} {b}",
     "== H",
     "----",
     "====",
