@@ -109,20 +109,16 @@ class ServerSettings(Section):
         return tools
 
 
-def _without_wildcard(address: str) -> str:
-    if "*" in address:
-        raise ValueError(f"{address} has a wildcard; list every address in full, with its port")
-    return address
-
-
 def _network(address: str) -> str:
     try:
-        ip_network(address)
+        network = ip_network(address)
     except ValueError as error:
         raise ValueError(
             f"{address!r} is not an IP address or network; write an address (192.0.2.1) or a network "
             "(192.0.2.0/24, with no bits set after the prefix)"
         ) from error
+    if not network.prefixlen:
+        raise ValueError(f"{address} is every address, so each client could name another as its own")
     return address
 
 
@@ -138,7 +134,13 @@ def _checked(check: Callable[[str], str]) -> AfterValidator:
     return AfterValidator(validator)
 
 
-Address = Annotated[str, AfterValidator(_without_wildcard)]
+HostName = Annotated[
+    str,
+    matching(
+        r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?",
+        "a host as clients name it, with its port, like desk.example.com:8300: no scheme, path or wildcard",
+    ),
+]
 Network = Annotated[str, AfterValidator(_network)]
 Origin = Annotated[
     str,
@@ -174,7 +176,7 @@ class HttpSettings(Section):
     public_url: Annotated[
         str, matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com")
     ] = ""
-    allowed_hosts: tuple[Address, ...] = ()
+    allowed_hosts: tuple[HostName, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)

@@ -414,6 +414,8 @@ def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: W
         ({"HTTP_AUTHENTICATION": "", "HTTP_ALLOWED_HOSTS": "desk.example.com"}, "remove allowed_hosts"),
         ({"HTTP_AUTHENTICATION": "", "HTTP_TRUSTED_PROXIES": "127.0.0.1"}, "remove trusted_proxies"),
         ({"HTTP_TRUSTED_PROXIES": "proxy.example.com"}, "write an address (192.0.2.1)"),
+        ({"HTTP_TRUSTED_PROXIES": "::/0"}, "::/0 is every address"),
+        ({"HTTP_ALLOWED_HOSTS": "https://desk.example.com"}, "no scheme, path or wildcard"),
         ({"HTTP_PATH": "mcp"}, "REFDESK_HTTP_PATH: write a path"),
         ({"HTTP_PUBLIC_URL": "desk.example.com"}, "REFDESK_HTTP_PUBLIC_URL: write a URL"),
     ],
