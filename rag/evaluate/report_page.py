@@ -6,12 +6,12 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from math import sqrt
 from typing import Any
 
 from rag.errors import InvalidRequestError
 from rag.evaluate.ask_questions import SHOWN, SIZES
 from rag.evaluate.compare_runs import Comparison, EvaluationRun, Pair, QuestionResult, StoredHit, compare
-from rag.evaluate.report_charts import binned, latency_edges, latency_histogram, scatter, score_histogram
 from rag.report.text_and_html import (
     Html,
     collapsible,
@@ -22,6 +22,7 @@ from rag.report.text_and_html import (
     note,
     page,
     section,
+    shortened,
     tag,
 )
 
@@ -180,11 +181,7 @@ def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
     compared = [(run, comparison) for run, comparison in zip(later, comparisons, strict=True) if comparison]
     sections = [
         section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
-        section(
-            "Question by question",
-            *(_scatters(first, compared) if later else _score_histogram(first, metric)),
-        ),
-        section("Latency", *_latencies(runs)),
+        section("Question by question", *_scatters(first, compared)),
         section(
             "Where they differ",
             *(differing_questions(first, run, comparison) for run, comparison in compared),
@@ -234,29 +231,6 @@ def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -
 
 def _run_title(run: EvaluationRun) -> Html:
     return joined([tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"])
-
-
-def _score_histogram(run: EvaluationRun, metric: str) -> Iterator[Html]:
-    """The distribution of a run's scores."""
-    scores = [result.metrics[metric] for result in run.questions if metric in result.metrics]
-    if scores:
-        label = f"{metric} of {counted(len(scores), 'question')}"
-        caption = tag("figcaption", f"{label}. Exactly 0 and exactly 1 have bars of their own.")
-        yield tag("figure", caption, score_histogram(scores, label=label))
-
-
-def _latencies(runs: Sequence[EvaluationRun]) -> Iterator[Html]:
-    """A histogram of each run's latencies, all on the same scales."""
-    yield note("Number of questions by milliseconds, on a logarithmic scale.")
-    times = [[result.latency_ms for result in run.questions] for run in runs]
-    edges = latency_edges(milliseconds for values in times for milliseconds in values)
-    tallest = max(max(binned(values, edges)) for values in times)
-    for run, values in zip(runs, times, strict=True):
-        took = run.summary.latency_ms
-        marks = f"p50 {took.p50:.1f} ms, p95 {took.p95:.1f} ms"
-        label = f"Latency of {counted(len(values), 'question')} in {run_name(run)}: {marks}"
-        chart = latency_histogram(values, edges, tallest=tallest, latency=took, label=label)
-        yield tag("figure", tag("figcaption", _run_title(run), tag("span", marks, class_="keys")), chart)
 
 
 def _header(runs: Sequence[EvaluationRun]) -> Html:
@@ -387,3 +361,69 @@ def _hit(rank: int, hit: StoredHit, *, leaked: bool) -> Html:
         title.append(tag("strong", "leak", class_="leak"))
     cells = (str(rank), joined(title), f"{hit.score:.3f}", decimals(hit.similarity))
     return tag("tr", *(tag("td", cell) for cell in cells), class_="found" if hit.finds else None)
+
+
+# The scatter plot of two runs, as inline SVG.
+#
+# Coordinates are percentages of width and height: the plot stretches with the page, while text and dots keep
+# their size. Labels stand outside of it, in the margin that the page's style leaves.
+
+INSET = 0.04  # of a scatter's width, so that dots at 0 and 1 are whole
+SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # radius in pixels; the largest is for all questions
+COUNTED_DOT = 9.0  # radius at which a dot has room for its number
+TOOLTIP_NAMED = 8  # questions in a dot's tooltip
+TOOLTIP_WIDTH = 80  # characters of a question in the tooltip
+
+
+def scatter(comparison: Comparison, *, across: str, up: str, label: str) -> Html:
+    """A dot for each pair of scores, its area by its number of questions. Won is above the line."""
+    places: dict[tuple[float, float], list[Pair]] = defaultdict(list)
+    for pair in comparison.pairs:
+        x, y = (result.metrics[comparison.metric] for result in (pair.before, pair.after))
+        places[round(x, 6), round(y, 6)].append(pair)
+    crowded_first = sorted(places.items(), key=lambda dot: -len(dot[1]))
+    dots = [_dot(x, y, pairs, len(comparison.pairs)) for (x, y), pairs in crowded_first]
+    names = [
+        tag("text", f"{across} →", x="100%", y="100%", dy=36, text_anchor="end"),
+        tag("text", f"↑ {up}", x="0%", y="0%", dy=-10),
+    ]
+    return tag("svg", *_square(), *names, *dots, class_="scatter", role="img", aria_label=label)
+
+
+def _square() -> Iterator[Html]:
+    low, high = _inset(0), _inset(1)
+    for value in (0, 0.5, 1):
+        at, over = _inset(value), _inset(1 - value)
+        yield _line(at, low, at, high, "grid")
+        yield _line(low, at, high, at, "grid")
+        yield tag("text", f"{value:g}", x=_percent(at), y="100%", dy=16, text_anchor="middle")
+        yield tag("text", f"{value:g}", x="0%", y=_percent(over), dx=-6, dy="0.35em", text_anchor="end")
+    yield _line(low, high, high, low, "diagonal")
+
+
+def _dot(x: float, y: float, pairs: Sequence[Pair], of: int) -> Html:
+    radius = max(SMALLEST_DOT, LARGEST_DOT * sqrt(len(pairs) / of))
+    kind = "alike" if x == y else "won" if y > x else "lost"
+    position = {"x": _percent(_inset(x)), "y": _percent(_inset(1 - y))}
+    lines = [
+        f"{pair.before.id}  {shortened(pair.before.text, TOOLTIP_WIDTH)}" for pair in pairs[:TOOLTIP_NAMED]
+    ]
+    if len(pairs) > TOOLTIP_NAMED:
+        lines.append(f"… and {len(pairs) - TOOLTIP_NAMED} more")
+    title = tag("title", f"{counted(len(pairs), 'question')}: {x:.3f} → {y:.3f}\n", "\n".join(lines))
+    circle = tag("circle", cx=position["x"], cy=position["y"], r=f"{radius:.1f}")
+    number = tag("text", str(len(pairs)), **position, dy="0.35em", text_anchor="middle")
+    return tag("g", title, circle, number if radius >= COUNTED_DOT else "", class_=kind)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
+    ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+    return tag("line", class_=kind, **{name: _percent(value) for name, value in ends.items()})
+
+
+def _inset(value: float) -> float:
+    return INSET + (1 - 2 * INSET) * value
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"

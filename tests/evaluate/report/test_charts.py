@@ -1,4 +1,4 @@
-"""Charts: nothing that was counted gets lost on the way into them."""
+"""The scatter plot: nothing that was counted gets lost on the way into it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rag.evaluate.compare_runs import Latency, compare
-from rag.evaluate.report_charts import (
-    BINS,
-    binned,
-    latency_edges,
-    latency_histogram,
-    scatter,
-    score_histogram,
-    ticks_between,
-)
-from rag.evaluate.report_page import signed
+from rag.evaluate.compare_runs import compare
+from rag.evaluate.report_page import scatter, signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,76 +94,6 @@ def test_a_dot_of_many_questions_is_larger_says_how_many_and_names_some(
 def test_small_dots_lie_above_large_ones(dots: Callable[..., list[Chart]]) -> None:
     found = dots({"alone": 0.0, "a": 1.0, "b": 1.0}, {"alone": 0.0, "a": 1.0, "b": 1.0})
     assert [_questions([one]) for one in found] == [2, 1]
-
-
-@given(scores=st.lists(st.floats(0, 1), min_size=1))
-def test_the_spread_of_scores_counts_every_question(scores: list[float]) -> None:
-    bars = re.findall(r"<title>.*?: (\d+) questions?</title>", score_histogram(scores, label="scores"))
-    assert sum(map(int, bars)) == len(scores)
-
-
-def test_a_score_of_exactly_0_or_1_has_a_bar_of_its_own(read: Read) -> None:
-    chart = read(score_histogram([0, 0, 0.001, 0.999, 1, 1 + 1e-12], label="scores"))
-    assert [one.text for one in chart.all("title")] == [
-        "0: 2 questions",
-        "0 to 0.1: 1 question",
-        "0.9 to 1: 1 question",
-        "1: 2 questions",
-    ]
-
-
-LATENCIES = st.lists(st.floats(0, 60_000), min_size=1)
-
-
-@given(one=LATENCIES, other=LATENCIES)
-def test_bins_hold_every_latency_of_every_run(one: list[float], other: list[float]) -> None:
-    edges = latency_edges([*one, *other])
-    assert len(edges) == BINS + 1
-    assert sorted(set(edges)) == edges
-    assert [sum(binned(values, edges)) for values in (one, other)] == [len(one), len(other)]
-
-
-def _latency_histogram(read: Read, values: Sequence[float], latency: Latency) -> Chart:
-    edges = latency_edges(values)
-    tallest = max(binned(values, edges))
-    return read(latency_histogram(values, edges, tallest=tallest, latency=latency, label="latency"))
-
-
-@pytest.mark.parametrize("values", [[3.0], [7.5] * 9, [0.0, 0.0, 5.0], [1.0, 2.0, 4.0, 4.1, 900.0]])
-def test_a_histogram_counts_every_search(values: list[float], read: Read) -> None:
-    chart = _latency_histogram(read, values, Latency(p50=values[0], p95=values[-1]))
-    assert _questions(chart.all("rect")) == len(values)
-    assert max(_percent(bar, "height") for bar in chart.all("rect")) == 100
-    assert all(0 <= _percent(bar, "x") < 100 - _percent(bar, "width") for bar in chart.all("rect"))
-
-
-def test_the_percentiles_are_marked_where_their_bars_are(read: Read) -> None:
-    chart = _latency_histogram(read, [10.0] * 8 + [20.0] * 2 + [80.0], Latency(p50=10, p95=20))
-    marks = [_percent(line, "x1") for line in chart.all("line", class_="mark")]
-    assert [one.text for one in chart.all("text", class_="mark")] == ["p50", "p95"]
-    for mark, bar in zip(marks, chart.all("rect")[:2], strict=True):
-        assert _percent(bar, "x") <= mark <= _percent(bar, "x") + 100 / BINS
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [
-        (2, 60, [2, 5, 10, 20, 50]),
-        (1.5, 2000, [3, 10, 30, 100, 300, 1000]),
-        (11, 24, [12, 14, 16, 18, 20, 22, 24]),
-        (10.1, 14.5, [11, 12, 13, 14]),
-    ],
-)
-def test_ticks_are_round_numbers_between_the_ends(low: float, high: float, ticks: list[float]) -> None:
-    assert ticks_between(low, high) == pytest.approx(ticks)
-
-
-@given(values=LATENCIES)
-def test_an_axis_has_ticks_but_not_too_many_for_a_phone(values: list[float]) -> None:
-    edges = latency_edges(values)
-    ticks = ticks_between(edges[0], edges[-1])
-    assert 1 <= len(ticks) <= 8
-    assert all(edges[0] <= tick <= edges[-1] for tick in ticks)
 
 
 @pytest.mark.parametrize(
