@@ -1,6 +1,7 @@
 """Edit the text of JSON with comments: comments, order, indentation and trailing commas stay as they are.
 
 VS Code and Zed allow comments and trailing commas, and people write them into the files of other hosts, too.
+Spaces in their place make strict JSON of the same length, so the positions in it are those in the file.
 """
 
 from __future__ import annotations
@@ -8,47 +9,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-_TOKEN = re.compile(
-    r'(?P<blank>\s+|//[^\n\r]*|/\*.*?\*/)|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")|(?P<mark>[{}\[\],:])|'
-    r'(?P<word>[^\s{}\[\],:"/]+)',
-    re.DOTALL,
-)
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 _REST_OF_LINE = re.compile(r",?(?:[ \t]|/\*[^\n]*?\*/)*(?://[^\n\r]*)?(?=\r?\n|\Z)")
+_WHITE = re.compile(r"\s*")
 INDENT = "  "  # where the file shows none
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
+class _Part:
+    """A value and its position in the text. As a member it begins at its key, and has the comma after it."""
+
     start: int
+    value_start: int
     end: int
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A value and its position in the text. Of members with the same key the last one counts.
-
-    The keys of an array are its indexes: "0", "1", …
-    """
-
     value: Any
-    start: int
-    end: int
-    members: dict[str, _Member] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """The start of a member, at its key if it has one; its value; and the position of the comma after it."""
-
-    start: int
-    node: _Node
-    comma: int | None
+    comma: int | None = None
 
 
 def parse(text: str) -> Any:  # noqa: ANN401 any JSON
@@ -57,8 +37,11 @@ def parse(text: str) -> Any:  # noqa: ANN401 any JSON
     Raises:
         ValueError: the text isn't JSON, with or without comments. The message names the line.
     """
-    root = _root_node(text)
-    return root.value if root else None
+    strict = _strict(_without_comments(text))
+    try:
+        return json.loads(strict) if strict.strip() else None
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any JSON
@@ -68,32 +51,32 @@ def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any 
         ValueError: the text isn't JSON, or a value on the path isn't an object.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
-    root = _root_node(text)
-    if root is None:
+    clean = _without_comments(text)
+    if not clean.strip():
         json_text = _json_text(_value_at_path(path, entry), "", INDENT, newline)
         return text + (newline if text and not text.endswith("\n") else "") + json_text + newline
-    node, missing = _deepest(root, path)
-    step = _step(text, root)
+    root = _root(text, clean)
+    part, missing = _deepest(clean, root, path)
+    step = _step(text, _members(clean, root), root)
     if not missing:
-        json_text = _json_text(
-            entry, _indentation(text, node.start), step, newline, like=text[node.start : node.end]
-        )
-        return text[: node.start] + json_text + text[node.end :]
-    if not isinstance(node.value, dict) and not (
-        isinstance(node.value, list) and missing[0] == str(len(node.members))
-    ):
+        like = text[part.value_start : part.end]
+        json_text = _json_text(entry, _indentation(text, part.value_start), step, newline, like=like)
+        return text[: part.value_start] + json_text + text[part.end :]
+    is_next_item = isinstance(part.value, list) and missing[0] == str(len(part.value))
+    if not isinstance(part.value, dict) and not is_next_item:
         raise ValueError(f"{'.'.join(path[: len(path) - len(missing)]) or 'it'} is not an object")
-    return _with_member(text, node, missing[0], _value_at_path(missing[1:], entry), step)
+    members = list(_members(clean, part).values())
+    return _with_member(text, part, members, missing[0], _value_at_path(missing[1:], entry), step)
 
 
 def drop(text: str, path: Sequence[str]) -> str:
     """The text without the value at a path of keys, which must exist."""
-    root = _root_node(text)
-    assert root is not None  # noqa: S101 the caller's part
-    parent, _ = _deepest(root, path[:-1])
-    keys = list(parent.members)
-    member, at = parent.members[path[-1]], keys.index(path[-1])
-    start, end = member.start, (member.comma or member.node.end - 1) + 1
+    clean = _without_comments(text)
+    parent, _ = _deepest(clean, _root(text, clean), path[:-1])
+    members = _members(clean, parent)
+    keys = list(members)
+    member, at = members[path[-1]], keys.index(path[-1])
+    start, end = member.start, (member.comma or member.end - 1) + 1
     if text[:start].rpartition("\n")[2].isspace() and (
         line_end := re.compile(r"[ \t]*\r?\n").match(text, end)
     ):
@@ -103,35 +86,42 @@ def drop(text: str, path: Sequence[str]) -> str:
     else:
         end += len(text[end:]) - len(text[end:].lstrip(" \t"))
     text = text[:start] + text[end:]
-    before = parent.members[keys[at - 1]].comma if at else None
+    before = members[keys[at - 1]].comma if at else None
     if before is not None and member.comma is None:
         text = text[:before] + text[before + 1 :]  # it was the last member: the comma before it goes, too
     return text
 
 
-def _with_member(text: str, node: _Node, key: str, value: Any, step: str) -> str:  # noqa: ANN401 any JSON
-    """The text with a new member at the end of an object or array."""
+def _with_member(
+    text: str,
+    part: _Part,
+    members: Sequence[_Part],
+    key: str,
+    value: Any,  # noqa: ANN401 any JSON
+    step: str,
+) -> str:
+    """The text with a new member at the end of an object or array that has these members."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    outer = _indentation(text, node.start)
-    name = f"{json.dumps(key)}: " if isinstance(node.value, dict) else ""
-    if not node.members:
+    outer, begin, end = _indentation(text, part.value_start), part.value_start + 1, part.end - 1
+    name = f"{json.dumps(key)}: " if isinstance(part.value, dict) else ""
+    if not members:
         inner = outer + step
         member = name + _json_text(value, inner, step, newline)
-        body = text[node.start + 1 : node.end - 1].rstrip()  # comments, if anything
-        return f"{text[: node.start + 1]}{body}{newline}{inner}{member}{newline}{outer}{text[node.end - 1 :]}"
-    last = list(node.members.values())[-1]
-    if "\n" not in text[node.start : last.start]:  # all on one line
+        body = text[begin:end].rstrip()  # comments, if anything
+        return f"{text[:begin]}{body}{newline}{inner}{member}{newline}{outer}{text[end:]}"
+    last = members[-1]
+    if "\n" not in text[part.value_start : last.start]:  # all on one line
         member = name + json.dumps(value, ensure_ascii=False)
-        return f"{text[: last.node.end]}, {member}{text[last.node.end :]}"
+        return f"{text[: last.end]}, {member}{text[last.end :]}"
     inner = _indentation(text, last.start)
     member = newline + inner + name + _json_text(value, inner, step, newline)
     if last.comma is not None:  # the file's own style, kept
         member += ","
-    trailing = _REST_OF_LINE.match(text, last.node.end)
+    trailing = _REST_OF_LINE.match(text, last.end)
     # After a comment on the same line, which belongs to the member before.
-    at = trailing.end() if trailing else (last.comma or last.node.end - 1) + 1
+    at = trailing.end() if trailing else (last.comma or last.end - 1) + 1
     comma = "" if last.comma is not None else ","
-    return f"{text[: last.node.end]}{comma}{text[last.node.end : at]}{member}{text[at:]}"
+    return f"{text[: last.end]}{comma}{text[last.end : at]}{member}{text[at:]}"
 
 
 def _value_at_path(keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 any JSON
@@ -155,101 +145,64 @@ def _indentation(text: str, at: int) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _step(text: str, root: _Node) -> str:
+def _step(text: str, members: dict[str, _Part], root: _Part) -> str:
     """The file's indentation step: how far its first member is indented, if it has a line of its own."""
-    first = next(iter(root.members.values()), None)
-    if first is None or "\n" not in text[root.start : first.start]:
+    first = next(iter(members.values()), None)
+    if first is None or "\n" not in text[root.value_start : first.start]:
         return INDENT
     return _indentation(text, first.start) or INDENT
 
 
-def _deepest(node: _Node, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
+def _deepest(clean: str, part: _Part, path: Sequence[str]) -> tuple[_Part, Sequence[str]]:
     """The last existing value on a path, and the rest of the path."""
     for at, key in enumerate(path):
-        if key not in node.members:
-            return node, path[at:]
-        node = node.members[key].node
-    return node, ()
+        members = _members(clean, part)
+        if key not in members:
+            return part, path[at:]
+        part = members[key]
+    return part, ()
 
 
-def _root_node(text: str) -> _Node | None:
-    tokens = _tokens(text)
-    if not tokens:
-        return None
-    try:
-        node, at = _value(tokens, 0)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    except IndexError as error:
-        raise ValueError("it ends too early") from error
-    if at != len(tokens):
-        raise _syntax_error(tokens[at])
-    return node
+def _root(text: str, clean: str) -> _Part:
+    start = _after_white(clean, 0)
+    return _Part(start, start, len(clean.rstrip()), parse(text))
 
 
-def _value(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
-    """The value that begins with a token, and the index of the token after it."""
-    token = tokens[at]
-    if token.text == "{":
-        return _object(tokens, at)
-    if token.text == "[":
-        return _array(tokens, at)
-    if token.kind == "mark":
-        raise _syntax_error(token)
-    return _Node(_scalar(token), token.start, token.end), at + 1
+def _members(clean: str, part: _Part) -> dict[str, _Part]:
+    """The members of an object, or of an array by their indexes; of several with one key, the last.
+
+    `clean` is the text without its comments.
+    """
+    strict, decoder = _strict(clean), json.JSONDecoder()
+    members: dict[str, _Part] = {}
+    at = _after_white(strict, part.value_start + 1)
+    while isinstance(part.value, dict | list) and at < part.end - 1:
+        start, key = at, str(len(members))
+        if isinstance(part.value, dict):
+            key, colon = decoder.raw_decode(strict, at)
+            at = _after_white(strict, _after_white(strict, colon) + 1)
+        value, end = decoder.raw_decode(strict, at)
+        behind = _after_white(clean, end)
+        comma = behind if clean[behind] == "," else None
+        members.pop(key, None)  # so that the last one also has the last place
+        members[key] = _Part(start, at, end, value, comma)
+        at = _after_white(strict, end if comma is None else comma + 1)
+    return members
 
 
-def _object(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
-    start, at, members = tokens[at].start, at + 1, dict[str, _Member]()
-    while tokens[at].text != "}":
-        key = tokens[at]
-        if key.kind != "string":
-            raise _syntax_error(key)
-        if tokens[at + 1].text != ":":
-            raise _syntax_error(tokens[at + 1])
-        node, at = _value(tokens, at + 2)
-        comma = tokens[at].start if tokens[at].text == "," else None
-        if comma is None and tokens[at].text != "}":
-            raise _syntax_error(tokens[at])
-        name = str(_scalar(key))
-        members.pop(name, None)  # so that the last one also has the last place
-        members[name] = _Member(key.start, node, comma)
-        at += comma is not None
-    value = {name: member.node.value for name, member in members.items()}
-    return _Node(value, start, tokens[at].end, members), at + 1
+def _without_comments(text: str) -> str:
+    return _COMMENT.sub(_blanked, text)
 
 
-def _array(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
-    start, at, members = tokens[at].start, at + 1, dict[str, _Member]()
-    while tokens[at].text != "]":
-        begins = tokens[at].start
-        node, at = _value(tokens, at)
-        comma = tokens[at].start if tokens[at].text == "," else None
-        if comma is None and tokens[at].text != "]":
-            raise _syntax_error(tokens[at])
-        members[str(len(members))] = _Member(begins, node, comma)
-        at += comma is not None
-    return _Node([member.node.value for member in members.values()], start, tokens[at].end, members), at + 1
+def _strict(clean: str) -> str:
+    return _TRAILING_COMMA.sub(_blanked, clean)
 
 
-def _scalar(token: _Token) -> Any:  # noqa: ANN401 any JSON
-    try:
-        return json.loads(token.text)
-    except ValueError as error:
-        raise _syntax_error(token) from error
+def _blanked(match: re.Match[str]) -> str:
+    """A string as it is; spaces in place of anything else, so that lines and positions stay."""
+    return match[0] if match[0][0] == '"' else re.sub(r"[^\r\n]", " ", match[0])
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens, at, line = [], 0, 1
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise ValueError(f"line {line} has something that is not JSON")
-        if match.lastgroup != "blank":
-            tokens.append(_Token(str(match.lastgroup), match[0], at, match.end(), line))
-        at, line = match.end(), line + match[0].count("\n")
-    return tokens
-
-
-def _syntax_error(token: _Token) -> ValueError:
-    return ValueError(f"line {token.line} has {token.text[:20]!r} where it can't be")
+def _after_white(text: str, at: int) -> int:
+    match = _WHITE.match(text, at)
+    return match.end() if match else at
