@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +14,7 @@ from tqdm import tqdm
 
 from rag.admin.ingest_output import is_notable, outcome_line
 from rag.admin.terminal import echo
-from rag.ingest.report import Outcome
+from rag.ingest.report import Outcome, SilentProgress
 from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
@@ -41,70 +42,51 @@ def shown_progress(
     if not sys.stderr.isatty():
         yield Lines(verbose=verbose)
         return
-    bar = Bar(verbose=verbose)
-    try:
+    with closing(Bar(verbose=verbose)) as bar:
         yield bar
-    finally:
-        bar.close()
 
 
-class Lines:
-    """Prints a line per file, except for unchanged and unread files without a note."""
+@dataclass(frozen=True, slots=True)
+class Lines(SilentProgress):
+    """Prints a line per file, except for unchanged and unread files without a note, unless `verbose`."""
 
-    def __init__(self, *, verbose: bool) -> None:
-        self._verbose = verbose
+    verbose: bool
 
     def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
         """Print the number of files."""
         echo(counted(files, "file"), err=True)
 
-    def worked(self, work: int) -> None:
-        """Print nothing."""
-
-    def embedded(self, chunks: int) -> None:
-        """Print nothing: the file's own line follows."""
-
     def finished(self, outcome: Outcome) -> None:
         """Print a file's result."""
-        if self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome):
+        if self._has_news(outcome):
             echo(outcome_line(outcome), err=True)
 
+    def _has_news(self, outcome: Outcome) -> bool:
+        return self.verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome)
 
-class Failures(Lines):
+
+@dataclass(frozen=True, slots=True)
+class Failures(SilentProgress):
     """Prints a line for each file that failed, or is missing and was kept; each begins with `before`."""
 
-    def __init__(self, before: str) -> None:
-        super().__init__(verbose=False)
-        self._before = before
-
-    def started(self, files: int, work: int) -> None:
-        """Print nothing."""
+    before: str
 
     def finished(self, outcome: Outcome) -> None:
         """Print a failure."""
         if outcome.outcome in {"skipped", "missing"}:
-            echo(f"{self._before}{outcome_line(outcome)}", err=True)
+            echo(f"{self.before}{outcome_line(outcome)}", err=True)
 
 
-class Log:
+class Log(Lines):
     """Prints JSON lines for a log collector: the number of files, then each file with news."""
-
-    def __init__(self, *, verbose: bool) -> None:
-        self._verbose = verbose
 
     def started(self, files: int, work: int) -> None:
         """Log the number of files and their bytes."""
         log_line("started", files=files, bytes=work)
 
-    def worked(self, work: int) -> None:
-        """Log nothing."""
-
-    def embedded(self, chunks: int) -> None:
-        """Log nothing: the file's own line follows."""
-
     def finished(self, outcome: Outcome) -> None:
         """Log a file's result; a failure as an error."""
-        if not (self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome)):
+        if not self._has_news(outcome):
             return
         level = "error" if outcome.outcome == "skipped" else "info"
         fields = {"outcome": outcome.outcome, "path": outcome.path, "source": outcome.source_id}
@@ -167,7 +149,7 @@ class Bar:
         self._bar.close()
 
 
-class EvaluationProgress:
+class EvaluationProgress(SilentProgress):
     """A bar over the documents, then one over the questions of each run; without a terminal, a line each."""
 
     def __init__(self) -> None:
@@ -182,17 +164,11 @@ class EvaluationProgress:
         """Show the ingestion of the set's documents."""
         self._begin(f"Ingesting {counted(files, 'document')}", files, "documents")
 
-    def worked(self, work: int) -> None:
-        """Print nothing: the documents are counted."""
-
-    def embedded(self, chunks: int) -> None:
-        """Print nothing: documents of judged sets are small."""
-
     def finished(self, outcome: Outcome) -> None:
         """Print a document that was not ingested."""
         if outcome.outcome in {"skipped", "ignored"}:
             _write_above(outcome_line(outcome))
-        self._step()
+        self.question_done()
 
     def run_started(self, contender: Contender, questions: int) -> None:
         """Show the questions of a run."""
@@ -200,8 +176,9 @@ class EvaluationProgress:
         self._begin(f"Asking {counted(questions, 'question')}: {contender_name}", questions, "questions")
 
     def question_done(self) -> None:
-        """Advance by a question."""
-        self._step()
+        """Advance by a question or document."""
+        if self._bar is not None:
+            self._bar.update()
 
     def close(self) -> None:
         """Remove the bar."""
@@ -211,34 +188,20 @@ class EvaluationProgress:
     def _begin(self, title: str, total: int, unit: str) -> None:
         self.close()
         echo(title, err=True)
-        self._bar = _bar(total, unit)
-
-    def _step(self) -> None:
-        if self._bar is not None:
-            self._bar.update()
+        form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {unit}"
+        self._bar = tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
 
 
-@contextmanager
-def evaluation_progress() -> Iterator[EvaluationProgress]:
+def evaluation_progress() -> closing[EvaluationProgress]:
     """An observer that shows an evaluation's progress on standard error; bars disappear at the end."""
-    progress = EvaluationProgress()
-    try:
-        yield progress
-    finally:
-        progress.close()
-
-
-def _bar(total: int, unit: str) -> tqdm[NoReturn]:
-    """A bar on standard error, if that is a terminal."""
-    form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {unit}"
-    return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
+    return closing(EvaluationProgress())
 
 
 @contextmanager
 def download_progress(title: str, size: int) -> Iterator[Callable[[int], None]]:
     """A bar over this number of bytes (0: unknown), which disappears at the end; only on a terminal."""
     form = f"{title}  {WORK}" if size else f"{title}  {{n_fmt}}B, {{rate_fmt}}"
-    bar: tqdm[NoReturn] = tqdm(
+    with tqdm(
         total=size or None,
         file=sys.stderr,
         leave=False,
@@ -246,15 +209,12 @@ def download_progress(title: str, size: int) -> Iterator[Callable[[int], None]]:
         unit="B",
         unit_scale=True,
         bar_format=form,
-    )
-    try:
+    ) as bar:
 
         def came(size: int) -> None:
             bar.update(size)
 
         yield came
-    finally:
-        bar.close()
 
 
 def _write_above(line: str) -> None:
