@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -50,55 +51,31 @@ class Metrics:
         self.registry.register(_CurrentState(admission, lazy_desk))
         self.registry.register(LastRuns(settings))
         ProcessCollector(registry=self.registry)
-        self._calls = Histogram(
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, buckets=SECONDS, registry=self.registry)
+        self._calls = histogram(
             "refdesk_call_seconds",
             "Duration of calls, by tool or method and by outcome.",
             ["call", "outcome"],
-            buckets=SECONDS,
-            registry=self.registry,
         )
-        self._steps = Histogram(
-            "refdesk_step_seconds",
-            "Duration of the steps of searches.",
-            ["step"],
-            buckets=SECONDS,
-            registry=self.registry,
+        self._steps = histogram("refdesk_step_seconds", "Duration of the steps of searches.", ["step"])
+        self._searches = counter(
+            "refdesk_searches", "Searches answered, by whether they found anything.", ["found"]
         )
-        self._searches = Counter(
-            "refdesk_searches",
-            "Searches answered, by whether they found anything.",
-            ["found"],
-            registry=self.registry,
-        )
-        self._degraded = Counter(
+        self._degraded = counter(
             "refdesk_degraded_searches",
             "Searches that lack something because a model failed: the dense list, similarities, a stage.",
             ["lacks"],
-            registry=self.registry,
         )
-        self._failed = Counter(
-            "refdesk_failed_steps",
-            "Stages that failed; the search went on without them.",
-            ["step"],
-            registry=self.registry,
+        self._failed = counter(
+            "refdesk_failed_steps", "Stages that failed; the search went on without them.", ["step"]
         )
-        self._tokens = Counter(
-            "refdesk_model_tokens",
-            "Chat model tokens used by steps.",
-            ["step", "kind"],
-            registry=self.registry,
+        self._tokens = counter("refdesk_model_tokens", "Chat model tokens used by steps.", ["step", "kind"])
+        self._cost = counter(
+            "refdesk_model_cost", "Cost of these tokens, at the configured prices.", ["step"]
         )
-        self._cost = Counter(
-            "refdesk_model_cost",
-            "Cost of these tokens, at the configured prices.",
-            ["step"],
-            registry=self.registry,
-        )
-        self._refused = Counter(
-            "refdesk_refused_requests",
-            "HTTP requests refused before they became calls.",
-            ["status"],
-            registry=self.registry,
+        self._refused = counter(
+            "refdesk_refused_requests", "HTTP requests refused before they became calls.", ["status"]
         )
 
     def measure(self, call: Call) -> None:
@@ -229,25 +206,19 @@ class LastRuns(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """When the runs ended, how, and how many of their files failed for which cause."""
-        labels = ["tenant", "collection"]
-        ended = GaugeMetricFamily(
-            "refdesk_ingestion_ended_timestamp_seconds",
+
+        def gauge(name: str, help_: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(
+                f"refdesk_ingestion_{name}", help_, labels=["tenant", "collection", *labels]
+            )
+
+        ended = gauge(
+            "ended_timestamp_seconds",
             "When the last ingestion run of a collection ended, in seconds since 1970.",
-            labels=labels,
         )
-        complete = GaugeMetricFamily(
-            "refdesk_ingestion_complete",
-            "Whether the last ingestion run of a collection read every file.",
-            labels=labels,
-        )
-        files = GaugeMetricFamily(
-            "refdesk_ingestion_files", "Files of that run, by outcome.", labels=[*labels, "outcome"]
-        )
-        failures = GaugeMetricFamily(
-            "refdesk_ingestion_failures",
-            "Failed files of that run, by cause.",
-            labels=[*labels, "cause"],
-        )
+        complete = gauge("complete", "Whether the last ingestion run of a collection read every file.")
+        files = gauge("files", "Files of that run, by outcome.", "outcome")
+        failures = gauge("failures", "Failed files of that run, by cause.", "cause")
         for tenant in self._tenants():
             for run in self._last_runs(tenant):
                 ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
