@@ -33,7 +33,7 @@ class Launch:
     @property
     def entry(self) -> dict[str, Any]:
         """The entry of this server in the form that most hosts read."""
-        return {"command": self.command, "args": [*self.args]} | _if_any(env=self.env)
+        return {"command": self.command, "args": [*self.args]} | ({"env": dict(self.env)} if self.env else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,6 @@ def secret_names(settings: Settings) -> list[str]:
 
 Entry: TypeAlias = "dict[str, Any]"
 STARTS_SLOWLY = 300  # seconds that Goose waits for an answer, its own default
-ALWAYS_LOADED = {"alwaysLoad": True}  # of Claude Code
-NEVER_DEFERRED = {"deferTools": "never"}  # of Copilot CLI
 STORE = "Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming"  # of the Claude Desktop that came from the Store
 
 
@@ -139,12 +137,20 @@ class Host:
     title: str
     file: Callable[[Folders], Path]
     section: str
-    local: Callable[[str, Launch], Entry]
-    remote: Callable[[str, Remote], Entry]
+    local_form: Callable[[str, Launch], Entry]
+    remote_form: Callable[[str, Remote], Entry]
     reference: str
     afterwards: str
     loads_tools: Mapping[str, object] = field(default_factory=dict, hash=False)
     hides_tools: str = ""
+
+    def local(self, name: str, launch: Launch) -> Entry:
+        """The entry of a server that the host starts."""
+        return {**self.local_form(name, launch), **self.loads_tools}
+
+    def remote(self, name: str, remote: Remote) -> Entry:
+        """The entry of a server at an address."""
+        return {**self.remote_form(name, remote), **self.loads_tools}
 
 
 def _plain(_name: str, launch: Launch) -> Entry:
@@ -155,42 +161,25 @@ def _stdio(_name: str, launch: Launch) -> Entry:
     return {"type": "stdio", **launch.entry}
 
 
-def _claude_code_local(name: str, launch: Launch) -> Entry:
-    return {**_stdio(name, launch), **ALWAYS_LOADED}
-
-
-def _claude_code_remote(name: str, remote: Remote) -> Entry:
-    return {**_typed_url(name, remote), **ALWAYS_LOADED}
-
-
-def _copilot_local(_name: str, launch: Launch) -> Entry:
-    return {"type": "local", **launch.entry, "tools": ["*"], **NEVER_DEFERRED}
-
-
-def _copilot_remote(name: str, remote: Remote) -> Entry:
-    return {**_typed_url(name, remote), "tools": ["*"], **NEVER_DEFERRED}
+def _copilot(_name: str, launch: Launch) -> Entry:
+    return {"type": "local", **launch.entry, "tools": ["*"]}
 
 
 def _goose(name: str, launch: Launch) -> Entry:
-    return {
-        "enabled": True,
-        "type": "stdio",
-        "name": name,
-        "description": "Searches the documents of refdesk",
-        "cmd": launch.command,
-        "args": [*launch.args],
-        "envs": dict(launch.env),
-        "env_keys": [],
-        "timeout": STARTS_SLOWLY,
-    }
+    reached = {"cmd": launch.command, "args": [*launch.args], "envs": dict(launch.env), "env_keys": []}
+    return _goose_entry("stdio", name, reached)
 
 
 def _url(_name: str, remote: Remote) -> Entry:
     return {"url": remote.url} | _headers(remote)
 
 
-def _typed_url(_name: str, remote: Remote) -> Entry:
-    return {"type": "http", "url": remote.url} | _headers(remote)
+def _typed_url(name: str, remote: Remote) -> Entry:
+    return {"type": "http", **_url(name, remote)}
+
+
+def _copilot_url(name: str, remote: Remote) -> Entry:
+    return {**_typed_url(name, remote), "tools": ["*"]}
 
 
 def _server_url(_name: str, remote: Remote) -> Entry:
@@ -211,31 +200,21 @@ def _bridge(_name: str, remote: Remote) -> Entry:
 def _bearer_variable(_name: str, remote: Remote) -> Entry:
     if remote.variable:
         return {"url": remote.url, "bearer_token_env_var": remote.variable}
-    return {"url": remote.url} | _if_any(
-        http_headers={"Authorization": remote.header} if remote.header else {}
-    )
+    return {"url": remote.url} | _headers(remote, "http_headers")
 
 
 def _goose_url(name: str, remote: Remote) -> Entry:
-    return {
-        "enabled": True,
-        "type": "streamable_http",
-        "name": name,
-        "description": "Searches the documents of refdesk",
-        "uri": remote.url,
-        "headers": _headers(remote).get("headers", {}),
-        "envs": {},
-        "env_keys": [remote.variable] if remote.variable else [],
-        "timeout": STARTS_SLOWLY,
-    }
+    key = {"envs": {}, "env_keys": [remote.variable] if remote.variable else []}
+    return _goose_entry("streamable_http", name, {"uri": remote.url, "headers": {}} | _headers(remote) | key)
 
 
-def _headers(remote: Remote) -> Entry:
-    return _if_any(headers={"Authorization": remote.header} if remote.header else {})
+def _goose_entry(kind: str, name: str, reached: Entry) -> Entry:
+    about = {"name": name, "description": "Searches the documents of refdesk"}
+    return {"enabled": True, "type": kind, **about, **reached, "timeout": STARTS_SLOWLY}
 
 
-def _if_any(**members: Mapping[str, str]) -> Entry:
-    return {name: dict(value) for name, value in members.items() if value}
+def _headers(remote: Remote, member: str = "headers") -> Entry:
+    return {member: {"Authorization": remote.header}} if remote.header else {}
 
 
 def _claude_desktop(folders: Folders) -> Path:
@@ -280,10 +259,10 @@ _ALL = (
     ),
     Host(
         *("claude-code", "Claude Code", _claude_code, "mcpServers"),
-        *(_claude_code_local, _claude_code_remote),
+        *(_stdio, _typed_url),
         reference="${%s}",
         afterwards="Start a new session; /mcp shows the server.",
-        loads_tools=ALWAYS_LOADED,
+        loads_tools={"alwaysLoad": True},
     ),
     Host(
         *("vscode", "VS Code", _vscode, "servers", _stdio, _typed_url),
@@ -318,10 +297,10 @@ _ALL = (
     ),
     Host(
         *("copilot-cli", "Copilot CLI", _in_home(".copilot/mcp-config.json"), "mcpServers"),
-        *(_copilot_local, _copilot_remote),
+        *(_copilot, _copilot_url),
         reference="",
         afterwards="Start a new session; /mcp show lists the server.",
-        loads_tools=NEVER_DEFERRED,
+        loads_tools={"deferTools": "never"},
     ),
     Host(
         *("codex", "Codex", _codex, "mcp_servers", _plain, _bearer_variable),
