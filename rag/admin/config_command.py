@@ -42,7 +42,8 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.home import data_folder_problem
 from rag.ingest.policy.moderation import open_moderation
 from rag.models.chat import Form, open_chat
-from rag.models.embed import Embedder, open_embedder
+from rag.models.embed import open_embedder
+from rag.models.embed.calibration import MAX_UNRELATED, cosines_in
 from rag.models.rerank import open_reranker
 from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
@@ -52,16 +53,7 @@ State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
 """Tries a part of the configuration. Returns what works; raises a `RefdeskError` otherwise."""
 
-UNRELATED = (
-    "How long do I boil an egg?",
-    "The treaty was signed in Vienna in 1815.",
-    "Press and hold the reset button for ten seconds.",
-    "Whales breathe air through a blowhole.",
-    "Our bank charges a fee for each transfer abroad.",
-    "She scored twice in the second half of the match.",
-)
 TELLING = 0.15  # a mean cosine this far from the baseline isn't chance, even with so few texts
-MAX_BASELINE = 0.95  # of the settings; a model above it gives everything the same vector
 REMOTE_SECONDS = 30  # for each model, all its attempts together
 
 
@@ -111,13 +103,13 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
 
     async def embedder(name: str) -> str:
         async with open_embedder(settings.embedder_named(name), environment) as opened:
-            identity, usual = opened.identity, await _cosine_of_unrelated(opened)
+            identity, (usual, _) = opened.identity, await cosines_in("en", opened)
             await _check_collections(settings, name, identity)
             description = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
             baseline = settings.embedder_named(name).baseline or 0
             of_folder = settings.embedder_named(name).provider == "onnx"
             is_measured = of_folder and settings.embedder_named(name).baseline is None
-            if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
+            if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_UNRELATED:
                 return description
             advice = f"so set baseline = {max(usual, 0):.2f}"
             return f"{description}; unrelated texts have a cosine of {usual:.2f}, {advice}"
@@ -158,14 +150,6 @@ def _other_models(settings: Settings) -> tuple[list[str], list[str]]:
 async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:
     async with open_moderation(settings, environment):  # it isn't asked: what it costs is not known here
         return f"{settings.call or ' '.join(settings.command) or settings.base_url} is set up"
-
-
-async def _cosine_of_unrelated(embedder: Embedder) -> float:
-    """The mean cosine between unrelated questions and passages."""
-    queries = await embedder.embed(UNRELATED, "query")
-    cosines = queries @ (await embedder.embed(UNRELATED, "document")).T
-    pairs = len(UNRELATED) * (len(UNRELATED) - 1)
-    return float((cosines.sum() - cosines.trace()) / pairs)
 
 
 def _data_folder_finding(settings: Settings) -> SettingFinding:

@@ -122,7 +122,7 @@ async def measured_calibration(embedder: Embedder) -> Calibration:
     Raises:
         ProviderError: the model has no vector for one of the texts.
     """
-    languages = [await _in_language(embedder, pairs) for pairs in PAIRS_BY_LANGUAGE.values()]
+    languages = [await cosines_in(language, embedder) for language in PAIRS_BY_LANGUAGE]
     unrelated, related = max(languages, key=_difference)
     return Calibration(_within_bounds(unrelated), round(related, 3) if related - unrelated > APART else None)
 
@@ -132,8 +132,9 @@ def _difference(cosines: tuple[float, float]) -> float:
     return related - unrelated
 
 
-async def _in_language(embedder: Embedder, pairs: Sequence[tuple[str, str]]) -> tuple[float, float]:
+async def cosines_in(language: str, embedder: Embedder) -> tuple[float, float]:
     """The mean cosine of questions and passages that don't answer them, and of those that do."""
+    pairs = PAIRS_BY_LANGUAGE[language]
     queries = await embedder.embed([query for query, _ in pairs], "query")
     cosines = queries @ (await embedder.embed([text for _, text in pairs], "document")).T
     answers = float(cosines.trace())
