@@ -261,7 +261,7 @@ def same_desk(*names: str) -> str:
 
 
 async def write_page(path: Path, page: str) -> None:
-    """Write a report.
+    """Write a report, and say so on standard error.
 
     Raises:
         ConfigurationError: the file can't be written.
@@ -270,3 +270,4 @@ async def write_page(path: Path, page: str) -> None:
         await anyio.Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
+    echo(f"Wrote {path}.", err=True)

@@ -19,6 +19,7 @@ from rag.admin.command_line import (
     has_asker_options,
     language_option,
     same_desk,
+    write_page,
 )
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
@@ -151,19 +152,6 @@ def print_question(run: EvaluationRun, question: QuestionResult) -> None:
         echo(f"  {rank:2}. {scored}  [{hit.id}]  {shortened(hit.title, TITLE_WIDTH)}{mark}{leak}")
 
 
-def write_report(path: Path, runs: Sequence[EvaluationRun], metric: str) -> None:
-    """Write the HTML report of these runs.
-
-    Raises:
-        ConfigurationError: the file can't be written.
-    """
-    try:
-        path.write_text(report_page(runs, metric), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
-    echo(f"Wrote {path}.", err=True)
-
-
 QUESTIONS = 20
 RUN_ID = click.IntRange(1, 2**63 - 1)
 metric_option = click.option(
@@ -253,7 +241,7 @@ async def show_command(
     """Show a run, or the hits of one of its questions."""
     stored_run = await load_run(settings.home, tenant_of(settings), run)
     if report:
-        write_report(report, [stored_run], metric)
+        await write_page(report, report_page([stored_run], metric))
     chosen = [_question(stored_run, question)] if question else stored_run.questions
     if as_json:
         questions = [result.model_dump(mode="json") for result in chosen]
@@ -289,7 +277,7 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
     first, second = [await load_run(settings.home, tenant, id_) for id_ in (baseline_id, run_id)]
     comparison = compare(first, second, metric)
     if report:
-        write_report(report, [first, second], metric)
+        await write_page(report, report_page([first, second], metric))
     if question:
         results = [(run, _question(run, question)) for run in (first, second)]
         if as_json:
@@ -437,7 +425,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         complaints.append(str(error))
     _print(runs, comparisons, listed=diff, as_json=as_json)
     if report:
-        write_report(report, runs, metric)
+        await write_page(report, report_page(runs, metric))
     _report_omissions(judged, prepared)
     complaints += [complaint for run in runs for complaint in complaints_about(run, floors)]
     for complaint in complaints:

@@ -259,7 +259,6 @@ async def _ingest_once(
         failure, report = error, error.report
     if page:
         await write_page(page, ingestion_report(report, collection))
-        echo(f"Wrote {page}.", err=True)
     if as_json:
         print_json(report_json(report))
     if failure:

@@ -202,8 +202,6 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         echo(await _explain_no_documents(settings, principal))
     if reply.trace:
         echo("\n".join(["", *explanation(answer, fates)]))
-    if report:
-        echo(f"Wrote {report}.", err=True)
 
 
 async def _answer(
