@@ -255,7 +255,7 @@ def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: P
     ("host", "content", "why"),
     [
         ("cursor", b'{"mcpServers": {', refusal(jsonc.parse, '{"mcpServers": {')),
-        ("cursor", b'{\n"mcpServers": {},\n!}', "line 3 has '!'"),
+        ("cursor", b'{\n"mcpServers": {},\n!}', "line 3 column 1"),
         ("cursor", b"[]", "doesn't hold an object"),
         ("cursor", b'{"mcpServers": []}', NO_OBJECT),
         ("cursor", b'{"mcpServers": "none"}', NO_OBJECT),
