@@ -207,11 +207,7 @@ class App:
         return message_for(error, remote=self._remote)
 
     def _handler(self, context: Context, name: str) -> Handler:
-        """The function that answers calls of a tool by this caller.
-
-        Raises:
-            MCPError: the caller has no such tool.
-        """
+        """The function that answers calls of a tool by this caller."""
         server, principal = self._settings.server, self._principal_of(context)
         mine, with_app = callable_tools(server, principal), self._shows_apps(context)
         for tool in mine:

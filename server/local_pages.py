@@ -140,11 +140,7 @@ async def _refused(_request: Request, error: Exception) -> HTMLResponse:
 
 
 def _listener(port_file: Path) -> socket.socket:
-    """A socket at the port in the file if that is free, or else at another one.
-
-    Raises:
-        OSError: no port is free.
-    """
+    """A socket at the port in the file if that is free, or else at another one."""
     port = 0
     with suppress(OSError, ValueError):
         port = int(port_file.read_text(encoding="ascii"))

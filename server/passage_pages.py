@@ -115,11 +115,7 @@ class PassagePages:
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, FAULT)
 
     async def _page(self, request: Request, principals: Sequence[Principal]) -> str:
-        """The page for the first principal that may read the passage.
-
-        Raises:
-            NotFoundError: none may.
-        """
+        """The page for the first principal that may read the passage."""
         id_, around = request.path_params["id"], _around(request.query_params.get("around", ""))
         client = request.client.host if request.client else None
         for principal in principals:

@@ -257,11 +257,7 @@ class SharedDesk:
         await session.end()
 
     def _settings_of(self, call: Call) -> Settings:
-        """The settings as the host's own process would have them.
-
-        Raises:
-            ConfigurationError: they are invalid.
-        """
+        """The settings as the host's own process would have them."""
         with chdir(call.folder):  # paths may go from there
             flags = read_flags(call.arguments)
             settings, config = local_settings(flags, call.environment, call.asker)
@@ -311,11 +307,7 @@ class SharedDesk:
         return principals
 
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
-        """A server for one session.
-
-        Raises:
-            ConfigurationError: the principal's tenant is wrong.
-        """
+        """A server for one session."""
         assert self._lazy_desk  # noqa: S101 the settings are those of the desk
         asker = LocalAsker(settings)
         asker.principal()

@@ -43,8 +43,7 @@ def list_skills(
 ) -> dict[str, Any]:
     """The result of `skills/list`: the skill, or none for a caller without tools.
 
-    Raises:
-        InvalidRequestError: the request is for another page.
+    Raises InvalidRequestError if the request is for another page.
     """
     if params.cursor is not None:
         raise InvalidRequestError(ONE_PAGE)
@@ -57,11 +56,7 @@ def get_skill(
     server: ServerSettings,
     tools: Sequence[ToolSettings],
 ) -> dict[str, Any]:
-    """The result of `skills/get`.
-
-    Raises:
-        NotFoundError: the caller has no such skill.
-    """
+    """The result of `skills/get`; raises NotFoundError if the caller has no such skill."""
     if not tools or params.uri != uri_of(server):
         raise NotFoundError(NO_SKILL)
     return _result(context, {"skill": _entry(server, tools)})
@@ -73,11 +68,7 @@ def uri_of(server: ServerSettings) -> str:
 
 
 def read_skill(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.ReadResourceResult:
-    """The file of the skill.
-
-    Raises:
-        NotFoundError: the caller has no tools, and so no skill.
-    """
+    """The file of the skill; raises NotFoundError for a caller without tools, and so without a skill."""
     if not tools:
         raise NotFoundError(NO_SKILL)
     text = skill(server.name, tools)

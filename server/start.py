@@ -85,11 +85,7 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
 
 
 def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
-    """The server that the flags and settings describe.
-
-    Raises:
-        ConfigurationError: the settings are invalid or contradict the flags, or --env-file can't be read.
-    """
+    """The server that the flags and settings describe."""
     if flags.env_file:
         load_env_file(flags.env_file)
     if flags.http and flags.alone:
@@ -137,11 +133,7 @@ def warn(settings: Settings, config: Path, env_file: Path | None = None, *, fill
 
 
 def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Settings, Intake]:
-    """The settings with the data folder of --documents, and the intake that fills it.
-
-    Raises:
-        ConfigurationError: --documents is empty, or used with --http or a bucket.
-    """
+    """The settings with the data folder of --documents, and the intake that fills it."""
     from server import intake  # noqa: PLC0415 few servers need it
 
     if flags.http:
@@ -173,11 +165,7 @@ def _refusing_server(mistake: str) -> Callable[[], Awaitable[None]]:
 
 
 def _check_no_asker(asker: Mapping[str, object]) -> None:
-    """Reject flags that would have no effect.
-
-    Raises:
-        ConfigurationError: one of --tenant, --user and --group is given.
-    """
+    """Reject flags that would have no effect."""
     if any(value is not None for value in asker.values()):
         raise ConfigurationError(
             "--tenant, --user and --group have no effect here: http.authentication is set, so the key or "

@@ -86,12 +86,7 @@ def valid_entries(entries: Iterable[str]) -> frozenset[str]:
 
 
 def check_access(visibility: Visibility | None, allow: Iterable[str], deny: Iterable[str]) -> None:
-    """Check that an access record is valid and doesn't contradict itself.
-
-    Raises:
-        ConfigurationError: `visibility` already lets everybody see what `allow` restricts, or an entry of
-            `allow` or `deny` is invalid.
-    """
+    """Raise ConfigurationError if an entry is invalid, or `visibility` opens what `allow` restricts."""
     if visibility == "tenant" and any(allow):
         raise ConfigurationError(
             "visibility tenant already lets everybody in the tenant see it; remove allow, or set visibility "

@@ -72,11 +72,7 @@ def owner_of(data: Home, tenant: str) -> bytes:
 
 
 def owner_in(storage: Home) -> bytes | None:
-    """What `owner` says there; None if there is none.
-
-    Raises:
-        StoreError: it can't be read.
-    """
+    """What `owner` says there; None if there is none. Raises StoreError if it can't be read."""
     try:
         return read(storage, OWNER)
     except OSError as error:

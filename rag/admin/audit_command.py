@@ -187,12 +187,7 @@ def _readable(name: str | None) -> str | None:
 
 
 def _append(file: Path, content: bytes) -> None:
-    """Append lines in one write, flushed to disk.
-
-    Raises:
-        ConfigurationError: the file can't be written.
-        StoreError: the disk is full.
-    """
+    """Append lines in one write, flushed to disk."""
     try:
         make_private(file.parent)  # a machine on which nothing was done yet, if the desk is in a bucket
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)

@@ -53,11 +53,7 @@ def check_free(file: Path) -> None:
 async def write_report(
     file: Path, settings: Settings, config: Path, findings: Sequence[Mapping[str, str]]
 ) -> None:
-    """Write the report, readable for its owner only.
-
-    Raises:
-        ConfigurationError: the file can't be written.
-    """
+    """Write the report, readable for its owner only; raises ConfigurationError if that fails."""
     lines = ["# refdesk doctor", ""]
     lines += ["## Machine", "", *_machine(settings), ""]
     lines += ["## Settings that differ from their defaults", "", *_settings(settings, config), ""]

@@ -103,9 +103,6 @@ def _with_texts_of(
     """The answer with the cited texts that a backup has, of passages that don't stand any more.
 
     The asker may read their documents now, and must have been allowed to then.
-
-    Raises:
-        ConfigurationError: the backup can't be used.
     """
     archive = checked_archive(backup)
     edited = [

@@ -208,12 +208,7 @@ async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
 
 
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
-    """Check that all collections that name this embedder were made with it.
-
-    Raises:
-        ConfigurationError: a collection was made with another model.
-        StoreError: the catalog can't be read.
-    """
+    """Raise ConfigurationError if a collection that names this embedder was made with another model."""
     for collection in await _collections(settings):
         if collection.embedder_name == name and collection.embedder != NO_VECTORS:
             check_embedder(collection, identity)

@@ -247,11 +247,7 @@ def _with_files(
 async def _ingest_once(
     once: Callable[[], Awaitable[Report]], collection: str, page: Path | None, *, as_json: bool
 ) -> Report:
-    """Ingest, and print or write the report, even if the run ends early.
-
-    Raises:
-        InterruptedRunError: the run ended early.
-    """
+    """Ingest, and print or write the report, even if the run ends early."""
     failure = None
     try:
         report = await once()
@@ -281,12 +277,7 @@ def _check_exclusive(*is_set: bool) -> None:
 
 
 def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
-    """Check that a run can use the cluster at this address; an empty one means no cluster.
-
-    Raises:
-        UsageError: the address has another form, or other options rule a cluster out.
-        ConfigurationError: the settings rule a cluster out.
-    """
+    """Check that a run can use the cluster at this address; an empty one means no cluster."""
     if not address:
         return
     if not alone:
@@ -340,11 +331,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 
 def _check_page(page: Path, paths: Iterable[Path]) -> None:
-    """Check before the run, which can take hours, that its report can be written.
-
-    Raises:
-        ConfigurationError: the file can't be written, or the next run would ingest it like a document.
-    """
+    """Check before the run, which can take hours, that its report can be written."""
     for path in paths:
         if page.resolve().is_relative_to(path.resolve()):
             raise ConfigurationError(

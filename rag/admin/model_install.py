@@ -157,11 +157,7 @@ def _present_digest(target: Path, file: RemoteFile) -> str:
 
 
 async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
-    """Open a model, run it on a text, and complete its facts from the result.
-
-    Raises:
-        ConfigurationError: the model can't be opened, or its facts don't fit.
-    """
+    """Open a model, run it on a text, and complete its facts from the result."""
     if facts.kind == "reranker":
         async with open_reranker(RerankerSettings(provider="onnx", path=folder), {}) as reranker:
             if reranker and None in await reranker.scores("clock", [PROBE]):

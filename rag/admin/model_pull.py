@@ -288,11 +288,7 @@ def _unverified_model(
 
 
 def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
-    """A file as the hub states it, after comparing it with what refdesk knows.
-
-    Raises:
-        ConfigurationError: the hub lacks the file or states another checksum.
-    """
+    """A file as the hub states it, after comparing it with what refdesk knows."""
     if stated is None or (sha256 and stated.sha256 not in {"", sha256}):
         problem = "lacks it" if stated is None else f"states the SHA-256 {stated.sha256}"
         raise ConfigurationError(

@@ -70,11 +70,7 @@ class _StreamSummary:
 
 
 def _summarise(file: Path, max_bytes: int) -> _StreamSummary:
-    """Read a stream. `max_bytes` is the longest text of a record.
-
-    Raises:
-        ConfigurationError: the file can't be read.
-    """
+    """Read a stream. `max_bytes` is the longest text of a record."""
     access = Counter[str]()
     deleted = 0
     try:

@@ -242,22 +242,12 @@ def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
 
 
 def end_run(data: Home, tenant: str, id_: int, run: IngestionRun) -> None:
-    """Replace the file of a run, in one step.
-
-    Raises:
-        OSError: the folder can't be written.
-        StoreError: the bucket can't be.
-    """
+    """Replace the file of a run, in one step. Raises OSError or StoreError, as `begin_run`."""
     _write(data, _name(tenant, id_, run.collection), run)
 
 
 def forget_names(data: Home, tenant: str, collection: str) -> None:
-    """Remove names of files and notes from the runs of a collection: they may name purged documents.
-
-    Raises:
-        OSError: the folder can't be written.
-        StoreError: the bucket can't be.
-    """
+    """Remove names of files and notes from the runs of a collection: they may name purged documents."""
     for id_, run in runs_of(data, tenant).items():
         if run.collection == collection:
             bare = run.model_copy(update={"failed": (), "notes": (), "inputs": (), "error": ""})
@@ -265,12 +255,7 @@ def forget_names(data: Home, tenant: str, collection: str) -> None:
 
 
 def forget_runs(data: Home, tenant: str) -> None:
-    """Remove all runs of a tenant.
-
-    Raises:
-        OSError: the folder can't be written.
-        StoreError: the bucket can't be.
-    """
+    """Remove all runs of a tenant."""
     folder = f"runs/{tenant}"
     _delete(data, *(f"{folder}/{name}" for name in names(data, folder)))
     if not isinstance(data, Bucket):

@@ -58,11 +58,7 @@ async def next_command(settings: Settings, *, as_json: bool) -> None:
 
 
 async def _holds(settings: Settings) -> tuple[int, int]:
-    """The tenant's numbers of documents and collections.
-
-    Raises:
-        ConfigurationError: the folder isn't a data folder of refdesk.
-    """
+    """The tenant's numbers of documents and collections."""
     if problem := data_folder_problem(settings.home):
         data = settings.data
         if settings.storage.uri or data.is_file() or (data.is_dir() and any(data.iterdir())):

@@ -248,11 +248,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
-    """Reject settings that would let anybody in.
-
-    Raises:
-        ConfigurationError: the settings would. The message says what to set.
-    """
+    """Raise ConfigurationError if the settings would let anybody in. The message says what to set."""
     if settings.host not in LOOPBACK and not settings.authentication:
         raise ConfigurationError(
             f"http.host = {settings.host!r} is reachable from other machines, but http.authentication is "

@@ -39,11 +39,7 @@ Contradiction: TypeAlias = tuple[tuple[str, ...], str]
 
 
 def check_consistent(settings: Settings) -> None:
-    """Raise the first contradiction, if there is one.
-
-    Raises:
-        ConfigurationError: a profile is not defined, or a stage is in the wrong place or lacks its model.
-    """
+    """Raise the first contradiction as a ConfigurationError, if there is one."""
     for keys, problem in contradictions(settings):
         raise ConfigurationError(f"{'.'.join(key for key in keys if not key.isdecimal())}: {problem}")
 

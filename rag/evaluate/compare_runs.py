@@ -207,11 +207,7 @@ class Comparison:
 
 
 def compare(baseline: EvaluationRun, run: EvaluationRun, metric: str) -> Comparison:
-    """Compare a run with a baseline by a metric.
-
-    Raises:
-        InvalidRequestError: they share no question that has the metric.
-    """
+    """Compare a run with a baseline; raises InvalidRequestError if they share no question with the metric."""
     theirs = {result.id: result for result in run.questions if metric in result.metrics}
     shared = [
         (mine, theirs[mine.id])

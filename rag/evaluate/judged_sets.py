@@ -165,11 +165,7 @@ def mistake_sentence(error: ValidationError) -> str:
 
 
 def check_unique(ids: Sequence[str], path: Path) -> None:
-    """Check that the ids of a file are unique.
-
-    Raises:
-        ConfigurationError: an id occurs twice.
-    """
+    """Raise ConfigurationError if an id of a file occurs twice."""
     repeated = [id_ for id_, count in Counter(ids).items() if count > 1]
     if repeated:
         raise ConfigurationError(f"{path}: the id {repeated[0]!r} occurs twice.")

@@ -97,11 +97,7 @@ def facts_as_json(facts: ModelFacts) -> bytes:
 
 
 def check_pulled(model: str, folder: Path) -> None:
-    """Check that a model that the settings name is in its folder.
-
-    Raises:
-        ConfigurationError: it is not; the message has the command that brings it.
-    """
+    """Raise ConfigurationError, with the command that brings it, if a model of the settings is missing."""
     if model and not folder.is_dir():
         raise ConfigurationError(
             f"The model {model} is not on this machine: there is no folder {folder}. Run refdesk-admin model "

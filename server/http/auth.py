@@ -152,11 +152,7 @@ class KeyVerifier(TokenVerifier):
         return self._keys.keys
 
     async def _keys_source(self) -> tuple[object, Callable[[], Keys]]:
-        """What changes with the key file, and how to read the keys in it.
-
-        Raises:
-            StoreError: the bucket can't be read.
-        """
+        """What changes with the key file, and how to read the keys in it."""
         if isinstance(self._home, Bucket):
             content = await to_thread.run_sync(self._home.read, KEYS)
             return content, partial(parsed_keys, content, f"{self._home}/{KEYS}")

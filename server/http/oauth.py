@@ -123,11 +123,7 @@ class JwtVerifier(TokenVerifier):
         return claims
 
     async def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Who is asking.
-
-        Raises:
-            IncompleteTokenError: the claims leave it open.
-        """
+        """Who is asking."""
         if is_of_client(claims):
             return self._client(claims)
         settings = self._settings

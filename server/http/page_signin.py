@@ -93,11 +93,7 @@ class PageSignIn:
             return _unavailable(error)
 
     async def _begin(self, id_: str) -> Response:
-        """Send the browser to the issuer.
-
-        Raises:
-            ProviderError: where that is can't be found out.
-        """
+        """Send the browser to the issuer."""
         address, _ = await self._issuer_endpoints()
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
         challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -142,11 +138,7 @@ class PageSignIn:
             return _unavailable(error)
 
     async def _exchange(self, code: str, verifier: str, id_: str) -> Response:
-        """The way to the passage, with the token for the code as a cookie; or why there is none.
-
-        Raises:
-            ProviderError: the issuer can't be reached, or its token can't be verified just now.
-        """
+        """The way to the passage, with the token for the code as a cookie; or why there is none."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -170,11 +162,7 @@ class PageSignIn:
         return reply
 
     async def _caller(self, token: str) -> Caller | None:
-        """Whose token it is; None if it isn't valid.
-
-        Raises:
-            ProviderError: that can't be determined just now.
-        """
+        """Whose token it is; None if it isn't valid."""
         headers = [(b"authorization", b"Bearer " + token.encode("ascii", "replace"))]
         try:
             authenticated = await self._backend.authenticate(
@@ -186,11 +174,7 @@ class PageSignIn:
         return caller if isinstance(caller, Caller) else None
 
     async def _issuer_endpoints(self) -> tuple[str, str]:
-        """The addresses at which the issuer signs people in, and gives tokens for codes.
-
-        Raises:
-            ProviderError: they can't be had, or anybody on the network path could change what is sent there.
-        """
+        """The addresses at which the issuer signs people in, and gives tokens for codes."""
         async with self._discovering:
             if self._endpoints is None:
                 if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
@@ -212,11 +196,7 @@ class PageSignIn:
     async def _ask(
         self, method: str, address: str, form: Mapping[str, str] | None = None
     ) -> Mapping[str, Any]:
-        """The issuer's answer as JSON.
-
-        Raises:
-            ProviderError: there is none.
-        """
+        """The issuer's answer as JSON."""
         try:
             with anyio.fail_after(ANSWER_SECONDS):
                 answer = await self._client.request(method, address, data=form)

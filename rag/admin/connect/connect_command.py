@@ -306,11 +306,7 @@ def _check_options(host: Host, name: str, *, key_in: bool, only: tuple[bool, ...
 
 
 def _check_start(settings: Settings) -> None:
-    """Check that the server of an entry could start. A missing data folder is fine: it may be mounted later.
-
-    Raises:
-        ConfigurationError: the tenant is unknown or ambiguous, or the folder isn't a data folder of refdesk.
-    """
+    """Check that an entry's server could start. A missing data folder is fine: it may be mounted later."""
     with suppress(StoreError):  # a bucket that answers later is served then
         local_principal(settings)
     data = settings.data
@@ -323,11 +319,7 @@ def _placeholder() -> str:
 
 
 def _key() -> str:
-    """The key, from a person or standard input.
-
-    Raises:
-        ConfigurationError: the input is empty or isn't a key.
-    """
+    """The key, from a person or standard input."""
     line = ask_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
     key = line.strip()
     if not key or not key.isascii() or any(letter.isspace() for letter in key):

@@ -125,11 +125,7 @@ class HostFile:
         return backup
 
     def _keep_old(self, real: Path) -> Path | None:
-        """Back the file up, unless a backup of an earlier state exists.
-
-        Raises:
-            ConfigurationError: the backup's path is a link, whose target would be overwritten, or a folder.
-        """
+        """Back the file up, unless a backup of an earlier state exists."""
         backup = self.path.with_name(self.path.name + BACKUP)
         if not os.path.lexists(backup):
             if not real.exists():

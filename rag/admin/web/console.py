@@ -201,21 +201,13 @@ class Console:
         return self.mistake.entries.get(field, default) if self.mistake else default
 
     def choose(self, tenant: str) -> None:
-        """Switch to another tenant.
-
-        Raises:
-            NotFoundError: no tenant has this name.
-        """
+        """Switch to another tenant; raises NotFoundError if there is none of this name."""
         if tenant not in self.tenants:
             raise NotFoundError(f"There is no tenant {tenant!r}.")
         self.chosen = tenant
 
     def check_shown(self, tenant: object) -> None:
-        """Check that a form comes from a page of the chosen tenant.
-
-        Raises:
-            BusyError: another tab has switched the tenant since, or it was removed.
-        """
+        """Raise BusyError if a form comes from a page of another tenant than the chosen one."""
         if tenant != self.tenant:
             raise BusyError(
                 f"That page was of another tenant: the console looks at {self.tenant} now. Nothing was done. "

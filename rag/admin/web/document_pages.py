@@ -135,11 +135,7 @@ async def document(console: Console, request: Request) -> Response:
 
 
 async def find_document(console: Console, name: str) -> tuple[StoredSource, CollectionReader]:
-    """A document of the tenant, and its collection.
-
-    Raises:
-        NotFoundError: no document has this id.
-    """
+    """A document of the tenant, and its collection; raises NotFoundError if no document has this id."""
     source_id, _ = split_id(name)
     for table in await console.tables():
         if stored := (await table.sources([source_id])).get(source_id):

@@ -121,11 +121,7 @@ async def _events(console: Console) -> AsyncIterator[str]:
 
 
 def _rights(form: FormData) -> list[str]:
-    """The options of `ingest` for who may see the documents. “Only” also applies to documents that exist.
-
-    Raises:
-        InvalidRequestError: entries are given, but not “only”.
-    """
+    """The options of `ingest` for who may see the documents. “Only” also applies to documents that exist."""
     allow = [entry.strip() for entry in str(form.get("allow", "")).split(",") if entry.strip()]
     if allow and form.get("who") != "restricted":
         raise InvalidRequestError(

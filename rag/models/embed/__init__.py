@@ -234,10 +234,6 @@ def unit_rows(rows: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> Vector
 
 
 def check_queries(vectors: Vectors, kind: TextKind) -> None:
-    """Check that every query has a vector; documents may lack one.
-
-    Raises:
-        ProviderError: one has none.
-    """
+    """Raise ProviderError if a query has no vector; documents may lack one."""
     if kind == "query" and not vectors.any(axis=1).all():
         raise ProviderError("The embedding model returned a vector that is zero or not finite.")

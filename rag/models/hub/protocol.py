@@ -220,19 +220,11 @@ def open_hub(environment: Mapping[str, str]) -> Iterator[Hub]:
 
 
 def _client(hub: Hub) -> httpx2.Client:
-    """The client of all requests.
-
-    Raises:
-        ConfigurationError: the environment's proxy or certificates can't be used.
-    """
+    """The client of all requests."""
     home = httpx2.URL(hub.endpoint)
 
     def restrict(request: httpx2.Request) -> None:
-        """Before each request, redirected ones too: no way out of encryption, and the token stays home.
-
-        Raises:
-            ConfigurationError: a redirect leaves encryption.
-        """
+        """Before each request, redirected ones too: no way out of encryption, and the token stays home."""
         url = request.url
         if home.scheme == "https" != url.scheme:
             raise ConfigurationError(
@@ -336,12 +328,7 @@ def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[
 
 
 def _append(origin: HubCommit, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
-    """Fetch what `part` lacks.
-
-    Raises:
-        LaterError: the connection broke too often.
-        WrongBytesError: the file is larger than it must be.
-    """
+    """Fetch what `part` lacks."""
     try:
         with _Part(part, file.size, came) as opened, origin.hub.errors(origin.repository):
             http_get(
@@ -376,11 +363,7 @@ class _Part(FileIO):
         self._limit, self._came = limit, came
 
     def write(self, block: Buffer) -> int:
-        """Append a block.
-
-        Raises:
-            WrongBytesError: there would be more than allowed.
-        """
+        """Append a block."""
         if self._limit and self.tell() + memoryview(block).nbytes > self._limit:
             raise WrongBytesError(f"is larger than {self._limit:,} bytes, its size. It was deleted.")
         count = super().write(block)
