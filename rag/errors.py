@@ -8,6 +8,8 @@ documents, and it is not written for the reader.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 Cause = Literal[
@@ -107,3 +109,12 @@ class WithheldError(ParseError):
 
 class EmptyFileError(ParseError):
     """The file is empty, which is not a failure."""
+
+
+@contextmanager
+def as_value_error() -> Iterator[None]:
+    """Turn errors of ours into ValueErrors, for a validator of pydantic, which ends the sentence itself."""
+    try:
+        yield
+    except RefdeskError as error:
+        raise ValueError(str(error).rstrip(".")) from error

@@ -33,7 +33,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from rag.access.names import valid_name
 from rag.answers import MAX_LIMIT
 from rag.corpus import Access, Binding, Collection, LetterCase, Principal, Visibility
-from rag.errors import ConfigurationError, InvalidRequestError
+from rag.errors import InvalidRequestError, as_value_error
 from rag.filters.evaluators import literal
 from rag.filters.grammar import AllOf, AnyOf, Filter, check_form, parse_filter
 
@@ -222,22 +222,13 @@ MAX_COLLECTIONS = 50  # as many as a request may name
 MAX_TOOLS = 20
 
 
-def _name(name: str) -> str:
-    try:
-        return valid_name(name)
-    except ConfigurationError as error:
-        raise ValueError(str(error).rstrip(".")) from error
-
-
+@as_value_error()
 def _filter(value: dict[str, Any]) -> dict[str, Any]:
-    try:
-        check_form(value)
-    except InvalidRequestError as error:
-        raise ValueError(str(error).rstrip(".")) from error
+    check_form(value)
     return value
 
 
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(as_value_error()(valid_name))]
 """The name of a tenant, a collection or a profile."""
 BoundFilter = Annotated[dict[str, Any], AfterValidator(_filter)]
 

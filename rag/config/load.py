@@ -44,6 +44,13 @@ OPTIONS: Mapping[str, type[EndpointOptions]] = {
     "chat": ChatOptions,
     "reranker": RerankerOptions,
 }
+NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
+    ("search", "profiles"): ProfileSettings,
+    ("search", "of_tenants"): ProfileSettings,
+    ("embedders",): EmbedderSettings,
+    ("retrievers",): RetrieverSettings,
+}
+"""The tables whose names the operator chooses, by the path of the table that holds them."""
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which no environment variable can hold."""
 
@@ -221,17 +228,13 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
     if details["type"] != "extra_forbidden":
         return f"{where}: {describe_mistake(name, details)}"
     names = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
-    if path[:-2] in {("search", "profiles"), ("search", "of_tenants")}:
-        names = {".".join((*path[:-1], field)): None for field in ProfileSettings.model_fields}
-    if path[:-2] == ("embedders",):
-        names = {".".join((*path[:-1], field)): None for field in EmbedderSettings.model_fields}
-    if path[:-2] == ("retrievers",):
-        names = {".".join((*path[:-1], field)): None for field in RetrieverSettings.model_fields}
+    table = NAMED_TABLES.get(path[:-2])
     if path[:-2] == ("origins",):
-        fields = ORIGINS[str(details["loc"][2])].model_fields
-        names = {".".join((*path[:-1], field)): None for field in fields}
-    if path[-2:-1] == ("options",) and path[0] in OPTIONS:
-        names = {".".join((*path[:-1], field)): None for field in OPTIONS[path[0]].model_fields}
+        table = ORIGINS[str(details["loc"][2])]
+    if path[-2:-1] == ("options",):
+        table = OPTIONS.get(path[0])
+    if table:
+        names = {".".join((*path[:-1], field)): None for field in table.model_fields}
     candidates = {key: None for key in names if not name.startswith(f"{key}.")}
     return f"{where}: there is no setting {name}{suggestion(name, candidates)}"
 

@@ -13,7 +13,7 @@ from rag.access.names import check_access
 from rag.access.rule import Name
 from rag.config.profiles import AbsolutePath, Section, matching
 from rag.corpus import Visibility
-from rag.errors import ConfigurationError
+from rag.errors import as_value_error
 from rag.uris import STANDARD_PORTS, web_address
 
 
@@ -86,10 +86,8 @@ class _Origin(Section):
 
     @model_validator(mode="after")
     def _valid_access(self) -> _Origin:
-        try:
+        with as_value_error():
             check_access(self.visibility, self.allow, self.deny)
-        except ConfigurationError as error:
-            raise ValueError(str(error).rstrip(".")) from error
         return self
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from ipaddress import ip_network
 from typing import Annotated, Literal
@@ -17,7 +16,7 @@ from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.rule import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, as_value_error
 
 SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
 PAGE_PICTURE = "page_picture"  # the tool of the page of passages
@@ -99,14 +98,7 @@ class ServerSettings(Section):
     traces: bool = False
     idle_minutes: Annotated[float, Field(gt=0, le=1440)] = 15.0
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
-    tools: tuple[ToolSettings, ...] = (ToolSettings(),)
-
-    @field_validator("tools")
-    @classmethod
-    def _some(cls, tools: tuple[ToolSettings, ...]) -> tuple[ToolSettings, ...]:
-        if not 1 <= len(tools) <= MAX_TOOLS:
-            raise ValueError(f"give 1 to {MAX_TOOLS} tools, or leave the table out for search and get_source")
-        return tools
+    tools: Annotated[tuple[ToolSettings, ...], Field(min_length=1, max_length=MAX_TOOLS)] = (ToolSettings(),)
 
 
 def _network(address: str) -> str:
@@ -122,16 +114,14 @@ def _network(address: str) -> str:
     return address
 
 
-def _checked(check: Callable[[str], str]) -> AfterValidator:
-    """A validator that applies an access rule; pydantic wants its error as a ValueError."""
+@as_value_error()
+def _user(name: str) -> str:
+    return bare_name("user", name) if name else name
 
-    def validator(value: str) -> str:
-        try:
-            return check(value)
-        except ConfigurationError as error:
-            raise ValueError(str(error).rstrip(".")) from error
 
-    return AfterValidator(validator)
+@as_value_error()
+def _group(name: str) -> str:
+    return bare_name("group", name)
 
 
 HostName = Annotated[
@@ -151,9 +141,9 @@ Origin = Annotated[
     ),
 ]
 """The origin of a page. What browsers write otherwise would never match, and "null" is any page's."""
-UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
+UserName = Annotated[str, AfterValidator(_user)]
 """A user's bare name; empty for nobody."""
-GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
+GroupName = Annotated[str, AfterValidator(_group)]
 
 
 class PrincipalSettings(Section):

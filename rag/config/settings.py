@@ -70,7 +70,7 @@ from rag.config.server_settings import (
     ServerSettings,
 )
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Strategy, Visibility
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, as_value_error
 from rag.home import Bucket, Home
 from rag.runtime import memory_bytes
 from rag.uris import is_template
@@ -165,10 +165,8 @@ class AccessRule(Section):
 
     @model_validator(mode="after")
     def _valid(self) -> AccessRule:
-        try:
+        with as_value_error():
             check_access(self.visibility, self.allow, self.deny)
-        except ConfigurationError as error:
-            raise ValueError(str(error).rstrip(".")) from error
         return self
 
 

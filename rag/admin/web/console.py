@@ -201,7 +201,7 @@ class Console:
         return self.mistake.entries.get(field, default) if self.mistake else default
 
     def choose(self, tenant: str) -> None:
-        """Switch to another tenant; raises NotFoundError if there is none of this name."""
+        """Switch to another tenant; raises NotFoundError if no tenant has this name."""
         if tenant not in self.tenants:
             raise NotFoundError(f"There is no tenant {tenant!r}.")
         self.chosen = tenant
