@@ -14,7 +14,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -162,9 +162,8 @@ def _check_installation() -> Finding:
 
 
 def _check_permissions(settings: Settings, config: Path) -> list[Finding]:
-    warnings = loose_permissions(config, settings.data)
-    findings = [Finding("permissions", "files and folders", warning) for warning in warnings]
-    return findings or [Finding("permissions", "files and folders")]
+    warnings = loose_permissions(config, settings.data) or ("",)
+    return [Finding("permissions", "files and folders", warning) for warning in warnings]
 
 
 def _check_clock(data: Path) -> Finding:
@@ -211,6 +210,16 @@ def _check_keys(data: Path) -> Finding:
         replace = "Make others with refdesk-admin key rotate."
         notes.append(f"{names_briefly(soon, KEYS_NAMED)} will expire within {EXPIRING.days} days. {replace}")
     return Finding("api keys", f"{len(keys)} in keys.json", note=" ".join(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """The result of a check of one part. `state` is fine, note, wrong or mended."""
+
+    check: str
+    part: str
+    state: str
+    text: str
 
 
 WRONG = 1  # exit code
@@ -266,22 +275,20 @@ async def doctor_command(
     if bundle:
         check_free(bundle)
     config = settings_file()
-    lines: list[dict[str, str]] = []
+    lines: list[HealthLine] = []
 
     async def tell(findings: AsyncIterator[Finding]) -> bool:
         """Print the findings, check by check. Returns whether nothing is wrong so far."""
-        of_check: list[dict[str, str]] = []
+        of_check: list[HealthLine] = []
         async for finding in findings:
-            state, text = await _repair_if_asked(finding, fix=fix, yes=yes)
-            line = {"check": finding.check, "part": finding.part, "state": state, "text": text}
-            if of_check and of_check[-1]["check"] != finding.check:
+            if of_check and of_check[-1].check != finding.check:
                 show(of_check)
                 of_check = []
-            of_check.append(line)
+            of_check.append(await _repair_if_asked(finding, fix=fix, yes=yes))
         show(of_check)
-        return all(line["state"] != "wrong" for line in lines)
+        return all(line.state != "wrong" for line in lines)
 
-    def show(of_check: Sequence[dict[str, str]]) -> None:
+    def show(of_check: Sequence[HealthLine]) -> None:
         lines.extend(of_check)
         for line in () if as_json else _for_people(of_check):
             echo(line)
@@ -290,32 +297,30 @@ async def doctor_command(
     # What needs the data folder would only say the same again.
     well = well and await tell(check_settings(settings)) and await tell(check_clients(settings, config))
     if bundle:
-        await write_report(bundle, settings, config, lines)
+        await write_report(bundle, settings, config, [asdict(line) for line in lines])
         echo(f"Wrote {bundle}. Read it before you send it: it should name nothing that is yours.", err=True)
     if as_json:
-        print_json({"findings": lines})
+        print_json({"findings": [asdict(line) for line in lines]})
     return 0 if well else WRONG
 
 
-def _for_people(lines: Sequence[dict[str, str]]) -> Iterator[str]:
+def _for_people(lines: Sequence[HealthLine]) -> Iterator[str]:
     """The lines of one check. Of more than `MOST_ALIKE`, those that say the same of several parts are one."""
-    kinds: dict[object, list[dict[str, str]]] = defaultdict(list)
+    kinds: dict[object, list[HealthLine]] = defaultdict(list)
     for at, line in enumerate(lines):
-        kinds[at if len(lines) <= MOST_ALIKE else (line["state"], _shape(line))].append(line)
+        kinds[at if len(lines) <= MOST_ALIKE else (line.state, _shape(line))].append(line)
     for alike in kinds.values():
         first = alike[0]
-        parts = names_briefly([line["part"] for line in alike], PARTS_NAMED)
+        parts = names_briefly([line.part for line in alike], PARTS_NAMED)
         named = parts if len(alike) == 1 else f"{len(alike):,} ({parts})"
-        text = f": {first['text']}" if first["text"] else ""
-        yield f"{first['state']:6} {first['check']:15} {named}{text}"
+        text = f": {first.text}" if first.text else ""
+        yield f"{first.state:6} {first.check:15} {named}{text}"
 
 
-def _shape(line: dict[str, str]) -> str:
+def _shape(line: HealthLine) -> str:
     """What a finding says, whatever part it says it of: without numbers and the words of the part's name."""
-    words = {*re.findall(WORD, line["part"])}
-    return " ".join(
-        "" if word in words or word.isdigit() else word for word in re.findall(WORD, line["text"])
-    )
+    words = {*re.findall(WORD, line.part)}
+    return " ".join("" if word in words or word.isdigit() else word for word in re.findall(WORD, line.text))
 
 
 def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool, bundles: bool) -> None:
@@ -400,24 +405,26 @@ async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Find
             yield finding
 
 
-def state_and_text(finding: Finding) -> tuple[str, str]:
-    """A finding's state (fine, note or wrong) and text."""
+def health_line(finding: Finding) -> HealthLine:
+    """What a finding says."""
+    state, text = ("note", finding.note) if finding.note else ("fine", "")
     if finding.problem:
-        return "wrong", f"{finding.problem} {finding.remedy}"
-    return ("note", finding.note) if finding.note else ("fine", "")
+        state, text = "wrong", f"{finding.problem} {finding.remedy}"
+    return HealthLine(finding.check, finding.part, state, text)
 
 
-async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
-    """A finding's state and text, after its repair if `fix` asks for that."""
+async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> HealthLine:
+    """What a finding says, after its repair if `fix` asks for that."""
+    line = health_line(finding)
     if not (finding.problem and fix and finding.mend):
-        return state_and_text(finding)
+        return line
     if finding.loses and not yes:
-        return "wrong", f"{finding.problem} Mending it may lose {finding.loses}. {finding.remedy}"
+        return replace(line, text=f"{finding.problem} Mending it may lose {finding.loses}. {finding.remedy}")
     try:
         await finding.mend()
     except (RefdeskError, OSError) as error:
-        return "wrong", f"{finding.problem} It could not be mended. {error}"
-    return "mended", finding.problem
+        return replace(line, text=f"{finding.problem} It could not be mended. {error}")
+    return replace(line, state="mended", text=finding.problem)
 
 
 async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Finding]:

@@ -25,7 +25,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.rule import visible
-from rag.admin.doctor_command import check_machine, data_findings, state_and_text
+from rag.admin.doctor_command import HealthLine, check_machine, data_findings, health_line
 from rag.config.settings import Settings
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, RefdeskError
@@ -35,16 +35,6 @@ from rag.store.read.schema import StoredSource
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, Process, TaskGroup
-
-
-@dataclass(frozen=True, slots=True)
-class HealthLine:
-    """The result of a check of one part. `state` is fine, note or wrong."""
-
-    check: str
-    part: str
-    state: str
-    text: str
 
 
 class Health:
@@ -70,9 +60,7 @@ class Health:
                 health = [finding for checks in (machine, data) async for finding in checks]
             except (RefdeskError, OSError) as error:  # nothing may end the console
                 health = [Finding("data folder", str(self._settings.data), str(error))]
-            self.lines = tuple(
-                HealthLine(finding.check, finding.part, *state_and_text(finding)) for finding in health
-            )
+            self.lines = tuple(map(health_line, health))
             self.at = datetime.now(UTC)
 
 
