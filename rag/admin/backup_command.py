@@ -173,22 +173,10 @@ def _print_checked(backup: Archive, *, as_json: bool) -> None:
 def _show(result: RestoreResult, keys: dict[str, Any], file: Path) -> None:
     collections = [f"{name} ({counted(sources, 'source')})" for name, sources in result.collections.items()]
     echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {', '.join(collections)}.")
-    _list(
-        result.narrowed, "has narrower rights than in the backup", "have narrower rights than in the backup"
-    )
-    _list(
-        result.returned,
-        "was removed since the backup and is back",
-        "were removed since the backup and are back",
-    )
-    _list(
-        result.purged,
-        "was purged since the backup and stays away",
-        "were purged since the backup and stay away",
-    )
-    _list(
-        result.dropped, "was added since the backup and is gone", "were added since the backup and are gone"
-    )
+    _list("With narrower rights than in the backup", result.narrowed)
+    _list("Removed since the backup, and back", result.returned)
+    _list("Purged since the backup, and still away", result.purged)
+    _list("Added since the backup, and gone", result.dropped)
     if result.untouched:
         echo(f"Not in the backup, and as before: {', '.join(result.untouched)}.")
     if keys["keys"]:
@@ -197,10 +185,9 @@ def _show(result: RestoreResult, keys: dict[str, Any], file: Path) -> None:
         echo(f"Keys of the backup that stay invalid: {', '.join(keys['keys_left_out'])}.")
 
 
-def _list(names: tuple[str, ...], singular: str, plural: str) -> None:
-    if not names:
-        return
-    echo(f"{counted(len(names), 'source')} {singular if len(names) == 1 else plural}:")
+def _list(what: str, names: tuple[str, ...]) -> None:
+    if names:
+        echo(f"{what}: {counted(len(names), 'source')}")
     for name in names[:SHOWN]:
         echo(f"  {name}")
     if len(names) > SHOWN:

@@ -121,9 +121,9 @@ def test_what_was_removed_comes_back_and_is_named_but_what_was_purged_stays_away
     (docs / "new.md").write_text("# new\n\nA new pendulum.\n")
     inside.run("ingest", docs)
     shown = inside.run("restore", backup, "--yes").stdout
-    assert f"1 source was removed since the backup and is back:\n  {docs / 'travel.md'}\n" in shown
-    assert f"1 source was purged since the backup and stays away:\n  {docs / 'leave.md'}\n" in shown
-    assert f"1 source was added since the backup and is gone:\n  {docs / 'new.md'}\n" in shown
+    assert f"Removed since the backup, and back: 1 source\n  {docs / 'travel.md'}\n" in shown
+    assert f"Purged since the backup, and still away: 1 source\n  {docs / 'leave.md'}\n" in shown
+    assert f"Added since the backup, and gone: 1 source\n  {docs / 'new.md'}\n" in shown
     assert titles(inside, "--group", "hr") == {"travel", "wages"}
     stored = b"".join(file.read_bytes() for file in inside.data.rglob("*") if file.is_file())
     assert b"leave of a pendulum" not in stored
