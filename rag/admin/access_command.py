@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import reduce
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import click
 from anyio import to_thread
@@ -28,7 +27,7 @@ from rag.access.rule import (
 )
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
-from rag.admin.command_line import command
+from rag.admin.command_line import command, options
 from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json
 from rag.config.settings import Settings
@@ -51,27 +50,22 @@ AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """Maps a source's access record to the changed one. None means that there is no record."""
 ENTRIES = "user:NAME or group:NAME. Repeatable."
 _TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.table_damage
-_OPTIONS = (
+access_options = options(
+    click.option(
+        "--visibility",
+        type=click.Choice(get_args(Visibility)),
+        help="tenant: everybody in the tenant; restricted: only --allow.",
+    ),
+    click.option(
+        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME that may see it. Repeatable."
+    ),
     click.option(
         "--deny",
         multiple=True,
         metavar="ENTRY",
         help="user:NAME or group:NAME that must not see it. Repeatable.",
     ),
-    click.option(
-        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME that may see it. Repeatable."
-    ),
-    click.option(
-        "--visibility",
-        type=click.Choice(get_args(Visibility)),
-        help="tenant: everybody in the tenant; restricted: only --allow.",
-    ),
 )
-
-
-def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--visibility, --allow and --deny."""
-    return reduce(lambda made, option: option(made), _OPTIONS, function)
 
 
 def requested_access(
@@ -106,12 +100,12 @@ class SourceAccess:
         return not same_access(self.access, self.effective)
 
 
-def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The names of sources, and --collection."""
-    collection = click.option(
+_sources_options = options(
+    click.argument("names", metavar="[ID|PATH]...", nargs=-1),
+    click.option(
         "--collection", metavar="NAME", help="All sources of this collection, or those named that are in it."
-    )
-    return click.argument("names", metavar="[ID|PATH]...", nargs=-1)(collection(function))
+    ),
+)
 
 
 @click.group("access", cls=Group)

@@ -94,7 +94,7 @@ async def check_command(
         print_json(_json(checked, hidden))
     else:
         _print(checked, hidden, require=require)
-    return 0 if _passes(checked, require=require) else FAILED
+    return 0 if (checked.grounded if require else checked.holds) else FAILED
 
 
 def _with_texts_of(
@@ -116,10 +116,6 @@ def _with_texts_of(
         for citation in checked.citations
     )
     return replace(checked, citations=citations)
-
-
-def _passes(checked: CheckedAnswer, *, require: bool) -> bool:
-    return checked.grounded if require else checked.holds
 
 
 def _answer(file: IO[bytes]) -> str | CitedAnswer:

@@ -40,10 +40,20 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+def options(*decorators: Callable[..., Any]) -> Callable[..., Any]:
+    """Options and arguments as one decorator, in this order in the help."""
+    return lambda function: functools.reduce(
+        lambda decorated, decorator: decorator(decorated), reversed(decorators), function
+    )
+
+
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
 )
 _ASKER = (
+    click.option(
+        "--user", "asker", metavar="NAME", help="Act as this user instead of [principal] in the settings."
+    ),
     click.option(
         "--group",
         "asker_groups",
@@ -51,17 +61,13 @@ _ASKER = (
         metavar="NAME",
         help="Act as a member of this group instead of [principal]. Repeatable.",
     ),
-    click.option(
-        "--user", "asker", metavar="NAME", help="Act as this user instead of [principal] in the settings."
-    ),
 )
 _OPTIONS = (
-    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     click.option(
-        "--data",
+        "--env-file",
         type=NamedPath(),
-        metavar="DIR",
-        help="Data folder. Overrides REFDESK_DATA and data in the settings.",
+        metavar="FILE",
+        help="Also take environment variables, such as keys of models, from this file of lines NAME=value.",
     ),
     click.option(
         "--config",
@@ -70,11 +76,12 @@ _OPTIONS = (
         help="Settings file. Overrides REFDESK_CONFIG.",
     ),
     click.option(
-        "--env-file",
+        "--data",
         type=NamedPath(),
-        metavar="FILE",
-        help="Also take environment variables, such as keys of models, from this file of lines NAME=value.",
+        metavar="DIR",
+        help="Data folder. Overrides REFDESK_DATA and data in the settings.",
     ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
 )
 
 
@@ -107,7 +114,7 @@ def command(  # noqa: PLR0913 what a command may say of itself
             tenant: str | None = None,
             asker: str | None = None,
             asker_groups: tuple[str, ...] = (),
-            **options: Any,  # noqa: ANN401 click's
+            **own_options: Any,  # noqa: ANN401 click's
         ) -> int:
             if env_file:
                 load_env_file(env_file)
@@ -129,10 +136,10 @@ def command(  # noqa: PLR0913 what a command may say of itself
                 raise _not_for_tenant(settings)
             for warning in loose_permissions(settings_file(), settings.data, env_file):
                 echo(f"refdesk-admin: {warning}", err=True)
-            return anyio.run(functools.partial(_run, function, settings, options, changes=changes))
+            return anyio.run(functools.partial(_run, function, settings, own_options, changes=changes))
 
-        options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
-        return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
+        common = (*((_TENANT,) if of_tenant else ()), *(_ASKER if of_asker else ()), *_OPTIONS)
+        return click.command(name)(options(*common)(run))
 
     return wrap
 

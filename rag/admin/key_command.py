@@ -28,7 +28,7 @@ from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.rule import CredentialBoundTo, walls
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import command, json_object
+from rag.admin.command_line import command, json_object, options
 from rag.admin.sharing import exposures, reachable
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json, print_table
@@ -42,17 +42,7 @@ from rag.home import Home, local_folder
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
 
-_OPTIONS = (
-    click.option(
-        "--tool", "tools", multiple=True, metavar="NAME", help="A search tool that it may call. Repeatable."
-    ),
-    click.option(
-        "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Highest limit of its searches."
-    ),
-    click.option("--profile", metavar="NAME", help="The only retrieval profile of its searches."),
-    click.option(
-        "--filter", callback=json_object, metavar="JSON", help="Only sources whose declared fields match."
-    ),
+binding_options = options(
     click.option(
         "--collection",
         "collections",
@@ -60,18 +50,22 @@ _OPTIONS = (
         metavar="NAME",
         help="A collection that it may read. Repeatable. Default: all.",
     ),
+    click.option(
+        "--filter", callback=json_object, metavar="JSON", help="Only sources whose declared fields match."
+    ),
+    click.option("--profile", metavar="NAME", help="The only retrieval profile of its searches."),
+    click.option(
+        "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Highest limit of its searches."
+    ),
+    click.option(
+        "--tool", "tools", multiple=True, metavar="NAME", help="A search tool that it may call. Repeatable."
+    ),
 )
-
-
-def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `credential_binding` takes."""
-    for option in _OPTIONS:
-        function = option(function)
-    return function
+"""What `credential_binding` takes."""
 
 
 async def credential_binding(
-    settings: Settings, tenant: str, options: Mapping[str, object]
+    settings: Settings, tenant: str, choices: Mapping[str, object]
 ) -> CredentialBoundTo | None:
     """The binding that the options describe; None without any.
 
@@ -80,7 +74,7 @@ async def credential_binding(
             fits the fields of no collection, so that the key would show nothing.
         NotFoundError: a collection doesn't exist.
     """
-    bounds = {name: value for name, value in options.items() if value is not None and value != ()}
+    bounds = {name: value for name, value in choices.items() if value is not None and value != ()}
     if not bounds:
         return None
     try:

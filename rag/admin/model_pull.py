@@ -5,17 +5,16 @@ First comes how models are listed and described.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from rag.admin.command_line import NamedPath, command
+from rag.admin.command_line import NamedPath, command, options
 from rag.admin.model_install import PendingModel, install
 from rag.admin.progress_bar import download_progress
 from rag.admin.terminal import echo, interruptible, print_json, print_table
@@ -31,15 +30,6 @@ from rag.store.write.desk_folder import prepare
 
 PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1.0", "unlicense"}
 """Licences that allow any use if their text is passed on; by the hub's names, in lower case."""
-
-
-def licence_lines(licence: str, page: str, note: str) -> Iterator[str]:
-    """Warnings about a licence before a download; none for a permissive one without a note."""
-    if licence.lower() not in PERMISSIVE:
-        warning = f"Its licence is {licence}, which is not permissive" if licence else "It states no licence"
-        yield f"{warning}. Read {page} before you use it."
-    if note:
-        yield note
 
 
 def print_models(
@@ -128,22 +118,19 @@ OWN = ("graph", "reranker", "pooling", "query_prefix", "document_prefix", "windo
 """The options for what a model's files may not state. Known models need none of them."""
 
 
-def fact_options(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The options in `OWN`."""
-    options = (
-        click.option("--graph", metavar="PATH", help="The ONNX file, if there are several."),
-        click.option("--reranker", is_flag=True, help="It is a reranker (cross-encoder), not an embedder."),
-        click.option(
-            "--pooling",
-            type=click.Choice(get_args(Pooling)),
-            help="How the vectors of the tokens become one, if the model's files don't say it.",
-        ),
-        click.option("--query-prefix", metavar="TEXT", help="The prefix of queries, likewise."),
-        click.option("--document-prefix", metavar="TEXT", help="The prefix of passages, likewise."),
-        click.option("--window", type=click.IntRange(16, 1 << 17), help="The context window, in tokens."),
-        click.option("--as", "name", metavar="NAME", help="The name to install it under."),
-    )
-    return functools.reduce(lambda made, option: option(made), reversed(options), run)
+fact_options = options(
+    click.option("--graph", metavar="PATH", help="The ONNX file, if there are several."),
+    click.option("--reranker", is_flag=True, help="It is a reranker (cross-encoder), not an embedder."),
+    click.option(
+        "--pooling",
+        type=click.Choice(get_args(Pooling)),
+        help="How the vectors of the tokens become one, if the model's files don't say it.",
+    ),
+    click.option("--query-prefix", metavar="TEXT", help="The prefix of queries, likewise."),
+    click.option("--document-prefix", metavar="TEXT", help="The prefix of passages, likewise."),
+    click.option("--window", type=click.IntRange(16, 1 << 17), help="The context window, in tokens."),
+    click.option("--as", "name", metavar="NAME", help="The name to install it under."),
+)
 
 
 @command("pull", of_tenant=False, on_bucket=True)
@@ -184,13 +171,12 @@ async def pull_command(
             f"--{named_options[0].replace('_', '-')} is for models that refdesk doesn't know."
         )
     if listed and folder and (listed.pinned or trust):
-        facts = await _install(settings, _known_from_folder(listed, folder))
+        facts = await _install(settings, _pending(listed, folder))
     elif listed and listed.pinned:
         _say_licence(listed.licence, f"https://huggingface.co/{listed.repository}", listed.licence_note)
         with open_hub(os.environ) as hub:
-            files = [RemoteFile(file.path, file.size, file.sha256) for file in listed.files]
             origin = HubCommit(hub, listed.repository, listed.revision)
-            facts = await _install(settings, PendingModel(listed.facts(()), files, origin), listed.megabytes)
+            facts = await _install(settings, _pending(listed, origin), listed.megabytes)
     elif folder:
         raise ConfigurationError(_untrusted_message(model, folder, listed))
     else:
@@ -245,22 +231,22 @@ def _find_known(model: str, revision: str | None) -> KnownModel | None:
     return listed
 
 
-def _from_own_folder(folder: Path, options: dict[str, Any]) -> PendingModel:
+def _from_own_folder(folder: Path, own: dict[str, Any]) -> PendingModel:
     """The model in a folder."""
     folder = folder.absolute()
     paths = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    graph = graph_among(paths, options["graph"])
+    graph = graph_among(paths, own["graph"])
     files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
-    return PendingModel(_facts(options, folder.name, graph), files, folder)
+    return PendingModel(_facts(own, folder.name, graph), files, folder)
 
 
-def _known_from_folder(listed: KnownModel, folder: Path) -> PendingModel:
+def _pending(listed: KnownModel, source: HubCommit | Path) -> PendingModel:
     files = [RemoteFile(file.path, file.size, file.sha256) for file in listed.files]
-    return PendingModel(listed.facts(()), files, folder.absolute())
+    return PendingModel(listed.facts(()), files, source.absolute() if isinstance(source, Path) else source)
 
 
 def _unverified_model(
-    hub: Hub, model: str, listed: KnownModel | None, revision: str | None, options: dict[str, Any]
+    hub: Hub, model: str, listed: KnownModel | None, revision: str | None, own: dict[str, Any]
 ) -> PendingModel:
     """A model that nobody has verified, as the hub describes it; prints what the hub states."""
     name = listed.repository if listed else model
@@ -273,10 +259,10 @@ def _unverified_model(
         files = [_checked_file(file.path, file.sha256, sizes.get(file.path)) for file in listed.files]
         facts = listed.facts(())
     else:
-        graph = graph_among(sizes, options["graph"])
+        graph = graph_among(sizes, own["graph"])
         files = [sizes[path] for path in files_of(sizes, graph)]
         facts = replace(
-            _facts(options, name, graph),
+            _facts(own, name, graph),
             repository=name,
             revision=repository.commit,
             licence=repository.licence,
@@ -298,10 +284,10 @@ def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFi
     return replace(stated, sha256=sha256 or stated.sha256)
 
 
-def _facts(options: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
+def _facts(own: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
     """The facts in the options for a model that refdesk doesn't know."""
-    name = model_name(options["name"] or default_name)
-    if options["name"] and name != options["name"]:
+    name = model_name(own["name"] or default_name)
+    if own["name"] and name != own["name"]:
         raise click.UsageError(
             f"--as: use lower-case letters, digits and single -, like {name or 'my-model'}."
         )
@@ -309,9 +295,9 @@ def _facts(options: dict[str, Any], default_name: str, graph: str) -> ModelFacts
         raise ConfigurationError(f"{name} is the name of another model. Choose one with --as NAME.")
     return ModelFacts(
         name=name,
-        kind="reranker" if options["reranker"] else "embedder",
+        kind="reranker" if own["reranker"] else "embedder",
         graph=graph,
-        **{key: options[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
+        **{key: own[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
     )
 
 
@@ -333,8 +319,12 @@ def _say_repository(hub: Hub, repository: Repository) -> None:
 
 
 def _say_licence(licence: str, page: str, note: str = "") -> None:
-    for line in licence_lines(licence, page, note):
-        echo(line, err=True)
+    """Warn of a licence before a download, unless it is a permissive one without a note."""
+    if licence.lower() not in PERMISSIVE:
+        warning = f"Its licence is {licence}, which is not permissive" if licence else "It states no licence"
+        echo(f"{warning}. Read {page} before you use it.", err=True)
+    if note:
+        echo(note, err=True)
 
 
 def _untrusted_message(model: str, folder: Path, listed: KnownModel | None) -> str:
