@@ -57,39 +57,36 @@ def keep_in_history(
         inputs=tuple(one_line(str(path)) for path in inputs),
         began=now(),
     )
-    id_ = _begin(data, collection.tenant, run)
-    entry = HistoryEntry()
+    id_: int | None = None
+    tenant, entry = collection.tenant, HistoryEntry()
+    with _kept_if_possible():
+        id_ = _begin(data, tenant, run)
     try:
         yield entry
+        run = _ended_run(run, entry.report)
     except BaseException as error:
-        if id_ is not None:
-            _end(data, collection.tenant, id_, _failed_run(run, error))
+        run = _failed_run(run, error)
         raise
-    if id_ is not None:
-        _end(data, collection.tenant, id_, _ended_run(run, entry.report))
+    finally:
+        if id_ is not None:
+            with _kept_if_possible():
+                end_run(data, tenant, id_, run)
 
 
-def _begin(data: Home, tenant: str, run: IngestionRun) -> int | None:
+def _begin(data: Home, tenant: str, run: IngestionRun) -> int:
+    if isinstance(data, Bucket):
+        return begin_run(data, tenant, run)
+    with locked(data, f"{tenant}.runs", seconds=WAIT_SECONDS):  # two runs must not get one id
+        return begin_run(data, tenant, run)
+
+
+@contextmanager
+def _kept_if_possible() -> Iterator[None]:
     try:
-        if isinstance(data, Bucket):
-            return begin_run(data, tenant, run)
-        with locked(data, f"{tenant}.runs", seconds=WAIT_SECONDS):  # two runs must not get one id
-            return begin_run(data, tenant, run)
+        yield
     except (OSError, RefdeskError) as error:
-        _warn_not_kept(error)
-        return None
-
-
-def _end(data: Home, tenant: str, id_: int, run: IngestionRun) -> None:
-    try:
-        end_run(data, tenant, id_, run)
-    except (OSError, RefdeskError) as error:
-        _warn_not_kept(error)
-
-
-def _warn_not_kept(error: OSError | RefdeskError) -> None:
-    reason = (isinstance(error, OSError) and error.strerror) or error
-    echo(f"Note: this run is not kept in the history (refdesk-admin runs): {reason}", err=True)
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        echo(f"Note: this run is not kept in the history (refdesk-admin runs): {reason}", err=True)
 
 
 def _failed_run(run: IngestionRun, error: BaseException) -> IngestionRun:

@@ -50,10 +50,8 @@ async def _watch_once(
         return list(dict.fromkeys(folders.values()))
     async for paths in changes_in(there, without=without):
         # The first turn comes once the watch is active, so no change between it and the run is missed.
-        await _run(
-            run,
-            [*due, *(name for name in _names(folders, _changed_folders(folders, paths)) if name not in due)],
-        )
+        changed = [name for folder, name in folders.items() if any(is_below(path, folder) for path in paths)]
+        await _run(run, list(dict.fromkeys([*due, *changed])))
         due = []
         now = _existing(folders)
         if now != there or paths & there.keys():
@@ -78,15 +76,6 @@ def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
     """The existing folders with what tells each from its successor."""
     identities = {path: identity(path) for path in folders}
     return {path: stat for path, stat in identities.items() if stat}
-
-
-def _changed_folders(folders: Iterable[str], paths: Iterable[str]) -> set[str]:
-    return {folder for folder in folders if any(is_below(path, folder) for path in paths)}
-
-
-def _names(folders: Mapping[str, str], paths: Iterable[str]) -> list[str]:
-    path_set = {*paths}
-    return list(dict.fromkeys(name for path, name in folders.items() if path in path_set))
 
 
 def _real(path: Path) -> str:
