@@ -182,8 +182,7 @@ def local_principal(settings: Settings) -> Principal:
     Raises:
         ConfigurationError: as `tenant_of`.
     """
-    configured = settings.principal
-    return Principal(tenant_of(settings), configured.user or None, frozenset(configured.groups))
+    return settings.principal.of_tenant(tenant_of(settings))
 
 
 class LocalAsker:
@@ -212,10 +211,7 @@ class LocalAsker:
             settled = bool(tenants(self._settings.common_home))
             principal = local_principal(self._settings)
         except StoreError:  # requests will fail, too, with the reason
-            configured = self._settings.principal
-            return Principal(
-                configured.tenant or UNKNOWN, configured.user or None, frozenset(configured.groups)
-            )
+            return self._settings.principal.of_tenant(self._settings.principal.tenant or UNKNOWN)
         if settled:
             self._principal = principal
         return principal

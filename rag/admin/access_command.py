@@ -183,8 +183,8 @@ async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entri
     """Warn of users and groups that no key, record or setting names yet: they may be misspelt."""
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.common_home).keys if key.tenant == tenant]
-    owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
-    named_so_far = {entry for principal in (*askers, owner) for entry in entries_of(principal)}
+    askers.append(settings.principal.of_tenant(tenant))
+    named_so_far = {entry for principal in askers for entry in entries_of(principal)}
     named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
     named_so_far |= await reader.entries(tenant)
     for entry in sorted(valid_entries(entries)):

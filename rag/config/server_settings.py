@@ -16,6 +16,7 @@ from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.rule import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
+from rag.corpus import Principal
 from rag.errors import ConfigurationError, as_value_error
 
 SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
@@ -152,6 +153,10 @@ class PrincipalSettings(Section):
     tenant: Name | None = None
     user: UserName = ""
     groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
+
+    def of_tenant(self, tenant: str) -> Principal:
+        """The user and the groups as a principal of a tenant."""
+        return Principal(tenant, self.user or None, frozenset(self.groups))
 
 
 class HttpSettings(Section):

@@ -200,10 +200,7 @@ async def _prepare(
         urls=settings.search.urls,
         home_of=partial(home_of, settings),
     )
-    configured = settings.principal
-    usual = Principal(
-        configured.tenant or DEFAULT_TENANT, configured.user or None, frozenset(configured.groups)
-    )
+    usual = settings.principal.of_tenant(settings.principal.tenant or DEFAULT_TENANT)
     askers = [question.asking.principal or usual for question in judged.questions]
     catalogs = {
         tenant: await load_catalog(reader, tenant, names=names, only=collection)
