@@ -3,13 +3,15 @@
 And in a collection: how near to a question passages are that don't answer it.
 
 Models differ in it, from 0 to over .8, and without it every passage of some models would seem relevant. A
-model is asked for vectors of the texts here. Of one behind an endpoint that fails, the vectors that an
-ingestion has paid for anyway are compared. rag/models/embed/README.md has the figures.
+model is asked for vectors of the texts in `calibration.toml`. Of one behind an endpoint that fails, the
+vectors that an ingestion has paid for anyway are compared. rag/models/embed/README.md has the figures.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -28,89 +30,10 @@ SHORTEST = 30  # bytes of such a sentence, as many as ten Chinese characters: he
 LONGEST = 250  # characters of it: what is longer is a table, or code
 SEED = 20_26
 
-PAIRS_BY_LANGUAGE: dict[str, tuple[tuple[str, str], ...]] = {
-    "en": (
-        (
-            "How long do I boil an egg?",
-            "Hard-boiled eggs need ten minutes in simmering water, soft ones about five.",
-        ),
-        (
-            "Where was the peace treaty signed?",
-            "The powers signed the treaty in Vienna in 1815, after nine months.",
-        ),
-        ("How do I reset the router?", "Press and hold the reset button of the router for ten seconds."),
-        ("How do whales breathe?", "Whales come to the surface and breathe air through a blowhole."),
-        (
-            "What does a transfer abroad cost?",
-            "Our bank charges a fee of two euros for each transfer abroad.",
-        ),
-        (
-            "Who scored in the second half?",
-            "She scored twice in the second half of the match and was substituted.",
-        ),
-        ("What is a leap second for?", "A leap second keeps civil time close to the rotation of the Earth."),
-        (
-            "How many days of leave do employees have?",
-            "Each employee is entitled to thirty days of paid leave a year.",
-        ),
-        (
-            "Which vaccine protects against measles?",
-            "Two doses of the MMR vaccine prevent measles in most children.",
-        ),
-        (
-            "How are arrays sorted in place?",
-            "The function sort() orders the elements of an array without copying it.",
-        ),
-        (
-            "Why do leaves turn red?",
-            "In autumn, trees break down chlorophyll, and red pigments become visible.",
-        ),
-        (
-            "When does the museum open?",
-            "The museum of modern art opens at nine on weekdays and at ten on Sundays.",
-        ),
-    ),
-    "de": (
-        ("Wie lange muss ein Ei kochen?", "Ein hartes Ei braucht zehn Minuten in siedendem Wasser."),
-        ("Wie setze ich den Router zurück?", "Halten Sie die Taste am Router zehn Sekunden lang gedrückt."),
-        ("Wie atmen Wale?", "Wale kommen an die Oberfläche und atmen durch ein Blasloch."),
-        ("Was kostet eine Überweisung?", "Die Bank verlangt für jede Überweisung ins Ausland zwei Euro."),
-    ),
-    "es": (
-        ("¿Cuánto tiempo se hierve un huevo?", "Un huevo duro necesita diez minutos en agua hirviendo."),
-        ("¿Cómo reinicio el router?", "Mantenga pulsado el botón del router durante diez segundos."),
-        ("¿Cómo respiran las ballenas?", "Las ballenas suben a la superficie y respiran por un espiráculo."),
-        (
-            "¿Cuánto cuesta una transferencia?",
-            "El banco cobra dos euros por cada transferencia al extranjero.",
-        ),
-    ),
-    "ru": (
-        ("Сколько варить яйцо?", "Яйцо вкрутую варят десять минут в кипящей воде."),
-        ("Как сбросить роутер?", "Нажмите кнопку на роутере и удерживайте её десять секунд."),
-        ("Как дышат киты?", "Киты всплывают на поверхность и дышат через дыхало."),
-        ("Сколько стоит перевод?", "Банк берёт два евро за каждый перевод за границу."),
-    ),
-    "zh": (
-        ("鸡蛋要煮多久？", "煮全熟的鸡蛋需要在沸水中煮十分钟。"),
-        ("如何重置路由器？", "按住路由器上的按钮十秒钟即可恢复出厂设置。"),
-        ("鲸鱼怎样呼吸？", "鲸鱼浮到水面，用头顶的呼吸孔呼吸空气。"),
-        ("汇款要多少手续费？", "银行对每笔境外汇款收取两欧元的手续费。"),
-    ),
-    "ar": (
-        ("كم من الوقت تُسلق البيضة؟", "تحتاج البيضة المسلوقة جيدا إلى عشر دقائق في ماء يغلي."),
-        ("كيف أعيد ضبط جهاز التوجيه؟", "اضغط على زر جهاز التوجيه لمدة عشر ثوان."),
-        ("كيف تتنفس الحيتان؟", "تصعد الحيتان إلى السطح وتتنفس الهواء من فتحة في الرأس."),
-        ("كم تكلف الحوالة؟", "يتقاضى البنك رسما قدره يوروهان عن كل حوالة إلى الخارج."),
-    ),
-    "hi": (
-        ("अंडा कितनी देर उबालें?", "पूरा उबला अंडा उबलते पानी में दस मिनट लेता है।"),
-        ("राउटर को रीसेट कैसे करें?", "राउटर का बटन दस सेकंड तक दबाए रखें।"),
-        ("व्हेल कैसे साँस लेती हैं?", "व्हेल सतह पर आकर सिर के छेद से हवा में साँस लेती हैं।"),
-        ("पैसे भेजने का शुल्क कितना है?", "बैंक विदेश भेजे गए हर भुगतान पर दो यूरो लेता है।"),
-    ),
-}
-"""Questions and passages that answer them, and no other of their language, in the words of everyday texts."""
+PAIRS_BY_LANGUAGE: dict[str, list[tuple[str, str]]] = tomllib.loads(
+    Path(__file__).with_name("calibration.toml").read_text("utf-8")
+)
+"""Questions and passages that answer them, and no other of their language."""
 
 
 async def measured_calibration(embedder: Embedder) -> Calibration:
