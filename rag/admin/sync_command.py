@@ -16,7 +16,7 @@ import click
 
 from rag.access.tenants import at_tenant
 from rag.admin.command_line import command
-from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run
+from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import (
     PARTLY_FAILED,
     RunOptions,
@@ -74,16 +74,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     """
     if watches and (dry_run or yes):
         raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
-    sync = partial(
-        run_origin,
-        settings,
-        set_access=set_access,
-        yes=yes,
-        verbose=verbose,
-        as_log=as_log,
-        quiet=quiet,
-        as_json=as_json,
-    )
+    options = RunOptions(removes=yes, verbose=verbose, as_log=as_log, quiet=as_json or quiet, only_news=quiet)
+    sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
     if not (origins or quiet):
         await _warn_of_orphans(settings)
     names = selected_origins(settings, origins, quiet=quiet)
@@ -135,7 +127,16 @@ async def _sync_result(sync: Callable[[str], Awaitable[Report]], name: str, *, k
 async def _dry_run_result(
     settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool
 ) -> Result:
-    rehearsed = await dry_run_origin(settings, name, set_access=set_access, yes=yes)
+    origin = settings.origins[name]
+    own = settings_for_origin(settings, origin)
+    rehearsed = await make_dry_run(
+        own,
+        (origin.path,) if isinstance(origin, FolderOrigin) else (),
+        origin.collection,
+        rights_of_origin(settings, origin, set_access=set_access),
+        removes=yes,
+        origin=None if isinstance(origin, FolderOrigin) else partial(origin_run, own, name),
+    )
     if not as_json:
         echo(f"{name}:")
         print_dry_run(rehearsed)
@@ -226,49 +227,18 @@ def takes_stdin(origin: OriginSettings) -> bool:
     return isinstance(origin, RecordsOrigin) and not origin.command and origin.file is None
 
 
-async def run_origin(  # noqa: PLR0913 the options of a run
-    settings: Settings,
-    name: str,
-    *,
-    set_access: bool,
-    yes: bool,
-    verbose: bool,
-    as_log: bool,
-    quiet: bool,
-    as_json: bool,
+async def run_origin(
+    settings: Settings, options: RunOptions, name: str, *, set_access: bool, as_json: bool
 ) -> Report:
     """Sync one origin; raises RefdeskError if that fails as a whole."""
     origin = settings.origins[name]
-    if not quiet:  # then each line names it, if there is one
+    if not options.only_news:  # then each line names it, if there is one
         echo(f"{name}:", err=as_json)
     return await run_ingest(
         settings_for_origin(settings, origin),
         (origin.path,) if isinstance(origin, FolderOrigin) else (),
         origin.collection,
-        RunOptions(
-            rights=rights_of_origin(settings, origin, set_access=set_access),
-            removes=yes,
-            verbose=verbose,
-            as_log=as_log,
-            quiet=as_json or quiet,
-            origin=name,
-            only_news=quiet,
-        ),
-    )
-
-
-async def dry_run_origin(settings: Settings, name: str, *, set_access: bool, yes: bool) -> DryRun:
-    """What a sync of one origin would do; raises RefdeskError if that would fail as a whole."""
-    origin = settings.origins[name]
-    is_folder = isinstance(origin, FolderOrigin)
-    origin_settings = settings_for_origin(settings, origin)
-    return await make_dry_run(
-        origin_settings,
-        (origin.path,) if isinstance(origin, FolderOrigin) else (),
-        origin.collection,
-        rights_of_origin(settings, origin, set_access=set_access),
-        removes=yes,
-        origin=None if is_folder else partial(origin_run, origin_settings, name),
+        replace(options, rights=rights_of_origin(settings, origin, set_access=set_access), origin=name),
     )
 
 
