@@ -242,10 +242,11 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             "--personal-data, --keep-days or --visibility."
         )
     (table,) = await open_collections(settings, name)
+    stored = table.collection
     if policies:
-        after["personal_data"] = merge_policies(table.collection.personal_data, policies)
-    check_fields(table.collection, fields, no_field)
-    _check_changeable(table.collection, after, language)
+        after["personal_data"] = merge_policies(stored.personal_data, policies)
+    check_fields(stored, fields, no_field)
+    _check_changeable(stored, after, language)
     identity = await _identity_of(settings, after.get("embedder_name"))
 
     def changed(collection: Collection) -> Collection:
@@ -254,13 +255,13 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             check_embedder(updated, identity)
         return updated
 
-    tenant, declared = table.collection.tenant, None
-    more_before, more_after = _logged_changes(table.collection, fields, no_field, language)
-    state_before = _logged_state(table.collection, after) | more_before
-    state_after = _logged_state(replace(table.collection, **after), after) | more_after
-    act = Act("collection set", tenant, {name: (state_before, state_after)}, name)
-    with log_act(settings.data, act):
-        collection = await change_collection(settings.home, tenant, name, changed)
+    declared = None
+    kept = {key: kind for key, kind in stored.fields.items() if key not in no_field}
+    planned = replace(stored, **after, fields=kept | fields, language=language or stored.language)
+    keys = [*after, *(["fields"] if fields or no_field else ()), *(["language"] if language else ())]
+    states = _logged_state(stored, keys), _logged_state(planned, keys)
+    with log_act(settings.data, Act("collection set", stored.tenant, {name: states}, name)):
+        collection = await change_collection(settings.home, stored.tenant, name, changed)
         await _also_in_tags(settings, collection)
         if fields or no_field:
             declared = await declare(settings.home, collection, fields, no_field)
@@ -317,23 +318,6 @@ def _logged_state(collection: Collection, keys: Iterable[str]) -> dict[str, obje
     """These properties of a collection as the audit log records them."""
     values = {key: getattr(collection, key) for key in keys}
     return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
-
-
-def _logged_changes(
-    collection: Collection,
-    fields: Mapping[str, FieldType],
-    removed: Sequence[str],
-    language: LanguageChoice | None,
-) -> tuple[dict[str, object], dict[str, object]]:
-    """The fields and the language before and after, for the audit log; only what changes."""
-    before: dict[str, object] = {}
-    after: dict[str, object] = {}
-    if fields or removed:
-        remaining = {name: kind for name, kind in collection.fields.items() if name not in removed}
-        before["fields"], after["fields"] = collection.fields, remaining | dict(fields)
-    if language:
-        before["language"], after["language"] = collection.language, language
-    return before, after
 
 
 def _check_changeable(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
@@ -407,11 +391,9 @@ def collection_json(collection: Collection) -> dict[str, Any]:
             "embedder": build.embedder.model,
             "chunking": chunking_words(build.chunking),
         }
-        if not build:
-            del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
     optional = ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of")
-    for name in (*optional, "visibility_is_set"):
+    for name in ("former", "coming", *optional, "visibility_is_set"):
         if not details[name]:
             del details[name]
     return details
