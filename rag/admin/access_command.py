@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import click
 from anyio import to_thread
@@ -548,17 +548,25 @@ async def copy_changed_labels(settings: Settings, sources: Sequence[SourceAccess
     return complaints
 
 
+def access_json(access: Access | None) -> dict[str, Any] | None:
+    """An access record as `--json` prints it."""
+    if access is None:
+        return None
+    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)}
+    return {"visibility": access.visibility, **lists, "revision": access.revision}
+
+
 def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> None:
-    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
-        record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
         torn = {"found_by": in_words(source.effective)} if source.is_torn else {}
-        print_json({"id": source.id, "access": record} | torn | ({} if source.table else {"gone": True}))
+        gone = {} if source.table else {"gone": True}
+        print_json({"id": source.id, "access": access_json(access)} | torn | gone)
         return
     echo(in_one_line(f"{source.id}  {source.title}{'' if source.table else ' (removed)'}"))
     echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
-    for name, entries in lists.items():
-        echo(f"  {name:10} {', '.join(entries) or '-'}")
+    if access:
+        echo(f"  allow      {', '.join(sorted(access.allow)) or '-'}")
+        echo(f"  deny       {', '.join(sorted(access.deny)) or '-'}")
     if source.is_torn:
         echo(f"  searches   {in_words(source.effective)}: {_TORN}")
 

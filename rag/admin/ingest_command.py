@@ -21,7 +21,7 @@ from anyio import to_thread
 from rag.access.names import valid_name
 from rag.access.rule import same_access
 from rag.access.tenants import tenant_of
-from rag.admin.access_command import access_options, requested_access
+from rag.admin.access_command import access_json, access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.chosen_embedder import (
     ChosenEmbedder,
@@ -52,7 +52,7 @@ from rag.errors import ConfigurationError
 from rag.home import look_once
 from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
 from rag.ingest.policy.moderation import open_moderation, unasked
-from rag.ingest.report import InterruptedRunError, Outcome, Progress, Report
+from rag.ingest.report import InterruptedRunError, Progress, Report
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.models.embed import Embedder, open_embedder
 from rag.runtime import be_gentle
@@ -318,7 +318,10 @@ def show_dry_run(rehearsed: DryRun, *, as_json: bool) -> int:
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as JSON."""
-    files = [_json(outcome) for outcome in report.outcomes]
+    files = [
+        asdict(replace(outcome, access=None)) | {"access": access_json(outcome.access)}
+        for outcome in report.outcomes
+    ]
     result = {
         "counts": report.counts,
         "languages": report.languages,
@@ -577,13 +580,6 @@ def rights_of(
         of_documents=access.of_documents,
         set_access=set_access,
     )
-
-
-def _json(outcome: Outcome) -> dict[str, Any]:
-    access = outcome.access
-    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
-    record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
-    return asdict(replace(outcome, access=None)) | {"access": record}
 
 
 def exit_code(report: Report, *, known_ok: bool = False) -> int:
