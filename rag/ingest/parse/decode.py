@@ -155,7 +155,8 @@ def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
         ParseError: the encoding can't be detected, or the file is binary.
     """
     decoded = _decode(data, declared or declared_in(data, page=page))
-    if "\x00" in decoded.text or _has_many(_CONTROL, decoded.text):
+    controls = islice(_CONTROL.finditer(decoded.text), len(decoded.text) // _CONTROL_SHARE, None)
+    if "\x00" in decoded.text or any(controls):
         raise ParseError(BINARY, "unsupported")
     return decoded._replace(text=clean(decoded.text), hidden=hidden_count(decoded.text))
 
@@ -441,7 +442,3 @@ def _script(letter: str) -> str:
 
 def _encoding_remark(declared: str, codec: str) -> str:
     return f"it states {declared!r} as its encoding, and was read as {codec}"
-
-
-def _has_many(pattern: re.Pattern[str], text: str) -> bool:
-    return any(islice(pattern.finditer(text), len(text) // _CONTROL_SHARE, None))

@@ -80,10 +80,7 @@ class Draft:
             self.paragraph("".join(grid.pop(0)))
         if not grid:
             return
-        lines = [pipe_row(row) for row in grid]
-        if len(grid) > 1 and is_header(grid[0]):
-            lines.insert(1, rule(len(used)))
-        self._add("table", "\n".join(lines))
+        self._add("table", pipe_table(grid, len(used) if is_header(grid[0]) else 0))
 
     def row(self, line: str, cells: str, *, continues: bool) -> None:
         """Add a row of a sheet as a block of its own; it `continues` a table, or begins one."""
@@ -160,17 +157,20 @@ def _without_breaks(text: str) -> tuple[list[int], str]:
 
 def pipe_row(cells: Iterable[str]) -> str:
     """A row of a table on one line: "| Ann | 3 |"."""
-    return f"| {' | '.join(_cell_on_one_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _cell_on_one_line(cell: str) -> str:
-    marks = PAGE_BREAK * cell.count(PAGE_BREAK)
-    return marks + one_line(cell)
+    lines = (PAGE_BREAK * cell.count(PAGE_BREAK) + one_line(cell) for cell in cells)
+    return f"| {' | '.join(line.replace('|', chr(92) + '|') for line in lines)} |"
 
 
 def rule(columns: int) -> str:
     """The line below a header row."""
     return f"|{' --- |' * columns}"
+
+
+def pipe_table(rows: Iterable[Iterable[str]], columns: int) -> str:
+    """The rows of a table, with a rule of this many `columns` (0 for none) below the first of several."""
+    lines = [pipe_row(row) for row in rows]
+    lines[1:1] = [rule(columns)] if columns and len(lines) > 1 else []
+    return "\n".join(lines)
 
 
 def is_header(row: Sequence[str]) -> bool:
@@ -223,7 +223,7 @@ def core_properties(package: Package) -> Properties:
     return Properties(author=texts.get("creator", ""), **{name: texts.get(name, "") for name in names})
 
 
-def open_document_properties(meta: Element | None) -> Properties:
+def open_document_properties(meta: Element) -> Properties:
     """The properties of an OpenDocument file, from its part meta.xml or the flat file itself."""
     texts = _texts(meta)
     return Properties(
@@ -234,9 +234,9 @@ def open_document_properties(meta: Element | None) -> Properties:
     )
 
 
-def _texts(root: Element | None) -> dict[str, str]:
+def _texts(root: Element) -> dict[str, str]:
     texts: dict[str, list[str]] = {}
-    for element in root.iter() if root is not None else ():
+    for element in root.iter():
         if element.text and element.text.strip():
             texts.setdefault(element.tag, []).append(element.text.strip())
     return {tag: ", ".join(values) if tag == "keyword" else values[0] for tag, values in texts.items()}

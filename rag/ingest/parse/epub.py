@@ -40,8 +40,8 @@ def parse(data: bytes, name: str) -> Document:
         ParseError: the book is damaged, too large, or protected by DRM.
     """
     package = Package(data)
-    rootfile = next(iter(package.xml(_CONTAINER).iter("rootfile")), None)
-    path = unquote(rootfile.get("full-path", "")) if rootfile is not None else ""
+    container = package.xml(_CONTAINER)
+    path = unquote(next(container.iter("rootfile"), container).get("full-path", ""))
     book = package.xml(path)
     items = {item.get("id", ""): item for item in descendants(book, "manifest", "item")}
     chapters = [*_chapters(book, items, path)]
@@ -81,12 +81,9 @@ def _part(beside: str, href: str) -> str:
 
 def _check_readable(package: Package, chapters: list[str]) -> None:
     encryption = package.xml_if_there(_ENCRYPTION)
-    for encrypted in encryption.iter("EncryptedData") if encryption is not None else ():
-        method, reference = (
-            child(encrypted, "EncryptionMethod"),
-            next(encrypted.iter("CipherReference"), None),
-        )
-        uri = unquote(reference.get("URI", "")) if reference is not None else ""
+    for encrypted in encryption.iter("EncryptedData"):
+        method = child(encrypted, "EncryptionMethod")
+        uri = unquote(next(encrypted.iter("CipherReference"), encrypted).get("URI", ""))
         is_font = method is not None and method.get("Algorithm", "") in _FONTS
         if uri in chapters and not is_font:
             raise ParseError("the book is protected by DRM, so its text can't be read", "encrypted")
@@ -105,8 +102,7 @@ def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str,
         is_ncx = item.get("media-type") == "application/x-dtbncx+xml"
         if is_ncx or "nav" in item.get("properties", "").split():
             where = _part(path, item.get("href", ""))
-            root = package.xml_if_there(where)
-            for href, label in _entries(root) if root is not None else ():
+            for href, label in _entries(package.xml_if_there(where)):
                 if "#" not in href and not _NO_TITLE.fullmatch(label):
                     labels.setdefault(_part(where, href), label)
     return labels
@@ -132,22 +128,24 @@ def _content(package: Package, chapter: str, labels: dict[str, str]) -> str:
 
 
 def _document(book: Element, text: str, blocks: list[Block], name: str, remarks: tuple[str, ...]) -> Document:
-    about = child(book, "metadata")
-    elements = about.iter() if about is not None else ()
-    stated = [(element.tag, element.get("event", ""), (element.text or "").strip()) for element in elements]
+    about = [element for metadata in descendants(book, "metadata") for element in metadata.iter()]
+    stated = [(element.tag, element.get("event", ""), (element.text or "").strip()) for element in about]
 
     def values(tag: str) -> list[str]:
         return [value for stated_tag, _, value in stated if stated_tag == tag and value]
 
     title = next((title for title in values("title") if not _NO_TITLE.fullmatch(title)), "")
     days = [value for tag, event, value in stated if tag == "date" and event in {"", "publication"}]
+    days = [
+        f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day for day in days
+    ]  # of a year or a month: its first
     description = html_page.content_of(descriptions[0]) if (descriptions := values("description")) else ""
     return Document(
         text=text,
         title=title or name,
         mime_type="application/epub+zip",
         blocks=tuple(blocks),
-        date=next(filter(None, map(date, map(_full_date, days))), None),
+        date=next(filter(None, map(date, days)), None),
         metadata=facts(
             author=[creator for creator in values("creator") if not _NOBODY.fullmatch(creator)],
             keywords=values("subject"),
@@ -156,8 +154,3 @@ def _document(book: Element, text: str, blocks: list[Block], name: str, remarks:
         ),
         remarks=remarks,
     )
-
-
-def _full_date(day: str) -> str:
-    """The first day of a year or month: "1998" -> "1998-01-01"; other dates as they are."""
-    return f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from rag.corpus import Document
-from rag.ingest.parse.document_draft import pipe_row, rule
+from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import (
     NOT_READ_WITH_IT,
     Part,
@@ -290,9 +290,7 @@ class _Reader:
             [self.plain(cell) for cell in re.split(r"(?<!\\)&", row)]
             for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline", _RULES.sub("", text))
         ]
-        lines = [pipe_row(row) for row in rows if any(row)]
-        columns = max(map(len, rows), default=1)
-        return "\n".join([*lines[:1], *([rule(columns)] if len(lines) > 1 else []), *lines[1:]])
+        return pipe_table(filter(any, rows), columns=max(map(len, rows), default=1))
 
     def plain(self, text: str) -> str:
         """The words of a text on one line, without commands."""

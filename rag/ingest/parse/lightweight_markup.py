@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
-from rag.ingest.parse.document_draft import pipe_row, rule
+from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import (
     NOT_READ_WITH_IT,
     Lines,
@@ -171,7 +171,7 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
         special = _is_special(line)
-        here = _asciidoc_kind(line, kind if block_lines else "paragraph")
+        here = "list" if _ASCIIDOC_ITEM.match(line) else kind if block_lines else "paragraph"
         if special or not line or here != kind or _is_omitted_asciidoc(line):
             yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
             block_lines, kind = [], here
@@ -216,10 +216,8 @@ def _table(lines: Sequence[str], attributes: str) -> str:
         times = re.match(r"\s*(\d+)\*", stated[1])
         columns = int(times[1]) if times else 1 + stated[1].count(",")
     columns = min(max(columns, 1), 100)
-    rows = [
-        pipe_row(map(_readable_asciidoc, cells[at : at + columns])) for at in range(0, len(cells), columns)
-    ]
-    return "\n".join([*rows[:1], *([rule(columns)] if len(rows) > 1 else []), *rows[1:]])
+    readable = [*map(_readable_asciidoc, cells)]
+    return pipe_table((readable[at : at + columns] for at in range(0, len(cells), columns)), columns)
 
 
 def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
@@ -230,10 +228,6 @@ def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
 
 def _closing(mark: str) -> str:
     return "```" if mark.startswith("`") else mark.rstrip()
-
-
-def _asciidoc_kind(line: str, before: BlockKind) -> BlockKind:
-    return "list" if _ASCIIDOC_ITEM.match(line) else before
 
 
 def _is_special(line: str) -> bool:

@@ -144,54 +144,44 @@ MAX_NESTING = 12  # definitions in definitions
 MAX_BROKEN = 0.2  # share of the code that the grammar can't read
 
 
-def _words(names: str) -> list[str]:
-    return names.split()
+def _listed(names: str) -> frozenset[str]:
+    return frozenset(names.split())
 
 
-_FUNCTIONS = frozenset(
-    _words("""
+_FUNCTIONS = _listed("""
     function_definition function_declaration generator_function_declaration method_definition
     method_declaration constructor_declaration compact_constructor_declaration destructor_declaration
     operator_declaration function_item macro_definition macro_rule method singleton_method
     local_function_statement secondary_constructor init_declaration deinit_declaration
-    """)
-)
-_CONTAINERS = frozenset(
-    _words("""
+""")
+_CONTAINERS = _listed("""
     class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration
     internal_module module record_declaration annotation_type_declaration class_specifier struct_specifier
     union_specifier enum_specifier namespace_definition namespace_declaration struct_declaration
     type_declaration impl_item struct_item enum_item trait_item mod_item union_item class singleton_class
     trait_declaration object_declaration companion_object protocol_declaration object_definition
     trait_definition enum_definition package_object
-    """)
-)
+""")
 _WRAPPERS = frozenset({"decorated_definition", "template_declaration", "export_statement"})
-_TRANSPARENT = frozenset(
-    _words("""
+_TRANSPARENT = _listed("""
     block class_body declaration_list field_declaration_list interface_body enum_body statement_block
     enum_body_declarations enum_class_body body_statement preproc_ifdef preproc_if preproc_else
     linkage_specification protocol_body template_body object_type compound_statement enum_declaration_list
     annotation_type_body record_body
-    """)
-)
+""")
 _ASSIGNMENTS = frozenset({"lexical_declaration", "variable_declaration", "expression_statement"})
 _FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
-_MODIFIERS = frozenset(
-    _words("""
+_MODIFIERS = _listed("""
     modifiers modifier annotation marker_annotation attribute_list visibility_modifier final_modifier
     abstract_modifier
-    """)
-)
+""")
 _LEADING = frozenset(
     {"comment", "line_comment", "block_comment", "multiline_comment", "attribute_item", "decorator"}
 )
-_NAMES = frozenset(
-    _words("""
+_NAMES = _listed("""
     identifier field_identifier qualified_identifier destructor_name operator_name type_identifier
     simple_identifier operator_cast member_expression
-    """)
-)
+""")
 _DECLARATORS = frozenset({"function_declarator", "pointer_declarator", "reference_declarator"})
 
 

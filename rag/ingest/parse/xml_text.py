@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import pipe_row, rule
+from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import Part, clean
 from rag.text.plain_text import one_line
 
@@ -72,11 +72,6 @@ def words(element: Element, without: frozenset[str] = frozenset()) -> str:
     <name><given>Ann</given><sur>Lee</sur></name> -> "Ann Lee"; <p>H<sub>2</sub>O</p> -> "H2O".
     """
     return one_line(clean("".join(_pieces(element, without))))
-
-
-def raw_text(element: Element) -> str:
-    """All text in an element, with its white space."""
-    return clean("".join(element.itertext())).strip("\n")
 
 
 def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
@@ -179,7 +174,8 @@ class _Body:
         elif name in _HEADINGS and (name_of(above) in _ABOVE_TITLES or depth == 0):
             yield _heading(words(element), depth)
         elif name in _CODE:
-            yield Part("code", f"```\n{raw_text(element)}\n```")
+            code = clean("".join(element.itertext())).strip("\n")
+            yield Part("code", f"```\n{code}\n```")
         elif name in _TABLES and any(name_of(descendant) in _ROWS for descendant in element.iter()):
             yield from _table(element)
         elif name in _LISTS:
@@ -226,9 +222,7 @@ def _table(table: Element) -> Iterator[Part]:
         for row in table.iter()
         if name_of(row) in _ROWS
     ]
-    lines = [pipe_row(row) for row in rows if any(row)]
-    lines[1:1] = [rule(len(rows[0]))] if len(lines) > 1 else []
-    yield Part("table", "\n".join(lines))
+    yield Part("table", pipe_table(filter(any, rows), columns=len(rows[0]) if rows else 0))
 
 
 def _items(element: Element, depth: int) -> Iterator[str]:

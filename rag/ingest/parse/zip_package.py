@@ -83,14 +83,12 @@ class Package:
         """The root of a part; see `xml_root`."""
         return xml_root(self.read(name), name)
 
-    def xml_if_there(self, name: str) -> ET.Element | None:
-        """The root of an optional part; None if it is missing or damaged."""
-        if name not in self:
-            return None
+    def xml_if_there(self, name: str) -> ET.Element:
+        """The root of an optional part; an element without a name if it is missing or damaged."""
         try:
             return self.xml(name)
         except ParseError:
-            return None
+            return ET.Element("")
 
     def related(self, name: str) -> dict[str, tuple[str, str]]:
         """The internal relationships of a part of an Office Open XML package: id to kind and part.
@@ -100,7 +98,7 @@ class Package:
         folder, file = posixpath.split(name)
         root = self.xml_if_there(posixpath.join(folder, "_rels", f"{file}.rels"))
         related = {}
-        for relationship in root.iter("Relationship") if root is not None else ():
+        for relationship in root.iter("Relationship"):
             if relationship.get("TargetMode") == "External":
                 continue
             target = unquote(relationship.get("Target", ""))

@@ -97,9 +97,13 @@ def sent_at(message: Message) -> datetime | None:
 
 def text_of(part: Message) -> Decoded:
     """The text of a part without subparts; its real charset may differ from the stated one."""
-    payload = part.get_payload(decode=True)
-    decoded = decode_part(payload if isinstance(payload, bytes) else b"", _stated_charset(part))
+    decoded = decode_part(_content(part), _stated_charset(part))
     return decoded._replace(text=clean(decoded.text))
+
+
+def _content(part: Message) -> bytes:
+    payload = part.get_payload(decode=True)
+    return payload if isinstance(payload, bytes) else b""
 
 
 def _stated_charset(part: Message) -> str:
@@ -164,8 +168,7 @@ class Attachment:
         """The content; of an attached message, the message in bytes."""
         if self.part.get_content_maintype() == "message":
             return b"".join(message.as_bytes() for message in _parts_in(self.part)[:1])
-        payload = self.part.get_payload(decode=True)
-        return payload if isinstance(payload, bytes) else b""
+        return _content(self.part)
 
 
 def _parts_in(part: Message) -> list[Message]:
@@ -200,7 +203,8 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
     kind, inner = part.get_content_type(), _parts_in(part)
     if depth > _DEPTH:
         raise ParseError("nested too deeply")
-    if kind == "multipart/encrypted" or _is_encrypted(part, kind):
+    is_signed = part.get_param("smime-type") == "signed-data"
+    if kind == "multipart/encrypted" or (_ENCRYPTED.match(kind) and not is_signed):
         parts.remarks.append("it is encrypted, so only its headers were read")
     elif kind == "multipart/alternative":
         _collect_best(inner, parts, depth)
@@ -219,17 +223,17 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
 
 def _unwrap(part: Message, parts: Parts) -> None:
     """Attach the files in a winmail.dat; without files it holds only the layout of the text."""
-    payload = part.get_payload(decode=True)
-    for name, data in tnef_files(payload if isinstance(payload, bytes) else b""):
-        file = Message()
-        file.set_type("application/octet-stream")
-        file["Content-Transfer-Encoding"] = "8bit"
-        file.set_payload(data.decode("ascii", "surrogateescape"))
-        parts.attach(safe_name(name or "part"), file)
+    for name, data in tnef_files(_content(part)):
+        parts.attach(safe_name(name or "part"), part_of("application/octet-stream", data))
 
 
-def _is_encrypted(part: Message, kind: str) -> bool:
-    return bool(_ENCRYPTED.match(kind)) and part.get_param("smime-type") != "signed-data"
+def part_of(kind: str, data: bytes) -> Message:
+    """A part with this content; of an invalid type it is any data."""
+    part = Message()
+    part.set_type(kind if kind.count("/") == 1 else "application/octet-stream")
+    part["Content-Transfer-Encoding"] = "8bit"
+    part.set_payload(data.decode("ascii", "surrogateescape"))
+    return part
 
 
 def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:

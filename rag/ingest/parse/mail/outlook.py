@@ -22,7 +22,7 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_parts import Member, join_surrogates
 from rag.ingest.parse.mail import eml_and_mbox
-from rag.ingest.parse.mail.mail_message import header
+from rag.ingest.parse.mail.mail_message import header, part_of
 from rag.ingest.parse.office import rtf
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ _DEPTH = 10  # messages within messages
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a message, as of a mail.
-
-    Raises:
-        ParseError: the file is not a message, or damaged.
-    """
+    """The document of a message, as of a mail."""
     return eml_and_mbox.document_of(_message(data), name, "application/vnd.ms-outlook")
 
 
@@ -116,7 +112,7 @@ class _Folder:
     def _bodies(self) -> list[Message]:
         """The text and the HTML, else those in the rich text; unreadable rich text becomes an attachment."""
         alternatives = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
-        parts = [_part(f"text/{kind}", data) for kind, data in alternatives if data.strip()]
+        parts = [part_of(f"text/{kind}", data) for kind, data in alternatives if data.strip()]
         if not parts and (packed := self._stream(f"__substg1.0_{_RTF}0102")):
             return _rich_text_parts(packed)
         if len(parts) < len(alternatives):
@@ -140,7 +136,7 @@ class _Folder:
                 part.set_type("message/rfc822")
                 part.set_payload([_Folder(self._ole, inner, _HEADS[1]).message(depth + 1)])
             else:
-                part = _part(attachment.text(_MIME) or "application/octet-stream", attachment.data())
+                part = part_of(attachment.text(_MIME) or "application/octet-stream", attachment.data())
                 if id_ := attachment.text(_CONTENT_ID):
                     part["Content-ID"] = _encoded_header(id_)
             yield _with_file_name(part, name or "part")
@@ -190,16 +186,8 @@ def _rich_text_parts(packed: bytes) -> list[Message]:
     try:
         kind, text = rich_text_body(data)
     except ParseError:
-        return [_with_file_name(_part("application/rtf", data), "message.rtf")]
-    return [_part(f"text/{kind}", text)] if text.strip() else []
-
-
-def _part(kind: str, data: bytes) -> Message:
-    part = Message()
-    part.set_type(kind if kind.count("/") == 1 else "application/octet-stream")
-    part["Content-Transfer-Encoding"] = "8bit"
-    part.set_payload(data.decode("ascii", "surrogateescape"))
-    return part
+        return [_with_file_name(part_of("application/rtf", data), "message.rtf")]
+    return [part_of(f"text/{kind}", text)] if text.strip() else []
 
 
 def _with_file_name(part: Message, name: str) -> Message:

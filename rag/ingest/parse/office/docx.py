@@ -74,7 +74,7 @@ def parse(data: bytes, name: str) -> Document:
     comments = package.xml_if_there(package.related_as(main, "comments"))
     remarks = [
         *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *omission_remarks(sum(1 for _ in comments.iter("comment")) if comments is not None else 0, "comment"),
+        *omission_remarks(sum(1 for _ in comments.iter("comment")), "comment"),
         *omission_remarks(reader.unread, "embedded object"),
     ]
     return document_of_draft(
@@ -89,10 +89,8 @@ def parse(data: bytes, name: str) -> Document:
 
 def _noted_page_count(package: Package) -> int:
     """The number of pages that Word noted when it saved the document, else 0."""
-    root = package.xml_if_there("docProps/app.xml")
-    pages = child(root, "Pages")
-    pages_text = (pages.text or "") if pages is not None else ""
-    count = whole_number(pages_text, max_digits=5)
+    properties = package.xml_if_there("docProps/app.xml")
+    count = whole_number(properties.findtext("Pages", ""), max_digits=5)
     return count if count > 1 else 0
 
 
@@ -189,8 +187,7 @@ class _Reader:
                 yield self._related.get(reference.get("r:id", ""), ("", ""))[1]
 
     def _margin_lines(self, path: str) -> Iterator[str]:
-        root = self._package.xml_if_there(path)
-        for paragraph in root.iter("p") if root is not None else ():
+        for paragraph in self._package.xml_if_there(path).iter("p"):
             line = " ".join(self._inline(paragraph).replace(PAGE_BREAK, " ").split())
             if not _COUNTS_PAGES.fullmatch(line):
                 yield line
@@ -217,7 +214,7 @@ class _Reader:
             self._figure(drawing)
 
     def _figure(self, drawn: Element) -> None:
-        """Write the text of a frame, chart, diagram, embedded sheet or picture."""
+        """Write the text of a frame, chart, diagram, embedded sheet or picture; other objects are counted."""
         for box in _outermost_elements(drawn, "txbxContent"):
             self.blocks(box)
         for text in picture_words(drawn):
@@ -230,8 +227,8 @@ class _Reader:
             elif element.tag == "relIds":
                 for line in diagram_lines(self._xml(element.get("r:dm", ""))):
                     self.draft.item(line)
-            elif element.tag == "OLEObject":
-                self._embedded_object(element)
+            elif element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
+                self.unread += not xlsx.write_embedded(self.draft, self._part(element.get("r:id", "")))
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
         """The lines of a figure in a table cell."""
@@ -241,13 +238,8 @@ class _Reader:
         self.unread += inner.unread
         yield from filter(None, inner.draft.text.split("\n"))
 
-    def _xml(self, id_: str) -> Element | None:
+    def _xml(self, id_: str) -> Element:
         return self._package.xml_if_there(self._related.get(id_, ("", ""))[1])
-
-    def _embedded_object(self, embedded: Element) -> None:
-        """Write an embedded worksheet; other objects are counted."""
-        if not embedded.get("ProgID", "").startswith("Equation"):
-            self.unread += not xlsx.write_embedded(self.draft, self._part(embedded.get("r:id", "")))
 
     def _collect_cover(self, paragraph: Element, text: str, level: int) -> None:
         """Collect the large words on the first page, until a heading is found."""
@@ -432,10 +424,9 @@ def _outermost_elements(parent: Element, tag: str) -> Iterator[Element]:
             yield from _outermost_elements(element, tag)
 
 
-def _by_id(root: Element | None, kind: str) -> dict[str, Element]:
+def _by_id(root: Element, kind: str) -> dict[str, Element]:
     """The notes of a part by their ids, without the lines that separate them from the text."""
-    notes = root.iter(kind) if root is not None else ()
-    return {note.get("id", ""): note for note in notes if note.get("type", "normal") == "normal"}
+    return {note.get("id", ""): note for note in root.iter(kind) if note.get("type", "normal") == "normal"}
 
 
 def _level(about: Element | None, styled: int) -> int:

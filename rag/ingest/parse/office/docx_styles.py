@@ -46,12 +46,8 @@ _PLAIN = Style()
 class Styles:
     """The styles of a document by their ids, with what they inherit."""
 
-    def __init__(self, root: Element | None) -> None:
-        elements = (
-            {element.get("styleId", ""): element for element in root.iter("style")}
-            if root is not None
-            else {}
-        )
+    def __init__(self, root: Element) -> None:
+        elements = {element.get("styleId", ""): element for element in root.iter("style")}
         self._styles = {id_: _style(id_, elements) for id_ in elements}
         default = next(
             (
@@ -103,7 +99,7 @@ class _Level(NamedTuple):
 class Numbering:
     """The lists of a document and their counters."""
 
-    def __init__(self, root: Element | None, styles: Styles) -> None:
+    def __init__(self, root: Element, styles: Styles) -> None:
         self._abstract: dict[str, dict[int, _Level]] = {}
         self._lists: dict[str, str] = {}
         self._restarts: dict[str, dict[int, int]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, zip_longest
 from typing import NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
@@ -27,35 +28,25 @@ _NO_WORDS = re.compile(
 _ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description automatically generated[^.]*)\.?$")
 
 
-def chart_rows(root: Element | None) -> tuple[str, list[list[str]]]:
+def chart_rows(root: Element) -> tuple[str, list[list[str]]]:
     """The title of a chart, and a row for each category with the value of each series."""
     chart = child(root, "chart")
     title = child(chart, "title")
     caption = "".join(text.text or "" for text in title.iter("t")) if title is not None else ""
     series = list(chart.iter("ser")) if chart is not None else []
-    names = [" ".join(_points(child(series_element, "tx"))) for series_element in series]
-    categories = _points(child(series[0], "cat")) if series else []
-    if not categories and series:
-        categories = _points(child(series[0], "xVal"))
-    values = [
-        _points(child(series_element, "val")) or _points(child(series_element, "yVal"))
-        for series_element in series
-    ]
+    names = [" ".join(_points(line, "tx")) for line in series]
+    categories = _points(series[0], "cat") or _points(series[0], "xVal") if series else []
+    values = [_points(line, "val") or _points(line, "yVal") for line in series]
     if not any(values) or len(categories) > MAX_POINTS:
         return caption, []
-    rows = [["", *names]]
-    for at in range(min(max(map(len, values)), MAX_POINTS)):
-        category = categories[at] if at < len(categories) else ""
-        rows.append(
-            [category, *(series_values[at] if at < len(series_values) else "" for series_values in values)]
-        )
-    return caption, rows
+    count = min(max(map(len, values)), MAX_POINTS)
+    return caption, [["", *names], *map(list, islice(zip_longest(categories, *values, fillvalue=""), count))]
 
 
-def _points(parent: Element | None) -> list[str]:
-    """The cached data points of a chart, in order; missing ones are empty."""
+def _points(series: Element, name: str) -> list[str]:
+    """The cached data points in a part of a series, in order; missing ones are empty."""
     points: dict[int, str] = {}
-    for point in parent.iter("pt") if parent is not None else ():
+    for point in series.iterfind(f"{name}//pt"):
         at, text = point.get("idx", ""), child(point, "v")
         if at.isdecimal() and len(at) < 5 and text is not None:  # noqa: PLR2004 digits
             points[int(at)] = _plain_number(text.text or "")
@@ -70,7 +61,7 @@ def _plain_number(number: str) -> str:
         return number
 
 
-def diagram_lines(root: Element | None) -> Iterator[str]:
+def diagram_lines(root: Element) -> Iterator[str]:
     """The texts of a diagram (SmartArt), in the order of its data."""
     for point in descendants(root, "ptLst", "pt"):
         if point.get("type", "node") in {"node", "asst"}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
@@ -18,7 +18,7 @@ from rag.ingest.parse.document_draft import document_of_draft, omission_remarks,
 from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, open_controls
 from rag.ingest.parse.office.opendocument_text import OdfReader, capped_repeat_count, repeat_count, styles_of
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, xml_root
+from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, xml_root
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
 _MIME_TYPE = "application/vnd.oasis.opendocument."
@@ -27,14 +27,14 @@ _MIME_TYPE = "application/vnd.oasis.opendocument."
 @dataclass(frozen=True, slots=True)
 class _Parts:
     body: Element
-    styles: list[Element] = field(default_factory=list)
-    meta: Element | None = None
+    styles: list[Element]
+    meta: Element
     package: Package | None = None
 
-    def opened(self, name: str) -> Element | None:
-        """The content of an embedded object, None if it is missing or isn't XML."""
+    def opened(self, name: str) -> Element:
+        """The content of an embedded object; an empty element if it is missing or isn't XML."""
         path = f"{posixpath.normpath(name)}/content.xml"
-        return self.package.xml_if_there(path) if self.package else None
+        return self.package.xml_if_there(path) if self.package else Element("")
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -77,22 +77,16 @@ def _parts(data: bytes) -> _Parts:
         body = child(root, "body")
         if body is None:
             raise ParseError("it isn't an OpenDocument file")
-        return _Parts(body, [root], child(root, "meta"))
+        return _Parts(body, [root], next(descendants(root, "meta"), Element("")))
     package = Package(data)
-    manifest = package.xml_if_there("META-INF/manifest.xml")
-    if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
+    if package.xml_if_there("META-INF/manifest.xml").find(".//encryption-data") is not None:
         raise ParseError(ENCRYPTED, "encrypted")
     content = package.xml("content.xml")
-    styles = package.xml_if_there("styles.xml")
     body = child(content, "body")
     if body is None:
         raise ParseError("the file is damaged: its part content.xml has no body")
-    return _Parts(
-        body,
-        [content, *([styles] if styles is not None else [])],
-        package.xml_if_there("meta.xml"),
-        package,
-    )
+    styles = package.xml_if_there("styles.xml")
+    return _Parts(body, [content, styles], package.xml_if_there("meta.xml"), package)
 
 
 MAX_COLUMNS = 16_384  # of a sheet

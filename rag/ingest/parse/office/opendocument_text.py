@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
-from rag.ingest.parse.zip_package import child, whole_number
+from rag.ingest.parse.zip_package import descendants, whole_number
 from rag.text.plain_text import one_line
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
@@ -22,7 +22,7 @@ _LEFT_OUT = frozenset(
     {
         *("tracked-changes", "table-of-content", "illustration-index", "table-index", "alphabetical-index"),
         *("forms", "sequence-decls", "variable-decls", "user-field-decls", "ruby-text"),
-        *("event-listeners", "image", "notes", "settings", "glue-point"),
+        *("event-listeners", "image", "notes", "settings", "glue-point", "annotation-end"),
     }
 )
 _ALTERNATIVES = frozenset({"title", "desc"})  # of frames: their alternative texts
@@ -66,15 +66,14 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
         if element is None:
             break
         for properties in element:
-            display_value = properties.get("display", properties.get("visibility", ""))
-            hidden = (
-                display_value in {"none", "false", "hidden"} if hidden is None and display_value else hidden
+            shown, weight = (
+                properties.get("display", properties.get("visibility")),
+                properties.get("font-weight"),
             )
-            bold = (
-                properties.get("font-weight") == "bold"
-                if bold is None and properties.get("font-weight")
-                else bold
-            )
+            if hidden is None and shown:
+                hidden = shown in {"none", "false", "hidden"}
+            if bold is None and weight:
+                bold = weight == "bold"
         display = at if at in {"Title", "Subtitle"} else display
         at = element.get("parent-style-name", "")
     return Style(display, bool(hidden), bool(bold))
@@ -86,7 +85,7 @@ class OdfReader:
     def __init__(
         self,
         styles: Mapping[str, Style],
-        opened: Callable[[str], Element | None],
+        opened: Callable[[str], Element],
         controls: Mapping[str, str],
     ) -> None:
         """`opened` returns the root of an embedded object by its name; `controls` are form values by id."""
@@ -165,15 +164,13 @@ class OdfReader:
 
         Of a chart whose numbers are in the cells of `sheets`, only the title is written.
         """
-        root = self._opened(object_.get("href", "")) if object_.get("href") else child(object_, "document")
-        formulas = [*root.iter("annotation")] if root is not None else []
-        tables = [*root.iter("table")] if root is not None else []
+        linked = object_.get("href")
+        root = self._opened(linked) if linked else next(descendants(object_, "document"), Element(""))
+        formulas, tables = [*root.iter("annotation")], [*root.iter("table")]
         self.hidden["object"] += not (tables or formulas)
-        titles = (
-            [self.cell_text(title) for title in root.iter("title")] if tables and root is not None else []
-        )
-        plot = next(root.iter("plot-area"), None) if root is not None else None
-        sources = _SHEET_OF_CELLS.findall(plot.get("cell-range-address", "")) if plot is not None else []
+        titles = [self.cell_text(title) for title in root.iter("title")] if tables else []
+        plot = next(root.iter("plot-area"), root)
+        sources = _SHEET_OF_CELLS.findall(plot.get("cell-range-address", ""))
         if sources and {quoted or plain for quoted, plain in sources} <= {*sheets}:
             yield f"(chart: {one_line(', '.join(filter(None, titles))) or 'untitled'})", []
             return
@@ -243,11 +240,7 @@ class OdfReader:
                 self.hidden["text"] += 1
                 return ""
             case _:
-                return (
-                    ""
-                    if element.tag in _LEFT_OUT or element.tag == "annotation-end"
-                    else self.inline(element)
-                )
+                return "" if element.tag in _LEFT_OUT else self.inline(element)
 
     def _write_notes(self) -> None:
         while self._notes:

@@ -71,16 +71,14 @@ class _Reader:
         self._number += 1
         self.draft.page()
         slide = self._package.xml_if_there(path)
-        if slide is None:
+        if not slide.tag:
             self.unreadable.append(f"slide {self._number} is damaged")
             return
         if slide.get("show") in {"0", "false"}:
             self.hidden_slides += 1
             return
         comments = self._package.xml_if_there(self._package.related_as(path, "comments"))
-        self.comments += (
-            sum(comment.tag in _COMMENTS for comment in comments.iter()) if comments is not None else 0
-        )
+        self.comments += sum(comment.tag in _COMMENTS for comment in comments.iter())
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
         shown_shapes = list(self._shapes_in_order(child(slide, "cSld", "spTree"), boxes))
         shapes = [shape for shape in shown_shapes if _placeholder(shape)[0] not in _FURNITURE]
@@ -88,7 +86,10 @@ class _Reader:
         self._heading(title, [shape for shape in shapes if shape is not title], path)
         for shape in shown_shapes:
             if _placeholder(shape)[0] in _FURNITURE:
-                self._footer("\n".join(text for text, _, _ in _texts(shape)))
+                footer = "\n".join(text for text, _, _ in _texts(shape))
+                if footer not in self._footers:
+                    self._footers.add(footer)
+                    self.draft.paragraph(footer)
         self._notes(self._package.related_as(path, "notesSlide"))
 
     def _heading(self, title: Element | None, shapes: list[Element], path: str) -> None:
@@ -105,11 +106,6 @@ class _Reader:
             self.draft.heading(f"Slide {self._number}", 1)
         for shape in shapes:
             self._shape(shape, path)
-
-    def _footer(self, text: str) -> None:
-        if text not in self._footers:
-            self._footers.add(text)
-            self.draft.paragraph(text)
 
     def _shapes_in_order(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
         """The shapes in a tree in reading order; the shapes of a group are at its position."""
@@ -189,15 +185,9 @@ def _shapes(tree: Element | None) -> Iterator[Element]:
 
 def _placeholder(shape: Element) -> tuple[str, str]:
     """The kind and the number of a placeholder, ("", "") for other shapes."""
-    for part in shape:
-        if part.tag.startswith("nv"):
-            placeholder = child(part, "nvPr", "ph")
-            return (
-                (placeholder.get("type", "obj"), placeholder.get("idx", "0"))
-                if placeholder is not None
-                else ("", "")
-            )
-    return "", ""
+    about = next((part for part in shape if part.tag.startswith("nv")), None)
+    placeholder = child(about, "nvPr", "ph")
+    return ("", "") if placeholder is None else (placeholder.get("type", "obj"), placeholder.get("idx", "0"))
 
 
 def _reading_box(shape: Element, boxes: dict[tuple[str, str], Box]) -> Box | None:

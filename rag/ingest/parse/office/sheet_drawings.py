@@ -81,23 +81,25 @@ def read_drawings(
     drawn = SheetDrawings()
     drawing = package.related_as(path, "drawing")
     root = package.xml_if_there(drawing)
-    _remove_fallbacks(root)
+    for alternatives in [*root.iter("AlternateContent")]:
+        for for_older_programs in [*descendants(alternatives, "Fallback")]:
+            alternatives.remove(for_older_programs)
     labels = {
         id_: text
-        for shape in _shapes(root)
-        if (text := _text(shape)) and (id_ := _about(shape).get("id", ""))
+        for shape in root.iter("sp")
+        if (text := _text(shape)) and (id_ := next(shape.iter("cNvPr"), shape).get("id", ""))
     }
     ids = _read_controls(drawn, package, path, placed, labels)
-    related = package.related(drawing) if root is not None else {}
-    for anchor in _anchors(root):
-        about = next((part for part in anchor.iter("cNvPr")), None)
-        if about is not None and about.get("id", "") in ids:
+    related = package.related(drawing)
+    for anchor in (part for part in root.iter() if part.tag in _ANCHORS):
+        about = next(anchor.iter("cNvPr"), anchor)
+        if about.get("id") in ids:
             continue
-        if about is not None and about.get("hidden") in {"1", "true"}:
+        if about.get("hidden") in {"1", "true"}:
             drawn.hidden += 1
             continue
         row, column = _cell(anchor)
-        texts = [*map(_text, _shapes(anchor)), *picture_words(anchor)]
+        texts = [*map(_text, anchor.iter("sp")), *picture_words(anchor)]
         for diagram in anchor.iter("relIds"):
             texts += diagram_lines(package.xml_if_there(related.get(diagram.get("r:dm", ""), ("", ""))[1]))
         drawn.boxes += [(row, column, text) for text in texts if text]
@@ -107,10 +109,10 @@ def read_drawings(
     return drawn
 
 
-def _read_chart(drawn: SheetDrawings, root: Element | None, sheets: Collection[str]) -> None:
+def _read_chart(drawn: SheetDrawings, root: Element, sheets: Collection[str]) -> None:
     """Read the rows of a chart, or only its name if its numbers are in visible sheets."""
     caption, rows = chart_rows(root)
-    formulas = [formula.text or "" for formula in root.iter("f")] if root is not None else []
+    formulas = [formula.text or "" for formula in root.iter("f")]
     sources = {match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)}
     series = ", ".join(filter(None, rows[0])) if rows else ""
     if not rows or (sources and sources <= {*sheets}):
@@ -144,8 +146,8 @@ def _read_controls(
         if shape is not None and "visibility:hidden" in shape.get("style", "").replace(" ", ""):
             drawn.hidden += 1
             continue
-        new = package.xml_if_there(part) if part else None
-        state = _new_state(new) if new is not None else _old_state(about)
+        new = package.xml_if_there(part)
+        state = _new_state(new) if new.tag else _old_state(about)
         cell = (listed.row, listed.column) if listed.row else _old_cell(about)
         drawn.controls += _control(state, labels.get(id_) or label, *cell)
     return {*places, *old}
@@ -224,26 +226,6 @@ def _cell(anchor: Element) -> tuple[int, int]:
     ) / 2 / ROW_HEIGHT
     is_low = last.get("row", row) - row <= 1
     return (int(middle) if is_low else row) + 1, first.get("col", 0) + 1
-
-
-def _remove_fallbacks(root: Element | None) -> None:
-    """Remove the alternatives for older programs."""
-    for alternatives in [*root.iter("AlternateContent")] if root is not None else ():
-        for fallback in [*descendants(alternatives, "Fallback")]:
-            alternatives.remove(fallback)
-
-
-def _anchors(root: Element | None) -> Iterator[Element]:
-    parts = root.iter() if root is not None else iter(())
-    return (part for part in parts if part.tag in _ANCHORS)
-
-
-def _shapes(root: Element | None) -> Iterator[Element]:
-    return root.iter("sp") if root is not None else iter(())
-
-
-def _about(shape: Element) -> Element:
-    return next(shape.iter("cNvPr"), shape)
 
 
 def _text(shape: Element) -> str:

@@ -163,9 +163,7 @@ class _Book:
         parts = (
             (self._package.xml_if_there(self._package.related_as(path, kind)), tag) for kind, tag in kinds
         )
-        self.left_out["comment"] += max(
-            sum(1 for _ in root.iter(tag)) if root is not None else 0 for root, tag in parts
-        )
+        self.left_out["comment"] += max(sum(1 for _ in root.iter(tag)) for root, tag in parts)
         self.left_out["object"] += sum(kind in _OBJECTS for kind, _ in self._package.related(path).values())
 
     def _cells(self, row: Element) -> dict[int, str]:
@@ -220,10 +218,8 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
             raise ParseError(f"the file is damaged: its part {path} is not valid XML") from error
 
 
-def _formats(styles: Element | None) -> list[str]:
+def _formats(styles: Element) -> list[str]:
     """The number format of each cell style."""
-    if styles is None:
-        return []
     custom_formats = {
         whole_number(number_format.get("numFmtId", "")): number_format.get("formatCode", "")
         for number_format in styles.iter("numFmt")
@@ -234,7 +230,7 @@ def _formats(styles: Element | None) -> list[str]:
     return [custom_formats.get(id_) or BUILT_IN.get(id_, "General") for id_ in ids]
 
 
-def _boxes(styles: Element | None) -> set[int]:
+def _boxes(styles: Element) -> set[int]:
     """The cell styles that show TRUE and FALSE as a checkbox."""
     forms = enumerate(descendants(styles, "cellXfs", "xf"))
     return {at for at, form in forms if next(form.iter("xfComplement"), None) is not None}
@@ -242,8 +238,7 @@ def _boxes(styles: Element | None) -> set[int]:
 
 def _text(item: Element) -> str:
     """The text of a shared or inline string, without its phonetic reading."""
-    texts = [child_ for child_ in item if child_.tag == "t"]
-    texts += [text for run in item if run.tag == "r" for text in run if text.tag == "t"]
+    texts = [*descendants(item, "t"), *descendants(item, "r", "t")]
     return _without_escapes("".join(text.text or "" for text in texts))
 
 
