@@ -28,7 +28,7 @@ from rag.models.embed.calibration import (
     measured_calibration,
     unrelated_cosine,
 )
-from rag.store.write.change_collection import change_collection
+from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 
@@ -205,12 +205,7 @@ async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
         return
     scale = await calibration(embedder, writer, collection.calibration)
     if scale != collection.calibration:
-        writer.collection = await change_collection(
-            writer.data,
-            collection.tenant,
-            collection.name,
-            lambda current: replace(current, calibration=scale),
-        )
+        await redefine(writer, calibration=scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,7 +370,7 @@ def _lines(file: Path, read: Callable[[Path], bytes | None]) -> list[str]:
         raise ParseError(f"its {file.name}: {error}", error.cause) from error
     patterns = [line for line in lines if line.strip() and not line.startswith("#")]
     if any(
-        len(pattern) > MAX_PATTERN or _stars(pattern) > MAX_STARS or _deep(pattern) > MAX_DEEP
+        len(pattern) > MAX_PATTERN or _stars(pattern) > MAX_STARS or pattern.count("**/") > MAX_DEEP
         for pattern in patterns
     ):
         raise ParseError(f"its {file.name} has a pattern that is too long or has too many stars", "too large")
@@ -383,10 +383,6 @@ def _lines(file: Path, read: Callable[[Path], bytes | None]) -> list[str]:
 def _stars(pattern: str) -> int:
     """The number of stars that cost time: a leading ! or **/ costs none."""
     return len(_STARS.findall(pattern.removeprefix("!").removeprefix("**/")))
-
-
-def _deep(pattern: str) -> int:
-    return pattern.count("**/")
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec:

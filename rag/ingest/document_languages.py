@@ -43,7 +43,7 @@ from rag.ingest.work_limits import Budget
 from rag.report.text_and_html import counted
 from rag.store.read import schema
 from rag.store.read.word_analysis import query_languages
-from rag.store.write.change_collection import change_collection
+from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import NewSource
 from rag.text.languages import LANGUAGE, analysed_in, name_of, primary, rules_of
@@ -348,13 +348,7 @@ async def _note(
     chosen = language or collection.language
     if (chosen, languages) == (collection.language, collection.languages):
         return
-    await change_collection(
-        writer.data,
-        collection.tenant,
-        collection.name,
-        lambda current: replace(current, language=chosen, languages=languages),
-    )
-    writer.collection = replace(collection, language=chosen, languages=languages)
+    await redefine(writer, language=chosen, languages=languages)
 
 
 SAMPLED = 24  # files, at even distances in the order of their paths

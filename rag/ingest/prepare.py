@@ -65,16 +65,8 @@ class FileContent:
     state: FileState | None = None
 
 
-async def read_content(file: LocalFile, *, max_bytes: int, cut: str, admission: str) -> FileContent:
-    """Read a file and its sidecar; the digest covers `cut` and `admission`, the recipes for its text.
-
-    Raises:
-        ParseError: one of them can't be read.
-    """
-    return await to_thread.run_sync(_content, file, max_bytes, cut, admission)
-
-
 def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileContent:
+    """A file and its sidecar; the digest covers `cut` and `admission`, the recipes for its text."""
     state = _state(file)
     data = read(file, max_bytes)
     sidecar = read_sidecar(file)
@@ -83,7 +75,7 @@ def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileC
 
 
 def as_stored(file: LocalFile, source: KnownSource) -> FileContent:
-    """As `read_content`, for a part that is as it is stored, but without its bytes."""
+    """The content of a part that is as it is stored, without its bytes."""
     return FileContent(file, b"", b"", source.record.content, source.digest, _state(file))
 
 
@@ -111,11 +103,6 @@ def content_digest(data: bytes) -> str:
     """
     plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
     return hashlib.blake2b(plain, digest_size=16).hexdigest()
-
-
-def recipe_of(cuts: str) -> str:
-    """What digests depend on besides the documents; `cuts` are all chunkings of a run."""
-    return _digest(cuts.encode(), "")
 
 
 def _digest(data: bytes, cut: str) -> str:
@@ -263,7 +250,7 @@ class Preparation:
     def recipe(self) -> str:
         """What the digests depend on besides the documents: a different recipe means reading all again."""
         cuts = (self.chunkings, self.max_tokens, self.embedder.window)
-        return recipe_of(repr(cuts) + self.admission.recipe)
+        return _digest((repr(cuts) + self.admission.recipe).encode(), "")
 
     async def read(self, file: LocalFile) -> FileContent:
         """The bytes of a file, and its digests.
@@ -274,7 +261,8 @@ class Preparation:
         cut = cut_key(self._chunking(file), self.embedder.window)
         scanned = SCANNED if self._ocr_seconds and may_be_scanned(file.path.name) else ""
         admission = self.admission.recipe + scanned
-        return await read_content(file, max_bytes=self.settings.max_file_bytes, cut=cut, admission=admission)
+        max_bytes = self.settings.max_file_bytes
+        return await to_thread.run_sync(_content, file, max_bytes, cut, admission)
 
     async def read_digests(self, file: LocalFile) -> FileContent | None:
         """The digests of a file, without its bytes; None if it is unreadable, which `read` reports later."""

@@ -29,7 +29,7 @@ from rag.store.care import rebuild_target
 from rag.store.care.rebuild_target import RebuildTarget
 from rag.store.read import schema
 from rag.store.write import collection_tables
-from rag.store.write.change_collection import change_collection
+from rag.store.write.change_collection import change_collection, redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import WholeSource
 
@@ -83,9 +83,8 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
             another call for the same build goes on.
     """
     data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
-    collection = await change_collection(data, tenant, name, lambda current: replace(current, coming=coming))
-    await collection_tables.drop_others(data, collection)
-    writer.collection = collection
+    await redefine(writer, coming=coming)
+    await collection_tables.drop_others(data, writer.collection)
     rebuilt = await _complete(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
     if not await approved():
         rebuilt.switched = False
@@ -131,12 +130,7 @@ async def _complete(
     await target.relabel({id_: record.access for id_, record in now.items()})
     await target.finish({id_: row["generation"] for id_, row in rows.items()})
     scale = await calibration(embedder, target, coming.calibration)
-    writer.collection = await change_collection(
-        writer.data,
-        writer.collection.tenant,
-        writer.collection.name,
-        lambda current: replace(current, coming=replace(coming, calibration=scale)),
-    )
+    await redefine(writer, coming=replace(coming, calibration=scale))
     return await run.result(len(stay))
 
 

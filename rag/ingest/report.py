@@ -17,7 +17,7 @@ from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.source_files import LocalFile, path_of
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, names_briefly
 from rag.runtime import install_command
 from rag.store.write.table_rows import KnownSource
 from rag.text.flags import FLAGS, IN_WORDS, Flag
@@ -101,26 +101,11 @@ class Outcomes:
         about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
         reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
         flags, masked = self._flags.get(uri, ()), self._masked.get(uri, {})
-        path = path_of(uri)
         if "#" in uri:
             self.parts[uri] = source.digest
-        language = source.metadata.get(LANGUAGE, "")
-        self.finish(
-            [
-                Outcome(
-                    path,
-                    kind,
-                    reason,
-                    source.id,
-                    chunks,
-                    access,
-                    lacking,
-                    flags,
-                    masked=masked,
-                    language=language,
-                )
-            ]
-        )
+        path, language = path_of(uri), source.metadata.get(LANGUAGE, "")
+        result = (path, kind, reason, source.id, chunks, access, lacking, flags)
+        self.finish([Outcome(*result, masked=masked, language=language)])
 
     def fail(self, file: LocalFile, error: ParseError, *, has_earlier: bool) -> None:
         """Add the outcome of a file that can't be stored. An empty file fails only if it had text before."""
@@ -206,9 +191,8 @@ class Report:
     @property
     def for_nobody(self) -> int:
         """The number of added sources that nobody may see."""
-        return sum(
-            1 for outcome in self.outcomes if outcome.outcome == "added" and visible_to_nobody(outcome.access)
-        )
+        added = (outcome.access for outcome in self.outcomes if outcome.outcome == "added")
+        return sum(map(visible_to_nobody, added))
 
     @property
     def complete(self) -> bool:
@@ -261,9 +245,7 @@ def flag_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
     for flag in NAMED_FLAGS:
         if paths := flagged.pop(flag):
             verb = "contains" if len(paths) == 1 else "contain"
-            examples = ", ".join(paths[:NAMED]) + (
-                f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-            )
+            examples = names_briefly(paths, NAMED)
             yield f"{counted(len(paths), 'document')} {verb} {IN_WORDS[flag]}: {examples}."
     if personal := [f"{IN_WORDS[flag]} in {len(paths)}" for flag, paths in flagged.items() if paths]:
         yield f"Personal data, by number of documents: {', '.join(personal)}."
@@ -274,13 +256,10 @@ def field_notes(undeclared: Counter[str], collection: str) -> Iterator[str]:
 
     Example: "No field is declared for this metadata: status (3 documents). To filter by it: …"
     """
-    names = [
-        f"{title_line(name)} ({counted(count, 'document')})" for name, count in undeclared.most_common(NAMED)
-    ]
-    if names:
-        and_more = f" and {len(undeclared) - NAMED} more" if len(undeclared) > NAMED else ""
+    if undeclared:
+        names = [f"{title_line(name)} ({counted(n, 'document')})" for name, n in undeclared.most_common()]
         yield (
-            f"No field is declared for this metadata: {', '.join(names)}{and_more}. To filter by it, "
+            f"No field is declared for this metadata: {names_briefly(names, NAMED)}. To filter by it, "
             f"declare it: refdesk-admin collection set {collection} --field NAME=TYPE"
         )
 
@@ -360,9 +339,8 @@ def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
     counts = Counter(suffix for suffix in left_out if suffix in OF_EXTRA)
     if not counts or xberg_formats.is_installed():
         return []
-    number, kinds = counts.total(), ", ".join(sorted(counts))
-    files = "file" if number == 1 else "files"
-    return [f"{number} {files} ({kinds}) can be read after: {install_command('formats')}"]
+    files, kinds = counted(counts.total(), "file"), ", ".join(sorted(counts))
+    return [f"{files} ({kinds}) can be read after: {install_command('formats')}"]
 
 
 class Progress(Protocol):

@@ -18,11 +18,10 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     first_heading,
-    first_names,
     paragraphs,
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, names_briefly
 from rag.text.plain_text import one_line
 
 SUFFIXES = (".tex", ".latex", ".ltx")
@@ -156,6 +155,7 @@ _KNOWN = FORMATTING | frozenset(_LETTERS)
 _SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")
 _HYPHENATION = re.compile(r"\\(?:[-/!]|@(?![a-zA-Z@]))")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
+_NAMED = 5  # names in a remark
 _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters for verbatim text
 
 
@@ -214,9 +214,10 @@ class _Reader:
         if names := [f"\\{name}" for name in self._unknown]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
             arguments = "its arguments" if len(names) == 1 else "their arguments"
-            remarks.append(f"{omitted}, the text of {arguments} stays: {first_names(names)}")
+            remarks.append(f"{omitted}, the text of {arguments} stays: {names_briefly(names, _NAMED)}")
         if names := [f"\\{name}" for name in self._endless]:
-            remarks.append(f"not expanded, because it calls itself or grows too large: {first_names(names)}")
+            listed = names_briefly(names, _NAMED)
+            remarks.append(f"not expanded, because it calls itself or grows too large: {listed}")
         return remarks
 
     def keep_code(self, text: str) -> str:

@@ -28,7 +28,7 @@ from rag.ingest.source_files import LocalFile, path_of, prefixes, printable
 from rag.ingest.work_limits import Budget
 from rag.originals import EXPIRES, expiry
 from rag.report.text_and_html import shortened
-from rag.store.write.change_collection import change_collection
+from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 from rag.text.flags import MASKS, Flag, Span, spans_in
@@ -264,10 +264,7 @@ async def note_expiring(writer: CollectionWriter, wave: Iterable[NewSource]) -> 
     """Note in the collection that some sources expire, before the first one is stored."""
     collection = writer.collection
     if writer.writes and not collection.expiring and any(EXPIRES in new.source.metadata for new in wave):
-        await change_collection(
-            writer.data, collection.tenant, collection.name, lambda current: replace(current, expiring=True)
-        )
-        writer.collection = replace(collection, expiring=True)
+        await redefine(writer, expiring=True)
 
 
 MOST_VALUES = 1000  # that are looked for outside of the text, each in every heading

@@ -147,13 +147,9 @@ class Rights:
         hidden = ACCESS_KEYS if self.of_documents else ()
         return {key: value for key, value in metadata.items() if value and key.casefold() not in hidden}
 
-    def never_asked(self, requested: str) -> bool:
-        """Whether documents may request access now, but the one with this stored request was never asked."""
-        return self.of_documents and not requested
-
     def asks(self, requested: str) -> bool:
         """Whether a run must read the request of a document with this stored request."""
-        return self.set_access or self.never_asked(requested)
+        return self.set_access or (self.of_documents and not requested)
 
     def _access_entries(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """The metadata that requests access; empty if documents may not request any."""

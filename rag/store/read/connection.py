@@ -6,11 +6,11 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 import lancedb
@@ -25,8 +25,9 @@ METADATA_CACHE_BYTES, METADATA_IN_BUCKET_BYTES = 16 << 20, 32 << 20
 MAX_VERSION = 2**64 - 1
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
+log = logging.getLogger(__name__)
 
 PANICS = frozenset({"PanicException", "RustPanic"})
 """The types of the engine's panics, in a call and in an awaited call. Neither can be imported."""
@@ -168,6 +169,18 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
             if "was not found" not in str(error):
                 raise
             return None
+
+
+async def of_newest(tables: Iterable[lancedb.AsyncTable], read: Callable[[], Awaitable[T]]) -> T:
+    """What `read` returns, called again on the newest versions if that of a table was pruned meanwhile."""
+    try:
+        return await read()
+    except RuntimeError as error:
+        if "Not found" not in str(error):
+            raise
+        for table in tables:
+            await table.checkout_latest()  # type: ignore[no-untyped-call]
+        return await read()
 
 
 def taken_over() -> BusyError:

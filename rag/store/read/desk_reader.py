@@ -38,6 +38,7 @@ from rag.store.read.connection import (
     connect,
     database_folder,
     engine_errors,
+    of_newest,
     open_if_there,
 )
 from rag.store.read.rows_in_memory import MemoryBudget
@@ -172,13 +173,7 @@ class DeskReader:
         elsewhere, but a catalog that was made anew begins with the first address again. A new collection can
         have the name of a removed one, and versions and addresses of its tables can be those of before.
         """
-        try:
-            rows = (await catalog.query().with_row_id().to_arrow()).to_pylist()
-        except RuntimeError as error:  # its version was purged meanwhile
-            if "Not found" not in str(error):
-                raise
-            await catalog.checkout_latest()  # type: ignore[no-untyped-call]
-            rows = (await catalog.query().with_row_id().to_arrow()).to_pylist()
+        rows = (await of_newest([catalog], catalog.query().with_row_id().to_arrow)).to_pylist()
         by_tenant: dict[str, dict[_Row, dict[str, Any]]] = defaultdict(dict)
         for row in sorted(rows, key=itemgetter("name")):
             by_tenant[row["tenant"]][row.pop("_rowid"), row["created_at"], hash(row["definition"])] = row

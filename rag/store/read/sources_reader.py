@@ -23,7 +23,7 @@ from rag.corpus import Access, AccessRecord, Collection, Heading, Language, Prin
 from rag.errors import BusyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
-from rag.store.read.connection import LocalTable, engine_errors
+from rag.store.read.connection import LocalTable, engine_errors, of_newest
 from rag.store.read.schema import (
     PLACE_COLUMNS,
     ListedSource,
@@ -321,10 +321,7 @@ class SourcesReader:
 
     async def _stream(self, where: str, columns: list[str], rows: int) -> AsyncIterator[pa.RecordBatch]:
         query = self._sources.query().where(where).select(columns)
-        return cast(
-            "AsyncIterator[pa.RecordBatch]",
-            await query.to_batches(max_batch_length=rows),
-        )
+        return cast("AsyncIterator[pa.RecordBatch]", await query.to_batches(max_batch_length=rows))
 
     async def version(self) -> tuple[int, int]:
         """Changes with every commit to the sources or to the rights of the tenant."""
@@ -343,11 +340,8 @@ class SourcesReader:
     async def open_documents(self) -> int:
         """The number of sources that the whole tenant may see, except who is denied one."""
         await self._access.refresh()
-        return len(
-            await self._access.matching_records(
-                self.collection.name, predicate(Principal(self.collection.tenant))
-            )
-        )
+        for_all = predicate(Principal(self.collection.tenant))
+        return len(await self._access.matching_records(self.collection.name, for_all))
 
     async def uncopied_records(self) -> tuple[AccessRecord, ...]:
         """The few access records whose labels the chunks don't hold yet, and the tombstones.
@@ -387,14 +381,7 @@ class SourcesReader:
 
     async def _of_newest(self, read: Callable[[], Awaitable[T]]) -> T:
         """What `read` returns, called again if the table version was pruned meanwhile."""
-        try:
-            return await read()
-        except RuntimeError as error:
-            if "Not found" not in str(error):
-                raise
-            for table in (self._chunks, self._sources):
-                await table.checkout_latest()  # type: ignore[no-untyped-call]
-            return await read()
+        return await of_newest((self._chunks, self._sources), read)
 
 
 RECORDS_KEPT = 100_000  # records in the cache, some 30 MB at most
@@ -474,15 +461,14 @@ class AccessReader:
         if key not in cache:
             ids = await self._ids_matching(collection, where)
             if ids is None:
-                condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
-                ids = (await self._table_of(condition, ["id"], limit=1))["id"]
+                ids = (await self._table_of(_present(collection, where), ["id"], limit=1))["id"]
             cache[key] = bool(len(ids))
         return cache[key]
 
     async def matching_records(self, collection: str, where: str) -> dict[str, Access | None]:
         """The records of a collection's sources that satisfy the predicate on labels, by id."""
-        condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
-        rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
+        columns = ["id", "revision", *schema.ACCESS_COLUMNS]
+        rows = await self._table_of(_present(collection, where), columns)
         records = await to_thread.run_sync(_records, rows)
         return await self.records(records) if any(map(schema.original_id, records)) else records
 
@@ -493,16 +479,15 @@ class AccessReader:
         """
         if (ids := await self._ids_matching(collection, where)) is not None:
             return ids
-        condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
-        return (await self._table_of(condition, ["id"]))["id"]
+        return (await self._table_of(_present(collection, where), ["id"]))["id"]
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that satisfy the predicate and follow `after`.
 
         In order, each with the revision of its record.
         """
-        condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND (id > {literal(after)})"
-        rows = await self._rows(f"{condition} AND {where}", ["id", "revision"])
+        following = f"(id > {literal(after)}) AND {where}"
+        rows = await self._rows(_present(collection, following), ["id", "revision"])
         return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
     async def uncopied_records(self) -> tuple[AccessRecord, ...]:
@@ -557,13 +542,11 @@ class AccessReader:
 
     async def _once_more(self, query: Any) -> Any:  # noqa: ANN401 the engine's query classes share no base
         """Run a query; repeat it once if its table version was pruned meanwhile."""
-        try:
-            return await query.to_arrow(timeout=self._timeout)
-        except RuntimeError as error:
-            if "Not found" not in str(error):
-                raise
-            await self._table.checkout_latest()  # type: ignore[no-untyped-call]
-            return await query.to_arrow(timeout=self._timeout)
+        return await of_newest([self._table], lambda: query.to_arrow(timeout=self._timeout))
+
+
+def _present(collection: str, where: str) -> str:
+    return f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
 
 
 def _then_and_now(then: Access | None, now: Access | None) -> Access | None:

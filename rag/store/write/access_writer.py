@@ -64,7 +64,7 @@ class AccessTable:
 
     async def keyed(self, condition: Condition | None = None) -> KeyedRows[AccessRecord]:
         """As `records`, each made when somebody asks for it."""
-        return keyed_records(await self.columns(schema.RECORD_COLUMNS, condition))
+        return KeyedRows(await self.columns(schema.RECORD_COLUMNS, condition), "id", schema.stored_record)
 
     async def columns(self, names: Sequence[str], condition: Condition | None = None) -> pa.Table:
         """These columns of all records, or of those that satisfy a condition."""
@@ -507,11 +507,6 @@ def folder_records(records: Mapping[str, AccessRecord]) -> Iterable[AccessRecord
     if isinstance(records, KeyedRows):  # without making the others
         return records.matching(lambda rows: pc.equal(rows["collection"], pa.scalar("")))
     return (record for record in records.values() if record.is_folder)
-
-
-def keyed_records(rows: pa.Table) -> KeyedRows[AccessRecord]:
-    """The records of rows of the table, by id."""
-    return KeyedRows(rows, "id", schema.stored_record)
 
 
 def _mend(record: AccessRecord, copy: Access | None) -> AccessRecord:

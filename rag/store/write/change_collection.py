@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rag.corpus import Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
@@ -64,6 +64,15 @@ async def change_collection(
         await collections.update({"definition": definition}, where=in_catalog(tenant, name))
         table_maintenance.sync_table(data, schema.COLLECTIONS, started)
     return changed
+
+
+async def redefine(writer: CollectionWriter, **changes: Any) -> None:  # noqa: ANN401 values of its fields
+    """Change fields in the definition of a collection that is open for writing."""
+    before = writer.collection
+    await change_collection(
+        writer.data, before.tenant, before.name, lambda current: replace(current, **changes)
+    )
+    writer.collection = replace(before, **changes)
 
 
 async def forget_builds(data: Home, collection: Collection) -> bool:

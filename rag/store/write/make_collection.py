@@ -288,8 +288,7 @@ async def copy_rows(
 def _with_tag_ids(rows: pa.Table, letters: str) -> pa.Table:
     """The rows with the ids of the tag: "mfzq" -> "mfzqLETTERS", "mfzq/3" -> "mfzqLETTERS/3"."""
     for name in ("id", "source_id"):
-        if name in rows.column_names:
-            at = rows.column_names.index(name)
+        if (at := rows.schema.get_field_index(name)) >= 0:
             ids = pc.replace_substring_regex(rows[name], r"^[a-z2-7]+", rf"\0{letters}")
             rows = rows.set_column(at, rows.schema.field(name), ids)
     return rows

@@ -440,17 +440,14 @@ class WholeSource:
 
     def with_token_counts(self, tokens: Sequence[int]) -> WholeSource:
         """The source with these numbers of tokens in its chunks."""
-        column = self.table.schema.get_field_index("tokens")
-        field = self.table.schema.field("tokens")
-        return replace(self, table=self.table.set_column(column, field, pa.array(tokens, pa.int32())))
+        return replace(self, table=_with_column(self.table, "tokens", pa.array(tokens, pa.int32())))
 
     def with_words(self, collection: Collection) -> WholeSource:
         """The source with the words of its chunks, and of its names, analysed by the present rules."""
         source = self.source(collection.name)
         language = analysed_in(collection, source.metadata)
         terms = pa.array([terms_of(text, language, source) for text in self.bodies], pa.string())
-        column = self.table.schema.get_field_index(TERMS)
-        return replace(self, table=self.table.set_column(column, self.table.schema.field(TERMS), terms))
+        return replace(self, table=_with_column(self.table, TERMS, terms))
 
     def with_passages(
         self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
@@ -486,6 +483,10 @@ class WholeSource:
 def whole_sources(sources: pa.Table, chunks: pa.Table) -> list[WholeSource]:
     """The sources of these rows, each with its visible chunks."""
     return [WholeSource(row, _visible(chunks, row)) for row in sources.to_pylist()]
+
+
+def _with_column(rows: pa.Table, name: str, values: pa.Array[Any]) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
 
 
 def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:

@@ -51,7 +51,7 @@ def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterato
     bands = _bands(lines, rules) if depth else None
     if bands is None:
         if lines:
-            yield _rows(lines)
+            yield [_joined_row(row) for row in level_rows(lines)]
         return
     for band in bands:
         if isinstance(band, _Columns):
@@ -356,10 +356,6 @@ def body_size(lines: Iterable[Line]) -> float:
     for line in lines:
         sizes[line.size] += len(line.text)
     return max(sizes, key=lambda size: sizes[size], default=0.0)  # most_common() imports a module: too late
-
-
-def _rows(lines: Sequence[Line]) -> list[Row]:
-    return [_joined_row(row) for row in level_rows(lines)]
 
 
 def _joined_row(row: Row) -> Row:

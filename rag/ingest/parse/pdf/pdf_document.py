@@ -81,7 +81,7 @@ def _document(
     pages = parts_on(sheets)
     if not any(pages):
         raise missing.error()
-    outline, labels = outline_of(pdf), labels_text(_labels(pdf))
+    outline, labels = [*_entries(pdf)], labels_text(_labels(pdf))
     pages_text = text_of_pages(pages)
     blocks = pages_text.blocks
     if outline:
@@ -299,11 +299,6 @@ class OutlineEntry(NamedTuple):
     title: str
     level: int
     page: int
-
-
-def outline_of(pdf: Any) -> list[OutlineEntry]:  # noqa: ANN401 a document of pypdfium2, which has no types
-    """The entries of the outline that lead to a page, in order."""
-    return list(_entries(pdf))
 
 
 def _entries(pdf: Any) -> Iterator[OutlineEntry]:  # noqa: ANN401 see above
