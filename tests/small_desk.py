@@ -183,6 +183,22 @@ def new_source(
     return NewSource(source, text, outline, passages, vectors(paragraphs), **rest)
 
 
+async def put(
+    data: Home,
+    name: str,
+    *paragraphs: str,
+    tenant: str = "default",
+    collection: str = "documents",
+    finishes: bool = False,
+    **details: Any,  # noqa: ANN401 as of `new_source`
+) -> None:
+    """Store a source, as `new_source` makes it, by a writer of its own, which `finishes` its indexes."""
+    async with await writing(data, tenant, collection) as writer:
+        await writer.replace([new_source(writer, name, *paragraphs, **details)])
+        if finishes:
+            await writer.finish()
+
+
 async def rows_in_memory(desk: Desk) -> None:
     """Wait until the rows of the tables that the desk has searched are in memory."""
     for table in desk._reader._open.values():  # noqa: SLF001 what happens behind the searches

@@ -39,8 +39,7 @@ async def test_the_same_change_of_the_same_files_is_made_once(shelves: list[Shel
 
     async def fill(shelf: Shelf, number: int) -> int:
         async def store() -> int:
-            async with await shelf.small.writing(shelf.data) as writer:
-                await writer.replace([shelf.small.new_source(writer, "a", "pendulum")])
+            await shelf.small.put(shelf.data, "a", "pendulum")
             made.append(number)
             return number
 
@@ -68,8 +67,7 @@ async def test_what_others_wrote_meanwhile_stays(shelves: list[Shelf]) -> None:
     one, other, _ = shelves
     for shelf in (one, other):
         await shelf.put("a", "pendulum")
-    async with await other.small.writing(other.data) as writer:
-        await writer.replace([other.small.new_source(writer, "meanwhile", "clock")])
+    await other.small.put(other.data, "meanwhile", "clock")
     for shelf in (one, other):
         await shelf.put("b", "clock")
     assert await _titles(one) == ["a", "b"]

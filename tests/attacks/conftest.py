@@ -28,6 +28,7 @@ from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
 from rag.store.read.desk_reader import DeskReader
 from tests.attacks.crowd import Crowd, gather, gathered
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -595,9 +596,7 @@ class Shelf:
 
     async def sources(self, tenant: str) -> list[Source]:
         """What there is, whoever may see it."""
-        reader = DeskReader(self.data, timeout_seconds=15)
-        (collection,) = await reader.collections(tenant)
-        return await (await reader.open(collection)).listing()
+        return await (await table_of(self.data, tenant=tenant)).listing()
 
     def desk(self) -> Desk:
         """A desk of its own over this shelf."""

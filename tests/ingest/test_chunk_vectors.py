@@ -22,6 +22,7 @@ from rag.store.read.schema import digest_value, split_digest
 from rag.store.write import table_maintenance
 from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import BagOfWords, Counting, ingested
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +77,7 @@ class Library:
         return report
 
     async def table(self) -> CollectionReader:
-        reader = DeskReader(self.folder / "data", timeout_seconds=20)
-        (collection,) = await reader.collections("default")
-        return await reader.open(collection)
+        return await table_of(self.folder / "data")
 
     async def lacking(self) -> int:
         return (await (await self.table()).statistics()).without_vector

@@ -22,6 +22,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.text.languages import is_known, name_of, rules_of
 from tests.small_desk import BagOfWords
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,9 +129,7 @@ class Shelf:
         return made
 
     async def found(self, query: str, *, every: bool = False) -> set[str]:
-        reader = DeskReader(self.data, timeout_seconds=15)
-        (made,) = await reader.collections("default")
-        table = await reader.open(made)
+        table = await table_of(self.data)
         names = {one.id: one.name for one in await table.listing()}
         hits = await table.sparse(query, 20, "(true)", every=every)
         return {names[one.stored.chunk.source_id] for one in hits}

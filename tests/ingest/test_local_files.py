@@ -18,10 +18,10 @@ from rag.ingest.parse.parsers import parse
 from rag.ingest.source_files import LocalFile, folder_of, name_of, part_uri, path_of, place_of
 from rag.originals import staleness, state_of
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import sources_table
 from rag.store.write.table_rows import KnownSource
 from tests.small_desk import ingested
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,9 +200,7 @@ async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_
 
 
 async def _sources_by_name(data: Path) -> dict[str, Source]:
-    reader = DeskReader(data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    return {one.name: one for one in await (await reader.open(collection)).listing()}
+    return {one.name: one for one in await (await table_of(data)).listing()}
 
 
 async def _run(data: Path, docs: Path) -> Report:

@@ -12,12 +12,12 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.ingest.shelf import keep, restore
 from tests.small_desk import Counting
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,9 +72,7 @@ class Archive:
             return await ingest(writer, self.embedder, paths, told, self.small.SilentProgress())
 
     async def table(self, name: str = "documents") -> CollectionReader:
-        reader = DeskReader(self.data, timeout_seconds=15)
-        (found,) = [one for one in await reader.collections("default") if one.name == name]
-        return await reader.open(found)
+        return await table_of(self.data, name)
 
     async def sources(self, collection: str = "documents") -> dict[str, StoredSource]:
         """What is stored, by path below the folder."""

@@ -20,10 +20,10 @@ from rag.store.care.folder_checks import check_stray
 from rag.store.care.folder_checks import open_folder as opened_for_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import forget_builds, open_writer
 from tests.small_desk import BagOfWords, ingested, recorded
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,15 +82,9 @@ def data(template: Path, tmp_path: Path) -> Path:
     return shutil.copytree(template, tmp_path / "data")
 
 
-async def opened(data: Path) -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=9)
-    (collection,) = await reader.collections("default")
-    return await reader.open(collection)
-
-
 async def rebuilt(data: Path, embedder: Embedder, *chunking: Chunking, undo: bool = False) -> Rebuilt:
     """As the command does it."""
-    async with open_writer(data, (await opened(data)).collection) as writer:
+    async with open_writer(data, (await table_of(data)).collection) as writer:
         made = writer.collection
         number = 1 + max(collection_tables.build_numbers(data, "default", "documents"))
         coming = Build(number, embedder.identity, "default", chunking)
@@ -113,7 +107,7 @@ _CHUNK = ("id", "body", "source_id", "labels", "revision")
 
 async def labels(data: Path) -> dict[str, set[tuple[str, ...]]]:
     """The labels that the chunks of each source hold."""
-    rows = (await (await opened(data)).chunk_rows(lambda query: query.select([*_CHUNK]))).to_pylist()
+    rows = (await (await table_of(data)).chunk_rows(lambda query: query.select([*_CHUNK]))).to_pylist()
     return {
         row["source_id"]: {tuple(one["labels"]) for one in rows if one["source_id"] == row["source_id"]}
         for row in rows
@@ -123,10 +117,10 @@ async def labels(data: Path) -> dict[str, set[tuple[str, ...]]]:
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_another_embedder_leaves_passages_ids_and_metadata_as_they_are(data: Path) -> None:
-    before = await opened(data)
+    before = await table_of(data)
     then, sources = await texts(before), await before.listing()
     done = await rebuilt(data, Halved())
-    after = await opened(data)
+    after = await table_of(data)
     assert await texts(after) == then
     assert (done.recut, done.copied, done.sources) == (0, 3, 3)
     assert after.collection.embedder == Halved().identity
@@ -141,10 +135,10 @@ async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
     beside_docs: Path, tmp_path: Path
 ) -> None:
     data = beside_docs
-    before = {one.id: one.chunk_count for one in await (await opened(data)).listing()}
+    before = {one.id: one.chunk_count for one in await (await table_of(data)).listing()}
     (tmp_path / "docs" / "b.md").unlink()  # its text is stored
     done = await rebuilt(data, BagOfWords(), SENTENCES)
-    after = await (await opened(data)).listing()
+    after = await (await table_of(data)).listing()
     assert done.recut == 3
     assert {one.id for one in after} == before.keys()
     assert sum(one.chunk_count for one in after) > sum(before.values())
@@ -159,10 +153,10 @@ async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_th
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)  # a commit for each source
-    then = await texts(await opened(data))
+    then = await texts(await table_of(data))
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
-    table = await opened(data)
+    table = await table_of(data)
     assert await texts(table) == then
     assert table.collection.embedder == BagOfWords().identity
     assert table.collection.coming is not None  # how others recognise a half-made rebuild
@@ -176,8 +170,8 @@ async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_th
         0,
         1,
     }  # it went on in the same tables
-    assert await texts(await opened(data)) == then
-    assert (await opened(data)).collection.coming is None
+    assert await texts(await table_of(data)) == then
+    assert (await table_of(data)).collection.coming is None
 
 
 @pytest.mark.slow
@@ -203,10 +197,10 @@ async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tab
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)
-    ids = [one.id for one in await (await opened(data)).listing()]
+    ids = [one.id for one in await (await table_of(data)).listing()]
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
-    async with open_writer(data, (await opened(data)).collection) as writer:
+    async with open_writer(data, (await table_of(data)).collection) as writer:
         await writer.set_access(dict.fromkeys(ids, Access("restricted", frozenset({"user:ann"}))))
     await rebuilt(data, Halved())
     held = await labels(data)
@@ -220,16 +214,16 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
     beside_docs: Path, tmp_path: Path
 ) -> None:
     data = beside_docs
-    docs, then = tmp_path / "docs", dict(await texts(await opened(data)))
+    docs, then = tmp_path / "docs", dict(await texts(await table_of(data)))
     await rebuilt(data, Halved(), SENTENCES)
     (docs / "a.md").write_text("# Alpha\n\nNothing of it is left.\n")
     (docs / "b.md").unlink()
     await ingested(data, docs, embedder=Halved())
     await recorded(
-        data, (await opened(data)).collection.name and next(iter(then)).partition("/")[0], Access("tenant")
+        data, (await table_of(data)).collection.name and next(iter(then)).partition("/")[0], Access("tenant")
     )
     done = await rebuilt(data, BagOfWords(), undo=True)
-    table = await opened(data)
+    table = await table_of(data)
     assert table.collection.build == 0
     assert table.collection.former is not None  # which can be undone, too
     now = dict(await texts(table))
@@ -245,13 +239,13 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
 @pytest.mark.anyio
 async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(data: Path) -> None:
     await rebuilt(data, Halved(), SENTENCES)
-    async with open_writer(data, (await opened(data)).collection) as writer:
+    async with open_writer(data, (await table_of(data)).collection) as writer:
         (gone,) = [one.id for uri, one in (await writer.known_sources()).items() if uri.endswith("b.md")]
         await writer.remove([gone])
     former = await (await connect(data)).open_table(schema.sources_table("default", "documents"))
     await former.delete(f"id = '{gone}'")
     await rebuilt(data, BagOfWords(), undo=True)
-    held = {id_.partition("/")[0] for id_, _ in await texts(await opened(data))}
+    held = {id_.partition("/")[0] for id_, _ in await texts(await table_of(data))}
     assert len(held) == 2
     assert gone not in held
 
@@ -260,22 +254,22 @@ async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(d
 @pytest.mark.anyio
 async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)
-    then = await texts(await opened(data))
+    then = await texts(await table_of(data))
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
     chunks = await (await connect(data)).open_table(schema.chunks_table("default", "documents", 1))
     await chunks.delete("seq = 0")
     with pytest.raises(StoreError, match="collection rebuild documents --restart"):
         await rebuilt(data, Halved())
-    assert await texts(await opened(data)) == then
+    assert await texts(await table_of(data)) == then
 
 
 @pytest.mark.anyio
 async def test_a_purge_leaves_only_the_tables_that_are_searched(data: Path) -> None:
     await rebuilt(data, Halved())
-    async with open_writer(data, (await opened(data)).collection) as writer:
+    async with open_writer(data, (await table_of(data)).collection) as writer:
         assert await forget_builds(data, writer.collection)
-    table = await opened(data)
+    table = await table_of(data)
     assert (table.collection.former, collection_tables.build_numbers(data, "default", "documents")) == (
         None,
         {1},
@@ -286,7 +280,7 @@ async def test_a_purge_leaves_only_the_tables_that_are_searched(data: Path) -> N
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_writer_that_knows_the_former_tables_writes_to_none_of_them(data: Path) -> None:
-    known: Collection = (await opened(data)).collection
+    known: Collection = (await table_of(data)).collection
     await rebuilt(data, BagOfWords(), SENTENCES)
     async with open_writer(data, known) as writer:
         assert (writer.collection.build, writer.collection.chunking) == (1, (SENTENCES,))

@@ -39,6 +39,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.desk_folder import SourceIds, read_key
 from rag.store.write.make_collection import ensure_collection
 from tests.ingest.shelf import mail
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -113,9 +114,7 @@ class Office:
         await access_writer.change_access(self.data, "default", ids, _only_hr, [folder])
 
     async def ids(self) -> dict[str, str]:
-        reader = DeskReader(self.data, timeout_seconds=15)
-        (collection,) = await reader.collections("default")
-        listed = await (await reader.open(collection)).all_sources()
+        listed = await (await table_of(self.data)).all_sources()
         root = self.folder.as_uri()
         return {one.source.uri.removeprefix(f"{root}/"): one.source.id for one in listed}
 

@@ -30,11 +30,11 @@ from rag.ingest.report import NOT_THERE
 from rag.ingest.source_files import over_limit
 from rag.store.read import schema
 from rag.store.read.connection import database_folder
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_rows
 from rag.store.write.collection_writer import CollectionWriter
 from tests.refusals import refusal
 from tests.small_desk import Counting
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,9 +124,7 @@ class Library:
         return report
 
     async def table(self) -> CollectionReader:
-        reader = DeskReader(self.data, timeout_seconds=15)
-        (collection,) = await reader.collections("default")
-        return await reader.open(collection)
+        return await table_of(self.data)
 
     async def sources(self) -> dict[str, Source]:
         return {source.metadata["path"]: source for source in await (await self.table()).listing()}

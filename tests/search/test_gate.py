@@ -13,7 +13,7 @@ from rag.search.gate import SLACK, admit
 from rag.search.recall import Candidate, Meaning, Query
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.desk_reader import DeskReader
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ME = Principal("default")
-
-
-async def _table(shelf: Shelf) -> CollectionReader:
-    reader = DeskReader(shelf.data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    return await reader.open(collection)
 
 
 def _candidates(table: CollectionReader, ids: Iterable[str]) -> list[Candidate]:
@@ -55,7 +49,7 @@ async def test_what_has_no_source_or_another_version_than_its_source_is_left_out
     async with await shelf.small.writing(shelf.data) as writer:
         await writer.remove([gone.id])
     candidates = _candidates(
-        await _table(shelf), [f"{gone.id}/0", "unknown/0", f"{shrunk.id}/1", f"{shrunk.id}/0"]
+        await table_of(shelf.data), [f"{gone.id}/0", "unknown/0", f"{shrunk.id}/1", f"{shrunk.id}/0"]
     )
     assert await _admitted(shelf, candidates, 9) == ["first anew"]
 
@@ -65,7 +59,7 @@ async def test_however_many_candidates_are_stale_the_readable_ones_behind_them_a
 ) -> None:
     source = await shelf.put("a", *(f"text {n}" for n in range(5)))
     stale = [f"stale/{number}" for number in range(10 * SLACK)]
-    candidates = _candidates(await _table(shelf), [*stale, *(f"{source.id}/{n}" for n in range(5))])
+    candidates = _candidates(await table_of(shelf.data), [*stale, *(f"{source.id}/{n}" for n in range(5))])
     assert await _admitted(shelf, candidates, 3) == ["text 0", "text 1", "text 2"]
     assert await _admitted(shelf, candidates, 50) == [f"text {n}" for n in range(5)]
     assert await _admitted(shelf, [], 50) == []
@@ -84,7 +78,7 @@ async def test_a_source_that_is_replaced_between_reading_chunks_and_source_is_no
             await shelf.put("a", f"version {len(times)}", f"also {len(times)}")
         return await sources(table, ids)
 
-    candidates = _candidates(await _table(shelf), [f"{source.id}/0", f"{source.id}/1"])
+    candidates = _candidates(await table_of(shelf.data), [f"{source.id}/0", f"{source.id}/1"])
     monkeypatch.setattr(CollectionReader, "sources", overtaken)
     assert await _admitted(shelf, candidates, 9) == ["version 2", "also 2"]
 
@@ -94,7 +88,7 @@ async def test_a_source_replaced_between_two_fetches_is_shown_in_one_version(
 ) -> None:
     source = await shelf.put("a", *(f"old {n}" for n in range(4)))
     stale = [f"stale/{number}" for number in range(20)]
-    table = await _table(shelf)
+    table = await table_of(shelf.data)
     candidates = _candidates(table, [f"{source.id}/0", f"{source.id}/1", *stale, f"{source.id}/2"])
     chunks = CollectionReader.chunks
     fetches: list[int] = []

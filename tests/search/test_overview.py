@@ -132,8 +132,7 @@ async def test_of_more_sources_than_are_counted_nothing_is_said_that_may_be_wron
 
 
 async def test_another_tenant_holds_nothing_of_it(shelf: Shelf) -> None:
-    async with await shelf.small.writing(shelf.data, "other", "notes") as writer:
-        await writer.replace([shelf.small.new_source(writer, "n", "x")])
+    await shelf.small.put(shelf.data, "n", "x", tenant="other", collection="notes")
     (holding,) = await shelf.desk().overview(Principal("other"))
     assert (holding.collection.name, holding.sources) == ("notes", 1)
 

@@ -388,8 +388,7 @@ async def test_a_collection_that_can_not_be_read_is_named_and_the_others_are_sea
 async def test_a_search_without_collections_goes_over_all_of_the_tenant_and_no_others(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum of documents")
     await shelf.put("b", "pendulum of more", collection="more")
-    async with await shelf.small.writing(shelf.data, "acme", "documents") as writer:
-        await writer.replace([shelf.small.new_source(writer, "c", "pendulum of another tenant")])
+    await shelf.small.put(shelf.data, "c", "pendulum of another tenant", tenant="acme")
     note_tenant(shelf.data, "empty")
     for mode in MODES:
         answer = await shelf.search("pendulum", mode=mode)

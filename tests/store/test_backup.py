@@ -83,8 +83,7 @@ async def test_an_open_reader_sees_the_restored_state_and_its_rights(
     await back_up(data, "default", file)
     desk = _desk(small_desk, data)
     assert await _texts(desk) == ["pendulum a", "pendulum b"]
-    async with await small_desk.writing(data) as writer:
-        await writer.replace([small_desk.new_source(writer, "b", "pendulum changed")])
+    await small_desk.put(data, "b", "pendulum changed")
     await small_desk.recorded(data, id_, Access("restricted"))
     assert await _texts(desk) == ["pendulum changed"]
     await restore(data, checked_archive(file), "default", overwrite=True)

@@ -22,6 +22,7 @@ from rag.store.write.change_collection import drop_collection
 from rag.store.write.desk_folder import FETCHING, prepare
 from rag.store.write.locks import locked
 from tests.refusals import refusal
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +52,7 @@ def fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def stored_in(home: Home) -> list[StoredSource]:
-    reader = DeskReader(home, timeout_seconds=30)
-    (collection,) = await reader.collections("default")
-    return await (await reader.open(collection)).all_sources()
+    return await (await table_of(home)).all_sources()
 
 
 def digest_of_file(file: Path) -> str:

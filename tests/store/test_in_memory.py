@@ -18,6 +18,7 @@ from rag.store.read import rows_in_memory
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.rows_in_memory import OBJECTS_BYTES, OVERSAMPLING, RowsInMemory, TableInMemory, _split
 from rag.store.write.access_writer import access_table
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +40,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _opened(data: Path, memory_bytes: int = ROOMY, name: str = "documents") -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=30, memory_bytes=memory_bytes)
-    by_name = {one.name: one for one in await reader.collections("default")}
-    return await reader.open(by_name[name])
+    return await table_of(data, name, memory_bytes=memory_bytes)
 
 
 async def _copied(table: CollectionReader) -> bool:
@@ -96,8 +95,7 @@ async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: P
 async def test_a_commit_is_searched_at_once_and_in_memory_after_it(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "escapement")])
+    await small_desk.put(tmp_path, "a", "pendulum", "escapement")
     table = await _opened(tmp_path)
     assert await _copied(table)
     (query,) = small_desk.vectors(["anchor"])
@@ -176,8 +174,7 @@ async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
 async def test_rows_that_do_not_fit_stay_with_the_engine(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+    await small_desk.put(tmp_path, "a", *(f"pendulum {n}" for n in range(50)))
     roomy, tight = await _opened(tmp_path), await _opened(tmp_path, OBJECTS_BYTES + 4_000)
     assert await _copied(roomy)
     assert not await _copied(tight)
@@ -200,8 +197,7 @@ async def test_where_the_machine_has_room_for_rows_that_do_not_fit_the_log_says_
     caplog: pytest.LogCaptureFixture,
     is_roomy: bool,  # noqa: FBT001 as pytest passes it
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+    await small_desk.put(tmp_path, "a", *(f"pendulum {n}" for n in range(50)))
     monkeypatch.setattr(rows_in_memory, "memory_bytes", lambda: 10**9 if is_roomy else 10**5)
     tight = await _opened(tmp_path, OBJECTS_BYTES + 4_000)
     for _ in range(2):
@@ -216,8 +212,7 @@ async def test_what_nobody_searches_gives_its_place(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("documents", "more"):
-        async with await small_desk.writing(tmp_path, collection=name) as writer:
-            await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+        await small_desk.put(tmp_path, "a", *(f"pendulum {n}" for n in range(50)), collection=name)
     size = (await _size(await _opened(tmp_path))) * 3 // 2
     reader = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=size)
     first, second = [await reader.open(one) for one in await reader.collections("default")]
@@ -237,8 +232,7 @@ async def _size(table: CollectionReader) -> int:
 
 
 async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: ModuleType, tmp_path: Path) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
+    await small_desk.put(tmp_path, "a", "pendulum", "clock")
     table = await _opened(tmp_path)
     assert await _copied(table)
     memory, version, evaluated = table.memory, await table._chunks.version(), 0  # noqa: SLF001
@@ -260,8 +254,7 @@ async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: Module
 
 
 async def test_a_slow_predicate_holds_up_no_other(small_desk: ModuleType, tmp_path: Path) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
+    await small_desk.put(tmp_path, "a", "pendulum", "clock")
     table, answer = await _opened(tmp_path), anyio.Event()
     assert await _copied(table)
     memory, version = table.memory, await table._chunks.version()  # noqa: SLF001 as the lists do
@@ -290,8 +283,7 @@ async def test_a_slow_predicate_holds_up_no_other(small_desk: ModuleType, tmp_pa
 async def test_tables_are_copied_one_after_another(small_desk: ModuleType, tmp_path: Path) -> None:
     """While two were read at the same time, each would be given the room that the other takes."""
     for name in ("documents", "more"):
-        async with await small_desk.writing(tmp_path, collection=name) as writer:
-            await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+        await small_desk.put(tmp_path, "a", *(f"pendulum {n}" for n in range(50)), collection=name)
     size = (await _size(await _opened(tmp_path))) * 3 // 2
     reader = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=size)
     tables = [await reader.open(one) for one in await reader.collections("default")]
@@ -306,12 +298,10 @@ async def test_tables_are_copied_one_after_another(small_desk: ModuleType, tmp_p
 async def test_a_copy_that_fails_leaves_the_former_one_for_the_next(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
+    await small_desk.put(tmp_path, "a", "pendulum", "clock")
     table = await _opened(tmp_path)
     assert await _copied(table)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "b", "anchor")])
+    await small_desk.put(tmp_path, "b", "anchor")
     read: list[int] = []
     at = TableInMemory._at  # noqa: SLF001 what reads rows that are new
 
@@ -334,8 +324,7 @@ async def test_a_copy_that_fails_leaves_the_former_one_for_the_next(
 async def test_searches_at_the_same_time_open_and_copy_a_table_once(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    await small_desk.put(tmp_path, "a", "pendulum")
     reader, opened = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=ROOMY), []
     (collection,) = await reader.collections("default")
 
@@ -352,8 +341,7 @@ async def test_searches_at_the_same_time_open_and_copy_a_table_once(
 async def test_a_closed_desk_copies_nothing(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    await small_desk.put(tmp_path, "a", "pendulum")
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
     async with Desk.open(Settings(data=tmp_path, search=SearchSettings(statistics="collection"))) as desk:
         await desk.search(Principal("default"), "pendulum", mode="sparse")

@@ -18,6 +18,7 @@ from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write import access_writer, table_maintenance
 from rag.store.write.access_writer import access_table, change_access
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,9 +42,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _changed(small_desk: ModuleType, data: Path, number: int, word: str) -> int:
     """The bytes in new files after a source got a new text."""
     before = _sizes(data)
-    async with await small_desk.writing(data) as writer:
-        await writer.replace([small_desk.new_source(writer, f"s{number}", *_texts(word))])
-        await writer.finish()
+    await small_desk.put(data, f"s{number}", *_texts(word), finishes=True)
     return sum(size for path, size in _sizes(data).items() if path not in before)
 
 
@@ -58,9 +57,7 @@ def _sizes(data: Path) -> dict[str, int]:
 
 
 async def _unindexed(data: Path) -> int:
-    reader = DeskReader(data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    return (await (await reader.open(collection)).statistics()).unindexed
+    return (await (await table_of(data)).statistics()).unindexed
 
 
 @pytest.mark.slow
@@ -377,9 +374,7 @@ async def test_changes_and_purges_keep_each_source_once(small_desk: ModuleType, 
 
 
 async def _check(data: Path, changed: str, removed: str, hidden: str) -> None:
-    reader = DeskReader(data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    table = await reader.open(collection)
+    table = await table_of(data)
     found = await table.sources([changed, removed, hidden])
     assert found.keys() == {changed, hidden}
     opened = await table.text(changed)

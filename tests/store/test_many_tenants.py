@@ -38,9 +38,9 @@ ROOMY = 10**9
 
 async def _fill(small_desk: ModuleType, data: Path, tenant: str, *collections: str) -> None:
     for collection in collections or ("documents",):
-        async with await small_desk.writing(data, tenant, collection) as writer:
-            await writer.replace([small_desk.new_source(writer, "a", f"pendulum of {tenant}", "clock")])
-            await writer.finish()
+        await small_desk.put(
+            data, "a", f"pendulum of {tenant}", "clock", tenant=tenant, collection=collection, finishes=True
+        )
 
 
 async def _open(reader: DeskReader, tenant: str) -> list[CollectionReader]:

@@ -17,11 +17,11 @@ from rag.filters.evaluators import literal
 from rag.store.care import folder_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, table_folder
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write import access_writer, collection_tables, evaluation_runs, table_maintenance
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import copy_labels
 from rag.store.write.collection_writer import CollectionWriter
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import lancedb
 
     from rag.corpus import Collection
-    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 
@@ -95,12 +94,6 @@ async def _versions(table: lancedb.AsyncTable) -> list[int]:
     return [one["version"] for one in await table.list_versions()]  # type: ignore[no-untyped-call]  # the engine's
 
 
-async def _reader(data: Path) -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    return await reader.open(collection)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
@@ -120,7 +113,7 @@ async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
         stats: Any = await table.stats()
         assert len(list((folder / "data").iterdir())) == stats["fragment_stats"]["num_fragments"]
         assert len(list((folder / "_indices").glob("*"))) == len(list(await table.list_indices()))
-    reader = await _reader(data)
+    reader = await table_of(data)
     assert len(await reader.sparse("pendulum", 99, "(true)")) == 40
     assert await reader.sparse(CANARY, 99, "(true)") == []
 
@@ -132,11 +125,11 @@ async def test_what_stays_is_as_it_was_and_indexed(
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 256)
     await _fill(small_desk, data, sources=300)
     before = [await _rows(table) for table in await _tables(data)]
-    indexes = (await (await _reader(data)).statistics()).indexes
+    indexes = (await (await table_of(data)).statistics()).indexes
     assert len(indexes) == 6
     await _purge(small_desk, data)
     assert [await _rows(table) for table in await _tables(data)] == before
-    after = await (await _reader(data)).statistics()
+    after = await (await table_of(data)).statistics()
     assert (after.indexes, after.unindexed) == (indexes, 0)
 
 
@@ -148,7 +141,7 @@ async def _rows(table: lancedb.AsyncTable) -> list[dict[str, Any]]:
 @pytest.mark.slow
 async def test_searches_go_on_while_it_works(small_desk: ModuleType, data: Path) -> None:
     await _fill(small_desk, data)
-    reader = await _reader(data)
+    reader = await table_of(data)
     (vector,) = small_desk.vectors(["pendulum"])
     answers: list[tuple[int, int]] = []
 
@@ -171,7 +164,7 @@ async def test_an_empty_collection_and_one_that_was_never_changed_can_be_purged(
 ) -> None:
     for _ in range(2):
         await _purge(small_desk, data)
-    assert (await (await _reader(data)).statistics()).chunks == 0
+    assert (await (await table_of(data)).statistics()).chunks == 0
 
 
 async def test_the_runs_of_a_removed_tenant_are_in_no_file(data: Path) -> None:
@@ -292,9 +285,7 @@ async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
             assert "leftovers" in looked
             await writer.finish()
         assert not collection_tables.is_swept(tmp_path, collection)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
-        await writer.finish()
+    await small_desk.put(tmp_path, "a", "one", "two", finishes=True)
     async with await small_desk.writing(tmp_path) as writer:
         assert (await writer.known_sources())["a"].digest
         await writer.finish()

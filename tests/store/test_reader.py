@@ -25,6 +25,7 @@ from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import drop_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -56,12 +57,6 @@ NASTY = [
 ]
 
 
-async def _opened(data: Path) -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=15)
-    (found,) = await reader.collections("default")
-    return await reader.open(found)
-
-
 def _files(folder: Path) -> dict[str, tuple[int, int]]:
     paths = sorted(folder.rglob("*"))
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
@@ -82,9 +77,8 @@ async def test_a_relative_folder_is_no_cloud_address_whatever_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("db-1")
-    async with await small_desk.writing(folder) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
-    assert len(await (await _opened(folder)).sparse("pendulum", 9, ALL)) == 1
+    await small_desk.put(folder, "a", "pendulum")
+    assert len(await (await table_of(folder)).sparse("pendulum", 9, ALL)) == 1
 
 
 async def test_an_open_reader_sees_what_appears_later(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -117,7 +111,7 @@ async def test_a_source_comes_back_as_it_was_written(small_desk: ModuleType, tmp
             metadata={"author": "O'Neill", "päth": "a/b\nc"},
         )
         await writer.replace([item, small_desk.new_source(writer, "plain", "plain")])
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     found = await table.text(item.source.id)
     assert found
     stored, outline, text = found
@@ -135,7 +129,7 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
     async with await small_desk.writing(tmp_path) as writer:
         item = small_desk.new_source(writer, "a", "aaaa", "bbbb", "cccc", "dddd")
         await writer.replace([item, small_desk.new_source(writer, "b", "xxxx")])
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     stored = (await table.sources([item.source.id]))[item.source.id]
 
     async def touching(start: int, end: int) -> str:
@@ -155,7 +149,7 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
 async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, str(number), "text") for number in range(23)])
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     ids = [source.id for source in await table.listing()]
     assert ids == sorted(ids)
     assert len(ids) == 23
@@ -174,7 +168,7 @@ async def test_values_are_values_whatever_characters_they_hold(
     async with await small_desk.writing(tmp_path) as writer:
         items = [small_desk.new_source(writer, f"{n}", f"text {n}", id_=id_) for n, id_ in enumerate(NASTY)]
         await writer.replace(items)
-        table = await _opened(tmp_path)
+        table = await table_of(tmp_path)
         for item in items:
             id_ = item.source.id
             assert list(await table.sources([id_])) == [id_]
@@ -190,9 +184,8 @@ async def test_values_are_values_whatever_characters_they_hold(
 
 
 async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "text")])
-    table = await _opened(tmp_path)
+    await small_desk.put(tmp_path, "a", "text")
+    table = await table_of(tmp_path)
     assert await table.sources([]) == {}
     assert await table.chunks([], ALL) == []
     assert await table.sparse("text", 9, schema.one_of("source_id", [])) == []
@@ -200,18 +193,16 @@ async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_any_query_is_only_words(small_desk: ModuleType, tmp_path: Path) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "the text")])
-    table, syntax = await _opened(tmp_path), ["AND OR NOT", "body:text", "+a -b", "te*t", "((", "?"]
+    await small_desk.put(tmp_path, "a", "the text")
+    table, syntax = await table_of(tmp_path), ["AND OR NOT", "body:text", "+a -b", "te*t", "((", "?"]
     for query in [*NASTY, *syntax, '"quoted phrase"', "x " * 2000]:
         assert len(await table.sparse(query, 9, ALL)) <= 1, query
         assert len(await table.sparse(f"text {query}", 9, ALL)) == 1, query
 
 
 async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_path: Path) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
-    table = await _opened(tmp_path)
+    await small_desk.put(tmp_path, "a", "pendulum")
+    table = await table_of(tmp_path)
     filler = ["word"] * (MAX_TERMS - 1)
     assert len(await table.sparse(" ".join([*filler, "pendulum"]), 9, ALL)) == 1
     assert await table.sparse(" ".join([*filler, "word", "pendulum"]), 9, ALL) == []
@@ -233,7 +224,7 @@ async def test_words_are_found_in_the_forms_of_the_language(
     async with open_writer(tmp_path, made) as writer:
         texts = ["im Hause der Uhren", "viele Häuser", "ein Haufen"]
         await writer.replace([small_desk.new_source(writer, "a", *texts)])
-    ranking = await (await _opened(tmp_path)).sparse("Hause", 9, ALL)
+    ranking = await (await table_of(tmp_path)).sparse("Hause", 9, ALL)
     assert sorted(one.stored.chunk.text for one in ranking) == found
 
 
@@ -248,7 +239,7 @@ async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
     async with await small_desk.writing(tmp_path) as writer:
         for text in [*IDENTIFIERS, *others]:
             await writer.replace([small_desk.new_source(writer, text, f"Something on {text} here.")])
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     for identifier, query in product(IDENTIFIERS, ["{}", "what does {} mean?", "({}),"]):
         ranking = await table.sparse(query.format(identifier), 9, ALL)
         assert identifier in ranking[0].stored.chunk.text, query
@@ -265,7 +256,7 @@ async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType
             "user_id and v1.2.3",
         ]
         await writer.replace([small_desk.new_source(writer, text, text) for text in texts])
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     for query in ("clock", "swings", "zurich", "机器", "4", "b", "user_id", "v1.2.3"):
         assert len(await table.sparse(query, 9, ALL)) == 1, query
 
@@ -281,7 +272,7 @@ async def test_dense_search_gives_the_nearest_with_their_cosine(
         items = [small_desk.new_source(writer, "a", *texts)]
         await writer.replace(items)
         await writer.finish()
-        table = await _opened(tmp_path)
+        table = await table_of(tmp_path)
         assert ("vector (IvfSq)" in (await table.statistics()).indexes) == indexed
         await _check_nearest(small_desk, table, items, found=19 if indexed else 20)
         items.append(small_desk.new_source(writer, "late", *(f"late {text}" for text in texts[:50])))
@@ -315,7 +306,7 @@ async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
         await writer.replace([far, near])
         await writer.finish()
     (query,) = small_desk.vectors(["pendulum clock"])
-    ranking = await (await _opened(tmp_path)).dense(query, 20, schema.one_of("source_id", [far.source.id]))
+    ranking = await (await table_of(tmp_path)).dense(query, 20, schema.one_of("source_id", [far.source.id]))
     assert len(ranking) == 20
     assert all(one.stored.chunk.source_id == far.source.id for one in ranking)
 
@@ -329,7 +320,7 @@ async def test_no_part_of_the_vector_index_is_left_out(small_desk: ModuleType, t
     chunks = await (await connect(tmp_path)).open_table(schema.chunks_table("default", "documents"))
     index: Any = IvfSq(distance_type="cosine", num_partitions=100)
     await chunks.create_index("vector", config=index)
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     (query,) = small_desk.vectors(["pendulum clock"])
     assert len(await table.dense(query, 9, schema.one_of("source_id", [far.source.id]))) == 9
 
@@ -352,7 +343,7 @@ async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
         await writer.replace([item])
         await writer.finish()
     where = where.replace("'a/", f"'{item.source.id}/")
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     plans: list[str] = []
     run = AsyncVectorQuery.to_arrow
 
@@ -432,7 +423,7 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     async with await small_desk.writing(tmp_path) as writer:
         item = small_desk.new_source(writer, "a", *(f"pendulum number {n}" for n in range(400)))
         await writer.replace([item])
-        table = await _opened(tmp_path)
+        table = await table_of(tmp_path)
         for number in range(5):
             assert len(await table.dense(item.vectors[7], 9, ALL)) == 9
             assert len(await table.sparse("pendulum", 9, ALL)) == 9
@@ -451,9 +442,7 @@ async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
     reader = DeskReader(tmp_path, timeout_seconds=15)
     (query,) = small_desk.vectors(["pendulum"])
     for text in ("pendulum first", "pendulum second", "pendulum third"):
-        async with await small_desk.writing(tmp_path) as writer:
-            await writer.replace([small_desk.new_source(writer, "a", text)])
-            await writer.finish()
+        await small_desk.put(tmp_path, "a", text, finishes=True)
         (collection,) = await reader.collections("default")
         table = await reader.open(collection)
         for ranking in (
@@ -473,7 +462,7 @@ async def test_chunks_of_a_source_that_was_replaced_since_are_not_mistaken_for_n
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
-        table = await _opened(tmp_path)
+        table = await table_of(tmp_path)
         (source,) = await table.listing()
         stored = (await table.sources([source.id]))[source.id]
         assert await table.chunks_between(stored, 5, 9, ALL) == ()
@@ -491,7 +480,7 @@ async def test_reading_writes_nothing_and_takes_no_lock(small_desk: ModuleType, 
         await writer.replace([item])
         await writer.finish()
         before = _files(tmp_path)
-        table = await _opened(tmp_path)
+        table = await table_of(tmp_path)
         await table.dense(item.vectors[0], 9, ALL)
         await table.sparse("pendulum", 9, ALL)
         await table.text(item.source.id)
@@ -511,7 +500,7 @@ async def test_a_folder_that_may_only_be_read_is_served(small_desk: ModuleType, 
     try:
         with pytest.raises(OSError, match="Permission denied"):
             (data / "tables" / "new").touch()
-        table = await _opened(data)
+        table = await table_of(data)
         assert len(await table.dense(item.vectors[0], 9, ALL)) == 1
         assert len(await table.sparse("pendulum", 9, ALL)) == 1
         assert await table.listing() == [item.source]
@@ -526,7 +515,7 @@ async def test_what_the_engine_says_of_damage_stays_inside(small_desk: ModuleTyp
         await writer.replace([item])
     for path in database_folder(tmp_path).glob("chunks*/data/*.lance"):
         path.write_bytes(b"pendulum damage " * 99)
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     with pytest.raises(StoreError) as error:
         await table.dense(item.vectors[0], 9, ALL)
     said = (

@@ -9,9 +9,9 @@ import pytest
 
 from rag.ingest import rebuild_tables
 from rag.store.read import schema
-from rag.store.read.desk_reader import DeskReader
 from rag.store.write.collection_writer import CollectionWriter
 from rag.text.revisions import mark, revision_of
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,9 +37,7 @@ async def _put(small: ModuleType, data: Path, *paragraphs: str, **details: objec
 
 async def _kept(data: Path) -> tuple[str | None, list[str]]:
     """The revision of the only source, and its former ones."""
-    reader = DeskReader(data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    table = await reader.open(collection)
+    table = await table_of(data)
     (source,) = await table.all_sources()
     return source.source.revision, [*await table.former(source)]
 

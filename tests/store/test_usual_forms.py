@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from rag.store.read.desk_reader import DeskReader
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import query_terms, query_words, terms_of, words_in_text
 from rag.store.read.words_in_memory import counted, score_rows, words_of
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +41,7 @@ async def _found(small_desk: ModuleType, data: Path, texts: Sequence[str], query
     async with await small_desk.writing(data) as writer:
         await writer.replace([small_desk.new_source(writer, str(at), text) for at, text in enumerate(texts)])
         await writer.finish()
-    reader = DeskReader(data, timeout_seconds=10)
-    (collection,) = await reader.collections("default")
-    opened = await reader.open(collection)
+    opened = await table_of(data)
     strict = await strict_reader(opened, Asker(ALL, lambda _: True, "", "anybody"))
     rankings = [await lists.sparse(query, 9, ALL) for lists in (opened, strict)]
     return [[scored.stored.chunk.text for scored in ranking] for ranking in rankings]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.read.desk_reader import DeskReader
 from rag.store.read.names_in_text import without_particles
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import (
@@ -20,6 +19,7 @@ from rag.store.read.word_analysis import (
     words_in_text,
 )
 from rag.store.read.words_in_memory import rarity
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -325,12 +325,6 @@ def test_where_a_mark_makes_another_letter_words_keep_it_and_are_found_without_i
 EVERYTHING = "(true)"
 
 
-async def _reader(data: Path) -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=10)
-    (collection,) = await reader.collections("default")
-    return await reader.open(collection)
-
-
 async def _found(reader: CollectionReader, text: str) -> list[tuple[str, float]]:
     return [(one.stored.body, round(one.score, 4)) for one in await reader.sparse(text, 9, EVERYTHING)]
 
@@ -344,7 +338,7 @@ async def _stored(small_desk: ModuleType, data: Path) -> Path:
 
 
 async def test_strict_lists_are_those_of_the_index(tmp_path: Path, small_desk: ModuleType) -> None:
-    reader = await _reader(await _stored(small_desk, tmp_path))
+    reader = await table_of(await _stored(small_desk, tmp_path))
     strict = await strict_reader(reader, Asker(EVERYTHING, lambda _: True, "", "anybody"))
     listed = await strict.sparse("clocks that swing", 9, EVERYTHING)
     assert len(listed) == 3
@@ -359,7 +353,7 @@ async def test_names_are_found_in_all_forms_with_collection_statistics_and_stric
         texts = ["an inhibitor of PD-1", "PD1 is a protein", "parseJsonFile reads it", "parse a file", "else"]
         await writer.replace([small_desk.new_source(writer, text, text) for text in texts])
         await writer.finish()
-    reader = await _reader(tmp_path)
+    reader = await table_of(tmp_path)
     strict = await strict_reader(reader, Asker(EVERYTHING, lambda _: True, "", "anybody"))
     for query, every, expected in (
         ("PD1", False, texts[:2]),

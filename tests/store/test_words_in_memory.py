@@ -30,6 +30,7 @@ from rag.store.read.words_in_memory import (
     score_rows,
     words_of,
 )
+from tests.tables import table_of
 
 WORDS = ("pendulum", "pendulums", "clock", "PD-1", "PD1", "parseJsonFile", "json", "1,000", "时钟", "C++")
 TERMS = st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join)
@@ -139,9 +140,7 @@ def test_the_highest_scores_come_first_and_equals_in_the_order_of_ids() -> None:
 
 
 async def _opened(data: Path, memory_bytes: int) -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=30, memory_bytes=memory_bytes)
-    (collection,) = await reader.collections("default")
-    table = await reader.open(collection)
+    table = await table_of(data, memory_bytes=memory_bytes)
     if table.memory:
         await table.memory.wait_until_filled()
     return table
@@ -255,12 +254,10 @@ async def test_after_a_commit_a_strict_search_renews_the_copy_at_once(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 0.0)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "a pendulum")])
+    await small_desk.put(tmp_path, "a", "a pendulum")
     table = await _opened(tmp_path, 10**9)
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 3600.0)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "b", "another pendulum")])
+    await small_desk.put(tmp_path, "b", "another pendulum")
     reader = await strict_reader(table, Asker("(true)", lambda _: True, "", "anybody"))
     assert isinstance(reader, StrictReaderInMemory)
     assert len(await reader.sparse("pendulum", 9, "(true)")) == 2

@@ -25,12 +25,12 @@ from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import KeyedRows, language_counts
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 
@@ -40,12 +40,6 @@ NAMES = st.lists(st.tuples(WORDS, st.sampled_from("-_")), min_size=1, max_size=4
 )
 HELD = {"chunks": schema.chunks_table, "sources": schema.sources_table}
 EXPECTED = {"chunks": "replaced", "sources": "added"}
-
-
-async def _opened(data: Path, collection: str = "documents", tenant: str = "default") -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=15)
-    (found,) = [one for one in await reader.collections(tenant) if one.name == collection]
-    return await reader.open(found)
 
 
 async def _table(data: Path, name: str) -> Any:  # noqa: ANN401 the engine's own
@@ -58,7 +52,7 @@ async def _chunks(data: Path) -> Any:  # noqa: ANN401 the engine's own
 
 async def _texts(data: Path) -> dict[str, list[str]]:
     """Every source's visible chunks, by its URI."""
-    table = await _opened(data)
+    table = await table_of(data)
     found = {}
     for source in await table.listing():
         stored = (await table.sources([source.id]))[source.id]
@@ -208,8 +202,7 @@ async def test_a_second_writer_of_a_collection_is_turned_away(
                 pass
         async with await small_desk.writing(tmp_path, "default", "more"):
             pass
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "one")])
+    await small_desk.put(tmp_path, "a", "one")
 
 
 async def test_a_collection_that_is_written_to_is_not_dropped(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -269,7 +262,7 @@ async def test_a_zero_byte_newest_manifest_is_repaired_and_what_it_held_is_made_
     before = await _texts(data)
     await _lose_the_last_row(data, HELD[table]("default", "documents"))
     with pytest.raises(StoreError):
-        await _opened(data)
+        await table_of(data)
     report = await small_desk.ingested(data, documents)
     assert report.counts == {**dict.fromkeys(report.counts, 0), "unchanged": 2, EXPECTED[table]: 1}
     assert await _texts(data) == before
@@ -282,8 +275,7 @@ async def test_a_zero_byte_catalog_falls_back_and_ingestion_makes_the_collection
     async with await small_desk.writing(tmp_path):
         pass
     _newest_manifest(tmp_path, schema.COLLECTIONS).write_bytes(b"")
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "one")])
+    await small_desk.put(tmp_path, "a", "one")
     assert await _texts(tmp_path) == {"a": ["one"]}
 
 
@@ -328,10 +320,8 @@ async def test_a_small_table_has_no_index_and_a_writer_makes_a_large_one_s_with_
     async def indexed() -> set[str]:
         return {name for index in await (await _chunks(tmp_path)).list_indices() for name in index.columns}
 
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
-        await writer.finish()
-    table = await _opened(tmp_path)
+    await small_desk.put(tmp_path, "a", "pendulum", "clock", finishes=True)
+    table = await table_of(tmp_path)
     assert not await indexed()
     assert len(await table.sparse("pendulum", 9, "(true)")) == 1
     async with await small_desk.writing(tmp_path) as writer:
@@ -346,11 +336,10 @@ async def test_a_lost_index_is_made_by_the_next_writer_and_words_are_found_witho
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 1)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    await small_desk.put(tmp_path, "a", "pendulum")
     chunks = await _chunks(tmp_path)
     await chunks.drop_index("terms_idx")
-    table = await _opened(tmp_path)
+    table = await table_of(tmp_path)
     assert len(await table.sparse("pendulum", 9, "(true)")) == 1
     assert not await table.sparse("pendulum", 9, "(false)")
     async with await small_desk.writing(tmp_path):
@@ -363,10 +352,8 @@ async def test_the_indexes_are_there_after_the_first_run_and_hold_every_chunk(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 2)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
-        await writer.finish()
-    numbers = await (await _opened(tmp_path)).statistics()
+    await small_desk.put(tmp_path, "a", "one", "two", finishes=True)
+    numbers = await (await table_of(tmp_path)).statistics()
     assert {"id (BTree)", "source_id (BTree)", "terms (FTS)"} <= {*numbers.indexes}
     assert (numbers.sources, numbers.chunks, numbers.unindexed) == (1, 2, 0)
 
@@ -375,9 +362,8 @@ async def test_a_run_that_was_broken_off_is_indexed_by_the_next_though_nothing_c
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 2)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
-    table = await _opened(tmp_path)
+    await small_desk.put(tmp_path, "a", "one", "two")
+    table = await table_of(tmp_path)
     assert (await table.statistics()).unindexed == 2
     async with await small_desk.writing(tmp_path) as writer:
         await writer.finish()
@@ -387,14 +373,12 @@ async def test_a_run_that_was_broken_off_is_indexed_by_the_next_though_nothing_c
 async def test_a_collection_that_is_large_enough_gets_a_vector_index_though_nothing_changed(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(300)))])
-        await writer.finish()
-    assert "vector (IvfSq)" not in (await (await _opened(tmp_path)).statistics()).indexes
+    await small_desk.put(tmp_path, "all", *(f"text {n}" for n in range(300)), finishes=True)
+    assert "vector (IvfSq)" not in (await (await table_of(tmp_path)).statistics()).indexes
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 300)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.finish()
-    assert "vector (IvfSq)" in (await (await _opened(tmp_path)).statistics()).indexes
+    assert "vector (IvfSq)" in (await (await table_of(tmp_path)).statistics()).indexes
 
 
 @pytest.mark.slow
@@ -434,13 +418,13 @@ async def test_another_embedder_is_refused_with_both_names_and_what_to_do(
 @pytest.mark.slow
 async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleType, tmp_path: Path) -> None:
     shelves = [("default", "documents"), ("default", "more"), ("acme", "documents")]
-    for key in shelves:
-        async with await small_desk.writing(tmp_path, *key) as writer:
-            await writer.replace([small_desk.new_source(writer, "a", f"pendulum of {' '.join(key)}")])
+    for tenant, name in shelves:
+        text = f"pendulum of {tenant} {name}"
+        await small_desk.put(tmp_path, "a", text, tenant=tenant, collection=name)
     (vector,) = small_desk.vectors(["pendulum"])
     ids = set()
     for tenant, name in shelves:
-        table = await _opened(tmp_path, name, tenant)
+        table = await table_of(tmp_path, name, tenant=tenant)
         (source,) = await table.listing()
         ids.add(source.id)
         for ranking in (await table.dense(vector, 9, "(true)"), await table.sparse("pendulum", 9, "(true)")):
@@ -471,15 +455,14 @@ async def test_a_dropped_collection_is_gone_and_the_others_stay(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
     for name in ("documents", "more"):
-        async with await small_desk.writing(tmp_path, "default", name) as writer:
-            await writer.replace([small_desk.new_source(writer, "a", name)])
-    table = await _opened(tmp_path)
+        await small_desk.put(tmp_path, "a", name, tenant="default", collection=name)
+    table = await table_of(tmp_path, "documents")
     await drop_collection(tmp_path, table.collection)
     assert [one.name for one in await DeskReader(tmp_path, timeout_seconds=15).collections("default")] == [
         "more"
     ]
     assert not list(database_folder(tmp_path).glob("*src_documents*"))
-    assert (await (await _opened(tmp_path, "more")).listing())[0].uri == "a"
+    assert (await (await table_of(tmp_path, "more")).listing())[0].uri == "a"
 
 
 async def test_what_a_kill_during_the_making_of_a_collection_left_is_replaced(
@@ -490,8 +473,7 @@ async def test_what_a_kill_during_the_making_of_a_collection_left_is_replaced(
     (database_folder(tmp_path) / f"{schema.COLLECTIONS}.lance").mkdir()
     (tmp_path / "key").write_bytes(bytes(32))
     assert await DeskReader(tmp_path, timeout_seconds=15).collections("default") == ()
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "one")])
+    await small_desk.put(tmp_path, "a", "one")
     assert await _texts(tmp_path) == {"a": ["one"]}
 
 

@@ -22,6 +22,7 @@ from rag.search.view import View
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
 from tests.search.conftest import ME
+from tests.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,9 +97,7 @@ async def test_a_row_has_the_header_of_the_table_that_began_in_the_passage_befor
     await shelf.put("a", "| Peru | 90 |\n| Spain | 110 |\n\nThat is all.")
     (hit,) = (await shelf.search(row)).hits
     hit = replace(hit, chunk=replace(hit.chunk, header="| Country | Hotel limit |"))
-    reader = DeskReader(shelf.data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    query = Query(f"hotel {row}", {}, (View(await reader.open(collection), ME),))
+    query = Query(f"hotel {row}", {}, (View(await table_of(shelf.data), ME),))
     ((snippet,), _) = await with_snippets(
         [hit], query, Embedders({DEFAULT_EMBEDDER: shelf.small.BagOfWords()})
     )
@@ -127,9 +126,7 @@ async def test_without_a_shared_word_the_most_similar_sentence_stands(shelf: She
     await shelf.put("b", "One sentence.")
     hits = (await shelf.search("cats moon")).hits
     (vector,) = shelf.small.vectors(["the moon is down"])
-    reader = DeskReader(shelf.data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    views = (View(await reader.open(collection), ME),)
+    views = (View(await table_of(shelf.data), ME),)
     counting = shelf.small.Counting(shelf.small.BagOfWords())
     embedders, lunar = Embedders({DEFAULT_EMBEDDER: counting}), {DEFAULT_EMBEDDER: Meaning(vector)}
     shown, warnings = await with_snippets(hits, Query("lunar", lunar, views), embedders)
