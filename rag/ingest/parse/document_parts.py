@@ -8,7 +8,7 @@ inside another file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -48,12 +48,6 @@ class Part(NamedTuple):
     text: str
     level: int = 0
     title: str = ""
-
-
-def first_names(names: Sequence[str]) -> str:
-    """Names for a remark: the first ones, and how many more there are."""
-    omitted = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {omitted} more" if omitted > 0 else "")
 
 
 def compose(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import (
+    NAMED,
     NOT_READ_WITH_IT,
     Part,
     compose,
@@ -155,7 +156,6 @@ _KNOWN = FORMATTING | frozenset(_LETTERS)
 _SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")
 _HYPHENATION = re.compile(r"\\(?:[-/!]|@(?![a-zA-Z@]))")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
-_NAMED = 5  # names in a remark
 _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters for verbatim text
 
 
@@ -214,9 +214,9 @@ class _Reader:
         if names := [f"\\{name}" for name in self._unknown]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
             arguments = "its arguments" if len(names) == 1 else "their arguments"
-            remarks.append(f"{omitted}, the text of {arguments} stays: {names_briefly(names, _NAMED)}")
+            remarks.append(f"{omitted}, the text of {arguments} stays: {names_briefly(names, NAMED)}")
         if names := [f"\\{name}" for name in self._endless]:
-            listed = names_briefly(names, _NAMED)
+            listed = names_briefly(names, NAMED)
             remarks.append(f"not expanded, because it calls itself or grows too large: {listed}")
         return remarks
 

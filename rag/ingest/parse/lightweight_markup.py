@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import (
+    NAMED,
     NOT_READ_WITH_IT,
     Lines,
     Part,
@@ -20,12 +21,11 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     first_heading,
-    first_names,
     line_blocks,
 )
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import starred, with_questions
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, names_briefly
 
 ASCIIDOC_SUFFIXES = (".adoc", ".asciidoc", ".asc")
 
@@ -105,7 +105,7 @@ class _Attributes:
         """The remark on attributes that the file doesn't define, if there are any."""
         unknown = [*self._unknown]
         count = counted(len(unknown), "unknown attribute")
-        return [f"{count} left as {{name}}: {first_names(unknown)}"] if unknown else []
+        return [f"{count} left as {{name}}: {names_briefly(unknown, NAMED)}"] if unknown else []
 
     def _define(self, match: re.Match[str], *, replace: bool) -> None:
         name = match["key"].casefold()
