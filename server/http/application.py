@@ -184,6 +184,9 @@ def http_app(
         ready = await to_thread.run_sync(lambda: lazy_desk.ready)  # a network drive may hang
         return PlainTextResponse("ready") if ready else PlainTextResponse("not ready", 503)
 
+    async def nothing_here(_request: Request, _error: Exception) -> Response:
+        return PlainTextResponse(f"Nothing is here. MCP clients connect to {resource}.", 404)
+
     routes: list[BaseRoute] = [
         Route(http.path, authorized(endpoint)),
         *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
@@ -210,6 +213,7 @@ def http_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
+        exception_handlers={404: nothing_here},
         middleware=[  # from the outside in
             Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
             Middleware(CrossOrigin, http.allowed_origins, security),

@@ -199,6 +199,7 @@ def test_no_other_way_of_writing_an_address_leads_anywhere(remote: Remote, world
         headers = {"X-API-Key": world.ann} | ACCEPT
         answer = httpx2.request(method, f"{remote.base}{path}", headers=headers, follow_redirects=False)
         assert answer.status_code == 404, path
+        assert remote.url in answer.text
         assert "Location" not in answer.headers
     assert remote.post(world.ann).status_code == 200
 
