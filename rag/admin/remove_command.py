@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,7 +15,14 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, ActName, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, same_desk
 from rag.admin.runs_command import forget_names
-from rag.admin.sources_command import folder_bytes, matching_ids, open_collections, open_reader, reply_names
+from rag.admin.sources_command import (
+    folder_bytes,
+    matching_ids,
+    open_collections,
+    open_reader,
+    readable_tables,
+    reply_names,
+)
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
@@ -98,7 +104,11 @@ async def remove_command(
     past = {
         id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
     }
-    chosen = {id_ for name in sources for id_ in _matching_ids(name, there | past, names, collection)}
+    chosen = set[str]()
+    for name in sources:
+        if not (ids := matching_ids(name, there | past, names)):
+            raise NotFoundError(await _not_there(settings, name, collection))
+        chosen |= {*ids}
     if everything:
         chosen = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
     gone = [id_ for id_ in there if id_ in chosen]
@@ -185,14 +195,15 @@ def _act(
     return Act("remove", collection.tenant, changes, collection.name, gives=gives)
 
 
-def _matching_ids(
-    name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
-) -> list[str]:
-    if not (ids := matching_ids(name, uris, names)):
-        raise NotFoundError(
-            f"No source in {collection} has the id or path {name!r}. List them with refdesk-admin sources."
-        )
-    return ids
+async def _not_there(settings: Settings, name: str, collection: str) -> str:
+    """The message that a collection has no source of this name, with the collections that have one."""
+    others = []
+    for table in readable_tables(await open_collections(settings, None)):
+        listing = await table.listing()
+        if matching_ids(name, {source.id: source.uri for source in listing}, reply_names(listing)):
+            others.append(table.collection.name)
+    hint = f"Add --collection {others[0]}: there it is" if others else "List them with refdesk-admin sources"
+    return f"No source in {collection} has the id or path {name!r}. {hint}."
 
 
 SMALLEST = 100_000  # bytes that are printed as a number

@@ -137,6 +137,9 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
         assert "empty" in desk.run(*empty, code=2).stderr  # it would be the current folder
     assert desk.paths() == ["cc/g.md", "h.md"]
 
+    desk.run("collection", "create", "handbook")
+    assert "--collection documents" in desk.run("remove", known, "--collection", "handbook", code=1).stderr
+    desk.run("collection", "remove", "handbook", "--yes")
     assert desk.run("remove", known).stdout == "Removed 1 source from documents.\n"
     assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
     assert desk.json("status")["collections"] == []
