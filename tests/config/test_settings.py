@@ -220,7 +220,7 @@ def test_a_setting_that_nobody_made_has_its_default(write: Write) -> None:
 @pytest.mark.parametrize(
     ("setting", "address", "words"),
     [
-        ("hosts", "desk.example.com", "list every address in full"),
+        ("hosts", "desk.example.com", "write a host as clients name it"),
         ("origins", "https://desk.example.com", "write an origin as browsers send it"),
     ],
 )
