@@ -6,7 +6,7 @@ Also how a collection is described in words and as JSON.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, get_args
@@ -15,7 +15,7 @@ import click
 
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, log_act
+from rag.admin.audit_command import Act, State, log_act
 from rag.admin.collection_options import (
     chunking_option,
     chunking_words,
@@ -256,10 +256,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return updated
 
     declared = None
-    kept = {key: kind for key, kind in stored.fields.items() if key not in no_field}
-    planned = replace(stored, **after, fields=kept | fields, language=language or stored.language)
-    keys = [*after, *(["fields"] if fields or no_field else ()), *(["language"] if language else ())]
-    states = _logged_state(stored, keys), _logged_state(planned, keys)
+    states = _planned_states(stored, after, fields, no_field, language)
     with log_act(settings.data, Act("collection set", stored.tenant, {name: states}, name)):
         collection = await change_collection(settings.home, stored.tenant, name, changed)
         await _also_in_tags(settings, collection)
@@ -277,6 +274,20 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         echo(_set_line(name, key, value))
     if visibility and (staying := await _unchanged_note(table, visibility)):
         echo(staying)
+
+
+def _planned_states(
+    stored: Collection,
+    after: Mapping[str, Any],
+    fields: dict[str, FieldType],
+    no_field: Container[str],
+    language: LanguageChoice | None,
+) -> tuple[State, State]:
+    """What a change of these properties changes, before and after it, for the audit log."""
+    remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
+    planned = replace(stored, **after, fields=remaining | fields, language=language or stored.language)
+    keys = [*after, *(["fields"] if fields or no_field else ()), *(["language"] if language else ())]
+    return _logged_state(stored, keys), _logged_state(planned, keys)
 
 
 async def _unchanged_note(table: CollectionReader, visibility: Visibility) -> str:

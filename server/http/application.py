@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -184,9 +185,6 @@ def http_app(
         ready = await to_thread.run_sync(lambda: lazy_desk.ready)  # a network drive may hang
         return PlainTextResponse("ready") if ready else PlainTextResponse("not ready", 503)
 
-    async def nothing_here(_request: Request, _error: Exception) -> Response:
-        return PlainTextResponse(f"Nothing is here. MCP clients connect to {resource}.", 404)
-
     routes: list[BaseRoute] = [
         Route(http.path, authorized(endpoint)),
         *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
@@ -213,7 +211,7 @@ def http_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={404: nothing_here},
+        exception_handlers={404: partial(_nothing_here, str(resource))},
         middleware=[  # from the outside in
             Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
             Middleware(CrossOrigin, http.allowed_origins, security),
@@ -228,6 +226,10 @@ def http_app(
     )
     app.router.redirect_slashes = False  # behind a proxy to http://, and tokens are for one address
     return app
+
+
+def _nothing_here(address: str, _request: Request, _error: Exception) -> Response:
+    return PlainTextResponse(f"Nothing is here. MCP clients connect to {address}.", 404)
 
 
 class HttpServer(uvicorn.Server):
