@@ -29,6 +29,8 @@ _JSON = re.compile(r'\{\s*"')
 _JSON_END = re.compile(r"^\}[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"(?:[^\S\n]*+(?:#[^\n]*+)?\n)*+")
 _ENTRY = re.compile(r"""^(?:[^\W\d][\w.-]*+|"[^"\n]++"|'[^'\n]++')[ \t]*+:(?!\S)""", re.MULTILINE)
+_PROSE = re.compile(r"^[^\S\n]*\n(?![^\n]*:(?:\s|$))[^\W\d_][^\n]*$", re.MULTILINE)
+"""A blank line and one that is no entry, item or comment: valid YAML has none outside of quotation marks."""
 _ACCESS_ENTRY = re.compile(rf"\b({'|'.join(sorted(ACCESS_KEYS))})[\"']?\s*[:=]", re.IGNORECASE)
 _NULL = "tag:yaml.org,2002:null"
 _ITEM = re.compile(r'\s*+(?:"((?:[^"]|"")*+)"\s*+(?=,|\Z)|([^,]*+))(?:,|\Z)')
@@ -51,7 +53,7 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     YAML is between lines of three hyphens, TOML of three plus signs; JSON is an object with text after it. A
     list becomes its items, joined as in `listed`, a mapping an entry for each key. Entries without a value
     are omitted. Of invalid YAML, the entries that are valid alone are kept. A text that merely begins with a
-    thematic break has no front matter.
+    thematic break has no front matter, as invalid YAML with a paragraph between blank lines hasn't.
 
     Example: "---\ntags: [x, y]\nby: {name: A}\n---\n# B" -> {"tags": "x, y", "by.name": "A"}, "# B".
     """
@@ -63,7 +65,10 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     blank = _BLANK.match(fenced[1]) if fenced else None
     if not fenced or not blank or not _ENTRY.match(fenced[1], blank.end()):
         return FrontMatter({}), text
-    return _within_limit(fenced[1], _yaml), text[fenced.end() :]
+    front_matter = _within_limit(fenced[1], _yaml)
+    if front_matter.remarks and _PROSE.search(fenced[1]) and not _ACCESS_ENTRY.search(fenced[1]):
+        return FrontMatter({}), text
+    return front_matter, text[fenced.end() :]
 
 
 def _split_json(text: str) -> tuple[FrontMatter, str]:

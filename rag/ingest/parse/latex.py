@@ -39,6 +39,7 @@ _COMMENT = re.compile(
     r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{comment\}.*?\\end\{comment\}", re.DOTALL
 )
 _INLINE_CODE = re.compile(r"\\(?:verb|lstinline)\*?(?:\[[^\]\n]*\])?([^\sa-zA-Z*\[{])(.*?)\1")
+_ADDRESS = re.compile(r"(\\(?:url|nolinkurl|path|href)\s*)\{((?:[^{}\\\n]|\\[^A-Za-z\n])*)\}")
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
 _LEFT_OUT = re.compile(r"\\begin\{(tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}.*?\\end\{\1\}", re.DOTALL)
 _LIST = re.compile(
@@ -221,13 +222,19 @@ class _Reader:
         return remarks
 
     def keep_code(self, text: str) -> str:
-        """The text with a placeholder for each listing, so that nothing in it counts as a command."""
+        """The text with a placeholder for each listing and address: nothing in these counts as a command."""
 
         def listing(match: re.Match[str]) -> str:
             code = match[3].strip("\n")
             return self._placeholder(f"```{match[2] or ''}\n{code}\n```", apart=True)
 
-        return _INLINE_CODE.sub(lambda m: self._placeholder(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
+        text = _INLINE_CODE.sub(lambda m: self._placeholder(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
+
+        def address(match: re.Match[str]) -> str:  # in which % begins no comment, and ~ is no space
+            literal = re.sub(r"\\(.)", r"\1", match[2])
+            return f"{match[1]}{{{self._placeholder(literal)}}}"
+
+        return _ADDRESS.sub(address, text)
 
     def parts(self, text: str) -> Iterator[Part]:
         """The parts of a text."""

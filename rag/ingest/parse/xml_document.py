@@ -55,6 +55,8 @@ _SETTINGS = names("""
 _MOST = 40  # values of one record; what has more is divided
 _LONG = 200  # characters: longer values are texts, which need no label
 _KEYS = ("name", "key", "id", "title", "lang")
+_OF_XML = ("{http://www.w3.org/XML/1998/namespace}space", "{http://www.w3.org/2001/XMLSchema-instance}")
+"""The beginnings of attributes that tell programs how to read an element."""
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -115,12 +117,16 @@ def _records(element: Element) -> Iterator[Part]:
 
 def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
     """The attributes and texts of an element and its descendants, each labelled by its path."""
-    attributes = {plain_name(key): value for key, value in element.attrib.items() if value.strip()}
+    attributes = {
+        plain_name(key): value
+        for key, value in element.attrib.items()
+        if value.strip() and not key.startswith(_OF_XML)
+    }
     text = "" if len(element) else words(element)
     if text:
-        key = next((attributes[name] for name in _KEYS if name in attributes), "")
-        yield " ".join(filter(None, (label or element.tag, key))), text
-        return
+        key = next((name for name in _KEYS if name in attributes), "")
+        label = " ".join(filter(None, (label or element.tag, attributes.pop(key, ""))))
+        yield label, text
     for name, value in attributes.items():
         yield f"{label} {name}".strip(), clean(value)
     for child in element:

@@ -157,6 +157,7 @@ def test_nothing_is_hidden_in_names_and_values() -> None:
         "---\ntitle: never closed\n",
         "Text\n---\na: b\n---\n",
         "---\n- a\n---\n",
+        "---\nWarning: do this, then: that\n\nSecond paragraph\n---\nRest\n",
         "---\n---\n",
     ],
 )

@@ -88,6 +88,16 @@ def test_a_paper_is_read_without_its_commands(end: str) -> None:
     assert [one.level for one in document.blocks if one.kind == "heading"] == [1, 1, 2]
 
 
+def test_an_address_is_literal_and_a_comment_behind_it_is_gone() -> None:
+    text = r"""At \url{https://x.org/a%20b} 5\% daily.
+See \href{http://x.org/~joe/a\%20b\#c}{the manual} now. % not \url{x%y}
+\newcommand{\base}{x.org}\path{\base/a_b}, \nolinkurl{c&d}.
+"""
+    assert parse(text.encode(), "a.tex").text == (
+        "At https://x.org/a%20b 5% daily.\nSee the manual (http://x.org/~joe/a%20b#c) now. x.org/a_b, c&d."
+    )
+
+
 def test_a_part_of_a_paper_needs_no_preamble() -> None:
     document = parse(rb"\chapter{Clocks} They tick. \section*{Oil} Yes.", "oil.tex")
     assert document.text == "# Clocks\n\nThey tick.\n\n## Oil\n\nYes."

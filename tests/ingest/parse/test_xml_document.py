@@ -149,6 +149,10 @@ def test_an_article_says_where_it_is_and_what_it_includes() -> None:
     [
         (ORDERS, ["id: 1\ncustomer name: Ann\ntotal: 5", "id: 2\ntotal: 6"]),
         ("<o><c><n>A</n></c><c><n>B</n><m>C</m></c></o>", ["n: A", "n: B\nm: C"]),
+        (
+            '<o><p currency="EUR" xml:space="preserve">5</p><e key="a.b" type="int">30</e><n/></o>',
+            ["p: 5\np currency: EUR\ne a.b: 30\ne a.b type: int"],
+        ),
         (STRINGS, ["string app: My App\nstring b: Bee"]),
         (f"<f><p1><c>{'x ' * 200}</c></p1></f>", [("x " * 200).strip()]),
         ("<a>" + "".join(f"<v>{n}</v>" for n in range(42)) + "</a>", [f"v: {n}" for n in range(42)]),
