@@ -191,6 +191,7 @@ def test_access_is_read_however_it_is_written(yaml: str) -> None:
         "title: a: b\nallow: group:hr",
         "title: 'x\nallow: group:hr",
         "title: {a, allow : group:hr",
+        "title: a: b\n\nSecond paragraph\nallow: group:hr",
         "allow: group:hr\nit: " + "x" * MAX_CHARS,
     ],
     ids=lambda yaml: yaml[:40],

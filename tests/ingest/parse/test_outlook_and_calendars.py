@@ -136,6 +136,8 @@ BEGIN:VEVENT
 UID:1
 DTSTART;TZID=Europe/Berlin:20240501T100000
 SUMMARY:Oil\, and wind
+RRULE:FREQ=DAILY
+EXDATE;TZID=Europe/Berlin:20240502T100000,20240503T100000
 ATTENDEE;CN="Lee, Ann";ROLE=REQ-PARTICIPANT:mailto:ann@x.org
 ATTENDEE:mailto:bo@x.org
 DESCRIPTION:Bring the
@@ -143,6 +145,11 @@ DESCRIPTION:Bring the
 BEGIN:VALARM
 DESCRIPTION:Ring
 END:VALARM
+END:VEVENT
+BEGIN:VEVENT
+SUMMARY:Oil
+RECURRENCE-ID:20240504T080000Z
+DTSTART:20240504T090000Z
 END:VEVENT
 BEGIN:VTODO
 SUMMARY:Dust
@@ -158,10 +165,12 @@ def test_a_calendar_is_a_row_for_each_appointment(end: str) -> None:
     assert (document.title, document.mime_type) == ("Clock room", "text/calendar")
     assert [document.text[one.start : one.end] for one in document.blocks] == [
         (
-            "Event: Oil, and wind\nStart: 2024-05-01 10:00 (Europe/Berlin)\n"
+            "Event: Oil, and wind\nStart: 2024-05-01 10:00 (Europe/Berlin)\nRepeats: FREQ=DAILY\n"
+            "Except on: 2024-05-02 10:00 (Europe/Berlin), 2024-05-03 10:00 (Europe/Berlin)\n"
             "Attendees: Lee, Ann <ann@x.org>, bo@x.org\nDescription: Bring the key.\nAnd oil."
         ),
-        "Event: Dust\nDue: 2024-05-02",
+        "Event: Oil\nStart: 2024-05-04 09:00 UTC\nInstead of the one on: 2024-05-04 08:00 UTC",
+        "Task: Dust\nDue: 2024-05-02",
     ]
 
 
@@ -170,6 +179,25 @@ def test_a_card_is_a_person_without_the_picture() -> None:
     document = parse("\n".join(["BEGIN:VCARD", *lines, "END:VCARD"]).encode(), "a.vcf")
     assert (document.title, document.mime_type) == ("Ann Lee", "text/vcard")
     assert document.text == "Name: Ann Lee\nE-mail: ann@x.org\nAddress: Main 1, Bonn, 53, DE"
+
+
+OLD_CARDS = """BEGIN:VCARD
+VERSION:2.1
+FN;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:=4A=C3=BC=72=67=65=6E
+NOTE;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:=45=72=73=74=65=0D=0A=
+=7A=77=65=69=74=65
+END:VCARD
+BEGIN:VCARD
+N;QUOTED-PRINTABLE;CHARSET=ISO-8859-1:M=FCller;Ann;;Dr.;
+EMAIL:ann@x.org
+END:VCARD
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_cards_of_old_phones_are_read_with_their_letters_and_names(end: str) -> None:
+    document = parse(OLD_CARDS.replace("\n", end).encode(), "a.vcf")
+    assert document.text == "Name: Jürgen\nNote: Erste\nzweite\n\nName: Dr. Ann Müller\nE-mail: ann@x.org"
 
 
 @pytest.mark.parametrize("text", ["text", "BEGIN:VCALENDAR\nEND:VCALENDAR", "BEGIN:VEVENT\n" + "A;" * 99_999])
