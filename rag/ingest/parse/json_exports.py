@@ -180,15 +180,22 @@ MAX_QUESTION = 300  # characters: a longer message to an assistant is a text, an
 
 _LINK = re.compile(r"<([^<>|\s]+)(?:\|([^<>]*))?>")
 _MEDIA = ("photo", "file", "media_type", "sticker_emoji")
+_MOST_NESTED = 12  # blocks in blocks of a message
 _JOINS = frozenset({"channel_join", "channel_leave", "group_join", "group_leave", "bot_add", "bot_remove"})
 
 
 class _Message(NamedTuple):
-    """A message; the sender is "User" for questions to an assistant."""
+    """A message; the sender is "User" for questions to an assistant. `attached` is text that came with it."""
 
     sender: str
     at: datetime | None
     text: str
+    attached: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The text with what is attached."""
+        return "\n\n".join(filter(None, (self.text, self.attached)))
 
 
 class _Chat(NamedTuple):
@@ -224,11 +231,11 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
     for message in chat.messages:
         is_short = len(message.text) <= MAX_QUESTION and "\n" not in message.text
         if message.sender != "User":
-            yield [Part("paragraph", f"{message.sender}:")], message.text
-        elif is_short:
-            yield [Part("heading", f"{'#' * level} {message.text}", level, message.text)], ""
+            yield [Part("paragraph", f"{message.sender}:")], message.whole
+        elif is_short and message.text:
+            yield [Part("heading", f"{'#' * level} {message.text}", level, message.text)], message.attached
         else:
-            yield [Part("paragraph", f"User: {message.text}")], ""
+            yield [Part("paragraph", f"User: {message.text}")], message.attached
 
 
 def _days(messages: list[_Message], level: int) -> Iterator[Part]:
@@ -269,13 +276,25 @@ def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
         text_or_pieces = message.get("text", "")
         pieces = text_or_pieces if isinstance(text_or_pieces, list) else [text_or_pieces]
         text = "".join(piece if isinstance(piece, str) else _string(piece, "text") for piece in pieces)
-        media = next((f"({key.replace('_', ' ')})" for key in _MEDIA if message.get(key)), "")
-        if message.get("type") == "message" and (
-            message_text := " ".join(filter(None, (clean(text).strip(), media)))
-        ):
-            yield _Message(
-                _string(message, "from") or "somebody", date(_string(message, "date")), message_text
-            )
+        message_text = " ".join(filter(None, (clean(text).strip(), *_telegram_extras(message))))
+        if message.get("type") == "message" and message_text:
+            sender = _string(message, "from") or "somebody"
+            author = _string(message, "forwarded_from")
+            sender += f", forwarded from {author}" if author else ""
+            yield _Message(sender, date(_string(message, "date")), message_text)
+
+
+def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
+    """What a message has beside its text: a picture or a file, a poll, a contact."""
+    if media := next((key.replace("_", " ") for key in _MEDIA if message.get(key)), ""):
+        file = _string(message, "file_name")
+        yield f"({media}: {file})" if file else f"({media})"
+    if isinstance(poll := message.get("poll"), dict):
+        answers = "; ".join(_string(answer, "text") for answer in _dicts(poll.get("answers")))
+        yield f"(poll: {_string(poll, 'question')} {answers})"
+    if isinstance(person := message.get("contact_information"), dict):
+        about = " ".join(_string(person, key) for key in ("first_name", "last_name", "phone_number"))
+        yield f"(contact: {one_line(about)})"
 
 
 def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
@@ -299,13 +318,42 @@ def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
         return f"{label} ({target})" if label and label not in target else target
 
     for item in items:
-        text = html.unescape(_LINK.sub(plain, _string(item, "text")))
+        text = clean(html.unescape(_LINK.sub(plain, "\n".join(filter(None, _slack_texts(item)))))).strip()
         files = ", ".join(filter(None, (_string(file, "name") for file in _dicts(item.get("files")))))
-        message_text = " ".join(filter(None, (clean(text).strip(), f"(file: {files})" if files else "")))
+        message_text = " ".join(filter(None, (text, f"(file: {files})" if files else "")))
         user = _string(item, "user")
         if message_text and item.get("subtype") not in _JOINS:
             sender = names.get(user) or _string(item, "username") or user or "somebody"
             yield _Message(sender, _moment(item.get("ts")), message_text)
+
+
+def _slack_texts(item: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of a message: its own or that of its blocks, those of programs, and snippets."""
+    yield _string(item, "text") or _block_text(item.get("blocks"))
+    for attachment in _dicts(item.get("attachments")):
+        texts = [_string(attachment, key) for key in ("pretext", "title", "text")]
+        texts += [
+            f"{_string(pair, 'title')}: {_string(pair, 'value')}" for pair in _dicts(attachment.get("fields"))
+        ]
+        texts += [_block_text(attachment.get("blocks"))]
+        yield "\n".join(filter(None, texts)) or _string(attachment, "fallback")
+    for file in _dicts(item.get("files")):
+        if file.get("mode") in {"snippet", "post"}:
+            yield _string(file, "plain_text") or _string(file, "preview")
+
+
+def _block_text(value: object, depth: int = 0) -> str:
+    """The text in blocks of a message in Slack, however they are nested."""
+    if depth > _MOST_NESTED:
+        return ""
+    if isinstance(value, list):
+        return "\n".join(filter(None, (_block_text(item, depth + 1) for item in value)))
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else ""
+    if value.get("type") == "rich_text_section":  # words of one line
+        return "".join(_block_text(item, depth + 1) for item in _dicts(value.get("elements")))
+    inner = (value.get("text") or value.get("url"), value.get("fields"), value.get("elements"))
+    return "\n".join(filter(None, (_block_text(item, depth + 1) for item in inner)))
 
 
 def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
@@ -334,9 +382,24 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
 
 def _claude_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(conversation["chat_messages"]):
-        if text := clean(_string(message, "text")).strip():
+        text, attached = (
+            clean(_string(message, "text")).strip(),
+            clean("\n\n".join(_claude_texts(message))).strip(),
+        )
+        if text or attached:
             sender = "User" if message.get("sender") == "human" else "Assistant"
-            yield _Message(sender, date(_string(message, "created_at")), text)
+            yield _Message(sender, date(_string(message, "created_at")), text, attached)
+
+
+def _claude_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    """The texts that came with a message: what was pasted or uploaded, and the documents of an answer."""
+    for file in _dicts(message.get("attachments")):
+        if content := _string(file, "extracted_content"):
+            yield f"{_string(file, 'file_name') or 'Pasted'}:\n\n{content}"
+    for block in _dicts(message.get("content")):
+        if block.get("type") == "tool_use" and isinstance(document := block.get("input"), dict):
+            content = _string(document, "content") or _string(document, "new_str")
+            yield "\n\n".join(filter(None, (_string(document, "title"), content)))
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:

@@ -69,6 +69,28 @@ def test_a_channel_of_slack_is_its_messages_by_day() -> None:
     assert document.date == datetime(2024, 1, 6, 8, 56, 41, tzinfo=UTC)
 
 
+def test_what_programs_post_in_slack_and_snippets_are_read() -> None:
+    build = {
+        "text": "details",
+        "title": "Build failed",
+        "fallback": "unseen",
+        "fields": [{"title": "Branch", "value": "main"}],
+    }
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": "Ticket <https://x.org|T-1> closed"}}
+    rich = {"type": "rich_text_section", "elements": [{"type": "text", "text": "By "}, {"text": "Ann"}]}
+    posts: list[dict[str, object]] = [
+        {"username": "CI", "text": "", "attachments": [build, {"fallback": "old build"}]},
+        {"username": "Jira", "text": "", "blocks": [section, {"type": "rich_text", "elements": [rich]}]},
+        {"user": "U1", "text": "", "files": [{"name": "a.py", "mode": "snippet", "preview": "print(1)"}]},
+    ]
+    value = [{"type": "message", "ts": "1704445001.0"} | post for post in posts]
+    assert exported(value, "2024-01-05.json").text.split("\n\n")[1:] == [
+        "CI (08:56): Build failed\ndetails\nBranch: main\nold build",
+        "Jira (08:56): Ticket T-1 (https://x.org) closed\nBy Ann",
+        "U1 (08:56): print(1) (file: a.py)",
+    ]
+
+
 TELEGRAM = {
     "name": "Boat club",
     "type": "private_group",
@@ -116,6 +138,29 @@ def test_a_chat_of_telegram_is_its_messages_by_day(value: object) -> None:
     ]
 
 
+def test_polls_contacts_and_names_of_files_are_read_in_telegram_and_who_wrote_what_is_forwarded() -> None:
+    message = {
+        "type": "message",
+        "date": "2024-01-05T10:01:00",
+        "date_unixtime": "2",
+        "from": "Ann",
+        "text": "",
+    }
+    extras: list[dict[str, object]] = [
+        {"poll": {"question": "Lunch?", "answers": [{"text": "Yes", "voters": 2}, {"text": "No"}]}},
+        {"contact_information": {"first_name": "Eve", "last_name": "Lee", "phone_number": "+49 1"}},
+        {"file": "files/a.pdf", "file_name": "a.pdf"},
+        {"forwarded_from": "Eve", "text": "Hi"},
+    ]
+    value = {"name": "Club", "type": "private_group", "messages": [message | extra for extra in extras]}
+    assert exported(value, "result.json").text.split("\n\n")[1:] == [
+        "Ann (10:01): (poll: Lunch? Yes; No)",
+        "Ann (10:01): (contact: Eve Lee +49 1)",
+        "Ann (10:01): (file: a.pdf)",
+        "Ann, forwarded from Eve (10:01): Hi",
+    ]
+
+
 def test_several_chats_are_a_section_each() -> None:
     document = exported({"chats": {"list": [TELEGRAM, TELEGRAM | {"name": "Ann"}]}}, "result.json")
     assert document.title == "result"
@@ -150,6 +195,19 @@ def test_a_question_to_an_assistant_heads_the_answer_that_stayed() -> None:
     assert outline(document) == [(1, "How do I bake without yeast?"), (3, "Soda")]
     assert [block.kind for block in document.blocks][-1] == "list"
     assert not any(word in document.text for word in ("abandoned", "Obey", "66-77"))
+
+
+def test_what_was_pasted_into_claude_and_what_it_wrote_as_a_document_is_read() -> None:
+    pasted = {"file_name": "f.txt", "extracted_content": "# Tides\n\nThe pasted text"}
+    artifact = {"type": "tool_use", "name": "artifacts", "input": {"title": "Poem", "content": "High water"}}
+    said = [
+        {"sender": "human", "text": "Summarise", "attachments": [pasted]},
+        {"sender": "assistant", "text": "Done.", "content": [{"type": "text", "text": "Done."}, artifact]},
+    ]
+    document = exported([{"name": "Tides", "chat_messages": said}], "conversations.json")
+    assert document.text == (
+        "# Summarise\n\nf.txt:\n\n# Tides\n\nThe pasted text\n\nAssistant:\n\nDone.\n\nPoem\n\nHigh water"
+    )
 
 
 def test_conversations_of_claude_are_sections_too() -> None:
