@@ -24,9 +24,12 @@ from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.plain_text import one_line, without_note_ids
 
-JSON_SUFFIXES = (".json",)
+JSON_SUFFIXES = (".json", ".jsonc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
+_QUOTED = r'("(?:[^"\\\n]|\\.)*+"?)'
+_JSON_COMMENT = re.compile(rf"{_QUOTED}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"{_QUOTED}|,(?=\s*+[}}\]])")
 _READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
 
 
@@ -36,7 +39,7 @@ def parse_json(text: str, name: str) -> Document:
     A list of objects is read as records, one block each. Other JSON stays as it is, or becomes one record if
     its lines are too long to read. A single record states the document's title and `url`.
     """
-    value = _value(text, "")
+    value = _lenient_value(text)
     if json_exports.is_feed(value):
         return json_exports.feed_document(value, name)
     if chat := chat_document(value, name):
@@ -47,6 +50,20 @@ def parse_json(text: str, name: str) -> Document:
         title, metadata = _record_facts([value])
         return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
     return records_document([_record(value)], name, "application/json")
+
+
+def _lenient_value(text: str) -> object:
+    """The value of JSON, which may have comments and trailing commas."""
+    try:
+        return _value(text, "")
+    except ParseError:
+        return _value(_without_comments(text), "")
+
+
+def _without_comments(text: str) -> str:
+    """A text without the comments and trailing commas that editors and compilers allow in settings."""
+    text = _JSON_COMMENT.sub(lambda match: match[1] or "\n" * match[0].count("\n"), text)
+    return _TRAILING_COMMA.sub(lambda match: match[1] or "", text)
 
 
 def parse_json_lines(text: str, name: str) -> Document:

@@ -137,6 +137,14 @@ def test_json_that_reads_well_stays_as_it_is(shape: Shape) -> None:
     assert shape(content, "a.json") == [("code", content)]
 
 
+@pytest.mark.parametrize("name", ["tsconfig.json", "a.jsonc"])
+def test_json_with_comments_and_trailing_commas_stays_as_it_is(name: str, shape: Shape) -> None:
+    content = '{\n  // strict\n  "a": ["//x, ]", "\\"/*",],\n  /* b\n  c */ "d": {"e": 1,},\n}\n// end'
+    assert shape(content, name) == [("code", content)]
+    with pytest.raises(ParseError, match="line 2"):
+        parse(b'{ // a\n "b": }', name)
+
+
 def test_json_in_one_endless_line_becomes_lines(shape: Shape) -> None:
     content = json.dumps({"name": "x" * 300, "version": 2})
     assert shape(content, "a.json") == [("table", "name: " + "x" * 300 + "\nversion: 2")]
