@@ -39,6 +39,7 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.metadata import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
+from rag.ingest.parse.decode import recoded
 from rag.ingest.parse.parsers import may_be_scanned
 from rag.ingest.policy.document_admission import DocumentAdmission
 from rag.ingest.sandbox.parser_pool import parse_safely
@@ -98,10 +99,10 @@ def stated_json(file: LocalFile) -> bytes:
 def content_digest(data: bytes) -> str:
     """A digest of a document's content, whatever its name and however it is parsed.
 
-    A byte order mark, the kind of line ends and trailing white space don't count: editors and archives
-    change them.
+    The encoding of a text, a byte order mark, the kind of line ends and trailing white space don't count:
+    editors and archives change them.
     """
-    plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
+    plain = recoded(data).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
     return hashlib.blake2b(plain, digest_size=16).hexdigest()
 
 

@@ -220,6 +220,20 @@ async def a_copy_is_no_wider_than_the_original(office: Office) -> None:
     assert await office.seen(ANYBODY) == {"open/menu.md"}
 
 
+async def a_copy_in_another_encoding_is_no_wider_than_the_original(office: Office) -> None:
+    text = "# Gehälter\n\nDie Gehälter aller in München, auch die für das pendulum.\n"
+    office.write("hr/salaries.md").write_bytes(text.encode("cp1252"))
+    await office.ingest()
+    await office.change("hr/salaries.md", _only_hr)
+    copies = {f"open/{encoding}.md" for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")}
+    for name in copies:
+        office.write(name).write_bytes(text.replace("\n", "\r\n").encode(name[5:-3]))
+    office.write("open/menu.md", "A pendulum for lunch.")
+    await office.ingest()
+    control(await office.seen(HR) == {"hr/salaries.md", "open/menu.md", *copies})
+    assert await office.seen(ANYBODY) == {"open/menu.md"}
+
+
 async def a_renamed_and_edited_file_is_no_wider_than_what_is_gone(office: Office) -> None:
     path = office.write("hr/salaries.md")
     await office.ingest()
@@ -570,6 +584,12 @@ BROKEN = [
         "rag.ingest.prepare.content_digest",
         lambda _real: lambda _data: secrets.token_hex(16),
         what_is_restricted_is_moved_and_stays_so,
+    ),
+    Broken(
+        "a text in another encoding is another document",
+        "rag.ingest.prepare.recoded",
+        lambda _real: lambda data: data,
+        a_copy_in_another_encoding_is_no_wider_than_the_original,
     ),
     Broken(
         "a move takes the new place's rights",

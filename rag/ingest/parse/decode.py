@@ -9,10 +9,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from io import BytesIO, StringIO
 from itertools import islice, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import webencodings
 
@@ -22,6 +23,7 @@ from rag.ingest.parse.document_parts import clean
 from rag.report.text_and_html import counted
 from rag.text.plain_text import hidden_count
 
+Line = TypeVar("Line", str, bytes)
 BINARY = "binary data, not text"
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -34,6 +36,7 @@ _CONTROL = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # not white space, 
 _CONTROL_SHARE = 100  # one in 100 characters; more means binary data
 _HEAD = 4096  # bytes in which a text declares its encoding
 _SAMPLE = 10_000  # characters of the lines beyond ASCII that are judged; more of them change no verdict
+_MOST_BYTES = 5 * _SAMPLE  # of these lines, from which an encoding is guessed
 
 _DECLARATIONS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -174,6 +177,19 @@ def in_utf8(data: bytes, label: str) -> bytes:
     if decoded is None or decoded.text.isascii():
         return data
     return codecs.BOM_UTF8 + decoded.text.encode("utf-8", "replace")
+
+
+def recoded(data: bytes) -> bytes:
+    """A text in UTF-8, whatever encoding it is in; what is no text stays as it is."""
+    wide = _mark_of(data) or _unmarked_unicode(data)
+    if not wide and (b"\x00" in data or _CONTROL.search(data[:_HEAD].decode("latin-1"))):
+        return data
+    if not wide and _strictly_decoded(data, "utf-8") is not None:
+        return data
+    try:
+        return _decode(data, declared_in(data)).text.encode("utf-8", "replace")
+    except ParseError:
+        return data
 
 
 def rough_text(page: bytes) -> str:
@@ -349,17 +365,17 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
     if not candidates:
         contradiction = f", though it states {declared!r}" if declared else ""
         raise ParseError(f"its encoding can't be detected{contradiction}. Save it as UTF-8")
-    codec, confidence, text = candidates[0]
+    codec, confidence, sample = candidates[0]
     # Windows-1252 is by far the most frequent of these encodings, so it needs less confidence.
     for name, rival_confidence, reading in candidates[1:]:
         letters = len(_letters(reading))
         near = _NEAR if letters > _FEW else _NEAR_OF_FEW if letters else 0  # signs alone prove nothing
         if name == _WESTERN and rival_confidence >= near * confidence:
-            codec, confidence, text = name, rival_confidence, reading
+            codec, confidence, sample = name, rival_confidence, reading
     rivals = [
         name
         for name, rival_confidence, reading in candidates
-        if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(text)
+        if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(sample)
     ]
     if declared:
         remark = _encoding_remark(declared, codec)
@@ -368,38 +384,46 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
     else:
         remark = f"it doesn't state its encoding, and was read as {codec}"
         remark += f"; it may be {rivals[0]}" if rivals else ""
-    return Decoded(text, codec, remark)
+    return Decoded(data.decode(codec), codec, remark)
 
 
-def _letters(text: str) -> list[str]:
-    return [letter for letter in _lines_beyond_ascii(text) if not letter.isascii() and letter.isalpha()]
+def _letters(sample: str) -> list[str]:
+    return [letter for letter in sample if not letter.isascii() and letter.isalpha()]
 
 
 def _lines_beyond_ascii(text: str) -> str:
     """The lines of a text with characters beyond ASCII, up to the size of the sample."""
-    return "\n".join(line for line in text.split("\n") if not line.isascii())[:_SAMPLE]
+    return "".join(_first((line for line in StringIO(text, "\n") if not line.isascii()), _SAMPLE))[:_SAMPLE]
+
+
+def _first(lines: Iterable[Line], size: int) -> Iterator[Line]:
+    """Lines until they have this size together."""
+    for line in lines:
+        yield line
+        size -= len(line)
+        if size < 0:
+            return
 
 
 def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
-    """Codecs in which the bytes are plausible text, with confidence and text; the most probable first."""
+    """Codecs in which the bytes are plausible text, each with confidence and sample; most probable first."""
     import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
 
-    sample = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
+    lines = (line for line in BytesIO(data) if not line.isascii())
+    sample = b"".join(_first(lines, _MOST_BYTES))[:_MOST_BYTES]
     words = b" ".join(word for word in sample.split() if not word.isascii())
-    if len(words) * _FEW_WORDS < len(sample):
-        sample = (
-            words  # chardet takes mostly English lines for Western, whatever script the other words are in
-        )
-    offers = chardet.detect_all(sample, include_encodings=_DETECTED, max_bytes=5 * _SAMPLE)
+    # chardet takes mostly English lines for Western, whatever script the other words are in.
+    telling = words if len(words) * _FEW_WORDS < len(sample) else sample
+    offers = chardet.detect_all(telling, include_encodings=_DETECTED, max_bytes=_MOST_BYTES)
     ranked: dict[str, float] = {}
     for offer in offers:
         codec = codec_of(str(offer["encoding"] or ""))
         ranked.setdefault(codec, float(offer["confidence"] or 0))
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():
-        text = _strictly_decoded(data, codec)
-        if text is not None and _is_plausible(text):
-            yield codec, confidence, text
+        text = sample.decode(codec, "ignore")
+        if _is_plausible(text) and _strictly_decoded(data, codec) is not None:
+            yield codec, confidence, _lines_beyond_ascii(text)
 
 
 def _is_plausible(text: str, *, stated: bool = False) -> bool:
