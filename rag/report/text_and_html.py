@@ -48,10 +48,10 @@ def shortened(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def names_briefly(names: Sequence[str], limit: int) -> str:
+def names_briefly(names: Sequence[str], limit: int, separator: str = ", ") -> str:
     """At most `limit` names: (["a", "b", "c", "d"], 2) -> "a, b and 2 more"."""
     unnamed = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {unnamed} more" if unnamed > 0 else "")
+    return separator.join(names[:limit]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
 def decimals(value: float | None) -> str:

@@ -29,6 +29,7 @@ from anyio import to_thread
 
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.report.text_and_html import names_briefly
 from rag.runtime import concurrently
 from rag.search.readable_overview import CollectionOverview
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
@@ -215,11 +216,8 @@ def sort_position(name: str, id_: str) -> SortPosition:
 
 def ambiguous_path_error(documents: Sequence[Document]) -> InvalidRequestError:
     """The error for a path that several documents share."""
-    ids = sorted(document.id for document in documents)
-    and_more = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
-    return InvalidRequestError(
-        f"Several documents have this path; open one by its id: {', '.join(ids[:MOST_LISTED])}{and_more}."
-    )
+    ids = names_briefly(sorted(document.id for document in documents), MOST_LISTED)
+    return InvalidRequestError(f"Several documents have this path; open one by its id: {ids}.")
 
 
 def collections_page(overview: Sequence[CollectionOverview], after: str | None, limit: int) -> Folder:
@@ -436,10 +434,9 @@ async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> di
 def _unique_id(name: str, candidates: Sequence[_Candidate]) -> str:
     if len(candidates) == 1:
         return candidates[0].id
-    listed = ", ".join(sorted(candidate.listed for candidate in candidates)[:MOST_LISTED])
-    and_more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
+    listed = names_briefly(sorted(candidate.listed for candidate in candidates), MOST_LISTED)
     raise InvalidRequestError(
-        f"Several documents are called {quoted_name(name)}: {listed}{and_more}. Give the id of one."
+        f"Several documents are called {quoted_name(name)}: {listed}. Give the id of one."
     )
 
 
@@ -451,9 +448,8 @@ def quoted_name(name: str) -> str:
 
 def unknown_names_note(argument: str, names: Sequence[str]) -> str:
     """The note on names that resolve to nothing readable."""
-    listed = ", ".join(map(quoted_name, names[:MOST_LISTED]))
-    and_more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    listed = names_briefly([*map(quoted_name, names)], MOST_LISTED)
     return (
-        f"{argument}: nothing readable has this id, path or title: {listed}{and_more}. Use an id or a path "
+        f"{argument}: nothing readable has this id, path or title: {listed}. Use an id or a path "
         "from a search result or a listing; the documents of a folder are found by a filter on path."
     )

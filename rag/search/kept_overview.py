@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,17 +24,13 @@ from rag.corpus import NO_VECTORS, Access, Collection, FieldType, LetterCase, Pr
 from rag.home import newest_version, overview_file
 from rag.search.readable_overview import (
     FEW,
-    MAX_COUNTED,
     MAX_FOLDERS,
     CollectionOverview,
     FieldValues,
     Single,
-    frequent_languages,
-    largest_folders,
-    top_folder,
+    Tally,
     values_of_field,
 )
-from rag.text.languages import LANGUAGE, primary
 
 if TYPE_CHECKING:
     from rag.store.read.collection_reader import CollectionReader
@@ -99,34 +95,20 @@ class _Counted:
     """The documents of a collection with the same access. A field with more than `FEW` values has none."""
 
     access: Access
-    sources: int = 0
-    dates: set[datetime] = field(default_factory=set)
-    languages: Counter[str] = field(default_factory=Counter)
-    folders: Counter[str] = field(default_factory=Counter)
-    fields: dict[str, FieldValues] = field(default_factory=dict)
+    tally: Tally
+    fields: dict[str, FieldValues]
 
 
 def _summary(collection: Collection, parts: Sequence[_Counted]) -> CollectionOverview:
     """The documents of all parts, as `readable_overview.collection_overview` has them."""
-    sources = sum(part.sources for part in parts)
-    if sources > MAX_COUNTED:
-        nothing = dict.fromkeys(collection.fields, FieldValues())
-        return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
-    dates = [date for part in parts for date in part.dates]
-    languages: Counter[str] = Counter()
-    folders: Counter[str] = Counter()
+    total = Tally()
     for part in parts:
-        languages.update(part.languages)
-        folders.update(part.folders)
-    return CollectionOverview(
-        collection,
-        sources,
-        min(dates, default=None),
-        max(dates, default=None),
-        {name: _joined([part.fields[name] for part in parts]) for name in collection.fields},
-        languages=frequent_languages(languages),
-        folders=largest_folders(folders),
-    )
+        total.sources += part.tally.sources
+        total.dates |= part.tally.dates
+        total.languages.update(part.tally.languages)
+        total.folders.update(part.tally.folders)
+    fields = {name: _joined([part.fields[name] for part in parts]) for name in collection.fields}
+    return total.overview(collection, fields)
 
 
 def _joined(parts: Sequence[FieldValues]) -> FieldValues:
@@ -168,35 +150,24 @@ async def overview_content(reader: DeskReader, data: Path, tenant: str) -> bytes
 
 async def _counted_entries(table: CollectionReader) -> list[dict[str, Any]]:
     """The sources of a table, counted by their access, as JSON has it."""
-    declared = table.collection.fields
-    parts: dict[Access, _Counted] = {}
-    values: dict[Access, dict[str, Counter[Single]]] = defaultdict(
-        lambda: {name: Counter() for name in declared}
-    )
+    tallies: defaultdict[Access, Tally] = defaultdict(Tally)
     for stored in await table.stated():
-        access = replace(stored.access, revision=0)
-        part = parts.setdefault(access, _Counted(access))
-        part.sources += 1
-        part.dates |= {stored.date} if stored.date else set()
-        part.dates = {min(part.dates), max(part.dates)} if part.dates else part.dates
-        part.languages[primary(stored.metadata.get(LANGUAGE, ""))] += 1
-        part.folders[top_folder(stored.metadata.get("path", ""))] += 1
-        for name, value in stored.fields.items():
-            values[access][name].update(set(value) if isinstance(value, tuple) else [value])
-    for access, part in parts.items():
-        part.fields = {name: values_of_field(counter) for name, counter in values[access].items()}
-    return [_stored(part) for part in parts.values()]
+        path = stored.metadata.get("path", "")
+        tally = tallies[replace(stored.access, revision=0)]
+        tally.count(path, stored.date, stored.metadata, stored.fields)
+    return [_stored(access, tally, table.collection.fields) for access, tally in tallies.items()]
 
 
-def _stored(part: _Counted) -> dict[str, Any]:
+def _stored(access: Access, tally: Tally, declared: Iterable[str]) -> dict[str, Any]:
+    fields = {name: values_of_field(tally.values[name]) for name in declared}
     return {
-        "visibility": part.access.visibility,
-        "allow": sorted(part.access.allow),
-        "deny": sorted(part.access.deny),
-        "sources": part.sources,
-        "dates": [date.isoformat() for date in sorted(part.dates)],
-        "languages": dict(part.languages),
-        "folders": dict(part.folders.most_common(MAX_FOLDERS + 1)),  # that there are too many
+        "visibility": access.visibility,
+        "allow": sorted(access.allow),
+        "deny": sorted(access.deny),
+        "sources": tally.sources,
+        "dates": [date.isoformat() for date in sorted(tally.dates)],
+        "languages": dict(tally.languages),
+        "folders": dict(tally.folders.most_common(MAX_FOLDERS + 1)),  # that there are too many
         "fields": {
             name: {
                 "values": [[_plain(value), count] for value, count in values.frequent]
@@ -205,7 +176,7 @@ def _stored(part: _Counted) -> dict[str, Any]:
                 "distinct": values.distinct,
                 "ends": [_plain(end) for end in (values.least, values.greatest) if end is not None],
             }
-            for name, values in part.fields.items()
+            for name, values in fields.items()
         },
     }
 
@@ -220,7 +191,7 @@ def _counted(stored: Mapping[str, Any], declared: Mapping[str, FieldType]) -> _C
         fields[name] = FieldValues(frequent, of_field["distinct"], least, greatest)
     dates = {datetime.fromisoformat(date) for date in stored["dates"]}
     languages, folders = Counter(stored["languages"]), Counter(stored["folders"])
-    return _Counted(access, stored["sources"], dates, languages, folders, fields)
+    return _Counted(access, Tally(stored["sources"], dates, languages, folders), fields)
 
 
 def _plain(value: Single) -> str | float | bool:

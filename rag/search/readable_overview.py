@@ -11,14 +11,14 @@ order: numbers, dates, and labels of at most two words.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from rag.corpus import Collection, Principal
+from rag.corpus import Collection, Principal, Value
 from rag.search.reply.untrusted import label
 from rag.text.languages import LANGUAGE, is_known, name_of, primary
 
@@ -89,38 +89,57 @@ async def collection_overview(view: View) -> CollectionOverview:
     if view.table.retrieves:
         fields = dict.fromkeys(collection.fields, FieldValues())
         return CollectionOverview(collection, 0, None, None, fields, is_retrieved=True)
-    sources, dates = 0, set[datetime]()
-    tags: Counter[str] = Counter()
-    folders: Counter[str] = Counter()
-    values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
+    tally = Tally()
     async with aclosing(view.walk()) as walk:
         async for batch in walk:
             for stored in batch:
-                sources += 1
-                dates |= {stored.source.date} if stored.source.date else set()
-                tags[primary(stored.source.metadata.get(LANGUAGE, ""))] += 1
-                folders[top_folder(stored.source.name)] += 1
-                for name, value in stored.fields.items():
-                    values[name].update(set(value) if isinstance(value, tuple) else [value])
-            dates = {min(dates), max(dates)} if dates else dates
-            if sources > MAX_COUNTED:
-                nothing = dict.fromkeys(values, FieldValues())
-                return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
-    fields = {name: values_of_field(counter) for name, counter in values.items()}
-    first, last = min(dates, default=None), max(dates, default=None)
-    return CollectionOverview(
-        *(collection, sources, first, last, fields),
-        languages=frequent_languages(tags),
-        folders=largest_folders(folders),
-    )
+                source = stored.source
+                tally.count(source.name, source.date, source.metadata, stored.fields)
+            if tally.sources > MAX_COUNTED:
+                break
+    return tally.overview(collection)
 
 
-def top_folder(path: str) -> str:
-    """The folder at the top that a path is in; empty if it is in none."""
-    return path.strip("/").partition("/")[0] if "/" in path.strip("/") else ""
+@dataclass(slots=True)
+class Tally:
+    """What documents come to: their number, first and last date, languages, top folders, and values."""
+
+    sources: int = 0
+    dates: set[datetime] = field(default_factory=set)
+    languages: Counter[str] = field(default_factory=Counter)
+    folders: Counter[str] = field(default_factory=Counter)
+    values: defaultdict[str, Counter[Single]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def count(
+        self, path: str, date: datetime | None, metadata: Mapping[str, str], fields: Mapping[str, Value]
+    ) -> None:
+        """Count a document."""
+        self.sources += 1
+        if date:
+            self.dates = {min(date, *self.dates), max(date, *self.dates)} if self.dates else {date}
+        self.languages[primary(metadata.get(LANGUAGE, ""))] += 1
+        path = path.strip("/")
+        self.folders[path.partition("/")[0] if "/" in path else ""] += 1
+        for name, value in fields.items():
+            self.values[name].update(set(value) if isinstance(value, tuple) else [value])
+
+    def overview(
+        self, collection: Collection, fields: Mapping[str, FieldValues] | None = None
+    ) -> CollectionOverview:
+        """The overview of a collection of these documents, with the counted values, or those of `fields`."""
+        if self.sources > MAX_COUNTED:
+            nothing = dict.fromkeys(collection.fields, FieldValues())
+            return CollectionOverview(collection, MAX_COUNTED, None, None, nothing, has_more=True)
+        if fields is None:
+            fields = {name: values_of_field(self.values[name]) for name in collection.fields}
+        first, last = min(self.dates, default=None), max(self.dates, default=None)
+        languages, folders = _frequent_languages(self.languages), _largest_folders(self.folders)
+        return CollectionOverview(
+            collection, self.sources, first, last, fields, languages=languages, folders=folders
+        )
 
 
-def largest_folders(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
+def _largest_folders(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
     """The largest folders whose names are safe where orders are read; none if there are too many or one."""
     if not 1 < len(counts) <= MAX_FOLDERS:
         return ()
@@ -128,7 +147,7 @@ def largest_folders(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
     return tuple((name, count) for name, count in ranked if name and is_plain(name))[:SHOWN_FOLDERS]
 
 
-def frequent_languages(tags: Counter[str]) -> tuple[str, ...]:
+def _frequent_languages(tags: Counter[str]) -> tuple[str, ...]:
     """The most frequent languages, without those of few documents."""
     least = RARE * tags.total()
     del tags[""]

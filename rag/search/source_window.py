@@ -18,6 +18,7 @@ from anyio import to_thread
 from rag.answers import Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.report.text_and_html import names_briefly
 from rag.search.reply.untrusted import label
 from rag.text.plain_text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation
@@ -150,9 +151,8 @@ def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
 
 
 def _others_note(starts: Sequence[int]) -> str:
-    listed = ", ".join(map(str, starts[:MOST_NAMED]))
-    and_more = f" and {len(starts) - MOST_NAMED} more" if len(starts) > MOST_NAMED else ""
-    return f"Other sections have this heading, at {listed}{and_more}: add start to open one of them."
+    listed = names_briefly([*map(str, starts)], MOST_NAMED)
+    return f"Other sections have this heading, at {listed}: add start to open one of them."
 
 
 def _no_match_message(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
@@ -175,9 +175,7 @@ def _with_words_of(name: str, folded: Sequence[str]) -> list[int]:
 
 
 def _title_list(titles: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(titles))
-    and_more = f" and {len(distinct) - MOST_NAMED} more" if len(distinct) > MOST_NAMED else ""
-    return "; ".join(distinct[:MOST_NAMED]) + and_more
+    return names_briefly([*dict.fromkeys(titles)], MOST_NAMED, "; ")
 
 
 LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from rag.errors import ParseError
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, sheet_of
+from rag.report.text_and_html import names_briefly
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
@@ -78,9 +79,8 @@ class Missing(NamedTuple):
 
 
 def _page_list(numbers: Sequence[int]) -> str:
-    first_numbers = ", ".join(map(str, numbers[:_NAMED]))
-    remainder = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"page{'s' if len(numbers) > 1 else ''} {first_numbers}{remainder}"
+    listed = names_briefly([*map(str, numbers)], _NAMED)
+    return f"page{'s' if len(numbers) > 1 else ''} {listed}"
 
 
 def sheets_of(
