@@ -17,10 +17,9 @@ from rag.filters.evaluators import literal
 from rag.store.care import folder_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, table_folder
-from rag.store.write import access_writer, collection_tables, evaluation_runs, table_maintenance
+from rag.store.write import access_writer, collection_tables, evaluation_runs, table_maintenance, table_rows
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import copy_labels
-from rag.store.write.collection_writer import CollectionWriter
 from tests.tables import table_of
 
 if TYPE_CHECKING:
@@ -189,13 +188,13 @@ async def _table(data: Path, name: str) -> Any:  # noqa: ANN401 the engine's own
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What writers did that reads all chunks."""
     done: list[str] = []
-    stored = vars(CollectionWriter)["_stored_chunks"]
+    count = table_rows.count_chunks
 
-    async def stored_chunks(self: CollectionWriter) -> Any:  # noqa: ANN401 as it returns
+    async def count_chunks(chunks: Any) -> Any:  # noqa: ANN401 as it takes and returns
         done.append("leftovers")
-        return await stored(self)
+        return await count(chunks)
 
-    monkeypatch.setattr(CollectionWriter, "_stored_chunks", stored_chunks)
+    monkeypatch.setattr(table_rows, "count_chunks", count_chunks)
     return done
 
 

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from anyio import to_thread
+
 from rag.access.tenants import tenant_file
 from rag.corpus import Access, Collection
 from rag.errors import ConfigurationError, StoreError
@@ -87,12 +89,13 @@ async def check_files(data: Path) -> list[Finding]:
 
 def _check_reserve(data: Path) -> Finding:
     folders = [data, data / "locks", data / "tenants", database_folder(data)]
+    mend = partial(to_thread.run_sync, prepare, data)
     if missing := [folder.name for folder in folders if not folder.is_dir()]:
-        return Finding("folder", missing[0], "The folder is missing.", FIX, partial(_prepare, data))
+        return Finding("folder", missing[0], "The folder is missing.", FIX, mend)
     file = reserve_file(data)
     if not file.exists() or file.stat().st_size < RESERVE_BYTES:
         problem = "The reserve, which lets rights be taken away on a full disk, is not complete."
-        return Finding("folder", file.name, problem, FIX, partial(_prepare, data))
+        return Finding("folder", file.name, problem, FIX, mend)
     if closed := [folder for folder in folders if not os.access(folder, os.W_OK)]:
         note = (
             f"{closed[0]} can't be written: its disk is read-only, or this user may not. Servers can search "
@@ -100,10 +103,6 @@ def _check_reserve(data: Path) -> Finding:
         )
         return Finding("folder", str(data), note=note)
     return Finding("folder", str(data))
-
-
-async def _prepare(data: Path) -> None:
-    prepare(data)
 
 
 def _check_key(data: Path) -> Finding:
@@ -132,7 +131,7 @@ async def open_folder(data: Path) -> tuple[OpenFolder | None, Finding]:
     if not folder.exists():
         return OpenFolder(data, database, (), locks), Finding("catalog", "collections")
     if table_maintenance.empty_manifests(folder):
-        mend = partial(repair, data, schema.COLLECTIONS)
+        mend = partial(to_thread.run_sync, table_maintenance.repair, data, schema.COLLECTIONS)
         return None, Finding("catalog", "collections", "A power failure left it unreadable.", FIX, mend)
     try:
         table = await database.open_table(schema.COLLECTIONS)
@@ -154,24 +153,15 @@ def lock_name(collection: Collection) -> str:
     return f"{collection.tenant}.{collection.name}"
 
 
-async def repair(data: Path, table: str) -> None:
-    """Drop the empty manifests of a table."""
-    table_maintenance.repair(data, table)
-
-
 async def check_tenants(desk: OpenFolder) -> list[Finding]:
     """Whether every tenant that has collections is in the list of tenants."""
     findings = []
     for tenant in sorted({collection.tenant for collection in desk.collections}):
         missing = not tenant_file(desk.data, tenant).exists()
         problem = "It has collections, but is not in the list of tenants." if missing else ""
-        mend = partial(_note_tenant, desk.data, tenant) if missing else None
+        mend = partial(to_thread.run_sync, note_tenant, desk.data, tenant) if missing else None
         findings.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
     return findings
-
-
-async def _note_tenant(data: Path, tenant: str) -> None:
-    note_tenant(data, tenant)
 
 
 async def check_access(desk: OpenFolder) -> list[Finding]:
@@ -181,7 +171,9 @@ async def check_access(desk: OpenFolder) -> list[Finding]:
         folder = table_folder(desk.data, schema.access_table(tenant))
         if folder.exists() and table_maintenance.empty_manifests(folder):
             problem = "A power failure left them unreadable: nobody finds anything."
-            mend = partial(repair, desk.data, schema.access_table(tenant))
+            mend = partial(
+                to_thread.run_sync, table_maintenance.repair, desk.data, schema.access_table(tenant)
+            )
             findings.append(Finding("access records", tenant, problem, FIX, mend))
         else:
             findings.append(await _records_of(desk, tenant))

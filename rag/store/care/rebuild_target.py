@@ -107,16 +107,9 @@ class RebuildTarget:
         """
         with engine_errors("indexing"):
             await table_maintenance.compact(self._chunks, self._sources, self.collection)
-            columns = ["source_id", "generation"]
-            counted = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
-            counts = {
-                (row["source_id"], row["generation"]): row["count_all"]
-                for row in counted.aggregate([([], "count_all")]).to_pylist()
-            }
+            counts = await table_rows.count_chunks(self._chunks)
         rows = await self.rows()
-        complete = all(
-            counts.get((id_, row["generation"]), 0) == row["chunk_count"] for id_, row in rows.items()
-        )
+        complete = all(counts[id_, row["generation"]] == row["chunk_count"] for id_, row in rows.items())
         present = {id_: row["generation"] for id_, row in rows.items()}
         if not complete or present != dict(generations) or len(counts) > len(rows):
             raise StoreError(

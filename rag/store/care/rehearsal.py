@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from rag.corpus import Access, AccessRecord, Collection, FileState, Language, Vectors
+from rag.corpus import Access, AccessRecord, Collection, Vectors
 from rag.errors import StoreError
 from rag.home import Bucket, Home
 from rag.store.read import schema
@@ -98,29 +97,11 @@ class Rehearsal(CollectionWriter):
         """Nothing: no row is stored."""
         return []
 
-    async def note_files(self, files: Mapping[str, FileState]) -> None:
-        """Nothing."""
+    async def _write_nothing(self, *_given: object, **_named: object) -> None:
+        """Nothing is stored; what the run itself would remember, it knows."""
 
-    async def examine_again(self) -> None:
-        """Nothing."""
-
-    async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
-        """Nothing."""
-
-    async def remember(self, folders: Mapping[str, Access]) -> None:
-        """Nothing: the run itself knows what it would remember."""
-
-    async def copy_labels(self) -> None:
-        """Nothing."""
-
-    async def finish(self, _keep: timedelta | None = None) -> None:
-        """Nothing."""
-
-    async def drop_old_versions(self, keep: timedelta) -> None:
-        """Nothing."""
-
-    async def sweep(self) -> None:
-        """Nothing."""
+    note_files = examine_again = reanalyse = remember = _write_nothing
+    copy_labels = finish = drop_old_versions = sweep = _write_nothing
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who could see these sources."""
@@ -130,41 +111,12 @@ class Rehearsal(CollectionWriter):
         """Nothing is stored; no chunk lacks its vector any more."""
         return dict.fromkeys(ids, 0)
 
-    async def describe(self, *_given: object) -> NoReturn:
+    async def _refuse(self, *_given: object, **_named: object) -> NoReturn:
         """No run does this."""
-        raise _not_rehearsed()
+        raise StoreError("This can't be tried without writing. Run the command without --dry-run.")
 
-    async def set_access(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-    async def mend_access(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-    async def forget(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-    async def rebuild_indexes(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-    async def purge(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-    async def add_fields(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-    async def drop_fields(self, *_given: object) -> NoReturn:
-        """No run does this."""
-        raise _not_rehearsed()
-
-
-def _not_rehearsed() -> StoreError:
-    return StoreError("This can't be tried without writing. Run the command without --dry-run.")
+    describe = set_access = mend_access = forget = _refuse
+    rebuild_indexes = purge = add_fields = drop_fields = _refuse
 
 
 class _WithLost(dict[str, AccessRecord]):

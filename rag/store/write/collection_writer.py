@@ -475,7 +475,7 @@ class CollectionWriter:
     async def _remove_leftovers(self) -> None:
         leftovers: dict[str, list[str]] = defaultdict(list)
         expected = await self._named_chunks()
-        stored = await self._stored_chunks()
+        stored = await table_rows.count_chunks(self._chunks)
         for source_id, generation in stored.keys() - expected.keys():
             leftovers[generation].append(source_id)
         for generation, ids in leftovers.items():
@@ -594,13 +594,6 @@ class CollectionWriter:
             for item in items
         ]
         return pa.concat_tables(parts)
-
-    async def _stored_chunks(self) -> Counter[tuple[str, str]]:
-        """The number of stored chunks by source id and generation."""
-        columns = ["source_id", "generation"]
-        rows = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
-        counts = rows.aggregate([([], "count_all")]).to_pylist()
-        return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
 
     async def _named_chunks(self) -> dict[tuple[str, str], int]:
         """The number of chunks that each source's row promises, by source id and generation."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.index import FTS, BTree, IvfSq, LabelList
@@ -268,47 +269,32 @@ async def needed_indexes(
 
 
 async def purge_chunks(data: Home, chunks: lancedb.AsyncTable, collection: Collection) -> None:
-    """Rewrite a chunk table and its indexes, so that no file contains deleted content.
-
-    Raises:
-        StoreError: old files are still there.
-    """
-    before = _files(data, chunks)
-    # An update of every row: the engine's compaction skips files in which little was deleted, and its rebuilt
-    # indexes keep words of deleted rows. Searches find everything meanwhile: they scan rows outside an index.
-    await chunks.update(updates_sql={"seq": "seq"})
-    indexes = {**_NEEDED, **_large_indexes(collection.fields)}
-    for column in await _indexed_columns(chunks) - {"vector"}:
-        await chunks.create_index(column, config=indexes[column])
-    if "vector" in await _indexed_columns(chunks):
-        await _index_vectors(chunks)
-    await _drop_versions(data, chunks, before)
+    """As `purge_rows`, of a chunk table."""
+    vectors = {"vector": IvfSq(distance_type="cosine")}
+    await purge_rows(data, chunks, "seq", {**_NEEDED, **_large_indexes(collection.fields), **vectors})
 
 
 async def purge_records(data: Home, records: lancedb.AsyncTable) -> None:
-    """Rewrite a table of access records, so that no file contains deleted content.
-
-    Raises:
-        StoreError: old files are still there.
-    """
-    before = _files(data, records)
-    await records.update(updates_sql={"uri": "uri"})
-    indexes = {**_RECORD_INDEXES, "id": BTree()}
-    for column in await _indexed_columns(records):
-        await records.create_index(column, config=indexes[column])
-    await _drop_versions(data, records, before)
+    """As `purge_rows`, of a table of access records."""
+    await purge_rows(data, records, "uri", _RECORD_INDEXES)
 
 
-async def purge_rows(data: Home, table: lancedb.AsyncTable, column: str) -> None:
-    """Rewrite a table, so that no file contains deleted content. `column` is any column without an index.
+async def purge_rows(
+    data: Home, table: lancedb.AsyncTable, column: str, indexes: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Rewrite a table and its indexes, so that no file contains deleted content.
+
+    `column` is any column without an index. `indexes` has those that aren't B-trees, by column.
 
     Raises:
         StoreError: old files are still there.
     """
     before = _files(data, table)
+    # An update of every row: the engine's compaction skips files in which little was deleted, and its rebuilt
+    # indexes keep words of deleted rows. Searches find everything meanwhile: they scan rows outside an index.
     await table.update(updates_sql={column: column})
     for indexed in await _indexed_columns(table):
-        await table.create_index(indexed, config=BTree())
+        await table.create_index(indexed, config=indexes.get(indexed, BTree()))
     await _drop_versions(data, table, before)
 
 

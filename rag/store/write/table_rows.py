@@ -496,6 +496,14 @@ def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:
     return chunks.filter(ours).sort_by("seq")
 
 
+async def count_chunks(chunks: lancedb.AsyncTable) -> Counter[tuple[str, str]]:
+    """The number of stored chunks by source id and generation."""
+    columns = ["source_id", "generation"]
+    rows = (await chunks.query().select(columns).to_arrow()).group_by(columns)
+    counts = rows.aggregate([([], "count_all")]).to_pylist()
+    return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
+
+
 async def sample_vectors(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[str], Vectors]:
     """The source ids and vectors of at most `limit` chunks, evenly spaced in the table.
 
