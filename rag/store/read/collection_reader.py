@@ -33,17 +33,6 @@ from rag.store.read.rows_in_memory import (
     read_indexes,
     rounded_vectors,
 )
-from rag.store.read.schema import (
-    CHUNK_COLUMNS,
-    ListedSource,
-    Ranking,
-    ScoredChunk,
-    Statistics,
-    StoredChunk,
-    StoredSource,
-    chunk_of_row,
-    stored_chunks,
-)
 from rag.store.read.sources_reader import NAMES_GROUP, REPLACED, AccessReader, SourcesReader
 from rag.store.read.word_analysis import (
     MAX_TERMS,
@@ -128,7 +117,9 @@ class CollectionReader(SourcesReader):
     ) -> None:
         super().__init__(collection, chunks, sources, access, timeout_seconds=timeout_seconds, url=url)
         self.scans = scans
-        self.memory = TableInMemory(chunks, CHUNK_COLUMNS, memory, in_bucket=in_bucket) if memory else None
+        self.memory = (
+            TableInMemory(chunks, schema.CHUNK_COLUMNS, memory, in_bucket=in_bucket) if memory else None
+        )
         self.index_bytes = 0
         self._words: tuple[int, str] = (-1, "")  # a version of the chunk table, and its column of words
         self._superseded = superseded
@@ -138,7 +129,7 @@ class CollectionReader(SourcesReader):
         if self.memory:
             self.memory.close()
 
-    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> schema.Ranking:
         """The chunks nearest to `vector`, with their cosine similarity.
 
         Exact if the table's rows are in memory, and in a narrow part of a large collection. Otherwise the
@@ -154,18 +145,18 @@ class CollectionReader(SourcesReader):
             query = query.maximum_nprobes(0).refine_factor(REFINED)
             if await self._is_narrow(where):
                 query = query.bypass_vector_index()
-            columns = [*CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]
+            columns = [*schema.CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]
             hits = await self._table(query.where(where).select(columns).limit(limit))
         return self.by_distance(hits, vector)
 
-    def by_distance(self, hits: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
+    def by_distance(self, hits: pa.Table, vector: npt.NDArray[np.float32]) -> schema.Ranking:
         """The ranking of rows that the engine found near a vector, nearest first."""
         if self.memory:  # as `RowsInMemory.nearest`, so that results are the same before and after the copy
             vectors = rounded_vectors(schema.vectors_of(hits))
             similarities = cosines(vectors, vector)
             order = best_first(similarities, len(similarities), hits["id"])
-            return _ranking(stored_chunks(hits.take(order), vectors[order]), similarities[order])
-        return _ranking(stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
+            return _ranking(schema.stored_chunks(hits.take(order), vectors[order]), similarities[order])
+        return _ranking(schema.stored_chunks(hits), 1.0 - hits["_distance"].to_numpy())
 
     async def _is_narrow(self, where: str) -> bool:
         """Whether few enough chunks satisfy the predicate to compare each without the index."""
@@ -173,7 +164,7 @@ class CollectionReader(SourcesReader):
             return False
         return await self._chunks.count_rows(where) <= await self._count_chunks() * NARROW_SHARE
 
-    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> schema.Ranking:
         """The chunks that contain any word of `text`, or `every` one, with their BM25 scores.
 
         A score is divided by the weight of a word that is in one chunk only. So within one query, scores are
@@ -196,7 +187,7 @@ class CollectionReader(SourcesReader):
             else:  # an attached table, whose words the engine analyses
                 match = words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
             query = self._chunks.query().nearest_to_text(match).where(where)
-            columns = [*CHUNK_COLUMNS, "vector", "_score", *([schema.TERMS] if words else ())]
+            columns = [*schema.CHUNK_COLUMNS, "vector", "_score", *([schema.TERMS] if words else ())]
             hits = await self._table(query.select(columns).limit(limit))
             rarest = rarest_weight(await self._count_chunks())
         words_of_hits = None
@@ -214,7 +205,7 @@ class CollectionReader(SourcesReader):
         *,
         among: str,
         every: bool,
-    ) -> Ranking:
+    ) -> schema.Ranking:
         """As `sparse`, without an index: by the words of the rows `among` which they are counted.
 
         Other spellings are searched for `also`. That takes several looks at the table, so if chunks were
@@ -236,7 +227,7 @@ class CollectionReader(SourcesReader):
                 break
         shares = (scores[best] / rarest_weight(len(scores))).tolist()
         ranked = zip(keys, shares, words_of_rows(in_rows, words, best), strict=True)
-        return [ScoredChunk(stored[key], *values) for key, *values in ranked if key in stored]
+        return [schema.ScoredChunk(stored[key], *values) for key, *values in ranked if key in stored]
 
     async def words_column(self) -> str:
         """The column that the full-text index is on; empty without one, as in a small table."""
@@ -287,19 +278,19 @@ class CollectionReader(SourcesReader):
             self._chunk_count = await self._chunks.count_rows()
         return self._chunk_count
 
-    async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
+    async def chunks(self, ids: Sequence[str], where: str) -> list[schema.StoredChunk]:
         """The chunks of these ids that exist, of any generation, in no order."""
         if not ids:
             return []
         rows = await self.chunk_rows(
             lambda query: query.where(f"{schema.one_of('id', ids)} AND {where}").select(
-                [*CHUNK_COLUMNS, "vector"]
+                [*schema.CHUNK_COLUMNS, "vector"]
             )
         )
         return self._stored_chunks(rows)
 
-    def _stored_chunks(self, rows: pa.Table) -> list[StoredChunk]:
-        return stored_chunks(rows, rounded_vectors(schema.vectors_of(rows)) if self.memory else None)
+    def _stored_chunks(self, rows: pa.Table) -> list[schema.StoredChunk]:
+        return schema.stored_chunks(rows, rounded_vectors(schema.vectors_of(rows)) if self.memory else None)
 
     async def chunk_rows(self, build: Callable[[lancedb.AsyncQuery], object]) -> pa.Table:
         """The rows of a query of the chunk table; `build` adds conditions and columns to a blank query."""
@@ -339,7 +330,7 @@ class CollectionReader(SourcesReader):
         return cast("list[str]", rows["body"].to_pylist())
 
     async def chunks_touching(
-        self, source: StoredSource, start: int, end: int, where: str
+        self, source: schema.StoredSource, start: int, end: int, where: str
     ) -> tuple[Chunk, ...]:
         """The visible chunks of a source that touch its text[start:end], in order.
 
@@ -349,7 +340,7 @@ class CollectionReader(SourcesReader):
         return await self._visible(source, f"(start < {end:d}) AND (end > {start:d}) AND {where}")
 
     async def chunks_between(
-        self, source: StoredSource, first: int, last: int, where: str
+        self, source: schema.StoredSource, first: int, last: int, where: str
     ) -> tuple[Chunk, ...]:
         """The visible chunks of a source whose seq is from `first` to `last`, both included, in order.
 
@@ -358,23 +349,23 @@ class CollectionReader(SourcesReader):
         """
         return await self._visible(source, f"(seq >= {first:d}) AND (seq <= {last:d}) AND {where}")
 
-    async def _visible(self, source: StoredSource, condition: str) -> tuple[Chunk, ...]:
+    async def _visible(self, source: schema.StoredSource, condition: str) -> tuple[Chunk, ...]:
         visible = f"(source_id = {literal(source.source.id)}) AND (generation = {literal(source.generation)})"
         with engine_errors("reading chunks"):
             rows = await self._rows(
-                self._chunks.query().where(f"{visible} AND {condition}").select(CHUNK_COLUMNS)
+                self._chunks.query().where(f"{visible} AND {condition}").select(schema.CHUNK_COLUMNS)
             )
         if not rows and await self._is_replaced(source):
             raise BusyError(REPLACED)
-        return tuple(sorted((chunk_of_row(row) for row in rows), key=lambda chunk: chunk.seq))
+        return tuple(sorted((schema.chunk_of_row(row) for row in rows), key=lambda chunk: chunk.seq))
 
-    async def _is_replaced(self, source: StoredSource) -> bool:
+    async def _is_replaced(self, source: schema.StoredSource) -> bool:
         now = (await self.sources([source.source.id])).get(source.source.id)
         return now is None or now.generation != source.generation
 
     async def matching_sources(
         self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
-    ) -> list[ListedSource]:
+    ) -> list[schema.ListedSource]:
         """The sources whose ids follow `after` and whose first chunk satisfies the predicate, in order.
 
         `first` caps the sources; `rows` caps the chunk rows that are read.
@@ -389,7 +380,7 @@ class CollectionReader(SourcesReader):
         ids = {*sorted({row["source_id"] for row in chosen})[:first]}
         sources = await self.sources(ids)
         listed = [
-            ListedSource(source, row["generation"], row["revision"])
+            schema.ListedSource(source, row["generation"], row["revision"])
             for row in chosen
             if (source := sources.get(row["source_id"]))
         ]
@@ -425,12 +416,12 @@ class CollectionReader(SourcesReader):
                 if self._superseded:
                     self._superseded.saw(self._chunks.name, self.index_bytes)
 
-    async def statistics(self) -> Statistics:
+    async def statistics(self) -> schema.Statistics:
         """Numbers for operators."""
         with engine_errors("counting"):
             indexes = await self._chunks.list_indices()
             rows = await self._rows(self._sources.query().select(["digest"]))
-            return Statistics(
+            return schema.Statistics(
                 sources=len(rows),
                 chunks=await self._chunks.count_rows(),
                 without_vector=sum(schema.split_digest(row["digest"])[1] for row in rows),
@@ -475,7 +466,7 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     every: bool,
     over: Counted | None = None,
     also: Sequence[Word] = (),
-) -> Ranking:
+) -> schema.Ranking:
     """The ranking of rows `among` those in memory, as `CollectionReader.sparse` has it.
 
     Words are counted `over` these rows, by default over all. Other spellings are searched for `also`.
@@ -495,16 +486,18 @@ def ranking_of_copy(
     positions: Positions,
     scores: npt.NDArray[np.floating],
     words: Sequence[frozenset[str]] | None = None,
-) -> Ranking:
+) -> schema.Ranking:
     """The rows at these positions, with their scores, and by words with the query's words that they have."""
-    return _ranking(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores, words)
+    return _ranking(
+        schema.stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores, words
+    )
 
 
 def _ranking(
-    chunks: Iterable[StoredChunk],
+    chunks: Iterable[schema.StoredChunk],
     scores: npt.NDArray[np.floating],
     words: Sequence[frozenset[str]] | None = None,
-) -> Ranking:
+) -> schema.Ranking:
     words_of_chunks = words if words is not None else repeat(None, len(scores))
     columns = zip(chunks, scores.tolist(), words_of_chunks, strict=True)
-    return [ScoredChunk(stored, score, words) for stored, score, words in columns]
+    return [schema.ScoredChunk(stored, score, words) for stored, score, words in columns]

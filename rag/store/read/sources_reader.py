@@ -24,15 +24,6 @@ from rag.errors import BusyError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
 from rag.store.read.connection import LocalTable, engine_errors, of_newest
-from rag.store.read.schema import (
-    PLACE_COLUMNS,
-    ListedSource,
-    SourcePlace,
-    StatedSource,
-    StoredSource,
-    places_of,
-    stated_sources,
-)
 from rag.text.languages import analysed_in
 from rag.uris import page_address
 
@@ -110,7 +101,7 @@ class SourcesReader:
         # These caches hold until the next commit to sources or access records (`_forget_if_changed`).
         self._version = -1, -1
         self._kept = KeptRows()
-        self._summaries: dict[str, StoredSource | None] = {}
+        self._summaries: dict[str, schema.StoredSource | None] = {}
         self._attributes: Mapping[str, Mapping[str, Value]] | None = None
         self._expiries: Mapping[str, datetime] | None = None
         self._languages: Mapping[str, Language] | None = None
@@ -125,7 +116,7 @@ class SourcesReader:
         """The result of a reading; for an attached table, `nothing` if it fails."""
         return await reading
 
-    async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
+    async def sources(self, ids: Iterable[str]) -> dict[str, schema.StoredSource]:
         """The sources of these ids that exist now, each with its present access.
 
         Summaries are cached until any process commits to sources or rights: asking for the versions costs
@@ -143,7 +134,7 @@ class SourcesReader:
                 cache |= dict.fromkeys(missing) | await self._with_access(rows)
         return {id_: source for id_ in chosen if (source := cache[id_])}
 
-    async def text(self, source_id: str) -> tuple[StoredSource, tuple[Heading, ...], str] | None:
+    async def text(self, source_id: str) -> tuple[schema.StoredSource, tuple[Heading, ...], str] | None:
         """A source with its outline and whole text, None if it doesn't exist."""
         with engine_errors("reading a source"):
             query = self._sources.query().where(schema.one_of("id", [source_id]))
@@ -155,7 +146,7 @@ class SourcesReader:
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
 
-    async def former(self, source: StoredSource) -> Mapping[str, Sequence[bytes]]:
+    async def former(self, source: schema.StoredSource) -> Mapping[str, Sequence[bytes]]:
         """The marks of a source's passages in former revisions, latest first (`rag.text.revisions`).
 
         Raises:
@@ -215,7 +206,7 @@ class SourcesReader:
                 }
         return expiries
 
-    async def all_sources(self) -> list[StoredSource]:
+    async def all_sources(self) -> list[schema.StoredSource]:
         """All sources, ordered by id, with their access; without tombstones, whose removal is in force."""
         with engine_errors("listing sources"):
             rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
@@ -228,18 +219,18 @@ class SourcesReader:
         """All sources, ordered by id."""
         return [stored.source for stored in await self.all_sources()]
 
-    async def page(self, after: str, limit: int, where: str) -> list[ListedSource]:
+    async def page(self, after: str, limit: int, where: str) -> list[schema.ListedSource]:
         """Up to `limit` sources whose ids follow the cursor `after` and whose labels satisfy the predicate.
 
         In order of ids. Fewer than `limit` means that no more follow.
         """
         await self._access.refresh()
-        page: list[ListedSource] = []
+        page: list[schema.ListedSource] = []
         while missing := limit - len(page):  # a record whose source was just removed fills no place
             chosen = await self._access.page(self.collection.name, after, missing, where)
             sources = await self.sources(chosen)
             page += [
-                ListedSource(source, source.generation, revision)
+                schema.ListedSource(source, source.generation, revision)
                 for id_, revision in chosen.items()
                 if (source := sources.get(id_))
             ]
@@ -248,7 +239,9 @@ class SourcesReader:
             *_, after = chosen
         return page
 
-    async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
+    async def walk(
+        self, where: str, beginning: str | None = None
+    ) -> AsyncIterator[list[schema.StoredSource]]:
         """All sources whose labels satisfy the predicate, `WALKED` at a time, in no order.
 
         With a `beginning` in lower case, only sources whose id, title or path starts with it in any case.
@@ -264,29 +257,29 @@ class SourcesReader:
             yield [*(await self._with_access(rows.slice(start, WALKED).to_pylist())).values()]
             await anyio.lowlevel.checkpoint()  # converting a row takes 20 us, during which nobody else runs
 
-    async def places(self, where: str) -> list[SourcePlace]:
+    async def places(self, where: str) -> list[schema.SourcePlace]:
         """The places of all sources whose labels satisfy the predicate, in no order.
 
         It reads no more columns than that takes: 9 us a source, where a summary takes 25.
         """
         with engine_errors("listing sources"):
-            rows = await self._table(self._sources.query().select(PLACE_COLUMNS))
+            rows = await self._table(self._sources.query().select(schema.PLACE_COLUMNS))
         await self._access.refresh()
         access = await self._access.matching_records(self.collection.name, where)
-        return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+        return await to_thread.run_sync(schema.places_of, rows, access, self.collection.fields)
 
     @property
     def table_names(self) -> tuple[str, str]:
         """The names of the tables that decide what there is to read: sources and access records."""
         return self._sources.name, schema.access_table(self.collection.tenant)
 
-    async def stated(self) -> list[StatedSource]:
+    async def stated(self) -> list[schema.StatedSource]:
         """What each source that somebody may see states of itself, in no order: 10 us a source."""
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.STATED_COLUMNS))
         await self._access.refresh()
         access = await self._access.matching_records(self.collection.name, "(true)")
-        return await to_thread.run_sync(stated_sources, rows, access, self.collection.fields)
+        return await to_thread.run_sync(schema.stated_sources, rows, access, self.collection.fields)
 
     async def sizes(self, ids: Iterable[str]) -> dict[str, int]:
         """The lengths of the sources' texts in bytes of UTF-8, by id."""
@@ -357,14 +350,14 @@ class SourcesReader:
             self._summaries, self._kept, self._version = {}, KeptRows(), version
             self._attributes = self._chunk_count = self._expiries = self._languages = None
 
-    async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, StoredSource]:
+    async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, schema.StoredSource]:
         """The sources of rows, by id, with their access records."""
         access = await self._access.records(row["id"] for row in rows)
         return {row["id"]: self._stored_source(row, access[row["id"]]) for row in rows}
 
-    def _stored_source(self, row: Mapping[str, Any], access: Access | None) -> StoredSource:
+    def _stored_source(self, row: Mapping[str, Any], access: Access | None) -> schema.StoredSource:
         fields = schema.fields_record(row["fields"], self.collection.fields)
-        return StoredSource(self._source(row), row["generation"], access, fields)
+        return schema.StoredSource(self._source(row), row["generation"], access, fields)
 
     def _source(self, row: Mapping[str, Any]) -> Source:
         source = schema.source_record(row, self.collection.name)

@@ -38,21 +38,6 @@ from rag.filters.evaluators import microseconds
 from rag.originals import EXPIRES
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
-from rag.store.read.schema import (
-    ACCESS_COLUMNS,
-    FILE,
-    FLAGS,
-    FORMER,
-    GROUP_LABEL,
-    PLAIN_ACCESS_COLUMNS,
-    REVISION,
-    SOURCE_COLUMNS,
-    TERMS,
-    chunks_schema,
-    digest_value,
-    field_column,
-    vector_column,
-)
 from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_claim import Claim
 from rag.text.flags import crossed, flags_in, rules
@@ -127,10 +112,10 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     chunks = [] if new.derived else [_chunk(new, passage) for passage in new.passages]
     flags = new.derived.flags if new.derived else flags_entry(new.source, new.text, chunks)
     marks = new.derived.marks if new.derived else [mark(chunk.text) for chunk in chunks]
-    fields = json.dumps(json.loads(fields) | {FLAGS: flags}, ensure_ascii=False)
+    fields = json.dumps(json.loads(fields) | {schema.FLAGS: flags}, ensure_ascii=False)
     return {
-        **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
-        "digest": digest_value(new.source.digest, new.source.without_vector),
+        **{name: getattr(new.source, name) for name in schema.SOURCE_COLUMNS},
+        "digest": schema.digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
         "fields": _with_revision(fields, new.source.digest, marks, new.former),
@@ -141,19 +126,19 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
 
 def access_row(record: AccessRecord) -> dict[str, Any]:
     """A row of the table of access records."""
-    row = {name: getattr(record, name) for name in PLAIN_ACCESS_COLUMNS} | access_values(record.access)
+    row = {name: getattr(record, name) for name in schema.PLAIN_ACCESS_COLUMNS} | access_values(record.access)
     row["word"] = record.requested
     row["former"] = list(record.former) or None
     entries = record.access.allow | record.access.deny if record.access else ()
     if any(entry.startswith("group:") for entry in entries):
-        row["labels"] = [*row["labels"], GROUP_LABEL]
+        row["labels"] = [*row["labels"], schema.GROUP_LABEL]
     return row
 
 
 def access_values(access: Access | None) -> dict[str, Any]:
     """The columns of who may see a source."""
     if access is None:
-        return {**dict.fromkeys(ACCESS_COLUMNS), **label_values(access)}
+        return {**dict.fromkeys(schema.ACCESS_COLUMNS), **label_values(access)}
     lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
     return {"visibility": access.visibility, **lists, **label_values(access)}
 
@@ -176,7 +161,7 @@ def with_file(fields: str, file: FileState | None) -> str:
     """The column `fields` of a source whose file has this state; unchanged without one."""
     if file is None:
         return fields
-    return json.dumps(json.loads(fields) | {FILE: [file.modified, file.size]}, ensure_ascii=False)
+    return json.dumps(json.loads(fields) | {schema.FILE: [file.modified, file.size]}, ensure_ascii=False)
 
 
 def flags_entry(source: Source, text: str, chunks: Sequence[Chunk]) -> list[object]:
@@ -200,14 +185,16 @@ def _with_revision(fields: str, digest: str, passages: Sequence[bytes], former: 
     """The column `fields` of a source with the revision of passages with these marks, and former marks."""
     revision = revision_of(passages)
     others = {name: marks for name, marks in former.items() if name != revision}
-    entries = {REVISION: [digest, revision]} | ({FORMER: packed(others)} if others else {})
+    entries = {schema.REVISION: [digest, revision]} | ({schema.FORMER: packed(others)} if others else {})
     return json.dumps(json.loads(without_former(fields)) | entries, ensure_ascii=False)
 
 
 def without_former(fields: str) -> str:
     """The column `fields` without the marks of former revisions."""
     entries = json.loads(fields)
-    return json.dumps({name: value for name, value in entries.items() if name != FORMER}, ensure_ascii=False)
+    return json.dumps(
+        {name: value for name, value in entries.items() if name != schema.FORMER}, ensure_ascii=False
+    )
 
 
 def _chunk(new: NewSource, passage: Passage) -> Chunk:
@@ -238,7 +225,7 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "source_id": new.source.id,
         "generation": generation,
         **label_values(access),
-        **{field_column(name): _stored(value) for name, value in new.fields.items()},
+        **{schema.field_column(name): _stored(value) for name, value in new.fields.items()},
     }
     columns: dict[str, Any] = {
         "id": [chunk_id(new.source.id, passage.seq) for passage in passages],
@@ -249,15 +236,15 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "page": [passage.page for passage in passages],
         "section": [list(passage.section) for passage in passages],
         "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
-        "vector": vector_column(new.vectors),
+        "vector": schema.vector_column(new.vectors),
     }
     language = analysed_in(collection, new.source.metadata)
     derived = new.derived
     fits = derived is not None and derived.language == language  # a language may be chosen meanwhile
-    columns[TERMS] = derived.terms if derived and fits else _terms(new, language)
-    schema = chunks_schema(new.vectors.shape[1], collection.fields)
-    columns |= {name: [constants.get(name)] * count for name in schema.names if name not in columns}
-    return pa.table(columns, schema=schema)
+    columns[schema.TERMS] = derived.terms if derived and fits else _terms(new, language)
+    whole = schema.chunks_schema(new.vectors.shape[1], collection.fields)
+    columns |= {name: [constants.get(name)] * count for name in whole.names if name not in columns}
+    return pa.table(columns, schema=whole)
 
 
 FEW_ROWS = 64  # with more of them, making all values at once costs less
@@ -447,7 +434,7 @@ class WholeSource:
         source = self.source(collection.name)
         language = analysed_in(collection, source.metadata)
         terms = pa.array([terms_of(text, language, source) for text in self.bodies], pa.string())
-        return replace(self, table=_with_column(self.table, TERMS, terms))
+        return replace(self, table=_with_column(self.table, schema.TERMS, terms))
 
     def with_passages(
         self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
@@ -465,7 +452,9 @@ class WholeSource:
         """The source with the flags of its chunks by the present rules, and with its revision."""
         source = self.source(collection)
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
-        entries = json.loads(self.row["fields"]) | {FLAGS: flags_entry(source, self.row["text"], chunks)}
+        entries = json.loads(self.row["fields"]) | {
+            schema.FLAGS: flags_entry(source, self.row["text"], chunks)
+        }
         fields = json.dumps(entries, ensure_ascii=False)
         fields = _with_revision(fields, source.digest, [mark(text) for text in self.texts], former)
         return replace(self, row={**self.row, "fields": fields})

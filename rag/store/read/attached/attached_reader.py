@@ -23,6 +23,7 @@ from anyio import to_thread
 from rag.corpus import Access, AccessRecord, Attachment, Collection, Value
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.filters.evaluators import literal
+from rag.store.read import schema
 from rag.store.read.attached.attached_table import (
     AttachedTable,
     TableMemory,
@@ -34,20 +35,6 @@ from rag.store.read.attached.attached_table import (
 from rag.store.read.attached.column_mapping import columns_of
 from rag.store.read.collection_reader import CollectionReader, words_in
 from rag.store.read.connection import SERVICE, connect_to, engine_errors, open_in_service
-from rag.store.read.schema import (
-    PLACE_COLUMNS,
-    SOURCES_SCHEMA,
-    SUMMARY_COLUMNS,
-    ListedSource,
-    Ranking,
-    SourcePlace,
-    Statistics,
-    StoredChunk,
-    StoredSource,
-    begin_with,
-    one_of,
-    places_of,
-)
 from rag.store.read.sources_reader import WALKED, AccessReader
 from rag.store.read.word_analysis import Word, terms_of_forms
 from rag.store.read.words_in_memory import NO_WORDS, Positions, WordsInMemory
@@ -60,7 +47,7 @@ if TYPE_CHECKING:
 ALL = 2**31 - 1  # rows
 FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
 ALL_MAY = Access("tenant")
-NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (SOURCES_SCHEMA.empty_table(), {})
+NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (schema.SOURCES_SCHEMA.empty_table(), {})
 
 T = TypeVar("T")
 
@@ -85,7 +72,7 @@ class AttachedAccess:
         chosen = sorted(set(ids))
         if self._sources.columns.allow is None or not chosen:
             return dict.fromkeys(chosen, ALL_MAY)
-        return dict.fromkeys(chosen) | self._agreed_access(await self._entries(one_of("id", chosen)))
+        return dict.fromkeys(chosen) | self._agreed_access(await self._entries(schema.one_of("id", chosen)))
 
     async def all_records(self) -> dict[str, Access | None]:
         """As `records`, of all rows."""
@@ -217,12 +204,12 @@ class AttachedReader(CollectionReader):
             self.failed = True
             return nothing
 
-    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> schema.Ranking:
         """As `CollectionReader.dense`."""
         reading = super().dense(vector, limit, where)
         return await self.attempt(reading, [])
 
-    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> schema.Ranking:
         """As `CollectionReader.sparse`, by the words as the other table's index has them."""
         return await self.attempt(super().sparse(text, limit, where, every=every), [])
 
@@ -258,21 +245,21 @@ class AttachedReader(CollectionReader):
         )
         return np.flatnonzero(pc.is_in(ids, value_set=having["id"]).to_numpy())
 
-    async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
+    async def sources(self, ids: Iterable[str]) -> dict[str, schema.StoredSource]:
         """As `SourcesReader.sources`."""
         return await self.attempt(super().sources(ids), {})
 
-    async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
+    async def chunks(self, ids: Sequence[str], where: str) -> list[schema.StoredChunk]:
         """As `CollectionReader.chunks`. Of rows of one id, the one that is shown comes last."""
         return lowest_last(await self.attempt(super().chunks(ids, where), []))
 
-    async def page(self, after: str, limit: int, where: str) -> list[ListedSource]:
+    async def page(self, after: str, limit: int, where: str) -> list[schema.ListedSource]:
         """As `SourcesReader.page`."""
         return await self.attempt(super().page(after, limit, where), [])
 
     async def matching_sources(
         self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
-    ) -> list[ListedSource]:
+    ) -> list[schema.ListedSource]:
         """As `CollectionReader.matching_sources`."""
         return await self.attempt(super().matching_sources(where, after=after, first=first, rows=rows), [])
 
@@ -280,11 +267,13 @@ class AttachedReader(CollectionReader):
         """As `SourcesReader.has_any`."""
         return await self.attempt(super().has_any(where), nothing=False)
 
-    async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
+    async def walk(
+        self, where: str, beginning: str | None = None
+    ) -> AsyncIterator[list[schema.StoredSource]]:
         """As `SourcesReader.walk`, with two queries for everything."""
-        rows, access = await self.attempt(self._with_rights(where, SUMMARY_COLUMNS), NOTHING)
+        rows, access = await self.attempt(self._with_rights(where, schema.SUMMARY_COLUMNS), NOTHING)
         if beginning is not None:
-            rows = rows.filter(begin_with(rows, beginning))
+            rows = rows.filter(schema.begin_with(rows, beginning))
         for start in range(0, rows.num_rows, WALKED):
             yield [
                 self._stored_source(row, access.get(row["id"]))
@@ -292,10 +281,10 @@ class AttachedReader(CollectionReader):
             ]
             await anyio.lowlevel.checkpoint()
 
-    async def places(self, where: str) -> list[SourcePlace]:
+    async def places(self, where: str) -> list[schema.SourcePlace]:
         """As `SourcesReader.places`. Rows have no paths."""
-        rows, access = await self.attempt(self._with_rights(where, PLACE_COLUMNS), NOTHING)
-        return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+        rows, access = await self.attempt(self._with_rights(where, schema.PLACE_COLUMNS), NOTHING)
+        return await to_thread.run_sync(schema.places_of, rows, access, self.collection.fields)
 
     async def _with_rights(
         self, where: str, columns: list[str]
@@ -311,17 +300,17 @@ class AttachedReader(CollectionReader):
 
     async def _attributes_of_all(self) -> Mapping[str, Mapping[str, Value]]:
         with engine_errors("reading an attached table"):
-            rows = await self._rows(self._sources.query().select(SUMMARY_COLUMNS))
+            rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
         return {row["id"]: self._stored_source(row, None).attributes for row in rows}
 
-    async def statistics(self) -> Statistics:
+    async def statistics(self) -> schema.Statistics:
         """Numbers for operators."""
         columns = self._attached.columns
         indexes = [index for index in (self.full_text, self.nearest) if index]
         with engine_errors("counting the rows of an attached table"):
             rows = await self._attached.count_rows()
             vectors = await self._count_usable(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
-        return Statistics(
+        return schema.Statistics(
             sources=rows,
             chunks=rows,
             without_vector=rows - vectors,
@@ -347,7 +336,7 @@ class AttachedReader(CollectionReader):
         return "body"
 
 
-def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
+def lowest_last(chunks: Sequence[schema.StoredChunk]) -> list[schema.StoredChunk]:
     """The chunks, ordered so that of several with one id, the shown one comes last; see `source_rows`."""
     return sorted(chunks, key=lambda chunk: chunk.generation, reverse=True)
 
@@ -414,15 +403,15 @@ class AttachedTables:
                 self._handles[key] = _Handle(await open_table(attachment.table), TableMemory())
             handle = self._handles[key]
             with engine_errors(f"opening the attached table {attachment.table}"):
-                schema = await handle.table.schema()
+                their_schema = await handle.table.schema()
                 indexes = list(await handle.table.list_indices())
         except RefdeskError:
             self._handles.pop(key, None)  # the next request opens it again
             raise
-        columns = columns_of(collection, attachment, schema)
+        columns = columns_of(collection, attachment, their_schema)
         if (
             columns.dimension != collection.embedder.dimension
-        ):  # it has other vectors than it was attached for
+        ):  # it has other vectors than when it was attached
             embedder = replace(collection.embedder, dimension=columns.dimension)
             collection = replace(collection, embedder=embedder)
         sources, chunks = (
