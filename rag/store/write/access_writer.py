@@ -35,7 +35,6 @@ from rag.errors import StoreError
 from rag.home import Bucket, Home
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
-from rag.store.read.schema import original_id
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, limits, revised, settle
 from rag.store.write.desk_folder import PURGED, SourceIds, is_uri, prepare, spending_reserve
@@ -242,7 +241,7 @@ async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
     there = (await table.records({"uri": uris})).values() if uris else ()
     access: dict[tuple[str, str], list[Access | None]] = defaultdict(list)
     for container in there:
-        if container.present and not original_id(container.id):
+        if container.present and not schema.original_id(container.id):
             access[container.collection, container.uri].append(
                 pairs[container.id][1].access if container.id in pairs else container.access
             )

@@ -19,7 +19,6 @@ from rag.filters.evaluators import literal
 from rag.home import Home
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
-from rag.store.read.schema import original_id
 from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import Around, access_table, nothing_around
 from rag.store.write.collection_tables import forget_swept, is_swept
@@ -237,7 +236,7 @@ async def _drop_without_row(data: Home, tenant: str, name: str, forget: Iterable
         records = [*(await table.records({"collection": name})).values()]
         present = [record for record in records if record.present or not record.copied]
         await table.put([replace(record, present=False, copied=True) for record in present])
-        await table.forget([*forget, *filter(original_id, (record.id for record in records))])
+        await table.forget([*forget, *filter(schema.original_id, (record.id for record in records))])
     return there or bool(present)
 
 

@@ -35,7 +35,6 @@ from rag.errors import RefdeskError, StoreError
 from rag.home import Bucket, Home, folders, newest_version
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, table_folder
-from rag.store.read.schema import split_chunk_id
 from rag.store.write import table_rows
 from rag.store.write.desk_folder import write_whole
 from rag.store.write.locks import Lease
@@ -187,7 +186,7 @@ async def add_fields(
     await _update(sources, [_source(row, fields, by_source[row["id"]]) for row in rows], _OF_SOURCES)
     ids: dict[str, list[str]] = defaultdict(list)
     for id_ in cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()):
-        ids[split_chunk_id(id_)[0]].append(id_)
+        ids[schema.split_chunk_id(id_)[0]].append(id_)
     filled = [
         {"id": id_} | {schema.field_column(name): value for name, value in of_source.items()}
         for source_id, of_source in by_source.items()

@@ -46,7 +46,6 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.home import SET_PATH, Bucket, Home, read
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
-from rag.store.read.schema import original_id
 from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop, in_catalog, open_writer
@@ -296,7 +295,7 @@ def _with_tag_ids(rows: pa.Table, letters: str) -> pa.Table:
 
 def leftover_records(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
     """The ids of the records that a killed tagging under this name has left."""
-    return [id_ for id_, record in now.items() if record.collection == tag.name and original_id(id_)]
+    return [id_ for id_, record in now.items() if record.collection == tag.name and schema.original_id(id_)]
 
 
 def copied_records(
