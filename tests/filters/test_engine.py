@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -22,29 +25,22 @@ from hypothesis import strategies as st
 from rag.access.rule import visible
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.config.settings import SearchSettings
-from rag.corpus import Access, FieldType, Principal
+from rag.corpus import Access, FieldType, Principal, Value
 from rag.filters.evaluators import matches
-from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, parse_filter
+from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, Filter, parse_filter
 from rag.runtime import concurrently
 from rag.search.desk import Desk
 from rag.search.view import View, resolve_attributes
 from rag.store.read.desk_reader import DeskReader
+from rag.store.read.schema import Statistics
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
+from rag.store.write.table_rows import NewSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
     from anyio.from_thread import BlockingPortal
-
-    from rag.corpus import Value
-    from rag.filters.grammar import Filter
-    from rag.store.read.schema import Statistics
-    from rag.store.write.collection_writer import CollectionWriter
-    from rag.store.write.table_rows import NewSource
 
 pytestmark = pytest.mark.slow
 

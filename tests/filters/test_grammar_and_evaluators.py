@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rag.corpus import FieldType, Value
 from rag.errors import InvalidRequestError
 from rag.filters.evaluators import matches
 from rag.filters.grammar import (
@@ -27,15 +29,9 @@ from rag.filters.grammar import (
     OneOf,
     Ordered,
     Present,
+    Scalar,
     parse_filter,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rag.corpus import FieldType, Value
-    from rag.filters.grammar import Scalar
-
 
 # The grammar of filters: what it accepts, and the messages for everything else.
 

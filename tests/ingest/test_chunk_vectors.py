@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from rag.config.settings import IngestSettings
-from rag.corpus import Calibration, EmbedderIdentity
+from rag.corpus import Calibration, Collection, EmbedderIdentity, Vectors, Visibility
 from rag.errors import ProviderError
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Outcome, Report, SilentProgress
 from rag.ingest.rights.possible_access import Rights
-from rag.models.embed import unit_rows
+from rag.models.embed import TextKind, unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
 from rag.store.care.rehearsal import open_rehearsal
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import digest_value, split_digest
 from rag.store.write import table_maintenance
 from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import BagOfWords, Counting, ingested
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Collection, Vectors, Visibility
-    from rag.ingest.report import Outcome, Report
-    from rag.models.embed import TextKind
-    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

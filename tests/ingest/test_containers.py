@@ -6,8 +6,10 @@ import io
 import tarfile
 import warnings
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import anyio
 import pytest
@@ -21,16 +23,10 @@ from rag.ingest.discover import discover
 from rag.ingest.parse.archive_files import members
 from rag.ingest.parse.decode import BINARY
 from rag.ingest.parse.document_parts import UniqueNames
+from rag.ingest.report import Report
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.ingest.sandbox import parser_pool
 from tests.ingest.shelf import Shelf, keep, mail, restore, zipped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.ingest.report import Report
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction")]
 

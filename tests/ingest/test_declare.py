@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
-from rag.corpus import Principal
+from rag.corpus import Collection, Principal
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError
 from rag.ingest.metadata import declare
 from rag.search.desk import Desk
@@ -19,12 +21,6 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Collection
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,13 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -24,13 +26,7 @@ from rag.ingest.discover import Discovery, discover
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.report import NOT_THERE
 from rag.ingest.source_files import LocalFile, printable, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import ModuleType
-
-    from tests.conftest import Scripts
-
+from tests.conftest import Scripts
 
 Seen = TypeVar("Seen")
 

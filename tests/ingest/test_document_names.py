@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from rag.answers import SearchRequest
+from rag.answers import Answer, Mode, SearchRequest
 from rag.config.settings import IngestSettings, SearchSettings
-from rag.corpus import Access, Build, Chunking, Principal, Source
+from rag.corpus import Access, Build, Chunking, Collection, Principal, Source
 from rag.ingest.document_languages import change_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.rebuild_tables import rebuild
@@ -26,13 +27,6 @@ from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import BagOfWords, Counting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from rag.answers import Answer, Mode
-    from rag.corpus import Collection
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -25,31 +27,25 @@ from hypothesis import strategies as st
 import rag.ingest.ingest_run
 from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Collection, Principal
 from rag.errors import NotFoundError
 from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
+from rag.ingest.report import Report
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.search.desk import Desk
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
+from rag.store.read.schema import StoredSource
 from rag.store.write import table_maintenance
 from rag.store.write.access_writer import AccessTable, change_access
 from rag.store.write.change_collection import copy_labels, open_writer
+from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
-from tests.ingest.history_oracle import Bound, File, Oracle, Run, Said, Word, names, seen_by
+from tests.ingest.history_oracle import Act, Bound, Document, File, Oracle, Run, Said, Word, names, seen_by
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
-    from types import ModuleType
-
     from anyio.from_thread import BlockingPortal
-
-    from rag.corpus import Collection
-    from rag.ingest.report import Report
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.schema import StoredSource
-    from rag.store.write.collection_writer import CollectionWriter
-    from tests.ingest.history_oracle import Act, Document
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,9 @@ import os
 import socket
 import zipfile
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,11 +20,6 @@ from rag.ingest.parse.parsers import SUFFIXES
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.split_text import Measure, within
 from rag.ingest.work_limits import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import ModuleType
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 
 from rag.config.settings import IngestSettings, SearchSettings
-from rag.corpus import Document, Principal
+from rag.corpus import Collection, Document, Language, Principal
 from rag.ingest.document_languages import change_language, language_of, with_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.parse.parsers import parse
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Report, SilentProgress
 from rag.ingest.rights.possible_access import Rights
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
@@ -23,13 +25,6 @@ from rag.store.write.make_collection import ensure_collection
 from rag.text.languages import is_known, name_of, rules_of
 from tests.small_desk import BagOfWords
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Collection, Language
-    from rag.ingest.report import Report
 
 pytestmark = pytest.mark.anyio
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 
-from rag.corpus import AccessRecord, FileState
+from rag.corpus import AccessRecord, FileState, Source
 from rag.ingest import known_sources
 from rag.ingest.containers import spooling
 from rag.ingest.discover import Discovery
 from rag.ingest.known_sources import moved_sources, perhaps_unmounted
 from rag.ingest.metadata import read_sidecar, with_stated_metadata
 from rag.ingest.parse.parsers import parse
+from rag.ingest.report import Report
 from rag.ingest.source_files import LocalFile, folder_of, name_of, part_uri, path_of, place_of
 from rag.originals import staleness, state_of
 from rag.store.read.connection import connect
@@ -22,13 +24,6 @@ from rag.store.read.schema import sources_table
 from rag.store.write.table_rows import KnownSource
 from tests.small_desk import ingested
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from rag.corpus import Source
-    from rag.ingest.report import Report
 
 pytestmark = pytest.mark.anyio
 

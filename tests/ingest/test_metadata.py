@@ -6,12 +6,13 @@ import unicodedata
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 
 from rag.config.settings import IngestSettings
-from rag.corpus import Access, FieldType
+from rag.corpus import Access, FieldType, Value
 from rag.errors import ParseError
 from rag.ingest import metadata
 from rag.ingest.containers import MAX_NAME_CHARS, inner_path
@@ -22,12 +23,6 @@ from rag.ingest.report import field_notes
 from rag.ingest.rights.possible_access import Rights
 from rag.ingest.source_files import LocalFile
 from rag.originals import SIDECAR_BYTES
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from rag.corpus import Value
-
 
 # A file beside a document describes it, before what it says of itself; one that can't be read
 # refuses it.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import anyio
 import pytest
@@ -11,21 +12,16 @@ import pytest
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.ingest_run import Instructions, ingest
+from rag.ingest.report import Outcome, Report
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.schema import StoredSource
 from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.ingest.shelf import keep, restore
 from tests.small_desk import Counting
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.ingest.report import Outcome, Report
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.schema import StoredSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction"), pytest.mark.slow]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -14,19 +16,12 @@ from rag.config.settings import ModerationSettings
 from rag.corpus import Access, Block, Document
 from rag.ingest.policy.document_admission import count_values, with_masks
 from rag.ingest.policy.moderation import ModerationError, Moderator
-from rag.ingest.report import NAMED, Outcome, flag_notes, in_numbers
+from rag.ingest.report import NAMED, Outcome, Report, flag_notes, in_numbers
 from rag.store.write.change_collection import change_collection
 from rag.text.flags import MASKS, PERSONAL, Flag, flags_in, spans_in
 from tests.ingest.shelf import Shelf, mail, zipped
 from tests.small_desk import ingested
 from tests.test_flags import FOUND
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.ingest.report import Report
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction")]
 

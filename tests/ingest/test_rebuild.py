@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy as np
 import pytest
 
-from rag.corpus import Access, Build, Chunking, Document, EmbedderIdentity, Heading, Source
+from rag.corpus import (
+    Access,
+    Build,
+    Chunking,
+    Collection,
+    Document,
+    EmbedderIdentity,
+    Heading,
+    Source,
+    Vectors,
+)
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.parse.parsers import parse
 from rag.ingest.rebuild_tables import Rebuilt, rebuild
 from rag.ingest.stored_document import document_of
-from rag.models.embed import unit_rows
+from rag.models.embed import Embedder, TextKind, unit_rows
 from rag.store.care.folder_checks import check_stray
 from rag.store.care.folder_checks import open_folder as opened_for_checks
 from rag.store.read import schema
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import forget_builds, open_writer
 from tests.small_desk import BagOfWords, ingested, recorded
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from rag.corpus import Collection, Vectors
-    from rag.models.embed import Embedder, TextKind
-    from rag.store.read.collection_reader import CollectionReader
 
 SENTENCES = Chunking("sentence", max_tokens=32)
 TEXTS = {

@@ -6,9 +6,9 @@ import itertools
 import os
 import random
 import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
@@ -16,25 +16,16 @@ from pydantic import ValidationError
 from rag.access.names import check_access, valid_entries
 from rag.access.rule import narrower, same_access
 from rag.config.settings import AccessRule
-from rag.corpus import Access, AccessRecord
+from rag.corpus import Access, AccessRecord, Visibility
 from rag.errors import ParseError
 from rag.ingest.discover import Discovery
 from rag.ingest.rights import possible_access
-from rag.ingest.rights.access_decision import TABLE, Claims, Floor, Place, Situation
-from rag.ingest.rights.possible_access import UNKNOWN_VISIBILITY, Recorded, RequestedAccess, Rights
+from rag.ingest.rights.access_decision import TABLE, Claims, Floor, Place, Row, Situation
+from rag.ingest.rights.possible_access import UNKNOWN_VISIBILITY, Narrowing, Recorded, RequestedAccess, Rights
 from rag.ingest.source_files import LocalFile, folder_of, place_of
-from rag.store.write.access_claim import Policy, limits, settle
+from rag.store.write.access_claim import Claim, Policy, limits, settle
 from rag.store.write.table_rows import KnownSource
 from tests.refusals import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.corpus import Visibility
-    from rag.ingest.rights.access_decision import Row
-    from rag.ingest.rights.possible_access import Narrowing
-    from rag.store.write.access_claim import Claim
-
 
 # Which access record a source is born with, and who has the say.
 

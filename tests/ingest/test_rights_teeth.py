@@ -11,10 +11,12 @@ import pkgutil
 import secrets
 import threading
 import warnings
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -26,6 +28,7 @@ from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, AccessRecord, Principal
 from rag.errors import NotFoundError, StoreError
 from rag.ingest.ingest_run import Instructions, ingest
+from rag.ingest.report import Report
 from rag.ingest.rights.access_decision import Floor, Situation
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
 from rag.search.desk import Desk
@@ -33,7 +36,7 @@ from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write import access_writer
-from rag.store.write.access_claim import Policy, revised
+from rag.store.write.access_claim import Claim, Policy, revised
 from rag.store.write.access_writer import AccessTable, access_table
 from rag.store.write.change_collection import open_writer
 from rag.store.write.desk_folder import SourceIds, read_key
@@ -42,13 +45,7 @@ from tests.ingest.shelf import mail
 from tests.tables import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import ModuleType
-
     import lancedb
-
-    from rag.ingest.report import Report
-    from rag.store.write.access_claim import Claim
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("without_compaction")]
 

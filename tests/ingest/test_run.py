@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import ModuleType
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -19,6 +21,7 @@ import rag.ingest.work_limits
 import rag.store.write.collection_writer
 import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
+from rag.corpus import AccessRecord, Source, Vectors
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.discover import LINK_OUTSIDE
 from rag.ingest.ingest_run import Executor, GentleExecutor, LocalExecutor
@@ -26,27 +29,20 @@ from rag.ingest.parse.decode import BINARY, decode
 from rag.ingest.parse.parsers import EMPTY
 from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
-from rag.ingest.report import NOT_THERE
+from rag.ingest.prepare import Chunked, FileContent, Preparation
+from rag.ingest.report import NOT_THERE, Outcome, Report
 from rag.ingest.source_files import over_limit
+from rag.ingest.work_limits import Budget
+from rag.models.embed import TextKind
 from rag.store.read import schema
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import database_folder
 from rag.store.write import table_rows
 from rag.store.write.collection_writer import CollectionWriter
+from rag.store.write.table_rows import KnownSource
 from tests.refusals import refusal
 from tests.small_desk import Counting
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import ModuleType
-
-    from rag.corpus import AccessRecord, Source, Vectors
-    from rag.ingest.prepare import Chunked, FileContent, Preparation
-    from rag.ingest.report import Outcome, Report
-    from rag.ingest.work_limits import Budget
-    from rag.models.embed import TextKind
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.write.table_rows import KnownSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.corpus import Block, Chunking, Document
+from rag.corpus import Block, Chunking, Document, Passage
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.document_languages import foreign_parts, is_within, words_in
@@ -18,10 +17,6 @@ from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.store.read.schema import header_in
 from rag.store.write.table_rows import body
 from tests.ingest.parse.packages import sheet, workbook
-
-if TYPE_CHECKING:
-    from rag.corpus import Passage
-
 
 # A part of a table is read with the table's header row, wherever the table is cut.
 

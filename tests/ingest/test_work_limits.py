@@ -6,7 +6,8 @@ import io
 import sys
 import time
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import anyio
 import pytest
@@ -15,15 +16,10 @@ from anyio.lowlevel import RunVar, checkpoint
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest.discover import Discovery
+from rag.ingest.report import Report
 from rag.ingest.sandbox import parser_pool
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import LARGE_CHARACTERS, PATIENCE, SMALL_CHARACTERS, BackPressure, Budget, lanes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.ingest.report import Report
 
 pytestmark = pytest.mark.anyio
 

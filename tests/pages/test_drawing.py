@@ -8,17 +8,15 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from rag.confined import page_drawing
 from rag.confined.page_drawing import Picture, checked_picture, picture
 from rag.errors import ParseError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

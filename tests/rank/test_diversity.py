@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from random import Random
 
 import numpy as np
 import pytest
@@ -18,9 +18,6 @@ from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.rank.diversity import Likeness, cosine, distinct, diversify, jaccard
 from rag.rank.fusion import FURTHER, MAX_JOINED_CHARS, NEXT, neighbours
-
-if TYPE_CHECKING:
-    from random import Random
 
 TWINS = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)
 UNLIKE = np.eye(6, dtype=np.float32)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.rank.excerpts import excerpts, shared_rarity, statements
-from rag.text.plain_text import sentences
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
-    from rag.text.plain_text import Span
+from rag.text.plain_text import Span, sentences
 
 TEXT = "Clocks err. Cats sleep. A clock ticks. Dogs bark. The sun sets late."
 TEXTS = st.lists(

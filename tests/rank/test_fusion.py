@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import hypot, sqrt
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.answers import Hit
+from rag.config.profiles import MissingDate
 from rag.corpus import Chunk, Source
 from rag.errors import ConfigurationError
 from rag.rank.editions import AskedTime
@@ -32,12 +35,6 @@ from rag.rank.fusion import (
     settled_count,
     trust,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
-    from rag.config.profiles import MissingDate
 
 ITEMS = st.sampled_from("abcdefgh")
 SCORED = st.lists(st.tuples(ITEMS, st.floats(-1, 1).map(lambda score: round(score, 1))))

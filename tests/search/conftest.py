@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from rag.answers import Answer, Mode, SearchRequest
 from rag.config.settings import SearchSettings
-from rag.corpus import Principal
-from rag.models.chat import open_chat
+from rag.corpus import FieldType, Principal, Source
+from rag.models.chat import Chat, open_chat
+from rag.models.rerank import Reranker
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import FieldType, Source
-    from rag.models.chat import Chat
-    from rag.models.rerank import Reranker
-    from tests.endpoint import Endpoint
-    from tests.snapshots import Snapshots
+from tests.endpoint import Endpoint
+from tests.snapshots import Snapshots
 
 ME = Principal("default")
 

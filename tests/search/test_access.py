@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, get_args
 
 import pytest
 
 from rag.answers import Mode, Part, SearchRequest
-from rag.corpus import Access, EmbedderIdentity, Principal
+from rag.corpus import Access, EmbedderIdentity, FieldType, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.desk import Desk
 from rag.search.view import COLLECTIONS_NAMED, joined_names
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.read.desk_reader import DeskReader
+from rag.store.read.schema import StoredSource
 from rag.store.write.change_collection import drop_tenant, open_writer
 from rag.store.write.desk_folder import note_tenant, prepare
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from rag.corpus import FieldType, Source
-    from rag.search.desk import Desk
-    from rag.store.read.schema import StoredSource
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

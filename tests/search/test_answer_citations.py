@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Principal, Source
 from rag.search.answer_citations import (
     CheckedAnswer,
     CheckedCitation,
@@ -22,10 +21,7 @@ from rag.search.answer_citations import (
     uncited_paragraphs,
 )
 from rag.search.reply.untrusted import disarm
-
-if TYPE_CHECKING:
-    from rag.corpus import Source
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from rag.answers import Answer, Mode, SearchRequest
-from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Principal
+from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Collection, FieldType, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, StoreError
+from rag.search.desk import Desk
 from rag.search.pipeline import DIFFERING, OWN_AND_NEWER
 from rag.search.search_state import UNREAD
 from rag.store.read.attached.attached_reader import open_table
 from rag.store.read.attached.attached_table import AttachedTable, access_of, complete
 from rag.store.write.change_collection import drop_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Collection, FieldType
-    from rag.search.desk import Desk
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

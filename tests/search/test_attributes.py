@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pytest
 
 from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError
+from rag.search.desk import Desk
 from rag.search.view import SOME_UNDATED
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.schema import StoredSource
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import SourceMove
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.search.desk import Desk
-    from rag.store.read.schema import StoredSource
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.desk import LACKING_FIELDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.search.desk import Desk
-    from rag.store.read.schema import StoredSource
-    from tests.search.conftest import Shelf
+from rag.search.desk import LACKING_FIELDS, Desk
+from rag.store.read.schema import StoredSource
+from tests.search.conftest import Shelf
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

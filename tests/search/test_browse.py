@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.answers import Part, SearchRequest
-from rag.corpus import Access, Binding, Principal
+from rag.corpus import Access, Binding, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import NO_FOLDER, Listing, open_or_list
 from rag.search.browse import (
@@ -26,19 +28,13 @@ from rag.search.browse import (
     page_of_children,
     placed_documents,
 )
+from rag.search.desk import Desk
 from rag.search.document_list import WITHOUT_DATE
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.search.view import SOME_UNDATED, WITH_COLLECTION
 from rag.store.read.schema import SourcePlace
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
-    from rag.corpus import Source
-    from rag.search.desk import Desk
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from rag.answers import SearchRequest
+from rag.answers import Answer, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import SearchSettings, Settings
-from rag.corpus import Access, Calibration, EmbedderIdentity, Principal
+from rag.corpus import Access, Calibration, EmbedderIdentity, Principal, Vectors
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
-from rag.models.embed import Embedders, open_embedders
+from rag.models.embed import Embedder, Embedders, TextKind, open_embedders
 from rag.runtime import concurrently
 from rag.search.desk import NO_KEYS, Desk
 from rag.search.query_vectors import NOT_SET_UP, OTHER_MODEL
@@ -25,16 +28,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.answers import Answer
-    from rag.corpus import Vectors
-    from rag.models.embed import Embedder, TextKind
-    from tests.endpoint import Endpoint, Reply
+from tests.endpoint import Endpoint, Reply
 
 pytestmark = pytest.mark.anyio
 

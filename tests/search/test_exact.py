@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from rag.answers import SearchRequest
+from rag.answers import Answer, Match, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Chunking, Principal
 from rag.errors import InvalidRequestError, NotFoundError
@@ -19,13 +21,7 @@ from rag.search.reply.search_reply import search_reply
 from rag.store.read import text_scan
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.text_scan import OVERLAP, WINDOW, matched_sources
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.answers import Answer, Match
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ME = Principal("default")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import anyio
 import pytest
@@ -13,13 +13,9 @@ from rag.search.gate import SLACK, admit
 from rag.search.recall import Candidate, Meaning, Query
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.schema import StoredSource
+from tests.search.conftest import Shelf
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rag.store.read.schema import StoredSource
-    from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

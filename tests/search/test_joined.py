@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from re import Match
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,11 +23,7 @@ from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.search_reply import search_reply, trace_record
 from rag.search.search_state import close_gaps, joined_hit
 from rag.text.plain_text import with_indent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from rag.answers import Part, SearchRequest
-from rag.corpus import Access, Binding, Principal
+from rag.answers import Extract, Part, SearchRequest
+from rag.corpus import Access, Binding, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search import source_window
 from rag.search.agents import tool_functions
@@ -19,13 +20,7 @@ from rag.store.write.change_collection import change_collection
 from rag.store.write.make_collection import tag_collection
 from rag.text.revisions import MAX_FORMER, MOST_CITED
 from rag.uris import NO_REVISION
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from rag.answers import Extract
-    from rag.corpus import Source
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -8,9 +8,10 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -21,21 +22,16 @@ import rag
 import rag.search
 import rag.search.search_state
 from rag import Desk, Principal, SearchRequest, Settings, SyncDesk
-from rag.answers import Mode, RequestValues
+from rag.answers import Answer, Hit, Mode, RequestValues, Step
 from rag.config.load import load_settings
 from rag.corpus import Access
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.search import tool_functions
 from rag.search.agents import SEARCH, SOURCE
+from rag.search.recall import Query
 from rag.search.reply.search_reply import FULL_ONLY
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.answers import Answer, Hit, Step
-    from rag.search.recall import Query
-    from tests.conftest import Scripts
-    from tests.search.conftest import Shelf
+from tests.conftest import Scripts
+from tests.search.conftest import Shelf
 
 QUESTION = "who invented the pendulum clock?"
 ANN, BOB = Principal("default", "ann"), Principal("default", "bob")

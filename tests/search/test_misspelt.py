@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from rag.answers import SearchRequest
+from rag.answers import Answer, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.search.desk import Desk
@@ -15,12 +16,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import collection_reader, rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from rag.answers import Answer
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ROOM = 10**9  # bytes, enough for all rows in memory

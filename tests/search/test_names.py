@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from rag.answers import SearchRequest
-from rag.corpus import Access, Heading, Principal
+from rag.corpus import Access, Heading, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
 from rag.search.browse import QUOTED_CHARS, unknown_names_note
-from rag.search.desk import IS_PATH
+from rag.search.desk import IS_PATH, Desk
 from rag.search.source_window import headings_named, section_span
 from rag.text.plain_text import Span
-
-if TYPE_CHECKING:
-    from rag.corpus import Source
-    from rag.search.desk import Desk
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ANN, BOB = Principal("default", "ann"), Principal("default", "bob")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from anyio import run_process
@@ -28,11 +29,7 @@ from rag.search.readable_overview import (
 from rag.store.write.change_collection import change_collection
 from server.lazy_desk import LazyDesk
 from server.tool_listing import filter_schema, search_hint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

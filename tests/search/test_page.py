@@ -7,26 +7,20 @@ import os
 import zipfile
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from rag.answers import Part
+from rag.answers import Hit, Part
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.originals import ELSEWHERE, GONE, LARGE, OTHER, SCANNED, digest_of
-from rag.search.page_picture import NO_DECODER, NO_PAGES, may_have_pages
+from rag.search.page_picture import NO_DECODER, NO_PAGES, Page, may_have_pages
 from rag.store.write.change_collection import change_collection
 from rag.store.write.make_collection import ensure_collection
 from tests.pdfs import pdf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rag.answers import Hit
-    from rag.search.page_picture import Page
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

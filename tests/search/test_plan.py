@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -12,11 +12,8 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.search.request_overrides import with_every_override
-from rag.search.search_plan import MAX_PHRASES, make_plan
-
-if TYPE_CHECKING:
-    from rag.search.search_plan import SearchPlan
-    from tests.search.conftest import Shelf
+from rag.search.search_plan import MAX_PHRASES, SearchPlan, make_plan
+from tests.search.conftest import Shelf
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
 OWN = {"stage": "custom", "call": "own:ask"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -12,18 +14,12 @@ from rag.answers import Answer, Mode, SearchRequest, SubQuery, Usage
 from rag.config.profiles import MultiQueryStage
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
-from rag.models.chat import open_chat
+from rag.models.chat import Chat, open_chat
+from rag.search.desk import Desk
 from rag.search.stages.query_stages import PARAPHRASES_FIND_NOTHING
 from rag.store.write.change_collection import change_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from rag.models.chat import Chat
-    from rag.search.desk import Desk
-    from tests.endpoint import Endpoint
-    from tests.search.conftest import Shelf
+from tests.endpoint import Endpoint
+from tests.search.conftest import Shelf
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import anyio
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Answer, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import SearchSettings, Settings
-from rag.corpus import Access, EmbedderIdentity, Principal
+from rag.corpus import Access, EmbedderIdentity, Principal, Source
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -28,13 +30,7 @@ from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import note_tenant, prepare
 from rag.store.write.make_collection import ensure_collection
 from rag.uris import NOT_FOUND
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Source
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ME = Principal("default")

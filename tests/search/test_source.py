@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import Part
-from rag.corpus import Principal
+from rag.answers import Extract, Part
+from rag.corpus import Principal, Source
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.search.source_window import between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
 from rag.text.plain_text import Span
-
-if TYPE_CHECKING:
-    from rag.answers import Extract
-    from rag.corpus import Source
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 ME = Principal("default")
 PARAGRAPHS = [f"Paragraph {n} says something of number {n} in a few words." for n in range(9)]

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from types import ModuleType
+from typing import Any, Literal, get_args
 
 import anyio
 import pytest
@@ -29,12 +31,7 @@ from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import ModuleType
-
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.slow
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from rag.answers import Answer, Hit, Listing, Mode, Preview, SearchRequest, Step, SubQuery, Trace, Usage
 from rag.corpus import Access, Chunk, Principal, Source
+from rag.models.chat import Chat
+from rag.search.desk import Desk
 from rag.search.reply.search_reply import trace_record
 from rag.search.reply.untrusted import MAX_LABEL_CHARS
 from rag.search.search_state import PREVIEW_CHARS, PREVIEWS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import ModuleType
-
-    from rag.models.chat import Chat
-    from rag.search.desk import Desk
-    from tests.endpoint import Endpoint
-    from tests.search.conftest import Shelf
+from tests.endpoint import Endpoint
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

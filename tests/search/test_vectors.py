@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, nan
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
 
 import anyio
 import numpy as np
@@ -12,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import Mode, SearchRequest
+from rag.answers import Answer, Mode, SearchRequest
 from rag.config.settings import SearchSettings
-from rag.corpus import Access, EmbedderIdentity, Principal
+from rag.corpus import Access, EmbedderIdentity, Principal, Vectors
 from rag.errors import ConfigurationError, InvalidRequestError, ProviderError
+from rag.models.embed import Embedder, TextKind
 from rag.search.desk import Desk
 from rag.search.query_vectors import HURRIED_SECONDS
 from rag.search.search_plan import unit_vector
@@ -23,16 +27,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.answers import Answer
-    from rag.corpus import Vectors
-    from rag.models.embed import Embedder, TextKind
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ME = Principal("default")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 
 from rag.answers import Answer, Mode, SearchRequest
-from rag.corpus import Access, Principal
+from rag.corpus import Access, FieldType, Principal
 from rag.errors import NotFoundError
+from rag.models.chat import Chat
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from rag.corpus import FieldType
-    from rag.models.chat import Chat
-    from rag.search.why_not import SourceTrace
-    from tests.endpoint import Endpoint
-    from tests.search.conftest import Shelf
+from rag.search.why_not import SourceTrace
+from tests.endpoint import Endpoint
+from tests.search.conftest import Shelf
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

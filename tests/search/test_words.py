@@ -6,29 +6,23 @@ A query of phrases alone finds only what has them. Beside other words, passages 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from rag.answers import Mode, SearchRequest
+from rag.answers import Answer, Mode, SearchRequest
 from rag.config.settings import SearchSettings
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Principal, Vectors
 from rag.errors import InvalidRequestError
-from rag.models.embed import WrappedEmbedder
+from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.answers import Answer
-    from rag.corpus import Vectors
-    from rag.models.embed import Embedder, TextKind
-    from rag.store.read.schema import Ranking
-    from tests.search.conftest import Shelf
+from rag.store.read.schema import Ranking
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ME = Principal("default")

@@ -6,23 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from types import ModuleType
+from typing import TypeAlias
 
 import anyio
 import pytest
 
 from rag.home import Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
-
-    from tests.bucket import ObjectStore
-    from tests.conftest import Scripts
-    from tests.forks import Forked
+from tests.bucket import ObjectStore
+from tests.conftest import Scripts
+from tests.forks import Forked
 
 Running: TypeAlias = "subprocess.Popen[bytes] | Forked"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import anyio
 import anyio.lowlevel
@@ -16,10 +17,6 @@ from rag.search.desk import Desk
 from rag.store.care.tenant_backup import back_up, checked_archive
 from rag.store.care.tenant_restore import RESTORING, restore
 from rag.store.read.desk_reader import DeskReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
 
 pytestmark = pytest.mark.anyio
 

@@ -7,23 +7,19 @@ import re
 import shutil
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from rag.errors import StoreError
+from rag.home import Bucket
 from rag.store.write import locks
 from tests import npm
+from tests.bucket import ObjectStore
+from tests.conftest import Scripts
 from tests.store.test_processes import whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.home import Bucket
-    from tests.bucket import ObjectStore
-    from tests.conftest import Scripts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.nightly, pytest.mark.slow]
 

@@ -5,33 +5,29 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from rag.access.keys import Keys, keys_in
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.home import WORDS, Bucket, check_data_folder, data_folder_problem
+from rag.home import WORDS, Bucket, Home, check_data_folder, data_folder_problem
 from rag.store.care import bucket_moves
 from rag.store.care.bucket_moves import MARK, copy_to_bucket, fetch_from_bucket
 from rag.store.read.desk_reader import DeskReader
+from rag.store.read.schema import StoredSource
 from rag.store.write.access_writer import change_access
 from rag.store.write.bucket_objects import PART_BYTES, delete, digest_of, object_facts, put, put_new, put_over
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.desk_folder import FETCHING, prepare
 from rag.store.write.locks import locked
+from tests.bucket import ObjectStore
+from tests.conftest import SmallDisk
 from tests.refusals import refusal
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.home import Home
-    from rag.store.read.schema import StoredSource
-    from tests.bucket import ObjectStore
-    from tests.conftest import SmallDisk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -23,11 +23,7 @@ from rag.store.write.desk_folder import (
     write_whole,
 )
 from rag.store.write.evaluation_runs import StoredRun, run_summaries, save_runs, stored_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import SmallDisk
+from tests.conftest import SmallDisk
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import anyio
 import numpy as np
@@ -11,22 +13,16 @@ import pyarrow as pa
 import pytest
 
 from rag.config.settings import SearchSettings, Settings
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Principal, Vectors
 from rag.models.embed import unit_rows
 from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.rows_in_memory import OBJECTS_BYTES, OVERSAMPLING, RowsInMemory, TableInMemory, _split
+from rag.store.read.schema import Ranking
 from rag.store.write.access_writer import access_table
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Vectors
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.read.schema import Ranking
 
 pytestmark = pytest.mark.anyio
 ALL = "(true)"

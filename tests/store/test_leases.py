@@ -6,10 +6,13 @@ import os
 import random
 import re
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from subprocess import TimeoutExpired
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,23 +21,19 @@ from lancedb.index import BTree
 
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError
+from rag.home import Bucket
 from rag.store.read.connection import connect, engine_errors
 from rag.store.write import locks
 from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.bucket_objects import object_facts
 from rag.store.write.change_collection import open_writer
 from rag.store.write.locks import Lease, leased, open_in_turn
+from tests.bucket import ObjectStore
 from tests.store.test_processes import begin, change, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-    from types import ModuleType
-
     import lancedb
 
-    from rag.home import Bucket
-    from tests.bucket import ObjectStore
     from tests.store.test_processes import WritingProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

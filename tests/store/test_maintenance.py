@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,10 +21,6 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.write import access_writer, table_maintenance
 from rag.store.write.access_writer import access_table, change_access
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
 
 pytestmark = pytest.mark.anyio
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.access.rule import predicate
 from rag.config.settings import Settings
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Collection, Principal
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
 from rag.store.read import desk_reader, rows_in_memory
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.sources_reader import AccessReader
 from rag.store.write import table_maintenance
@@ -22,13 +25,7 @@ from rag.store.write.change_collection import change_collection, drop_collection
 from rag.store.write.desk_folder import forget_tenant
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
     import pyarrow as pa
-
-    from rag.corpus import Collection
-    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

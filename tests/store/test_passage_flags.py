@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,11 +28,6 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_rows
 from rag.text import flags as rules_module
 from rag.text.flags import Flag, crossed, flags_in, rules
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import ModuleType
 
 ME = Principal("default")
 MOMENT = datetime(2024, 5, 1, tzinfo=UTC)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 from lancedb.table import AsyncTable
 
-from rag.corpus import Access
+from rag.corpus import Access, Collection
 from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.store.care import folder_checks
@@ -23,13 +26,7 @@ from rag.store.write.change_collection import copy_labels
 from tests.tables import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from types import ModuleType
-
     import lancedb
-
-    from rag.corpus import Collection
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,26 +16,22 @@ import pytest
 from lancedb.index import IvfSq
 from lancedb.query import AsyncVectorQuery
 
-from rag.corpus import Calibration, Collection, EmbedderIdentity
+from rag.corpus import Calibration, Collection, EmbedderIdentity, Language
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record, collection_row
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect, database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write import table_maintenance
 from rag.store.write.change_collection import drop_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
+from rag.store.write.table_rows import NewSource
 from tests.tables import table_of
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import pyarrow as pa
-
-    from rag.corpus import Language
-    from rag.store.read.collection_reader import CollectionReader
-    from rag.store.write.table_rows import NewSource
 
 pytestmark = pytest.mark.anyio
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
+from rag.corpus import Source
 from rag.ingest import rebuild_tables
 from rag.store.read import schema
 from rag.store.write.collection_writer import CollectionWriter
 from rag.text.revisions import mark, revision_of
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Source
 
 pytestmark = pytest.mark.anyio
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from rag.home import Bucket
 from rag.store.read.connection import connect
 from rag.store.write import small_tables
-from rag.store.write.small_tables import rows_of, upsert
+from rag.store.write.small_tables import Condition, rows_of, upsert
+from tests.bucket import ObjectStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import lancedb
-
-    from rag.home import Bucket
-    from rag.store.write.small_tables import Condition
-    from tests.bucket import ObjectStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ROWS = pa.table(

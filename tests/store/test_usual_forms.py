@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
 
+from rag.corpus import Language
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import query_terms, query_words, terms_of, words_in_text
 from rag.store.read.words_in_memory import counted, score_rows, words_of
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Language
 
 pytestmark = pytest.mark.anyio
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from rag.corpus import Language
+from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.names_in_text import without_particles
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import (
@@ -20,14 +24,6 @@ from rag.store.read.word_analysis import (
 )
 from rag.store.read.words_in_memory import rarity
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.corpus import Language
-    from rag.store.read.collection_reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
 

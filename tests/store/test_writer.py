@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,11 +28,6 @@ from rag.store.write.change_collection import drop_collection
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import KeyedRows, language_counts
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
 
 pytestmark = pytest.mark.anyio
 

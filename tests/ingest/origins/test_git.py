@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -15,9 +15,6 @@ from rag.config.settings import IngestSettings
 from rag.ingest.containers import Spool
 from rag.ingest.origins.git_repository import look_through_repository
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from email.message import Message
+from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 from zlib import crc32
@@ -22,13 +23,8 @@ from rag.home import MISBEHAVES
 from rag.ingest.containers import Spool
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings
 from rag.ingest.origins.s3_bucket import look_through_bucket
-
-if TYPE_CHECKING:
-    from email.message import Message
-    from pathlib import Path
-
-    from tests.bucket import ObjectStore
-    from tests.endpoint import Reply, Site
+from tests.bucket import ObjectStore
+from tests.endpoint import Reply, Site
 
 KEY = {
     "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",

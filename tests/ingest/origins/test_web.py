@@ -6,7 +6,9 @@ import gzip
 import ssl
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from email.message import Message
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,7 @@ from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFind
 from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below
 from rag.ingest.origins.web_site import look_through_site
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from email.message import Message
-    from pathlib import Path
-
-    from tests.endpoint import Reply, Site
+from tests.endpoint import Reply, Site
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import string
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -27,10 +27,6 @@ from rag.ingest.parse.parsers import (
     without_encoded_data,
 )
 from rag.ingest.parse.zip_package import OLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 TEXT = "Käse – 汉字 🧀\n"
 NOISE = bytes(range(0x80, 0x100))

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Callable
 from email.message import EmailMessage
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.parsers import members, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rag.corpus import Document
-
 
 # Mails as they arrive: their text, people and dates, and what is attached.
 

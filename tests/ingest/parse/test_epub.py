@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import epub
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONTAINER = '<container><rootfiles><rootfile full-path="O%20x/b.opf"/></rootfiles></container>'
 ABOUT = """<dc:title>Clocks</dc:title><dc:creator>Ann</dc:creator><dc:creator>Bo</dc:creator>

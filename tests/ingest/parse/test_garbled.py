@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -15,9 +16,6 @@ from rag.ingest.parse.parsers import parse
 from rag.ingest.parse.pdf.readable_pages import NO_CHARACTERS, is_garbled
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Codes: TypeAlias = Callable[[str], bytes]
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rag.corpus import Document
-
 
 # Exports of chats and notes: messages and notes as people read them, without what only the program
 # needs.

@@ -6,7 +6,9 @@ import io
 import re
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,6 @@ from rag.ingest.report import check_extras
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
 from rag.runtime import install_command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
 
 installed = pytest.mark.skipif(not find_spec("rapidocr"), reason="refdesk[ocr] is not installed")
 ON = IngestSettings(ocr="auto")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse.mail.outlook import decompressed_rtf, rich_text_body
 from rag.ingest.parse.parsers import members, parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # Outlook's messages.
 

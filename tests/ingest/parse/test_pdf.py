@@ -3,7 +3,8 @@ from __future__ import annotations
 import io
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pypdf import PdfWriter
@@ -15,10 +16,6 @@ from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import EMPTY, parse
 from rag.ingest.parse.pdf.pdf_document import ENCRYPTED, MAX_ENTRIES
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 Entries = list[tuple[str, int, int]]
 

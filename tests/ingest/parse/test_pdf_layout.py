@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from pypdf import PdfReader, PdfWriter
@@ -18,6 +19,7 @@ from pypdf.generic import (
     TextStringObject,
 )
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
@@ -25,11 +27,6 @@ from rag.ingest.parse.pdf import pdf_words
 from rag.ingest.parse.pdf.page_cleanup import dehyphenator
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box
 from rag.ingest.parse.pdf.readable_pages import is_garbled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag.corpus import Document
 
 WORDS = [
     "the",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JATS = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//NLM//DTD" "x.dtd">
 <article xml:lang="en"><front><journal-meta><journal-title>J</journal-title></journal-meta><article-meta>

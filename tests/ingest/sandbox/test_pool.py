@@ -13,10 +13,12 @@ import sys
 import tempfile
 import tracemalloc
 import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import ModuleType
+from typing import Protocol
 
 import anyio
 import psutil
@@ -32,10 +34,6 @@ from rag.ingest.sandbox import parser_pool as sandbox
 from rag.ingest.sandbox.parser_child import PARSE
 from rag.ingest.sandbox.parser_pool import NO_REASON, members_safely, parse_safely
 from rag.ingest.work_limits import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import ModuleType
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

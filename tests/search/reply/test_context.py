@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -16,14 +15,17 @@ from rag.answers import Context, Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.answer_citations import parse_answer
-from rag.search.reply.reply_parts import MAX_PART_CHARS, assemble_context, cite_as, places_of_namesakes
+from rag.search.reply.reply_parts import (
+    MAX_PART_CHARS,
+    TokenSpans,
+    assemble_context,
+    cite_as,
+    places_of_namesakes,
+)
 from rag.search.reply.search_reply import hit_record
 from rag.search.reply.untrusted import disarm
 from rag.text.plain_text import sentences
 from rag.uris import PAGE_LABELS_KEY
-
-if TYPE_CHECKING:
-    from rag.search.reply.reply_parts import TokenSpans
 
 ID = "abcdefghijklmno2"
 SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, datetime(2026, 1, 1, tzinfo=UTC))

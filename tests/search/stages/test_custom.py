@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import importlib
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
-from rag.answers import Answer, SearchRequest
+from rag.answers import Answer, SearchRequest, Step
 from rag.config.profiles import CustomStage
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
 from rag.search.stages.custom import load_function
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rag.answers import Step
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 ME = Principal("default")

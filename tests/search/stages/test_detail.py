@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.answers import MAX_LIMIT, Excerpt, Hit, SearchRequest
+from rag.answers import MAX_LIMIT, Answer, Detail, Excerpt, Hit, Mode, SearchRequest
 from rag.config.profiles import CompressStage
 from rag.config.settings import SearchSettings
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.corpus import DEFAULT_EMBEDDER, Vectors
 from rag.errors import InvalidRequestError, ProviderError
-from rag.models.embed import Embedders
+from rag.models.embed import Embedders, TextKind
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_HITS_WANTED
 from rag.search.recall import Meaning, Query
@@ -21,16 +21,8 @@ from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
-from tests.search.conftest import ME
+from tests.search.conftest import ME, Shelf
 from tests.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.answers import Answer, Detail, Mode
-    from rag.corpus import Vectors
-    from rag.models.embed import TextKind
-    from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,7 @@ from rag.answers import Answer, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.search.reply.search_reply import search_reply
 from rag.search.stages.related import HUB
-
-if TYPE_CHECKING:
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
 
 import anyio
 import pytest
 
 from rag.answers import MAX_QUERY_CHARS, SubQuery, Usage
-from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage
-from rag.corpus import Collection, EmbedderIdentity
+from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage, QueryStage
+from rag.corpus import Collection, EmbedderIdentity, FieldType
 from rag.errors import ConfigurationError
 from rag.filters.grammar import ATTRIBUTES, parse_filter
+from rag.models.chat import Chat
 from rag.search.stages.query_stages import QueriesMade, more_queries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.config.profiles import QueryStage
-    from rag.corpus import FieldType
-    from rag.models.chat import Chat
-    from tests.endpoint import Endpoint
+from tests.endpoint import Endpoint
 
 pytestmark = pytest.mark.anyio
 

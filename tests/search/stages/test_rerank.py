@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from rag.answers import Answer, SearchRequest, Usage
+from rag.answers import Answer, SearchRequest, Step, Usage
 from rag.config.model_settings import RerankerSettings
 from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
+from rag.models.chat import Chat
+from rag.models.rerank import Reranker
 from rag.models.rerank.remote_reranker import remote_reranker
 from rag.search.desk import Desk
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from rag.answers import Step
-    from rag.models.chat import Chat
-    from rag.models.rerank import Reranker
-    from tests.endpoint import Behaviour, Endpoint
-    from tests.search.conftest import Shelf
+from tests.endpoint import Behaviour, Endpoint
+from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,19 +12,14 @@ from hypothesis import strategies as st
 
 from rag.answers import Excerpt, Hit
 from rag.config.profiles import ParentStage
-from rag.corpus import Access, Chunk, Heading, Principal
+from rag.corpus import Access, Chunk, Heading, Principal, Source
 from rag.search.stages.surroundings import in_sections, merge_spans, section_around, with_neighbors
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.text.plain_text import Span, trimmed
 from rag.uris import split_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rag.corpus import Source
-    from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf
 
 BOB = Principal("default", "bob")
 NOT_BOB = Access("tenant", frozenset(), frozenset({"user:bob"}))

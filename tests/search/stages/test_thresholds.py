@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import sqrt
-from typing import TYPE_CHECKING, get_args
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -23,13 +25,8 @@ from rag.search.reply.search_reply import search_reply
 from rag.search.stages.thresholds import UNGROUNDED, distance, hits_within_thresholds
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection
+from tests.search.conftest import Shelf
 from tests.small_desk import ingested
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tests.search.conftest import Shelf
 
 ME = Principal("default")
 METRICS: tuple[Distance, ...] = get_args(Distance)
