@@ -6,7 +6,6 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -18,13 +17,9 @@ from rag.errors import ParseError
 from rag.ingest.chunk import USUAL, passages
 from rag.ingest.parse.parsers import parse
 from rag.ingest.prepare import chunking_of, cut_key
-from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW
+from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW, TokenSpans
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.text.plain_text import with_indent
-
-if TYPE_CHECKING:
-    from rag.ingest.split_text import TokenSpans
-
 
 # Passages: what always holds, and where documents are cut.
 

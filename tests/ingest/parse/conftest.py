@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
 from rag.ingest.parse.parsers import parse
 
+Shape: TypeAlias = Callable[[str, str], list[tuple[str, str]]]
+
 
 @pytest.fixture
-def shape() -> Callable[[str, str], list[tuple[str, str]]]:
+def shape() -> Shape:
     """(content, file name) to the blocks of the document, each as its kind and its text."""
 
     def blocks(content: str, name: str) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,12 +10,7 @@ from rag.errors import EmptyFileError
 from rag.ingest.parse.html_page import parse as parse_page
 from rag.ingest.parse.html_page import with_widgets_as_text, without_hidden_orders
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Shape = Callable[[str, str], list[tuple[str, str]]]
-
+from tests.ingest.parse.conftest import Shape
 
 PAGE = """<!doctype html>
 <html lang="de"><head><title>Uhren &amp; Zeit</title>

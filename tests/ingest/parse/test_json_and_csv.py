@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,11 +10,7 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.metadata import with_stated_metadata
 from rag.ingest.parse.json_and_csv import NO_HEADER
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Shape = Callable[[str, str], list[tuple[str, str]]]
+from tests.ingest.parse.conftest import Shape
 
 
 @pytest.mark.parametrize(

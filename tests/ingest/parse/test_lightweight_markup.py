@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import NOT_READ_WITH_IT
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Shape = Callable[[str, str], list[tuple[str, str]]]
-
+from tests.ingest.parse.conftest import Shape
 
 # AsciiDoc.
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Shape = Callable[[str, str], list[tuple[str, str]]]
+from tests.ingest.parse.conftest import Shape
 
 
 def test_blocks_are_what_commonmark_sees(shape: Shape) -> None:

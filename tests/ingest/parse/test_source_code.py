@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,11 +9,7 @@ from rag.ingest.parse.parsers import parse
 from rag.ingest.parse.source_code import GRAMMARS, definitions
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.work_limits import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Shape = Callable[[str, str], list[tuple[str, str]]]
+from tests.ingest.parse.conftest import Shape
 
 # In each language: a class or its like with one method, and a function beside it.
 SAMPLES = {

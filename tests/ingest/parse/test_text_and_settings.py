@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Shape = Callable[[str, str], list[tuple[str, str]]]
+from tests.ingest.parse.conftest import Shape
 
 
 def test_paragraphs_end_at_blank_lines(shape: Shape) -> None:
