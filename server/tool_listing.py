@@ -173,7 +173,9 @@ def tool_pair(
     filterable = "filter" in search["properties"]
     if filterable:
         pair[0].input_schema["properties"]["filter"] = {}
-        room = MAX_TOOLS_BYTES - sum(len(_tool_json(tool_entry)) for tool_entry in pair)
+        room = MAX_TOOLS_BYTES - sum(
+            len(tool.model_dump_json(by_alias=True, exclude_none=True).encode()) for tool in pair
+        )
         schema = filter_schema(overview, room, values=server.field_values)
         pair[0].input_schema["properties"]["filter"] = schema
     pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
@@ -259,10 +261,6 @@ def _leave_out(schema: dict[str, Any], names: Iterable[str]) -> None:
     """Remove these arguments from a tool's schema, where it has them."""
     for name in names:
         schema["properties"].pop(name, None)
-
-
-def _tool_json(tool: types.Tool) -> bytes:
-    return tool.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
 def narrowing(arguments: Mapping[str, str]) -> str:

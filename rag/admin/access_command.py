@@ -511,10 +511,11 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
     if grant and already:
         alone = len(already) == 1
         document = document_name(already[0]) if alone else f"{len(already)} of these documents"
+        allowing = (argument for entry in grant for argument in ("--allow", entry))
         yield (
             f"Everybody in the tenant can see {document} already, so nothing changed. To let in only those: "
             f"refdesk-admin access set {already[0].id if alone else 'ID'} --visibility restricted"
-            f"{arguments(*_allowing(grant))}"
+            f"{arguments(*allowing)}"
         )
     for before, after in of_sources:
         if before and is_narrowed(after.access, changed(before.access)):
@@ -527,11 +528,6 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
                 f"The origin of {document_name(after)} decides who may see it: its next sync takes back what "
                 "is wider now. Change it where the document comes from."
             )
-
-
-def _allowing(entries: Iterable[str]) -> Iterator[str]:
-    for entry in entries:
-        yield from ("--allow", entry)
 
 
 async def copy_changed_labels(settings: Settings, sources: Sequence[SourceAccess]) -> list[str]:

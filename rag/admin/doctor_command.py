@@ -71,8 +71,8 @@ PACKAGE = "refdesk"
 async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Finding]:
     """Check the installation, file permissions, the clock, the temporary folder and the API keys."""
     yield _check_installation()
-    for finding in _check_permissions(settings, config):
-        yield finding
+    for warning in loose_permissions(config, settings.data) or ("",):
+        yield Finding("permissions", "files and folders", warning)
     yield _check_clock(settings.data)
     yield check_temporary_folder()
     yield _check_keys(settings.data)
@@ -159,11 +159,6 @@ def _check_installation() -> Finding:
         problem = f"{', '.join(wrong)}."
         return Finding("installation", "packages", problem, f"Run {install_command()}")
     return Finding("installation", f"refdesk {metadata.version(PACKAGE)}, Python {platform.python_version()}")
-
-
-def _check_permissions(settings: Settings, config: Path) -> list[Finding]:
-    warnings = loose_permissions(config, settings.data) or ("",)
-    return [Finding("permissions", "files and folders", warning) for warning in warnings]
 
 
 def _check_clock(data: Path) -> Finding:

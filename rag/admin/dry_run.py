@@ -188,7 +188,8 @@ def print_dry_run(rehearsed: DryRun) -> None:
     for entry, change in sorted(rehearsed.access.items()):
         for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
             if documents:
-                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {_brief_names(documents)}")
+                named = names_briefly(sorted(documents), NAMED)
+                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {named}")
     for note in report.notes:
         echo(f"Note: {note}", err=True)
 
@@ -199,10 +200,6 @@ def dry_run_json(rehearsed: DryRun, report: dict[str, Any]) -> dict[str, Any]:
         entry: {"gains": change.gains, "loses": change.loses} for entry, change in rehearsed.access.items()
     }
     return report | {"dry_run": True, "access_changes": changes}
-
-
-def _brief_names(documents: list[str]) -> str:
-    return names_briefly(sorted(documents), NAMED)
 
 
 SAMPLED = 32  # texts that a local model embeds, to measure its rate

@@ -204,7 +204,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     if estimate and (page or verbose or as_log):
         raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
-    _check_exclusive(estimate, dry_run, watches, bool(page))
+    if sum((estimate, dry_run, watches, bool(page))) > 1:
+        raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
     _check_cluster(settings, on, alone=not (estimate or dry_run or watches or gentle))
     if gentle:
         be_gentle()
@@ -268,12 +269,6 @@ def _tell_next_step(report: Report, *, as_json: bool) -> None:
     is_interactive = sys.stderr.isatty() and not as_json and not report.fruitless
     if is_interactive and (connecting := how_to_connect()):
         echo(f"Connect an assistant: {connecting}", err=True)
-
-
-def _check_exclusive(*is_set: bool) -> None:
-    """Raise UsageError if more than one of these options is set."""
-    if sum(is_set) > 1:
-        raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
 
 
 def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:

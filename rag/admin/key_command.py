@@ -81,17 +81,13 @@ async def credential_binding(
         bound = CredentialBoundTo.model_validate(bounds)
     except ValidationError as error:
         details = error.errors()[0]
-        raise ConfigurationError(
-            f"--{str(details['loc'][0]).removesuffix('s')}: {_sentence(details['msg'])}"
-        ) from error
+        option = str(details["loc"][0]).removesuffix("s")
+        mistake = details["msg"].removeprefix("Value error, ").rstrip(".")
+        raise ConfigurationError(f"--{option}: {mistake}.") from error
     _check_settings(bound, settings)
     if bound.collections is not None or bound.filter is not None:
         _check_collections(bound, await open_reader(settings).collections(tenant))
     return bound
-
-
-def _sentence(message: str) -> str:
-    return f"{message.removeprefix('Value error, ').rstrip('.')}."
 
 
 def _check_settings(bound: CredentialBoundTo, settings: Settings) -> None:

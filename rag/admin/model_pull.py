@@ -23,7 +23,7 @@ from rag.config.settings import Settings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.hub.known_models import KnownModel, files_of, graph_among, known_models
-from rag.models.hub.protocol import Hub, HubCommit, RemoteFile, Repository, open_hub
+from rag.models.hub.protocol import Hub, HubCommit, RemoteFile, open_hub
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import table
 from rag.store.write.desk_folder import prepare
@@ -53,7 +53,11 @@ def print_models(
         for line, model in zip(table(rows), [None, *available], strict=True):
             echo(line)
             if model:
-                echo(f"    {'; '.join([model.good_for, *_figures(model)])}")
+                figures = (
+                    f"{figure.benchmark} {figure.score:g} (published: {figure.source})"
+                    for figure in model.figures
+                )
+                echo(f"    {'; '.join([model.good_for, *figures])}")
 
 
 def model_json(
@@ -107,10 +111,6 @@ def _dimensions(whole: int | None, truncations: Sequence[int]) -> str:
     """A model's dimensions, with the shorter lengths that its vectors may be cut to."""
     cut = f" ({', '.join(map(str, truncations))})" if truncations else ""
     return f"{whole or '-'}{cut}"
-
-
-def _figures(model: KnownModel) -> list[str]:
-    return [f"{figure.benchmark} {figure.score:g} (published: {figure.source})" for figure in model.figures]
 
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -253,7 +253,9 @@ def _unverified_model(
     repository = hub.repository(name, listed.revision if listed else revision or "main")
     if not COMMIT.fullmatch(repository.commit):
         raise ProviderError(f"{hub.endpoint} names no commit of {name}. Check HF_ENDPOINT.")
-    _say_repository(hub, repository)
+    shown_licence = repository.licence or "not stated"
+    echo(f"{repository.name}, revision {repository.commit}, licence {shown_licence}", err=True)
+    _say_licence(repository.licence, hub.page(repository.name))
     sizes = {file.path: file for file in repository.files}
     if listed:
         files = [_checked_file(file.path, file.sha256, sizes.get(file.path)) for file in listed.files]
@@ -308,14 +310,6 @@ async def _install(settings: Settings, coming: PendingModel, megabytes: int = 0)
     size = megabytes * 1_000_000 or sum(file.size for file in coming.files)
     with download_progress(coming.facts.name, size) as came:
         return await install(models, coming, came)
-
-
-def _say_repository(hub: Hub, repository: Repository) -> None:
-    echo(
-        f"{repository.name}, revision {repository.commit}, licence {repository.licence or 'not stated'}",
-        err=True,
-    )
-    _say_licence(repository.licence, hub.page(repository.name))
 
 
 def _say_licence(licence: str, page: str, note: str = "") -> None:

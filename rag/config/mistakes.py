@@ -53,7 +53,8 @@ def describe_mistake(name: str, details: ErrorDetails) -> str:
 
     Example: the value 101 of "search.limit" -> "search.limit must be at most 100, not 101."
     """
-    kind, is_item = details["type"], _is_index(details["loc"])
+    kind, location = details["type"], details["loc"]
+    is_item = bool(location) and isinstance(location[-1], int)
     if kind == "missing" and is_item:
         return f"{name} has too few items."
     expected = _EXPECTED.get(kind.partition("_")[0], "a valid value")
@@ -63,10 +64,6 @@ def describe_mistake(name: str, details: ErrorDetails) -> str:
     if (key := str(context.get("discriminator", "")).strip("'")) in _EXAMPLES:
         context |= {"kind": key, "example": _EXAMPLES[key]}
     return sentence.format_map(context | {"name": subject, "value": _value_text(details["input"])})
-
-
-def _is_index(location: Sequence[int | str]) -> bool:
-    return bool(location) and isinstance(location[-1], int)
 
 
 def _whole(limit: object) -> object:

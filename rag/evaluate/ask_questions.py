@@ -185,16 +185,14 @@ def _metrics(
         k = int(name.partition("@")[2])
         scores[name] = metric(rankings[k > depth], question.grades, k)
     if question.of_passages:
-        parts = [stretch for hit in near[:PASSAGES] for stretch in _shown_stretches(hit)]
+        parts = [
+            Stretch(hit.source.id, part.start, part.end)
+            for hit in near[:PASSAGES]
+            for part in hit.excerpts or (hit.chunk,)
+        ]
         tokens = ranking_metrics.token_scores(parts, question.wanted(parts))
         scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
     return scores
-
-
-def _shown_stretches(hit: Hit) -> list[Stretch]:
-    """The positions of a hit's shown text in its source."""
-    parts = hit.excerpts or (hit.chunk,)
-    return [Stretch(hit.source.id, part.start, part.end) for part in parts]
 
 
 async def _faithfulness(desk: Desk, question: ResolvedQuestion) -> dict[str, float]:

@@ -27,7 +27,7 @@ from rag.evaluate.judged_sets import JudgedDocument, JudgedSet
 from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_question
 from rag.ingest.document_languages import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import Progress, Report
+from rag.ingest.report import Progress
 from rag.ingest.rights.possible_access import Rights
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -85,13 +85,9 @@ async def ingest_documents(
                     ),
                     progress,
                 )
-            failed |= _failed_names(report, names)
+            stored = {outcome.path for outcome in report.outcomes if outcome.source_id}
+            failed |= {name for path, name in names.items() if path not in stored}
     return frozenset(failed)
-
-
-def _failed_names(report: Report, names: Mapping[str, str]) -> set[str]:
-    stored = {outcome.path for outcome in report.outcomes if outcome.source_id}
-    return {name for path, name in names.items() if path not in stored}
 
 
 class ContenderProgress(Protocol):

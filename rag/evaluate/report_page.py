@@ -225,12 +225,9 @@ def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -
         label=f"{comparison.metric} of {counted(len(comparison.pairs), 'question')} "
         f"in {run_name(first)} and in {run_name(run)}: {shares}",
     )
+    title = tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"
     keys = [tag("span", f"{count} {verdict}", class_=verdict) for verdict, count in counts.items()]
-    return tag("figure", plot, tag("figcaption", _run_title(run), tag("span", *keys, class_="keys")))
-
-
-def _run_title(run: EvaluationRun) -> Html:
-    return joined([tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"])
+    return tag("figure", plot, tag("figcaption", *title, tag("span", *keys, class_="keys")))
 
 
 def _header(runs: Sequence[EvaluationRun]) -> Html:

@@ -89,10 +89,6 @@ def _unchanged(values: Rows) -> Rows:
     return values
 
 
-def _positive(values: Rows) -> Rows:
-    return np.maximum(values, np.float32(0))
-
-
 def _gelu(values: Rows) -> Rows:
     """The exact form; source: Hendrycks & Gimpel, 2016, arXiv:1606.08415."""
     tail = np.vectorize(math.erf, otypes=[np.float32])(values / math.sqrt(2))
@@ -104,7 +100,7 @@ _ACTIVATIONS: dict[str, Callable[[Rows], Rows]] = {
     "GELU": _gelu,
     "Identity": _unchanged,
     "Tanh": np.tanh,
-    "ReLU": _positive,
+    "ReLU": lambda values: np.maximum(values, np.float32(0)),
 }
 
 

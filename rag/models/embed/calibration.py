@@ -46,13 +46,8 @@ async def measured_calibration(embedder: Embedder) -> Calibration:
         ProviderError: the model has no vector for one of the texts.
     """
     languages = [await cosines_in(language, embedder) for language in PAIRS_BY_LANGUAGE]
-    unrelated, related = max(languages, key=_difference)
+    unrelated, related = max(languages, key=lambda cosines: cosines[1] - cosines[0])
     return Calibration(_within_bounds(unrelated), round(related, 3) if related - unrelated > APART else None)
-
-
-def _difference(cosines: tuple[float, float]) -> float:
-    unrelated, related = cosines
-    return related - unrelated
 
 
 async def cosines_in(language: str, embedder: Embedder) -> tuple[float, float]:
