@@ -169,9 +169,9 @@ class App:
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         """tools/list: the tools that the principal may call, with what it may read by each."""
-        principal = self._principal_of(context)
+        principal, mine = self._principal_of(context), self._tools(context)
         listed: list[types.Tool] = []
-        for tool in callable_tools(self._settings.server, principal):
+        for tool in mine:
             asker = principal_through(principal, tool)
             overview = await self._lazy_desk.overview(asker)
             began = None if self._remote else await self._lazy_desk.first_ingestion(asker, overview)
@@ -179,7 +179,7 @@ class App:
                 self._settings, tool, asker, overview, pictures=self._pictures, first_ingestion=began
             )
         if self._shows_apps(context):
-            listed = mcp_apps.with_page(listed, callable_tools(self._settings.server, principal))
+            listed = mcp_apps.with_page(listed, mine)
         self._lazy_desk.listed.set()
         return types.ListToolsResult(tools=listed)
 
@@ -208,15 +208,15 @@ class App:
 
     def _handler(self, context: Context, name: str) -> Handler:
         """The function that answers calls of a tool by this caller."""
-        server, principal = self._settings.server, self._principal_of(context)
-        mine, with_app = callable_tools(server, principal), self._shows_apps(context)
+        principal, mine = self._principal_of(context), self._tools(context)
+        with_app = self._shows_apps(context)
         for tool in mine:
             asker = principal_through(principal, tool)
             if name == tool.name:
                 return partial(self._search, asker, tool, with_app=with_app)
             if tool.opener and name == tool.opener.name:
                 return partial(self._get_source, asker)
-            if name == FETCH and fetches(server, tool):
+            if name == FETCH and fetches(self._settings.server, tool):
                 return partial(self._fetch, asker)
         if name == PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
@@ -354,8 +354,10 @@ class App:
 
     def _reader(self, context: Context) -> Principal:
         """The principal for reading resources: it reaches what its tools may show."""
-        principal = self._principal_of(context)
-        return principal_through_any(principal, callable_tools(self._settings.server, principal))
+        return principal_through_any(self._principal_of(context), self._tools(context))
+
+    def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
+        return callable_tools(self._settings.server, self._principal_of(context))
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -408,14 +410,10 @@ class App:
         question = arguments.get("question", "").strip()
         if not question:
             raise InvalidRequestError("The prompt 'answer' needs the argument question.")
-        mine = callable_tools(self._settings.server, self._principal_of(context))
-        text = tool_listing.answer_prompt(mine, question) + tool_listing.narrowing(arguments)
-        content = types.TextContent(text=text)
+        text = tool_listing.answer_prompt(self._tools(context), question)
+        content = types.TextContent(text=text + tool_listing.narrowing(arguments))
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=tool_listing.PROMPT.description, messages=[message])
-
-    def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
-        return callable_tools(self._settings.server, self._principal_of(context))
 
     async def list_skills(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """skills/list."""

@@ -466,7 +466,7 @@ def _report_omissions(judged: JudgedSet, prepared: PreparedSet) -> None:
 def complaints_about(run: EvaluationRun, floors: Mapping[str, float]) -> list[str]:
     """The reasons why a run fails: leaks, and metrics below their floors."""
     complaints = []
-    name = f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
+    name = _name(run)
     if run.summary.leaks:
         question_ids = ", ".join(question.id for question in run.questions if question.leaks)
         complaints.append(

@@ -100,10 +100,6 @@ class Hub:
         """Where people read about a repository and its licence."""
         return f"{self.endpoint}/{repository}"
 
-    def file_url(self, repository: str, commit: str, path: str) -> str:
-        """The address of a file."""
-        return hf_hub_url(repository, path, revision=commit, endpoint=self.endpoint)
-
     def repository(self, name: str, revision: str = "main") -> Repository:
         """What a repository holds at a revision: a branch, a tag or a commit.
 
@@ -294,7 +290,7 @@ class HubCommit:
 
     def url(self, file: RemoteFile) -> str:
         """The address of a file."""
-        return self.hub.file_url(self.repository, self.commit, file.path)
+        return hf_hub_url(self.repository, file.path, revision=self.commit, endpoint=self.hub.endpoint)
 
 
 def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
