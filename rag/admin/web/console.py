@@ -253,6 +253,11 @@ def number_in(text: str, lowest: int, highest: int) -> int | None:
     return int(text) if lowest <= int(text) <= highest else None
 
 
+def comma_parts(text: str) -> tuple[str, ...]:
+    """The parts that somebody typed with commas between."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def see_other(address: str) -> Response:
     """The reply to a change, HTTP 303: a reload then repeats the page, not the change."""
     return RedirectResponse(address, 303)
@@ -279,11 +284,11 @@ class Asker:
         Raises:
             EntryError: a name is not valid.
         """
-        groups = [group.strip() for group in self.groups.split(",") if group.strip()]
         with entry("user"):
             user = bare_name("user", self.user) if self.user else None
         with entry("groups"):
-            return Principal(tenant, user, frozenset(bare_name("group", group) for group in groups))
+            groups = frozenset(bare_name("group", group) for group in comma_parts(self.groups))
+        return Principal(tenant, user, groups)
 
     @property
     def parameters(self) -> dict[str, str]:

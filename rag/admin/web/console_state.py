@@ -249,15 +249,6 @@ class CollectionSources:
     kinds: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentFilter:
-    """Selects documents with this text in title, URI or id, of this media type, that `reader` may see."""
-
-    text: str = ""
-    kind: str = ""
-    reader: Principal | None = None
-
-
 class SourceLists:
     """A cache of the sources of each collection, by tenant and name."""
 
@@ -287,18 +278,18 @@ def _index_sources(
 
 
 def matching_documents(
-    collections: Iterable[CollectionSources], filter_: DocumentFilter, case: LetterCase
+    collections: Iterable[CollectionSources], text: str, kind: str, reader: Principal | None, case: LetterCase
 ) -> list[StoredSource]:
-    """The documents that pass the filter, in order."""
-    text, decisions = filter_.text.casefold(), dict[Access | None, bool]()
+    """The documents with this text in title, URI or id, of this type, that `reader` may see, in order."""
+    text, decisions = text.casefold(), dict[Access | None, bool]()
     chosen = []
     for indexed in (source for collection in collections for source in collection.sources):
         stored = indexed.stored
-        if text not in indexed.words or filter_.kind not in {"", stored.source.mime_type}:
+        if text not in indexed.words or kind not in {"", stored.source.mime_type}:
             continue
-        if filter_.reader:
+        if reader:
             if stored.access not in decisions:  # most documents share their record with others
-                decisions[stored.access] = visible(filter_.reader, stored.access, case)
+                decisions[stored.access] = visible(reader, stored.access, case)
             if not decisions[stored.access]:
                 continue
         chosen.append(stored)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
-from rag.access.keys import keys_in, token_of
-from rag.access.names import valid_name
+from rag.access.keys import ApiKey, keys_in, token_of
 from rag.admin import collection_changes as admin_collection
 from rag.admin import key_command
 from rag.admin.audit_command import actor_name, change_in_words, read_log
@@ -27,7 +26,7 @@ from rag.admin.sources_command import size_of
 from rag.admin.web.console import Asker, Console, EntryError, entry, number_in, see_other
 from rag.config.server_settings import resource_url
 from rag.corpus import LanguageChoice, Visibility
-from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError
 from rag.report.text_and_html import one_line
 from rag.run_history import last_runs
 
@@ -180,10 +179,9 @@ async def create_collection(console: Console, _request: Request, form: FormData)
     description = one_line(str(form.get("description", "")))
     if len(description) > MAX_DESCRIPTION:
         raise EntryError("description", f"A description has at most {MAX_DESCRIPTION} characters.")
+    name = str(form.get("name", "")).strip()
     with entry("name"):
-        name = valid_name(str(form.get("name", "")).strip())
-        if name in {collection.name for collection in await console.collections()}:
-            raise ConfigurationError(f"The collection {name!r} already exists.")
+        await admin_collection.check_is_new(console.settings, name)
     collection = await admin_collection.create_collection(
         console.settings,
         name,
@@ -197,7 +195,7 @@ async def create_collection(console: Console, _request: Request, form: FormData)
 
 async def keys(console: Console, _request: Request) -> Response:
     """The page of the keys."""
-    return console.page("keys.html", **_keys(console), new_key=None)
+    return console.page("keys.html", **_about_keys(console), new_key=None)
 
 
 async def create_key(console: Console, _request: Request, form: FormData) -> Response:
@@ -212,25 +210,26 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
     )
     for exposure in await exposures(console.settings, console.tenant, intended=True):
         console.say(str(exposure))
-    return console.page("keys.html", **_keys(console), new_key=key, token=token_of(key, secret))
+    return console.page("keys.html", **_about_keys(console), new_key=key, token=token_of(key, secret))
 
 
 async def revoke_key(console: Console, _request: Request, form: FormData) -> Response:
     """Revoke a key of the tenant."""
     id_ = str(form.get("id", ""))
-    if id_ not in {
-        key.id for key in keys_in(console.base_settings.home).keys if key.tenant == console.tenant
-    }:
+    if id_ not in {key.id for key in _keys_of(console)}:
         raise NotFoundError("There is no such key. It may have been revoked.")
     key_command.revoke_key(console.base_settings.data, id_)
     console.say(f"Revoked the key {id_}. Running servers reject it from the next request on.")
     return see_other("/keys")
 
 
-def _keys(console: Console) -> dict[str, Any]:
-    tenant_keys = [key for key in keys_in(console.base_settings.home).keys if key.tenant == console.tenant]
+def _keys_of(console: Console) -> list[ApiKey]:
+    return [key for key in keys_in(console.base_settings.home).keys if key.tenant == console.tenant]
+
+
+def _about_keys(console: Console) -> dict[str, Any]:
     return {
-        "keys": tenant_keys,
+        "keys": _keys_of(console),
         "now": datetime.now(UTC),
         "bound": binding_in_words,
         "url": resource_url(console.settings.http),

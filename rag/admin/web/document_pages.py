@@ -24,8 +24,8 @@ from rag.admin.access_command import (
     select_sources,
 )
 from rag.admin.audit_command import ActName
-from rag.admin.web.console import Asker, Console, see_other
-from rag.admin.web.console_state import DocumentFilter, matching_documents
+from rag.admin.web.console import Asker, Console, comma_parts, number_in, see_other
+from rag.admin.web.console_state import matching_documents
 from rag.config.settings import Settings
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LISTED = 50  # documents a page
 PASSAGES = 20  # a page
 EVERY_CHUNK = "(true)"  # the administrator's view
-MAX_PAGE = 10**9
+MAX_PAGE = 10**9 - 1
 
 
 KINDS = {
@@ -89,8 +89,8 @@ async def documents(console: Console, request: Request) -> Response:
         await console.source_lists.of(table)
         for table in await console.tables(parameters.get("collection") or None)
     ]
-    filter_ = DocumentFilter(parameters.get("text", "").strip(), parameters.get("kind", ""), reader)
-    listed = matching_documents(lists, filter_, console.settings.access.letter_case)
+    text, kind = parameters.get("text", "").strip(), parameters.get("kind", "")
+    listed = matching_documents(lists, text, kind, reader, console.settings.access.letter_case)
     page, pages = _page(parameters, len(listed), LISTED)
     kept_parameters = {key: value for key, value in parameters.items() if key != "page"}
     return console.page(
@@ -151,9 +151,9 @@ def _page(parameters: Mapping[str, str], total: int, page_size: int) -> tuple[in
 
 def _number(text: str) -> int:
     """The number of a page or passage; raises InvalidRequestError for any other text."""
-    if not (text.isascii() and text.isdigit() and len(text) < len(str(MAX_PAGE))):
+    if (number := number_in(text, 0, MAX_PAGE)) is None:
         raise InvalidRequestError("A page has a number.")
-    return int(text)
+    return number
 
 
 SHOWN = 50  # documents in a list
@@ -187,12 +187,8 @@ async def access(console: Console, request: Request) -> Response:
         rows = _rows(console, asker, sources, changed)
     except RefdeskError as error:
         problem = str(error)
-    after = {source.id: changed(source.access) for source in sources} if changed else {}
-    gained = (
-        access_changes((source.title, source.access, after[source.id]) for source in sources)
-        if changed
-        else {}
-    )
+    after = {source.id: changed(source.access) if changed else source.access for source in sources}
+    gained = access_changes((source.title, source.access, after[source.id]) for source in sources)
     return console.page(
         "access.html",
         status=400 if problem else 200,
@@ -204,9 +200,7 @@ async def access(console: Console, request: Request) -> Response:
         total=len(rows),
         preview=changed is not None and not problem,
         gained=sorted(gained.items()),
-        differs=any(not same_access(source.access, after[source.id]) for source in sources)
-        if changed
-        else False,
+        differs=any(not same_access(source.access, after[source.id]) for source in sources),
         max_listed=NAMED,
         fields={key: parameters.get(key, "") for key in FIELDS},
         seen=records_digest(sources),
@@ -225,7 +219,7 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
     act = cast("ActName", f"access {entered['act']}")
     pairs = await change_sources(settings, act, sources, changed, as_seen=True)
-    granted = _entries(entered.get("entries", "")) if entered["act"] == "grant" else ()
+    granted = comma_parts(entered["entries"]) if entered["act"] == "grant" else ()
     for remark in (*change_remarks(pairs, changed, granted), *await copy_changed_labels(settings, sources)):
         console.say(remark)
     console.say(f"Changed who may see {counted(len(sources), 'document')}.")
@@ -251,7 +245,7 @@ def requested_change(settings: Settings, parameters: Mapping[str, str]) -> Calla
         InvalidRequestError: the form is incomplete.
         ConfigurationError: an entry is not valid.
     """
-    entries, denied = _entries(parameters.get("entries", "")), _entries(parameters.get("deny", ""))
+    entries, denied = (comma_parts(parameters.get(key, "")) for key in ("entries", "deny"))
     act = parameters.get("act")
     if denied and act != "set":
         raise InvalidRequestError("“But never” is for replacing the record. Choose that, or leave it out.")
@@ -298,7 +292,3 @@ def _rows(
             )
         )
     return rows
-
-
-def _entries(text: str) -> tuple[str, ...]:
-    return tuple(entry.strip() for entry in text.split(",") if entry.strip())

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
-from urllib.parse import urlencode
 
 from rag.access.names import valid_name
 from rag.admin.search_report import hit_articles, summary_line, trace_sections
@@ -89,23 +88,19 @@ async def _ask(
     console: Console, asker: Asker, request: SearchRequest, expected: str
 ) -> tuple[Answer, SourceTrace | None]:
     """The answer with its trace, and what happened to the expected document, if one is named."""
-    principal = asker.principal(console.tenant)
-    if not expected:
+    principal, fate = asker.principal(console.tenant), None
+    if expected:
+        answer, fate = await console.desk.why_not(principal, request, expected)
+    else:
         answer = await console.desk.search(principal, request, trace=True)
-        return await console.desk.with_warnings(answer), None
-    answer, fate = await console.desk.why_not(principal, request, expected)
     return await console.desk.with_warnings(answer), fate
 
 
 def address_of(hit: Hit) -> str:
     """The address of the page that shows a hit's passage."""
     _, seqs = split_id(hit.chunk.id)
-    return passage_address(hit.source.id, seqs[0] if seqs else 0)
-
-
-def passage_address(source_id: str, seq: int) -> str:
-    """The address of the page of a document that shows this passage."""
-    return f"/documents/{source_id}?{urlencode({'passage': seq})}#p{seq}"
+    seq = seqs[0] if seqs else 0
+    return f"/documents/{hit.source.id}?passage={seq}#p{seq}"
 
 
 METRIC = "nDCG@10"
