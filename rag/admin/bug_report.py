@@ -82,15 +82,15 @@ def _machine(settings: Settings) -> Iterator[str]:
     with suppress(OSError):
         disk = shutil.disk_usage(settings.data)
         yield f"- data folder {folder_bytes(settings.data) / 1e6:.1f} MB, {disk.free / 1e9:.1f} GB free"
-    needed = [Requirement(line) for line in metadata.requires("refdesk") or ()]
-    packages = [
-        requirement.name
-        for requirement in needed
-        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
-    ]
-    for name in ("refdesk", *packages):
+    for name in ("refdesk", *(needed.name for needed in requirements())):
         with suppress(metadata.PackageNotFoundError):
             yield f"- {name} {metadata.version(name)}"
+
+
+def requirements() -> list[Requirement]:
+    """What refdesk requires on this machine, without extras."""
+    needed = map(Requirement, metadata.requires("refdesk") or ())
+    return [one for one in needed if not one.marker or one.marker.evaluate({"extra": ""})]
 
 
 def _settings(settings: Settings, config: Path) -> Iterator[str]:

@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from packaging.requirements import Requirement
 
 from rag.access.keys import keys_file, read_keys
 from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
-from rag.admin.bug_report import check_free, write_report
+from rag.admin.bug_report import check_free, requirements, write_report
 from rag.admin.command_line import NamedPath, command, settings_file
 from rag.admin.connect.connect_check import address_in, check_server
 from rag.admin.connect.connect_command import connected_entries
@@ -144,10 +143,7 @@ def _kept_by_host() -> str:
 def _check_installation() -> Finding:
     """Check that the installed packages are within the bounds of this version."""
     wrong = []
-    for line in metadata.requires(PACKAGE) or ():
-        needed = Requirement(line)
-        if needed.marker and not needed.marker.evaluate({"extra": ""}):
-            continue
+    for needed in requirements():
         try:
             version = metadata.version(needed.name)
         except metadata.PackageNotFoundError:
@@ -378,10 +374,15 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
     for data in folders:
         async for finding in _folder_findings(settings, data):
             yield finding
-    for finding in await _origin_findings(settings):
-        yield finding
-    for finding in await _exposure_findings(settings):
-        yield finding
+    with suppress(RefdeskError):  # other findings report it
+        orphans = await orphaned_documents(settings)
+        for orphan in orphans:
+            yield Finding("origins", orphan.origin, note=str(orphan))
+        if not orphans:
+            yield Finding("origins", f"{len(settings.origins)} in the settings")
+    with suppress(RefdeskError):  # likewise
+        async for tenant, exposure in unchosen_exposures(settings):
+            yield Finding("visibility", f"{tenant}.{exposure.collection.name}", note=str(exposure))
     yield _audit_log_finding(settings.data)
 
 
@@ -396,7 +397,7 @@ async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Find
         for check in CHECKS:
             for finding in await check(desk):
                 yield finding
-        for finding in await _embedder_findings(settings, desk):
+        async for finding in _embedder_findings(settings, desk):
             yield finding
 
 
@@ -422,42 +423,19 @@ async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> HealthL
     return replace(line, state="mended", text=finding.problem)
 
 
-async def _embedder_findings(settings: Settings, desk: OpenFolder) -> list[Finding]:
+async def _embedder_findings(settings: Settings, desk: OpenFolder) -> AsyncIterator[Finding]:
     """Check that the settings have the embedder that each collection was made with."""
-    findings = []
     own = [collection for collection in desk.own if collection.embedder != NO_VECTORS]
     identities = {
         name: await _identity(settings, name) for name in {collection.embedder_name for collection in own}
     }
     for collection in own:
+        problem = ""
         try:
             check_embedder(collection, identities[collection.embedder_name])
         except ConfigurationError as error:
-            findings.append(Finding("embedder", f"{collection.tenant}.{collection.name}", str(error)))
-        else:
-            findings.append(Finding("embedder", f"{collection.tenant}.{collection.name}"))
-    return findings
-
-
-async def _origin_findings(settings: Settings) -> list[Finding]:
-    """Check for documents of origins that the settings no longer have."""
-    try:
-        orphans = await orphaned_documents(settings)
-    except RefdeskError:  # other findings report it
-        return []
-    notes = [Finding("origins", orphan.origin, note=str(orphan)) for orphan in orphans]
-    return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
-
-
-async def _exposure_findings(settings: Settings) -> list[Finding]:
-    """Check for collections that are open to others although nobody chose that."""
-    try:
-        return [
-            Finding("visibility", f"{tenant}.{exposure.collection.name}", note=str(exposure))
-            async for tenant, exposure in unchosen_exposures(settings)
-        ]
-    except RefdeskError:  # other findings report it
-        return []
+            problem = str(error)
+        yield Finding("embedder", f"{collection.tenant}.{collection.name}", problem)
 
 
 async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
