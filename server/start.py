@@ -193,7 +193,7 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
     from server.http import application as http  # noqa: PLC0415 a local server starts faster without
     from server.http import auth, callers, listening  # noqa: PLC0415 the same
-    from server.telemetry import call_audit, metrics  # noqa: PLC0415 the same
+    from server.telemetry import metrics  # noqa: PLC0415 the same
 
     check_exposure(settings.http, settings.oauth)
     with suppress(StoreError):  # a bucket that answers later is served then

@@ -109,18 +109,14 @@ GRAPHS = ("model.onnx", "onnx/model.onnx")
 MAX_WINDOW = 1 << 17  # tokenizers without a limit state 10^30
 
 _POOLINGS: dict[str, Pooling] = {
-    "cls_token": "cls",
-    "mean_tokens": "mean",
-    "max_tokens": "max",
-    "mean_sqrt_len_tokens": "mean",  # the same direction; only the length differs
-    "weightedmean_tokens": "weighted",
+    "cls": "cls",
+    "mean": "mean",
+    "max": "max",
+    "mean_sqrt_len": "mean",  # the same direction; only the length differs
+    "weightedmean": "weighted",
     "lasttoken": "last",
 }
-"""The flags pooling_mode_… of older files. Newer ones have the same names, without the ending."""
-_NAMED: dict[str, Pooling] = {
-    **{name.removesuffix("_token").removesuffix("_tokens"): pooling for name, pooling in _POOLINGS.items()},
-    **_POOLINGS,
-}
+"""By their names in newer files. The flags pooling_mode_… of older ones may end in _token or _tokens."""
 _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """The names of the prompts for questions and for documents: those of sentence-transformers' own methods."""
 _OFFSET = ("roberta", "camembert", "mpnet")  # model types whose first positions stand for padding
@@ -220,17 +216,18 @@ def _pooling(folder: Path, path: str) -> Pooling:
         if flag.startswith("pooling_mode_") and on is True
     ]
     modes = [stated] if isinstance(stated, str) else [*stated]
-    if len(modes) != 1 or modes[0] not in _NAMED:
+    names = [mode.removesuffix("_token").removesuffix("_tokens") for mode in modes]
+    if len(names) != 1 or names[0] not in _POOLINGS:
         raise ConfigurationError(
             f"{folder / path / 'config.json'} asks for the pooling {' and '.join(modes) or 'of no kind'}. "
-            f"refdesk has one of {', '.join(dict.fromkeys(_NAMED.values()))}."
+            f"refdesk has one of {', '.join(dict.fromkeys(_POOLINGS.values()))}."
         )
     if config.get("include_prompt") is False and _prompts(folder):
         raise ConfigurationError(
             f"{folder / path / 'config.json'} leaves the tokens of a prompt out of the pooling "
             "(include_prompt), which refdesk can't. Use an export whose graph returns sentence_embedding."
         )
-    return _NAMED[modes[0]]
+    return _POOLINGS[names[0]]
 
 
 def _dimension(folder: Path, pooling: Sequence[str], dense: Sequence[str]) -> int | None:

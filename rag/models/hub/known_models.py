@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
-from rag.models.model_folder import ModelFacts, ModelFile, ModelKind
+from rag.models.model_folder import GRAPHS, ModelFacts, ModelFile, ModelKind
 
 _FORM = ConfigDict(extra="forbid", frozen=True)
 LIST = Path(__file__).with_name("known.toml")
@@ -91,7 +91,6 @@ def known_models() -> dict[str, KnownModel]:
     return {model.name: model for model in models}
 
 
-GRAPHS = ("model.onnx", "onnx/model.onnx")
 TOKENIZER = "tokenizer.json"
 DESCRIBING = (
     "config.json",

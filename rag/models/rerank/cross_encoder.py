@@ -22,7 +22,7 @@ from anyio import to_thread
 from rag.config.model_settings import RerankerSettings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
-from rag.models.model_folder import ModelFacts, check_pulled, read_facts
+from rag.models.model_folder import GRAPHS, ModelFacts, check_pulled, read_facts
 from rag.models.rerank import logistic, no_other_model
 from rag.models.text_encoder import WEIGHTS, Dense, Head, dense_layers, opened_model, read_tensors, run
 from rag.models.tokenizer import opened_tokenizer, plain_encoding, special_ids
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.float32]
 
-GRAPHS = ("model.onnx", "onnx/model.onnx")
 TOKENIZER = "tokenizer.json"
 TOKEN_RANK = 3  # of an output with a vector per token
 
