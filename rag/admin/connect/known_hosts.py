@@ -224,18 +224,6 @@ def _claude_desktop(folders: Folders) -> Path:
     return folders.of_applications / "Claude" / "claude_desktop_config.json"
 
 
-def _claude_code(folders: Folders) -> Path:
-    return folders.own("CLAUDE_CONFIG_DIR", "") / ".claude.json"
-
-
-def _vscode(folders: Folders) -> Path:
-    return folders.of_applications / "Code" / "User" / "mcp.json"
-
-
-def _codex(folders: Folders) -> Path:
-    return folders.own("CODEX_HOME", ".codex") / "config.toml"
-
-
 def _in_home(file: str) -> Callable[[Folders], Path]:
     return lambda folders: folders.home / file
 
@@ -258,14 +246,19 @@ _ALL = (
         afterwards="Quit Claude Desktop and start it again.",
     ),
     Host(
-        *("claude-code", "Claude Code", _claude_code, "mcpServers"),
-        *(_stdio, _typed_url),
+        *(
+            "claude-code",
+            "Claude Code",
+            lambda folders: folders.own("CLAUDE_CONFIG_DIR", "") / ".claude.json",
+        ),
+        *("mcpServers", _stdio, _typed_url),
         reference="${%s}",
         afterwards="Start a new session; /mcp shows the server.",
         loads_tools={"alwaysLoad": True},
     ),
     Host(
-        *("vscode", "VS Code", _vscode, "servers", _stdio, _typed_url),
+        *("vscode", "VS Code", lambda folders: folders.of_applications / "Code" / "User" / "mcp.json"),
+        *("servers", _stdio, _typed_url),
         reference="${input:%s}",
         afterwards="VS Code asks whether you trust the server when it starts it for the first time.",
         hides_tools="With more than 128 tools of all servers and extensions, VS Code groups them, and the "
@@ -303,7 +296,8 @@ _ALL = (
         loads_tools={"deferTools": "never"},
     ),
     Host(
-        *("codex", "Codex", _codex, "mcp_servers", _plain, _bearer_variable),
+        *("codex", "Codex", lambda folders: folders.own("CODEX_HOME", ".codex") / "config.toml"),
+        *("mcp_servers", _plain, _bearer_variable),
         reference="%s",
         afterwards="Start a new session; /mcp shows the server.",
         hides_tools="With more than 100 tools of all servers, Codex hides them until the model searches for "
