@@ -8,9 +8,12 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
+import subprocess
 import sys
 import termios
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = CompletedProcess[str]
 
+AT_MOST_SECONDS = 60  # a run that hangs is killed, and its test fails
 AGAIN_SECONDS = 5  # after which somebody presses the keys again
 
 
@@ -56,6 +60,29 @@ class Desk:
         """What a command prints with --json, which must be all that it prints to standard output."""
         (line,) = self.run(*arguments, "--json", code=code).stdout.splitlines()
         return json.loads(line)
+
+    def interrupt(self, *arguments: str | Path, at: str) -> list[str]:
+        """Press Ctrl-C at a line of a command that begins so. Returns what standard error says after it."""
+        with subprocess.Popen(
+            [self.scripts.forked_admin, *arguments, "--data", self.data],
+            env=self.scripts.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            killer = threading.Timer(AT_MOST_SECONDS, process.kill)
+            killer.start()
+            assert process.stderr
+            for line in process.stderr:
+                if line.startswith(at):
+                    process.send_signal(signal.SIGINT)
+                    break
+            out, rest = process.communicate()
+            killer.cancel()
+        assert process.returncode == 130
+        assert "Traceback" not in rest
+        assert out == ""
+        return rest.splitlines()
 
     def paths(self) -> list[str]:
         """What is there, by the path below the folder that was ingested."""
