@@ -14,6 +14,7 @@ from rag.config.load import load_settings
 from rag.config.settings import Settings
 from rag.home import check_data_folder
 from rag.models.endpoint import ADVICE
+from tests.endpoint import embedded
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.conftest import Scripts
-    from tests.endpoint import Behaviour, Endpoint
+    from tests.endpoint import Behaviour, Endpoint, Reply
 
 pytestmark = pytest.mark.slow
 
@@ -130,9 +131,8 @@ def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Callable[..., t
     return checked
 
 
-def vectors(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    data = [{"index": at, "embedding": [0.6, 0.8]} for at in range(len(request["input"]))]
-    return 200, {"Content-Type": "application/json"}, json.dumps({"data": data}).encode()
+def vectors(request: dict[str, Any]) -> Reply:
+    return embedded([[0.6, 0.8] for _ in request["input"]])
 
 
 def remote(provider: Endpoint) -> str:

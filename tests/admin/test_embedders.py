@@ -13,6 +13,7 @@ import pytest
 from rag.ingest.report import Outcome, vector_notes
 from rag.models.embed.embedding_cache import cache_file
 from rag.models.endpoint import ADVICE
+from tests.endpoint import embedded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -238,12 +239,12 @@ BAD = "cursed"
 
 def answering(request: dict[str, Any], *, bad: str = BAD) -> Reply:
     """Vectors of counted letters, NaN for texts with the bad word."""
-    rows = [
-        [float("nan")] * 26 if bad in text else [text.count(chr(97 + n)) + 0.01 for n in range(26)]
-        for text in request["input"]
-    ]
-    data = [{"index": index, "embedding": row} for index, row in enumerate(rows)]
-    return 200, {}, json.dumps({"data": data}).encode()
+    return embedded(
+        [
+            [float("nan")] * 26 if bad in text else [text.count(chr(97 + n)) + 0.01 for n in range(26)]
+            for text in request["input"]
+        ]
+    )
 
 
 @pytest.fixture

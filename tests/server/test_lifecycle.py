@@ -313,73 +313,48 @@ def test_a_whole_conversation_can_come_through_a_pipe_at_once(scripts: Scripts, 
     assert second["result"]["structuredContent"]["results"]
 
 
-def test_a_cancelled_call_is_not_waited_for(
-    start: Start, hanging: dict[str, str], provider: Endpoint, tmp_path: Path
-) -> None:
-    wire = start(tmp_path / "data", env=hanging)
-    wire.begin()
-    ask(wire)
-    assert provider.asked.wait(LATE)
-    wire.send(None, "notifications/cancelled", {"requestId": 7})
-    assert wire.leave(within=DRAIN_SECONDS / 2) == 0
-    assert wire.gone()
+def test_a_cancelled_call_is_not_waited_for(hanging: Wire) -> None:
+    hanging.send(None, "notifications/cancelled", {"requestId": 7})
+    assert hanging.leave(within=DRAIN_SECONDS / 2) == 0
+    assert hanging.gone()
 
 
 @pytest.fixture
-def hanging(scripts: Scripts, provider: Endpoint, tmp_path: Path) -> dict[str, str]:
-    """The settings of a desk whose embedder answered while it was filled, and then never again."""
+def hanging(start: Start, scripts: Scripts, provider: Endpoint, tmp_path: Path) -> Wire:
+    """A session with a call on an embedder that answered while the desk was filled, and then never again."""
     settings = {"PROVIDER": "openai", "MODEL": "m", "BASE_URL": provider.url, "API_KEY_ENV": "MODEL_KEY"}
     env = {f"REFDESK_EMBEDDER_{name}": value for name, value in settings.items()} | {"MODEL_KEY": "sk-x"}
     (tmp_path / "note.md").write_text("# Note\n\nThe clock.\n")
-
-    def vectors(request: Message) -> tuple[int, dict[str, str], bytes]:
-        texts = request["input"] if isinstance(request["input"], list) else [request["input"]]
-        data = [{"object": "embedding", "index": at, "embedding": [1.0, 0.5]} for at in range(len(texts))]
-        body = {
-            "object": "list",
-            "model": "m",
-            "data": data,
-            "usage": {"prompt_tokens": 1, "total_tokens": 1},
-        }
-        return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
-
-    provider.script = [vectors]
+    provider.script = [provider.embedding]
     run = scripts.admin("ingest", tmp_path / "note.md", "--data", tmp_path / "data", env=env)
     assert run.returncode == 0, run.stderr
     provider.script = [provider.silent]
     provider.asked.clear()
     patient = {"LIMITS_REQUEST_SECONDS": "600", "EMBEDDER_TIMEOUT_SECONDS": "600", "SEARCH_DEGRADE": "false"}
-    return env | {f"REFDESK_{name}": value for name, value in patient.items()}
+    env |= {f"REFDESK_{name}": value for name, value in patient.items()}
+    wire = start(tmp_path / "data", env=env)
+    wire.begin()
+    ask(wire)
+    assert provider.asked.wait(LATE)
+    return wire
 
 
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
-def test_a_call_that_never_ends_is_given_up(
-    start: Start, hanging: dict[str, str], provider: Endpoint, tmp_path: Path, signals: list[signal.Signals]
-) -> None:
-    wire = start(tmp_path / "data", env=hanging)
-    wire.begin()
-    ask(wire)
-    assert provider.asked.wait(LATE)
-    end_input(wire)
+def test_a_call_that_never_ends_is_given_up(hanging: Wire, signals: list[signal.Signals]) -> None:
+    end_input(hanging)
     for each in signals:  # as hosts send it a little later
-        wire.process.send_signal(each)
-    assert not wire.is_gone(within=1)
-    assert wire.exit_code(within=DRAIN_SECONDS + WRITE_SECONDS + LATE) == 0
-    assert "Requests not answered within 10 s: 1." in wire.stderr()
+        hanging.process.send_signal(each)
+    assert not hanging.is_gone(within=1)
+    assert hanging.exit_code(within=DRAIN_SECONDS + WRITE_SECONDS + LATE) == 0
+    assert "Requests not answered within 10 s: 1." in hanging.stderr()
 
 
-def test_two_signals_after_the_end_of_input_end_it_at_once(
-    start: Start, hanging: dict[str, str], provider: Endpoint, tmp_path: Path
-) -> None:
-    wire = start(tmp_path / "data", env=hanging)
-    wire.begin()
-    ask(wire)
-    assert provider.asked.wait(LATE)
-    end_input(wire)
-    wire.process.send_signal(signal.SIGTERM)
-    assert not wire.is_gone(within=0.5)
-    wire.process.send_signal(signal.SIGTERM)
-    assert wire.exit_code() == 1
+def test_two_signals_after_the_end_of_input_end_it_at_once(hanging: Wire) -> None:
+    end_input(hanging)
+    hanging.process.send_signal(signal.SIGTERM)
+    assert not hanging.is_gone(within=0.5)
+    hanging.process.send_signal(signal.SIGTERM)
+    assert hanging.exit_code() == 1
 
 
 def test_it_leaves_though_nobody_reads_the_last_replies(scripts: Scripts, clock_room: Path) -> None:
