@@ -40,6 +40,8 @@ WIDTH = 10  # of verdicts
 NOW = {"stands": "now", "changed": "in its place stands", "gone": "it stood near"}
 UNKNOWN = "what was cited can't be found again"
 PARAGRAPH_WIDTH = 80  # characters of a paragraph that are shown
+OF_REVISION = ("standing", "now", "cited_text_id", "cited_text")
+"""What --json says only of a passage that was cited with a revision."""
 
 
 @click.group("cite", cls=Group)
@@ -172,23 +174,13 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
                 "exists": citation.readable or citation.id in hidden,
                 "readable": citation.readable,
                 "title": citation.source and citation.source.title,
-                **(_standing_json(citation) if citation.standing else {}),
+                **({key: getattr(citation, key) for key in OF_REVISION} if citation.standing else {}),
             }
             for citation in checked.citations
         ],
         "quotes": [asdict(quote) for quote in checked.quotes],
         "grounded": checked.grounded,
         "uncited": checked.uncited,
-    }
-
-
-def _standing_json(citation: CheckedCitation) -> dict[str, Any]:
-    """What became of a passage that was cited with a revision."""
-    return {
-        "standing": citation.standing,
-        "now": citation.now,
-        "cited_text_id": citation.cited_text_id,
-        "cited_text": citation.cited_text,
     }
 
 

@@ -183,18 +183,14 @@ def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:
     parts: list[list[str]] = [
         [
             line
-            for query, name in zip(queries, _names(len(queries)), strict=True)
-            for line in _query(query, name)
+            for number, query in enumerate(queries, 1)
+            for line in _query(query, f"Query {number}" if len(queries) > 1 else "Query")
         ],
         [*_stages(answer.steps)] if answer.steps else [],
         *([*_hit(rank, hit, answer, steps)] for rank, hit in enumerate(answer.hits, 1)),
         *([*_fate(fate)] for fate in fates),
     ]
     return [line for part in parts if part for line in (*part, "")][:-1]
-
-
-def _names(queries: int) -> list[str]:
-    return [f"Query {number}" for number in range(1, queries + 1)] if queries > 1 else ["Query"] * queries
 
 
 def _query(query: SubQuery, name: str) -> Iterator[str]:

@@ -139,7 +139,9 @@ async def _exposures(
 ) -> list[Exposure]:
     if not ways:
         return []
-    desk = same_desk("config", "data") + _tenant_option(settings, tenant)
+    desk = same_desk("config", "data")
+    if len(tenants(settings.common_home)) > 1:
+        desk += arguments("--tenant", tenant)
     there = []
     for collection in await reader.collections(tenant):
         is_undecided = collection.visibility == "tenant" and not collection.visibility_is_set
@@ -160,7 +162,3 @@ def reachable(exposed: list[Exposure], collections: Container[str] | None) -> li
     return [
         exposure for exposure in exposed if collections is None or exposure.collection.name in collections
     ]
-
-
-def _tenant_option(settings: Settings, tenant: str) -> str:
-    return arguments("--tenant", tenant) if len(tenants(settings.common_home)) > 1 else ""

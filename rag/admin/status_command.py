@@ -74,13 +74,9 @@ def _where(settings: Settings) -> str:
 
 
 def _lines(settings: Settings, documents: int, collections: int, hosts: list[str]) -> list[str]:
-    desk = same_desk()
-    file = settings_file()
-    where = _where(settings)
-    settings_line = (
-        f"Settings     {file if file.exists() else f'the defaults (refdesk-admin init writes {file})'}"
-    )
-    head = [where, settings_line]
+    desk, file = same_desk(), settings_file()
+    in_force = file if file.exists() else f"the defaults (refdesk-admin init writes {file})"
+    head = [_where(settings), f"Settings     {in_force}"]
     end = ["", "All commands: refdesk-admin --help"]
     if not documents:
         steps = [
