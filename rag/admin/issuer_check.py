@@ -27,15 +27,10 @@ def issuer_checks(oauth: OAuthSettings) -> Iterator[tuple[str, Literal["ok", "no
         return
     yield "issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}"
     metadata = _metadata(oauth.issuer)
-    if isinstance(metadata, str):
-        text = (
-            f"{oauth.issuer} redirects to {metadata}, where many clients don't follow. Is oauth.issuer right?"
-        )
-        yield "issuer's metadata", "note", text
-        return
-    if metadata is None:
-        text = f"{oauth.issuer} has none: clients don't find where to sign in. Is oauth.issuer right?"
-        yield "issuer's metadata", "note", text
+    if not isinstance(metadata, dict):
+        redirects = f"redirects to {metadata}, where many clients don't follow"
+        what = redirects if metadata else "has none: clients don't find where to sign in"
+        yield "issuer's metadata", "note", f"{oauth.issuer} {what}. Is oauth.issuer right?"
         return
     state, text = _judgement(metadata, oauth)
     yield "issuer's metadata", state, text

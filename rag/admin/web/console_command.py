@@ -64,7 +64,11 @@ Change: TypeAlias = "Callable[[Console, Request, FormData], Awaitable[Response]]
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
 STATIC = Path(__file__).with_name("static")
-STYLES = (text_and_html.STYLE, search_report.STYLE, STATIC / "console.css")
+FILES = (
+    ("console.css", "text/css", (text_and_html.STYLE, search_report.STYLE, STATIC / "console.css")),
+    ("console.js", "text/javascript", (STATIC / "console.js",)),
+    ("icon.svg", "image/svg+xml", (STATIC / "icon.svg",)),
+)
 STATUS: dict[type[RefdeskError], int] = {
     NotFoundError: 404,
     InvalidRequestError: 400,
@@ -129,7 +133,7 @@ def console_app(console: Console) -> Starlette:
     return Starlette(
         routes=[
             Route(SIGN_IN, _sign_in(console), methods=["GET"]),
-            *(Route(f"/{name}", _file(type_, *files), methods=["GET"]) for name, type_, files in _files()),
+            *(Route(f"/{name}", _file(type_, *files), methods=["GET"]) for name, type_, files in FILES),
             *pages,
             *changes,
         ],
@@ -137,14 +141,6 @@ def console_app(console: Console) -> Starlette:
         exception_handlers={HTTPException: _http_error},
         lifespan=lifespan,
     )
-
-
-def _files() -> list[tuple[str, str, tuple[Path, ...]]]:
-    return [
-        ("console.css", "text/css", STYLES),
-        ("console.js", "text/javascript", (STATIC / "console.js",)),
-        ("icon.svg", "image/svg+xml", (STATIC / "icon.svg",)),
-    ]
 
 
 def _file(media_type: str, *files: Path) -> Endpoint:

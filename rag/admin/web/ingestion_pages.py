@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from rag.access.names import valid_entries, valid_name
 from rag.admin.runs_command import duration
-from rag.admin.web.console import Console, EntryError, entry, number_in, see_other
+from rag.admin.web.console import Console, EntryError, comma_parts, entry, number_in, see_other
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
@@ -122,7 +122,7 @@ async def _events(console: Console) -> AsyncIterator[str]:
 
 def _rights(form: FormData) -> list[str]:
     """The options of `ingest` for who may see the documents. “Only” also applies to documents that exist."""
-    allow = [entry.strip() for entry in str(form.get("allow", "")).split(",") if entry.strip()]
+    allow = comma_parts(str(form.get("allow", "")))
     if allow and form.get("who") != "restricted":
         raise InvalidRequestError(
             f"Choose “only” for {', '.join(allow)}, or leave that out. Nothing was ingested."
