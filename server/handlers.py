@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -146,45 +146,39 @@ def create_server(  # noqa: PLR0913 what it is built around
     return server
 
 
+@dataclass(frozen=True, slots=True)
 class App:
-    """The handlers and what they share: the desk, the settings, and who is asking."""
+    """The handlers and what they share, as `create_server` gets it: the desk, the settings, who is asking."""
 
-    def __init__(
-        self,
-        lazy_desk: LazyDesk,
-        settings: Settings,
-        principal_of: Callable[[Context], Principal],
-        *,
-        remote: bool,
-        intake: Intake | None,
-        pages: str,
-    ) -> None:
-        self._lazy_desk = lazy_desk
-        self._passage_pages = pages
-        self._remote = remote
-        self._intake = intake
-        self._principal_of = principal_of
-        self._settings = settings
-        self._pictures = tools.offers_pictures(settings.server, remote=remote)
+    lazy_desk: LazyDesk
+    settings: Settings
+    principal_of: Callable[[Context], Principal]
+    remote: bool
+    intake: Intake | None
+    pages: str
+
+    @property
+    def _pictures(self) -> bool:
+        return tools.offers_pictures(self.settings.server, remote=self.remote)
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         """tools/list: the tools that the principal may call, with what it may read by each."""
-        principal, mine = self._principal_of(context), self._tools(context)
+        principal, mine = self.principal_of(context), self._tools(context)
         listed: list[types.Tool] = []
         for tool in mine:
             asker = principal_through(principal, tool)
-            overview = await self._lazy_desk.overview(asker)
-            began = None if self._remote else await self._lazy_desk.first_ingestion(asker, overview)
+            overview = await self.lazy_desk.overview(asker)
+            began = None if self.remote else await self.lazy_desk.first_ingestion(asker, overview)
             listed += tool_listing.tool_pair(
-                self._settings, tool, asker, overview, pictures=self._pictures, first_ingestion=began
+                self.settings, tool, asker, overview, pictures=self._pictures, first_ingestion=began
             )
         if self._shows_apps(context):
             listed = mcp_apps.with_page(listed, mine)
-        self._lazy_desk.listed.set()
+        self.lazy_desk.listed.set()
         return types.ListToolsResult(tools=listed)
 
     def _shows_apps(self, context: Context) -> bool:
-        return self._settings.server.apps and mcp_apps.shows_apps(context)
+        return self.settings.server.apps and mcp_apps.shows_apps(context)
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. Errors of a tool become tool errors, which the model reads."""
@@ -198,17 +192,17 @@ class App:
 
     def _failure(self, tool: str, error: RefdeskError) -> str:
         """What the model reads of an error. While documents are being read in, that explains most errors."""
-        note = (self._intake and self._intake.note) or ""
+        note = (self.intake and self.intake.note) or ""
         if isinstance(error, InvalidRequestError | NotFoundError):
-            return f"{message_for(error, remote=self._remote)} {note}".strip()
+            return f"{message_for(error, remote=self.remote)} {note}".strip()
         if note:
             return note
         log.warning("The tool %s failed: %s", tool, error)
-        return message_for(error, remote=self._remote)
+        return message_for(error, remote=self.remote)
 
     def _handler(self, context: Context, name: str) -> Handler:
         """The function that answers calls of a tool by this caller."""
-        principal, mine = self._principal_of(context), self._tools(context)
+        principal, mine = self.principal_of(context), self._tools(context)
         with_app = self._shows_apps(context)
         for tool in mine:
             asker = principal_through(principal, tool)
@@ -216,7 +210,7 @@ class App:
                 return partial(self._search, asker, tool, with_app=with_app)
             if tool.opener and name == tool.opener.name:
                 return partial(self._get_source, asker)
-            if name == FETCH and fetches(self._settings.server, tool):
+            if name == FETCH and fetches(self.settings.server, tool):
                 return partial(self._fetch, asker)
         if name == PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
@@ -228,11 +222,11 @@ class App:
         try:
             arguments = tools.SearchArguments.model_validate(raw_arguments)
         except ValidationError as error:
-            hidden = tools.arguments_not_offered(self._settings, tool, principal)
+            hidden = tools.arguments_not_offered(self.settings, tool, principal)
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
-        desk = await self._lazy_desk.desk()
-        server = self._settings.server
+        desk = await self.lazy_desk.desk()
+        server = self.settings.server
         request = arguments.request() if tool.sources else replace(arguments.request(), context=True)
         answer = await desk.search(principal, request, trace=bool(arguments.explain or server.full_results))
         answer = await desk.with_warnings(answer)
@@ -243,9 +237,7 @@ class App:
 
         def render(max_chars: int) -> SearchReply:
             room = max_chars - NO_ROOM_CHARS if arguments.explain else max_chars
-            reply = search_reply(
-                answer, room, vectors=vectors, urls=urls, pages=self._passage_pages, brief=brief
-            )
+            reply = search_reply(answer, room, vectors=vectors, urls=urls, pages=self.pages, brief=brief)
             reply = reply if tool.sources else without_results(reply)
             return with_trace(reply, answer, max_chars) if arguments.explain else reply
 
@@ -260,7 +252,7 @@ class App:
         self, principal: Principal, raw_arguments: dict[str, Any]
     ) -> types.CallToolResult:
         arguments = _arguments(tools.PageArguments, raw_arguments)
-        desk = await self._lazy_desk.desk()
+        desk = await self.lazy_desk.desk()
         return mcp_apps.picture_result(arguments.id, await desk.page(principal, arguments.id, arguments.page))
 
     def _check_offered(
@@ -273,12 +265,12 @@ class App:
             raise InvalidRequestError(f"{tool.name} needs a query: a question, or some words.")
         if arguments.query is None and arguments.related is None:
             raise InvalidRequestError(NOTHING_ASKED)
-        changes_vectors = arguments.vectors not in {None, self._settings.server.include_vectors}
-        if changes_vectors and "vectors" in tools.fixed_arguments(self._settings, tool, principal):
+        changes_vectors = arguments.vectors not in {None, self.settings.server.include_vectors}
+        if changes_vectors and "vectors" in tools.fixed_arguments(self.settings, tool, principal):
             raise InvalidRequestError("vectors is fixed by the operator; leave it out.")
-        if arguments.explain and not self._settings.server.explain:
+        if arguments.explain and not self.settings.server.explain:
             raise InvalidRequestError("The operator has not enabled explain; leave it out.")
-        offered = self._settings.server.profiles
+        offered = self.settings.server.profiles
         stages_of = arguments.stages.get("of") if arguments.stages else None
         for argument, name in {"profile": arguments.profile, "stages.of": stages_of}.items():
             if name is not None and name not in offered:
@@ -291,8 +283,8 @@ class App:
     async def _get_source(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
         withheld = () if self._pictures else ("picture",)
         arguments = _arguments(tools.GetSourceArguments, raw_arguments, withheld)
-        max_chars = arguments.max_chars or self._settings.server.max_chars
-        desk = await self._lazy_desk.desk()
+        max_chars = arguments.max_chars or self.settings.server.max_chars
+        desk = await self.lazy_desk.desk()
         part, listing = arguments.part(), arguments.listing()
         target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, listing=listing)
         render = partial(reply_of_target, target)
@@ -327,7 +319,7 @@ class App:
 
         An image stands behind the text, which is shorter if both don't fit into these bytes.
         """
-        if intake_note := self._intake and self._intake.note:
+        if intake_note := self.intake and self.intake.note:
             notes += (intake_note,)
         room = sum(len(json.dumps(note)) + 1 for note in notes)
 
@@ -342,7 +334,7 @@ class App:
         return result
 
     async def _fetch(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
-        name, desk = _arguments(tools.FetchArguments, raw_arguments).id, await self._lazy_desk.desk()
+        name, desk = _arguments(tools.FetchArguments, raw_arguments).id, await self.lazy_desk.desk()
         id_ = await desk.resolve_name(principal, name)
         extract = await open_document(desk, principal, id_, MAX_REPLY_CHARS)
 
@@ -354,17 +346,17 @@ class App:
 
     def _reader(self, context: Context) -> Principal:
         """The principal for reading resources: it reaches what its tools may show."""
-        return principal_through_any(self._principal_of(context), self._tools(context))
+        return principal_through_any(self.principal_of(context), self._tools(context))
 
     def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
-        return callable_tools(self._settings.server, self._principal_of(context))
+        return callable_tools(self.settings.server, self.principal_of(context))
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """resources/list: the readable sources, ordered by collection and id, in pages."""
         after = resources.read_cursor(params.cursor if params else None)
-        desk, principal = await self._lazy_desk.desk(), self._reader(context)
+        desk, principal = await self.lazy_desk.desk(), self._reader(context)
         page = await desk.sources(principal, after=after, limit=PAGE_SIZE)
         sizes = await desk.sizes(principal, page)
         full = len(page) == PAGE_SIZE
@@ -385,9 +377,9 @@ class App:
         """resources/read: the text of a source or a chunk, the page of passages, or the skill."""
         if params.uri == mcp_apps.URI and self._shows_apps(context):
             return mcp_apps.contents()
-        if params.uri == skills.uri_of(self._settings.server):
-            return skills.read_skill(self._settings.server, self._tools(context))
-        desk, reader = await self._lazy_desk.desk(), self._reader(context)
+        if params.uri == skills.uri_of(self.settings.server):
+            return skills.read_skill(self.settings.server, self._tools(context))
+        desk, reader = await self.lazy_desk.desk(), self._reader(context)
         id_ = await desk.resolve_name(reader, params.uri)
         part = Part(around=0 if "/" in id_ else None)
         extract = await desk.extract(reader, id_, max_chars=MAX_RESOURCE_CHARS, part=part)
@@ -417,17 +409,17 @@ class App:
 
     async def list_skills(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """skills/list."""
-        return skills.list_skills(context, params, self._settings.server, self._tools(context))
+        return skills.list_skills(context, params, self.settings.server, self._tools(context))
 
     async def get_skill(self, context: Context, params: skills.GetSkillParams) -> dict[str, Any]:
         """skills/get."""
-        return skills.get_skill(context, params, self._settings.server, self._tools(context))
+        return skills.get_skill(context, params, self.settings.server, self._tools(context))
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""
         if not can_complete(params):
             return completion()
-        return await complete_argument(await self._lazy_desk.desk(), self._reader(context), params)
+        return await complete_argument(await self.lazy_desk.desk(), self._reader(context), params)
 
 
 async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -499,6 +491,7 @@ class ErrorBoundary:
 INTRODUCING = frozenset({"initialize", "server/discover"})
 
 
+@dataclass(frozen=True, slots=True)
 class Introduction:
     """Middleware that adds an overview of readable collections to the instructions, for hosts over HTTP.
 
@@ -507,32 +500,25 @@ class Introduction:
     Over HTTP the engine is open before the first host connects.
     """
 
-    def __init__(
-        self,
-        lazy_desk: LazyDesk,
-        server: ServerSettings,
-        admission: Admission,
-        principal_of: Callable[[Any], Principal],
-    ) -> None:
-        self._lazy_desk = lazy_desk
-        self._server = server
-        self._admission = admission
-        self._principal_of = principal_of
+    lazy_desk: LazyDesk
+    server: ServerSettings
+    admission: Admission
+    principal_of: Callable[[Any], Principal]
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain and complete its result."""
         result = await call_next(ctx)
         if ctx.method not in INTRODUCING or not isinstance(result, dict):
             return result
-        principal = self._principal_of(ctx)
-        called = callable_tools(self._server, principal)
+        principal = self.principal_of(ctx)
+        called = callable_tools(self.server, principal)
         try:
-            async with self._admission.slot(principal):  # greetings need no slot, but counting documents does
-                overview = await self._lazy_desk.overview(principal_through_any(principal, called))
+            async with self.admission.slot(principal):  # greetings need no slot, but counting documents does
+                overview = await self.lazy_desk.overview(principal_through_any(principal, called))
         except BusyError:
             log.info("The server is too busy to say in its instructions what it holds.")
             return result
-        return result | {"instructions": tool_listing.instructions(self._server, called, overview)}
+        return result | {"instructions": tool_listing.instructions(self.server, called, overview)}
 
 
 def _no_headers(_tool: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -80,34 +80,26 @@ CHANGED_FILE = {
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class PassagePages:
     """Shows passages to principals, within the limits that hold for calls of tools."""
 
-    def __init__(
-        self,
-        lazy_desk: LazyDesk,
-        settings: Settings,
-        admission: Admission,
-        measure: call_audit.Measure | None = None,
-        *,
-        remote: bool,
-    ) -> None:
-        self._lazy_desk = lazy_desk
-        self._settings = settings
-        self._admission = admission
-        self._measure = measure
-        self._remote = remote
+    lazy_desk: LazyDesk
+    settings: Settings
+    admission: Admission
+    measure: call_audit.Measure | None = None
+    remote: bool = field(kw_only=True)
 
     async def show(self, request: Request, principals: Sequence[Principal]) -> HTMLResponse:
         """The page of the passage that the request names, if one of the principals may read it."""
         try:
-            with anyio.fail_after(self._settings.limits.request_seconds):
+            with anyio.fail_after(self.settings.limits.request_seconds):
                 return _response(await self._page(request, principals))
         except RefdeskError as error:
             status = STATUS.get(type(error), HTTPStatus.SERVICE_UNAVAILABLE)
             if status == HTTPStatus.SERVICE_UNAVAILABLE:
                 log.warning("A page failed: %s", error)
-            return refusal(status, message_for(error, remote=self._remote))
+            return refusal(status, message_for(error, remote=self.remote))
         except TimeoutError:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, LATE)
         except Exception:
@@ -125,13 +117,13 @@ class PassagePages:
 
     async def _page_for(self, principal: Principal, client: str | None, id_: str, around: int) -> str:
         call = call_audit.Call("page", principal, client)
-        with call_audit.recorded(call, partial(call_audit.loggable_id, id_), self._measure):
-            async with self._admission.slot(principal):
-                tools = callable_tools(self._settings.server, principal)
+        with call_audit.recorded(call, partial(call_audit.loggable_id, id_), self.measure):
+            async with self.admission.slot(principal):
+                tools = callable_tools(self.settings.server, principal)
                 reader = principal_through_any(principal, tools)
                 _, _, seqs = split_citation(id_)
                 part = Part(around=around) if seqs else WHOLE
-                desk = await self._lazy_desk.desk()
+                desk = await self.lazy_desk.desk()
                 extract = await desk.extract(reader, id_, max_chars=MOST_CHARS, part=part)
                 stale = await desk.stale([extract.source])
             call.ids = (extract.source.id,)
