@@ -148,6 +148,10 @@ BUILTIN_MODELS = (ENGLISH_MODEL, MULTILINGUAL_MODEL)
 
 
 OPENAI_HOST = "api.openai.com"
+MODEL_OR_PATH = (
+    'provider = "onnx" needs either model, the name of a model that refdesk-admin model has pulled or added, '
+    "or path, a folder with model.onnx and tokenizer.json, not both"
+)
 
 
 class EmbedderSettings(Section):
@@ -186,10 +190,7 @@ class EmbedderSettings(Section):
     @model_validator(mode="after")
     def _complete(self) -> EmbedderSettings:
         if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError(
-                'provider = "onnx" needs either model, the name of a model that refdesk-admin model has '
-                "pulled or added, or path, a folder with model.onnx and tokenizer.json, not both"
-            )
+            raise ValueError(MODEL_OR_PATH)
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
         if self.provider != "onnx" and self.pooling is not None:
@@ -246,10 +247,7 @@ class RerankerSettings(Section):
                 f'provider = "{self.provider}" needs model; set it to the name that the endpoint uses'
             )
         if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError(
-                'provider = "onnx" needs either model, the name of a model that refdesk-admin model has '
-                "pulled or added, or path, a folder with model.onnx and tokenizer.json, not both"
-            )
+            raise ValueError(MODEL_OR_PATH)
         return self
 
 
