@@ -149,22 +149,18 @@ class Endpoint:
                     return await request()
             except (openai.APIStatusError, openai.APIConnectionError, TimeoutError) as error:
                 if _status(error) in REFUSED:
-                    raise self._refusal(error, attempt) from error
+                    cause = self._cause(error, attempt)
+                    raise self._error(cause, "refused this request", kind=RefusedError) from error
                 if isinstance(error, TimeoutError) and remaining < self.timeout_seconds:
                     self.breaker.failed(call, self._lateness(call), late=True)
                     raise self._error(self._lateness(call), LATE) from error
                 delay = delay_after(attempt, _retry_after(error), first_delay=self.first_delay)
                 in_vain = anyio.current_time() + delay >= deadline
                 if attempt == ATTEMPTS or call.trial or in_vain or not _is_transient(error):
-                    raise self._failure(call, self._cause(error, attempt)) from error
+                    cause = self._cause(error, attempt)
+                    self.breaker.failed(call, cause, late=False)
+                    raise self._error(cause) from error
             await anyio.sleep(delay)
-
-    def _failure(self, call: Call, cause: str) -> ProviderError:
-        self.breaker.failed(call, cause, late=False)
-        return self._error(cause)
-
-    def _refusal(self, error: CallError, attempt: int) -> ProviderError:
-        return self._error(self._cause(error, attempt), "refused this request", kind=RefusedError)
 
     def _error(
         self, problem: str, for_caller: str = UNAVAILABLE, *, kind: type[ProviderError] = ProviderError
