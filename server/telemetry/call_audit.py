@@ -161,23 +161,19 @@ def recorded(
 ) -> Iterator[None]:
     """Write the audit line and the measurement of a call when it ends, however it does."""
     with _request_info():
-        yield from _recorded(call, requested_id, measure)
-
-
-def _recorded(call: Call, requested_id: Callable[[], str | None], measure: Measure | None) -> Iterator[None]:
-    started, token = time.perf_counter(), _current_call.set(call)
-    try:
-        yield
-    except BaseException as error:  # cancellation leaves its line, too
-        _set_outcome(call, error)
-        raise
-    finally:
-        _current_call.reset(token)
-        call.seconds = time.perf_counter() - started
-        call.missing_id = requested_id() if call.outcome == "not found" else None
-        audit_log.info("call", extra={"fields": _line(call)})
-        if measure:
-            measure(call)
+        started, token = time.perf_counter(), _current_call.set(call)
+        try:
+            yield
+        except BaseException as error:  # cancellation leaves its line, too
+            _set_outcome(call, error)
+            raise
+        finally:
+            _current_call.reset(token)
+            call.seconds = time.perf_counter() - started
+            call.missing_id = requested_id() if call.outcome == "not found" else None
+            audit_log.info("call", extra={"fields": _line(call)})
+            if measure:
+                measure(call)
 
 
 def outcome_of(error: BaseException) -> Outcome:
