@@ -87,13 +87,29 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+class Turned(pytest.Dir):
+    """A folder in which each process begins elsewhere, and soon comes to files that another has rewritten."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        collectors = [*super().collect()]
+        number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        begin = len(collectors) * number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        return collectors[begin:] + collectors[:begin]
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> Turned:
+    return Turned.from_parent(parent, path=path)
+
+
+@pytest.hookimpl(tryfirst=True)  # all processes must have the same order before fixtures change it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_day = settings.default.max_examples < NIGHTLY_EXAMPLES  # type: ignore[union-attr]  # there always is one
     nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=nightly")
     for item in items:
         if by_day and item.get_closest_marker("nightly"):
             item.add_marker(nightly)
-    items.sort(key=lambda item: not _is_slow(item.path))  # at the end, short files keep all workers busy
+    # At the end, short files keep all workers busy.
+    items.sort(key=lambda item: (not _is_slow(item.path), item.path))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:  # noqa: ANN401 the plugin's own
