@@ -171,9 +171,10 @@ class SessionLog(logging.StreamHandler[Any]):
 class SharedDesk:
     """The desk and its sessions. The first session with valid settings says which they are."""
 
-    def __init__(self, listener: SocketListener | None) -> None:
+    def __init__(self, listener: SocketListener | None, environment: Mapping[str, str]) -> None:
+        """Sessions that come by this listener share it, if their environment is this in what counts."""
         self._listener = listener
-        self._environment = dict(os.environ)  # before libraries add to it
+        self._environment = environment
         self._settings: Settings | None = None
         self._lazy_desk: LazyDesk | None = None
         self._pages: LocalPages | None = None
@@ -383,11 +384,11 @@ def _end() -> None:
     os._exit(0)
 
 
-async def _serve(channel: socket.socket) -> None:
+async def _serve(channel: socket.socket, environment: Mapping[str, str]) -> None:
     if channel.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        await SharedDesk(await SocketListener.from_socket(channel)).serve()
+        await SharedDesk(await SocketListener.from_socket(channel), environment).serve()
     else:
-        await SharedDesk(None).serve_alone(await SocketStream.from_socket(channel))
+        await SharedDesk(None, environment).serve_alone(await SocketStream.from_socket(channel))
 
 
 def main() -> None:
@@ -397,6 +398,7 @@ def main() -> None:
     os.dup2(empty, 0)  # else processes that this one starts would have the socket
     os.close(empty)
     gc.freeze()  # what imports made stays
+    environment = dict(os.environ)  # as hosts have it: we and libraries add to it
     allocate_sparingly()
     logs.set_up("warning", audit=False, handler=SessionLog(sys.stderr))
-    anyio.run(_serve, channel)
+    anyio.run(_serve, channel, environment)

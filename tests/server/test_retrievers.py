@@ -79,6 +79,10 @@ def test_the_example_of_the_page_answers_within_the_rights_and_is_seen_like_othe
         ("documents/", 1),
         ("tickets/", None),
     ]
+    assert wire.leave() == 0
+    assert (
+        wire.stderr() == ""
+    )  # nor does it say that it serves this host alone: code of one's own can share a desk
 
 
 def test_what_a_retriever_raised_stands_in_the_log_without_the_query(
