@@ -30,7 +30,7 @@ import rag.admin.main
 from rag.ingest.sandbox import parser_pool as sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from types import ModuleType
 
     from tests.bucket import ObjectStore
@@ -87,18 +87,17 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
-class Turned(pytest.Dir):
-    """A folder in which each process begins elsewhere, and soon comes to files that another has rewritten."""
-
-    def collect(self) -> list[pytest.Item | pytest.Collector]:
-        collectors = [*super().collect()]
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each process begin elsewhere in a folder: it soon comes to files that another has rewritten."""
+    report = yield
+    if isinstance(collector, pytest.Dir):
         number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-        begin = len(collectors) * number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        return collectors[begin:] + collectors[:begin]
-
-
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> Turned:
-    return Turned.from_parent(parent, path=path)
+        begin = len(report.result) * number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        report.result = report.result[begin:] + report.result[:begin]
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)  # all processes must have the same order before fixtures change it

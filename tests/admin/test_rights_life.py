@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts
+    from tests.endpoint import Endpoint, Reply
 
 pytestmark = pytest.mark.slow
 
@@ -390,20 +392,33 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
 
 @pytest.mark.anyio
 async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
-    desk: Desk, scripts: Scripts, tmp_path: Path
+    desk: Desk, scripts: Scripts, provider: Endpoint, tmp_path: Path
 ) -> None:
     folder, config = tmp_path / "ren", tmp_path / "config.toml"
     folder.mkdir()
-    config.write_text(f"[principal]\n{BOB}\n")
+    embedder = f'[embedder]\nprovider = "openai"\nmodel = "tiny"\nbase_url = "{provider.url}"\n'
+    config.write_text(f"[principal]\n{BOB}\n{embedder}[chunking]\nmax_tokens = 32\n")
+    provider.script = [provider.embedding]
     early, late = folder / "0.md", folder / "zz.md"
     for path in (early, late):
         path.write_text(secret(path.stem, "Wombats."))
-    desk.run("ingest", folder)
-    for number in range(1_100):
-        (folder / f"n{number}.md").write_text(f"# Note {number}\n\nNumber {number} of many.\n")
+    desk.run("ingest", folder, "--config", config)
+    paragraphs = (
+        f"Paragraph {number} tells what happened to the keeper of the lighthouse." for number in range(2_000)
+    )
+    (folder / "book.txt").write_text("\n\n".join(paragraphs))  # more than is written at once
     for path in (early, late):
         path.write_text(secret(path.stem, "Wombats, changed."))
-    command = [scripts.forked_admin, "ingest", str(folder), "--data", str(desk.data)]
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def waiting(request: dict[str, Any]) -> Reply:
+        if any("Of zz" in text for text in request["input"]):
+            reached.set()
+            goes_on.wait(60)
+        return provider.embedding(request)
+
+    provider.script = [waiting]
+    command = [scripts.forked_admin, "ingest", str(folder), "--config", str(config), "--data", str(desk.data)]
     server = StdioServerParameters(
         command=scripts.forked_server,
         args=["--data", str(desk.data), "--config", str(config)],
@@ -422,12 +437,17 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
         assert await found() == 2
         before = written()
         with subprocess.Popen(command, env=scripts.environment, stdout=subprocess.PIPE) as ingestion:  # noqa: ASYNC220 it runs beside
-            while written() == before:
+            try:
+                assert await to_thread.run_sync(reached.wait, 60)
+                with anyio.fail_after(60):
+                    while written() == before:  # noqa: ASYNC110 another process writes
+                        await anyio.sleep(0.1)
                 assert await found() == 2
-                await anyio.sleep(0.2)  # each search takes as long as ten files
-            desk.run("access", "revoke", early, late, "--from", "user:bob")
-            assert await found() == 0
-            assert ingestion.poll() is None
+                desk.run("access", "revoke", early, late, "--from", "user:bob")
+                assert await found() == 0
+                assert ingestion.poll() is None
+            finally:
+                goes_on.set()
             await to_thread.run_sync(ingestion.communicate)
             assert ingestion.returncode == 0
         assert await found() == 0

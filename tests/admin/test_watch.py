@@ -15,12 +15,14 @@ import psutil
 import pytest
 
 from rag.runtime import LOWEST_PRIORITY
+from tests.admin.conftest import AT_MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.admin.conftest import Desk, Screen
+    from tests.endpoint import Endpoint, Reply
 
 pytestmark = pytest.mark.slow
 
@@ -155,10 +157,21 @@ def books(tmp_path: Path) -> Path:
 
 
 def test_an_interrupted_run_says_so_keeps_what_it_wrote_and_is_completed_by_the_next(
-    desk: Desk, books: Path, tmp_path: Path
+    desk: Desk, books: Path, provider: Endpoint, tmp_path: Path
 ) -> None:
-    command = ["ingest", str(books), "--config", str(tmp_path / "desk.toml")]
+    config, interrupted = tmp_path / "desk.toml", threading.Event()
+    embedder = f'[embedder]\nprovider = "openai"\nmodel = "tiny"\nbase_url = "{provider.url}"\n'
+    config.write_text(config.read_text() + embedder)
+    command = ["ingest", str(books), "--config", str(config)]
+
+    def waiting(request: dict[str, Any]) -> Reply:
+        if any(f"of book {FILES - 1}" in text for text in request["input"]):
+            interrupted.wait(AT_MOST_SECONDS)
+        return provider.embedding(request)
+
+    provider.script = [waiting]
     assert desk.interrupt(*command, at="added")[-1] == INTERRUPTED
+    interrupted.set()
     written = desk.paths()
     assert 1 <= len(written) < FILES
 
