@@ -91,6 +91,12 @@ async def look_through_site(origin: WebOrigin, context: OriginContext) -> Origin
     return crawl.finished()
 
 
+NO_LISTING = (
+    "it listed pages before, and is a page now, so nothing that it listed is removed. If it lists none any "
+    "more, take it out of urls"
+)
+
+
 class _Crawl:
     """The state of one crawl."""
 
@@ -198,7 +204,9 @@ class _Crawl:
             self._failed.add(visit.url)
             self._findings.discovery.retained.add(uri)
             self._follow(visit, before.get("links", ()))
-            self._complete = self._complete and bool(before)
+            self._complete = self._complete and bool(before) and "listing" not in before
+            if "listing" in before:
+                self._findings.state[visit.url] = dict(before)
 
     def _uri(self, url: str) -> str:
         """The URI under which an address is, or would be, stored."""
@@ -235,7 +243,10 @@ class _Crawl:
         elif visit.may_list and (
             listed := listing(gunzipped(reply.body, self._context.settings.max_file_bytes))
         ):
+            self._findings.state[visit.url] = {"uri": uri, "other": True, "listing": listed.kind}
             self._list(listed)
+        elif visit.may_list and "listing" in before:
+            raise FetchError(NO_LISTING)  # perhaps an error page
         else:
             self._take_page(visit, reply)
 
@@ -344,7 +355,7 @@ class Visitor:
             try:
                 self._robots[host] = await self._read_robots(canonical_url("/robots.txt", url) or url)
             except FetchError as error:
-                self._robots[host] = FetchError(f"its robots.txt: {error}")
+                self._robots[host] = FetchError(str(error))
         rules = self._robots[host]
         if isinstance(rules, FetchError):
             raise FetchError(str(rules))

@@ -111,6 +111,28 @@ async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_aga
     assert {uri.rpartition("/")[2] for uri in later.discovery.unchanged} == {"a", "news"}
 
 
+@pytest.mark.parametrize("broken", [(500, {}, b""), (200, {"Content-Type": "text/html"}, b"<h1>Error</h1>")])
+@pytest.mark.parametrize("name", ["/feed.xml", "/map.xml"])
+async def test_what_a_list_listed_stays_while_an_error_is_in_its_place(
+    site: Site, desk: OriginContext, name: str, broken: Reply
+) -> None:
+    item = f"<item><title>A</title><link>{site.url}/a</link></item>"
+    site.pages |= {
+        "/feed.xml": f'<rss version="2.0"><channel><title>N</title>{item}</channel></rss>'.encode(),
+        "/map.xml": f"<urlset><url><loc>{site.url}/b</loc></url></urlset>".encode(),
+        **{f"/{page_name}": page() for page_name in "ab"},
+    }
+    settings = origin(f"{site.url}/map.xml", f"{site.url}/feed.xml")
+    look = await look_through_site(settings, desk)
+    assert found(look) == ["a", "b"]
+    site.pages[name] = broken
+    for _ in range(2):  # it is still known as a list in the run after
+        desk = again(desk, look)
+        look = await look_through_site(settings, desk)
+        assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
+        assert len(failures(look)) == 1
+
+
 @pytest.mark.parametrize("status", [500, 503, 429])
 async def test_a_page_that_fails_stays_and_its_links_too(
     site: Site, desk: OriginContext, status: int
