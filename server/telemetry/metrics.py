@@ -208,17 +208,17 @@ class LastRuns(Collector):
         """When the runs ended, how, and how many of their files failed for which cause."""
 
         def gauge(name: str, help_: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(
-                f"refdesk_ingestion_{name}", help_, labels=["tenant", "collection", *labels]
-            )
+            return GaugeMetricFamily(name, help_, labels=["tenant", "collection", *labels])
 
         ended = gauge(
-            "ended_timestamp_seconds",
+            "refdesk_ingestion_ended_timestamp_seconds",
             "When the last ingestion run of a collection ended, in seconds since 1970.",
         )
-        complete = gauge("complete", "Whether the last ingestion run of a collection read every file.")
-        files = gauge("files", "Files of that run, by outcome.", "outcome")
-        failures = gauge("failures", "Failed files of that run, by cause.", "cause")
+        complete = gauge(
+            "refdesk_ingestion_complete", "Whether the last ingestion run of a collection read every file."
+        )
+        files = gauge("refdesk_ingestion_files", "Files of that run, by outcome.", "outcome")
+        failures = gauge("refdesk_ingestion_failures", "Failed files of that run, by cause.", "cause")
         for tenant in self._tenants():
             for run in self._last_runs(tenant):
                 ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
