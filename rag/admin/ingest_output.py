@@ -111,7 +111,8 @@ def stored_formats(outcomes: Iterable[Outcome]) -> str:
 
 
 def _format(outcome: Outcome) -> str:
-    return PurePath(outcome.path).suffix.lower() or "without a suffix"
+    path = outcome.path.partition("?")[0] if outcome.path.startswith("origin:") else outcome.path
+    return PurePath(path).suffix.lower() or "without a suffix"
 
 
 def failures_text(outcomes: Iterable[Outcome]) -> str:

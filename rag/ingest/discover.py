@@ -88,7 +88,8 @@ class Discovery:
     `partly` are prefixes inside those that could not be searched: their stored sources stay.
 
     For an origin: `unchanged` documents need no reading, `retained` ones stay because their state is unknown,
-    `deleted` ones are named as deleted, and `rights` says who may see a document if the origin decides that.
+    `deleted` ones are named as deleted, `forbidden` says why others that are there may not be read, and
+    `rights` who may see a document if the origin decides that.
 
     `broken` counts parts that crashed or used up their CPU seconds, by the URI of the outermost container.
     """
@@ -102,6 +103,7 @@ class Discovery:
     retained: set[str] = field(default_factory=set)
     rights: dict[str, Access] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    forbidden: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     containers: dict[str, LocalFile] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)

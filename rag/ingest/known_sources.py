@@ -226,6 +226,8 @@ async def remove_vanished(
 
 
 def _reason(uri: str, discovery: Discovery) -> str:
+    if reason := discovery.forbidden.get(uri):
+        return reason
     if is_local(uri) and discovery.ignoring.covers(Path(local_path(uri))):
         return "a .gitignore or .refdeskignore file leaves it out now"
     return GONE

@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from rag.admin.connect import jsonc, yaml_text
+from rag.admin.connect.connect_command import connect_command
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders
 from rag.config.server_settings import ServerSettings
@@ -103,6 +104,11 @@ def written(path: Path) -> Any:  # noqa: ANN401 any configuration
     if path.suffix == ".toml":
         return tomllib.loads(text)
     return yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+
+
+def test_the_help_names_every_host() -> None:
+    listed = (connect_command.help or "").partition("HOST is ")[2].partition(".")[0]
+    assert {*listed.replace(",", " ").split()} == {*HOSTS, "or"}
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -251,7 +251,8 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
 ) -> None:
     """Connect an assistant to this desk. Without HOST: list the hosts on this machine.
 
-    HOST is claude-desktop, claude-code, vscode, cursor, windsurf, zed, gemini-cli, codex, goose or lm-studio.
+    HOST is claude-desktop, claude-code, vscode, cursor, windsurf, zed, gemini-cli, codex, goose, lm-studio
+    or copilot-cli.
     Its configuration gets an entry that starts this desk's server with the data folder, settings, tenant and
     user of this command. On a terminal you see what changes and are asked before it is written; elsewhere, a
     host that seems not to be installed needs --yes. Nothing is written that could not start. Comments and

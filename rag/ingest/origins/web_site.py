@@ -91,6 +91,7 @@ async def look_through_site(origin: WebOrigin, context: OriginContext) -> Origin
     return crawl.finished()
 
 
+FORBIDDEN, NOT_INDEXED = "robots.txt forbids it", "the page asks not to be indexed"
 NO_LISTING = (
     "it listed pages before, and is a page now, so nothing that it listed is removed. If it lists none any "
     "more, take it out of urls"
@@ -188,8 +189,9 @@ class _Crawl:
             robots = await self._visitor.robots_of(visit.url)
             if not robots.allow(visit.url):
                 self._forbidden += 1
+                self._findings.discovery.forbidden[uri] = FORBIDDEN
                 if visit.may_list:
-                    raise RefusedError("robots.txt forbids it")
+                    raise RefusedError(FORBIDDEN)
                 return
             max_bytes = self._context.most_bytes(path_below(visit.url))
             reply = await self._visitor.reply(visit.url, self._conditions(before), max_bytes)
@@ -263,9 +265,8 @@ class _Crawl:
             suffix = ""  # its path says what it is, or only its content can
         is_picture = bool({kind, kind.partition("/")[0]} & _NO_TEXT)
         if facts.noindex:
-            self._findings.discovery.outcomes.append(
-                Outcome(printable(url), "ignored", "the page asks not to be indexed")
-            )
+            self._findings.discovery.forbidden[self._uri(visit.url)] = NOT_INDEXED
+            self._findings.discovery.outcomes.append(Outcome(printable(url), "ignored", NOT_INDEXED))
         elif is_picture or not self._context.reads(f"page{suffix or suffix_of(path)}", reply.body):
             self._findings.ignored(url, self._context.uri(path), kind)
         elif self._context.is_wanted(path):

@@ -184,8 +184,6 @@ def recoded(data: bytes) -> bytes:
     wide = _mark_of(data) or _unmarked_unicode(data)
     if not wide and (b"\x00" in data or _CONTROL.search(data[:_HEAD].decode("latin-1"))):
         return data
-    if not wide and _strictly_decoded(data, "utf-8") is not None:
-        return data
     try:
         return _decode(data, declared_in(data)).text.encode("utf-8", "replace")
     except ParseError:

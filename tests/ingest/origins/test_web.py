@@ -18,7 +18,7 @@ from rag.ingest.containers import Spool
 from rag.ingest.origins.guarded_http import Client, is_public
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below
-from rag.ingest.origins.web_site import look_through_site
+from rag.ingest.origins.web_site import FORBIDDEN, NOT_INDEXED, look_through_site
 from rag.ingest.parse.parsers import parse
 from tests.endpoint import Reply, Site
 
@@ -178,6 +178,8 @@ async def test_robots_are_obeyed(site: Site, desk: OriginContext) -> None:
     look = await look_through_site(origin(f"{site.url}/", depth=3), desk)
     assert found(look) == ["index", "private-1.html5", "quiet"]
     assert "/private-1.html" not in site.paths
+    forbidden = {uri.rpartition("/")[2]: why for uri, why in look.discovery.forbidden.items()}
+    assert forbidden == {"private-1.html": FORBIDDEN, "hidden": NOT_INDEXED}
     site.pages["/robots.txt"] = (500, {}, b"")
     site.paths.clear()
     look = await look_through_site(origin(f"{site.url}/"), desk)
