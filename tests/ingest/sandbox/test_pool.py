@@ -97,8 +97,10 @@ def _with_outline() -> bytes:
     return out.getvalue()
 
 
-SLOW = _pdf([HELLO * 1_000_000] * 3)  # over the two CPU seconds that the shortest limit may come to
-GREEDY = _pdf([HELLO + b" " * 250_000_000])
+@cache  # and not at import, which each process of the tests does
+def _slow() -> bytes:
+    """A PDF that takes over the two CPU seconds that the shortest limit may come to."""
+    return _pdf([HELLO * 1_000_000] * 3)
 
 
 def _children() -> set[int]:
@@ -177,7 +179,7 @@ async def test_a_large_file_takes_no_memory_here_beside_its_own() -> None:
 async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
     before = _children()
     with pytest.raises(ParseError, match=r"over 0\.5 s \(ingest\.parse_timeout_seconds\)"):
-        await parse_safely(SLOW, "a.pdf", budget=Budget(0.5))
+        await parse_safely(_slow(), "a.pdf", budget=Budget(0.5))
     assert _children() == before
     assert (await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))).text == "Hello"
 
@@ -185,7 +187,7 @@ async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
 async def test_a_slow_file_does_not_hold_up_what_else_is_to_do() -> None:
     await parse_safely(_pdf([HELLO]), "a.pdf", budget=Budget(60))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(parse_safely, SLOW, "a.pdf", budget=Budget(60)))
+        tasks.start_soon(partial(parse_safely, _slow(), "a.pdf", budget=Budget(60)))
         assert (await parse_safely(b"text", "a.txt", budget=Budget(60))).text == "text"
         tasks.cancel_scope.cancel()
     assert tasks.cancel_scope.cancelled_caught
@@ -193,7 +195,9 @@ async def test_a_slow_file_does_not_hold_up_what_else_is_to_do() -> None:
 
 async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None:
     with pytest.raises(ParseError, match="needed over 300 MB"):
-        await parse_safely(GREEDY, "a.pdf", budget=Budget(60), memory_bytes=300 * MEGABYTE)
+        await parse_safely(
+            _pdf([HELLO + b" " * 250_000_000]), "a.pdf", budget=Budget(60), memory_bytes=300 * MEGABYTE
+        )
     assert (await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))).text == "Hello"
 
 
@@ -214,7 +218,7 @@ async def test_a_parser_that_is_killed_is_a_file_that_crashed_it() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_kill_when_busy, before)
         with pytest.raises(ParseError, match="crashed"):
-            await parse_safely(SLOW, "a.pdf", budget=Budget(60))
+            await parse_safely(_slow(), "a.pdf", budget=Budget(60))
 
 
 async def _kill_when_busy(before: set[int]) -> None:
@@ -230,7 +234,7 @@ async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() 
     child = await sandbox._start_process(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf.pdf_document")  # noqa: SLF001 the outer limit would be faster
     await child.ask(PARSE, _pdf([HELLO]), "a.pdf", 0)
     assert (await child.receive())[1] == b"Hello"
-    await child.ask(PARSE, SLOW, "a.pdf", 0)
+    await child.ask(PARSE, _slow(), "a.pdf", 0)
     with pytest.raises(anyio.IncompleteRead):
         await child.receive()
     await child.process.wait()  # before any other signal, whose sender would take the reason of its end
@@ -524,7 +528,7 @@ def test_the_process_ends_with_the_one_that_started_it(*, busy: bool) -> None:
         assert parent.stdout.readline() == b"warm\n"
         (child,) = psutil.Process(parent.pid).children()
         if busy:
-            parent.stdin.write(SLOW)
+            parent.stdin.write(_slow())
             parent.stdin.close()
             idle = child.cpu_times().user
             while child.cpu_times().user < idle + 0.1:
