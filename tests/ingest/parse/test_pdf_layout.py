@@ -58,7 +58,7 @@ class At(NamedTuple):
 
 
 def pdf(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **about: str) -> bytes:
-    """A PDF whose pages have these lines, in this order. Font B is bold."""
+    """A PDF whose pages have these lines, in this order. Font B is bold, C of one width."""
     writer = PdfWriter()
     fonts = DictionaryObject({NameObject(f"/{key}"): _font(name) for key, name in FONTS.items()})
     for page in pages:
@@ -74,7 +74,7 @@ def pdf(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **abou
     return written(writer)
 
 
-FONTS = {"F": "Helvetica", "B": "Helvetica-Bold"}
+FONTS = {"F": "Helvetica", "B": "Helvetica-Bold", "C": "Courier"}
 
 
 def _font(name: str) -> DictionaryObject:
@@ -730,3 +730,39 @@ def test_each_part_of_a_statement_has_its_name_its_years_and_its_unit_also_on_th
 
 def _spaced(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+CODE = """def retry(call, times):
+    for attempt in range(times):
+        try:
+            return call()     # once more
+
+    return None"""
+
+
+def _shown_code(x: float, y: float, *, moved: bool) -> list[At]:
+    """Lines of code at 12 points; their indentation is spaces, or the line begins further to the right."""
+    lines = [(line, len(line) - len(line.lstrip())) for line in CODE.split("\n")]
+    return [
+        At(x + 6 * indent, y - 12 * row, line.lstrip(), font="C")
+        if moved
+        else At(x, y - 12 * row, line, font="C")
+        for row, (line, indent) in enumerate(lines)
+        if line
+    ]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_code_in_letters_of_one_width_keeps_its_indentation_and_blank_lines(moved: bool) -> None:  # noqa: FBT001 a parameter
+    prose = [At(72, 740 - 12 * row, " ".join(WORDS) + ".") for row in range(6)]
+    below = At(72, 560, "It is used by all parts of the program.")
+    document = parse(pdf([*prose, *_shown_code(90, 650, moved=moved), below]), "a.pdf")
+    (code,) = [block for block in document.blocks if block.kind == "code"]
+    assert document.text[code.start : code.end] == CODE
+    assert document.text.endswith(below.text)
+
+
+def test_a_typescript_is_prose() -> None:
+    lines = [At(72 + 30 * (row == 3), 740 - 12 * row, " ".join(WORDS), font="C") for row in range(6)]
+    document = parse(pdf(lines), "a.pdf")
+    assert {block.kind for block in document.blocks} == {"paragraph"}

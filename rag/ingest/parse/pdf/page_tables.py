@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from rag.ingest.parse.pdf.page_cleanup import with_next_line
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
 from rag.ingest.parse.pdf.pdf_words import SEAM, Box, Line, as_read, box_around
 
+_BLANK_LINE = 1.6  # times the usual distance of two lines of code
 _APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
 _INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
 _MOST_INDENT = 4.0  # the same; further in stands something else
@@ -34,13 +35,14 @@ _YEAR = re.compile(r"(1[5-9]|20)\d\d")
 
 
 class PagePart(NamedTuple):
-    """Rows that belong together: a paragraph or a heading by its lines, or a table by its cells."""
+    """Rows that belong together: a paragraph, a heading or code by its lines, or a table by its cells."""
 
     rows: tuple[tuple[str, ...], ...]
     box: Box
     size: float
     bold: bool
     is_table: bool = False
+    is_code: bool = False
 
     @property
     def text(self) -> str:
@@ -66,9 +68,57 @@ def _pipe_row(cells: Sequence[str]) -> str:
 
 
 def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[PagePart]:
-    """The parts of a region in order."""
+    """The parts of a region in order. Lines in letters of one width are code."""
     pitches = [below - above for above, below in pairwise(row[0].box.bottom for row in rows)]
     usual = median(pitches) if pitches else 0.0
+    for is_code, run in groupby(_runs(rows), key=lambda marked: marked[0]):
+        run_rows = [row for _, row in run]
+        if is_code:
+            yield _code(run_rows, usual)
+        else:
+            yield from _text_parts(run_rows, rules, usual)
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[tuple[bool, Row]]:
+    """Each row, and whether it is code, which has several lines."""
+    for is_even, run in groupby(rows, key=lambda row: all(line.even for line in row)):
+        run_rows = [*run]
+        yield from ((is_even and len(run_rows) > 1, row) for row in run_rows)
+
+
+def _code(rows: Sequence[Row], usual: float) -> PagePart:
+    """Lines of code with their indentation and spaces, which are where no letter is."""
+    width = median((line.box.right - line.box.left) / max(len(line.text), 1) for row in rows for line in row)
+    left = min(row[0].box.left for row in rows)
+    texts: list[tuple[str]] = []
+    for above, row in zip([rows[0], *rows], rows, strict=False):
+        if row[0].box.bottom - above[0].box.bottom > _BLANK_LINE * usual:
+            texts.append(("",))
+        text = ""
+        for begin, word in (placed for line in row for placed in _placed_words(line)):
+            column = round((begin - left) / width) if width else 0
+            text = text.ljust(max(column, len(text) + bool(text))) + word
+        texts.append((text,))
+    first = rows[0][0]
+    return PagePart(
+        tuple(texts),
+        box_around(line.box for row in rows for line in row),
+        first.size,
+        first.bold,
+        is_code=True,
+    )
+
+
+def _placed_words(line: Line) -> Iterator[tuple[float, str]]:
+    """The words of a line with where they begin; the whole line where that isn't known."""
+    words = line.text.split(" ")
+    if len(words) != len(line.words):
+        return iter([(line.box.left, line.text)])
+    return zip((begin for begin, _ in line.words), words, strict=True)
+
+
+def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iterator[PagePart]:
+    """Paragraphs and tables."""
     at = 0
     plain: list[Row] = []
     while at < len(rows):

@@ -24,7 +24,7 @@ from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.page_cleanup import dehyphenator, without_running_lines
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import PagePart, parts_of, with_headers, with_headers_of_tables
-from rag.ingest.parse.pdf.pdf_words import PageLines
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, PageLines
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, Missing, sheets_of
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text
@@ -105,11 +105,23 @@ def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
 
 def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
     """The parts of each page, without running headers and footers."""
+    if _are_mostly_even(sheets):  # a typescript, or what a printer of lines wrote
+        sheets = [
+            sheet._replace(lines=[line._replace(even=False) for line in sheet.lines]) for sheet in sheets
+        ]
     pages = [
         list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_running_lines(sheets), strict=True)
     ]
     with_headers_of_tables(pages)
     return pages
+
+
+def _are_mostly_even(sheets: Sequence[PageLines]) -> bool:
+    """Whether most letters of a document have one width, so that this doesn't mark code."""
+    sizes = Counter[bool]()
+    for line in (line for sheet in sheets for line in sheet.lines):
+        sizes[line.even] += len(line.text)
+    return sizes[True] > sizes[False]
 
 
 def _parts(sheet: PageLines, lines: Sequence[Any]) -> Iterator[PagePart]:
@@ -151,10 +163,11 @@ def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
             pieces.append(GAP)
             at += len(GAP)
         starts.append(at)
-        texts = [(part, next(levels), _readable(join(part.text))) for part in parts]
+        texts = [(part, next(levels), _readable(part, join)) for part in parts]
         for first, (part, level, text) in enumerate(texts):
             gap = GAP if first and text else ""
-            kind: BlockKind = "table" if part.is_table else "heading" if level else "paragraph"
+            kind: BlockKind = "heading" if level else "paragraph"
+            kind = "table" if part.is_table else "code" if part.is_code else kind
             if text:
                 title = title_line(text) if level else ""
                 blocks.append(Block(kind, at + len(gap), at + len(gap) + len(text), level, title))
@@ -163,8 +176,10 @@ def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
     return PagesText("".join(pieces), blocks, starts)
 
 
-def _readable(text: str) -> str:
-    return clean(text.translate(_LIGATURES)).strip()
+def _readable(part: PagePart, join: Callable[[str], str]) -> str:
+    if part.is_code:  # ends of lines cut no words, and spaces before a line belong to it
+        return clean(part.text.replace(HYPHEN, "-")).strip("\n")
+    return clean(join(part.text).translate(_LIGATURES)).strip()
 
 
 def _title(outline: Sequence[OutlineEntry], pages: Sequence[Sequence[PagePart]]) -> str:
@@ -387,9 +402,11 @@ _SENTENCE = re.compile(r".*[.!]\Z", re.DOTALL)
 
 
 def body_of(parts: Iterable[PagePart]) -> tuple[float, bool]:
-    """The font size of most characters, and whether most are bold."""
+    """The font size of most characters, and whether most are bold; code doesn't count."""
     sizes, bold = Counter[float](), Counter[bool]()
     for part in parts:
+        if part.is_code:
+            continue
         length = len(part.text)
         sizes[part.size] += length
         bold[part.bold] += length
@@ -412,7 +429,7 @@ def _look(part: PagePart) -> tuple[float, bool]:
 
 def _is_heading(part: PagePart, body: float, *, bold: bool) -> bool:
     text = part.text
-    if part.is_table or len(part.rows) > _ROWS or len(text) > _LENGTH:
+    if part.is_table or part.is_code or len(part.rows) > _ROWS or len(text) > _LENGTH:
         return False
     if not _WORDS.search(text) or _NO_HEADING.match(text):
         return False

@@ -27,7 +27,8 @@ _WIDE = 0.9  # times the height of a line: a wider gap parts two columns or two 
 _BACK = 0.5  # the same: how far a word may begin before the end of the one before it
 _LEVEL = 0.5  # share of the height of the lower of two words that they have in common on one line
 _BOLD = re.compile(r"bold|black|heavy|cmbx|-bd\b|demi", re.IGNORECASE)
-_FORCED_BOLD = 1 << 18  # a flag of the font descriptor, PDF 32000-1, table 123
+_EVEN = re.compile(r"courier|mono|consol|menlo|typewriter|cmtt|fixed", re.IGNORECASE)
+_FORCED_BOLD = 1 << 18  # a flag of the font descriptor, PDF 32000-1, table 123; the first is of a fixed pitch
 _NAME_BYTES = 128
 _MOST_OBJECTS = 20_000  # of a page: more of them are a drawing
 _FEW_WORDS = 12  # of cells side by side
@@ -88,7 +89,8 @@ class Line(NamedTuple):
 
     `size` is the font size. `turned` counts quarter turns, clockwise, relative to most letters of the page.
     `order` is the position of the line in the file. `words` are the start and end of each word; empty where
-    words can't be cells, because the line is long or runs from right to left.
+    words can't be cells, because the line is long or runs from right to left. Letters are `even` if they have
+    one width.
     """
 
     text: str
@@ -98,6 +100,7 @@ class Line(NamedTuple):
     turned: int = 0
     order: int = 0
     words: tuple[tuple[float, float], ...] = ()
+    even: bool = False
 
     @property
     def runs_left(self) -> bool:
@@ -258,6 +261,11 @@ def as_read(box: Box, quarter: int) -> Box:
     return Box(left, -top, right, -bottom)
 
 
+class _Font(NamedTuple):
+    bold: bool
+    even: bool  # all letters have one width
+
+
 class _PageReader:
     """Reads one text page. Calls of pdfium take most of the time: one or two per word, four per line."""
 
@@ -290,8 +298,9 @@ class _PageReader:
                 continue
             for part in _split_line(words, quarter, self._uprights):
                 at = max(part, key=lambda word: len(word.text)).at
-                line = _line(part, self._size(at), quarter, bold=self._are_bold(part, at))
-                yield _TurnedLine(line, quarter)
+                fonts = [self._font(place) for place in (at, part[0].at, part[-1].at)]
+                line = _line(part, self._size(at), quarter, bold=all(font.bold for font in fonts))
+                yield _TurnedLine(line._replace(even=all(font.even for font in fonts)), quarter)
 
     def _words(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
         """The words of one of pdfium's lines."""
@@ -389,14 +398,15 @@ class _PageReader:
             size *= math.hypot(matrix.c, matrix.d)
         return round(size, 1) if math.isfinite(size) else 0.0
 
-    def _are_bold(self, words: Sequence[_Word], longest: int) -> bool:
-        """Whether the longest, first and last word of a line are bold."""
-        return all(self._is_bold(at) for at in (longest, words[0].at, words[-1].at))
-
-    def _is_bold(self, at: int) -> bool:
-        name, flags = ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_int()
-        self._pdfium.FPDFText_GetFontInfo(self._page, self._index(at), name, _NAME_BYTES, flags)
-        return bool(flags.value & _FORCED_BOLD or _BOLD.search(name.value.decode("latin-1")))
+    def _font(self, at: int) -> _Font:
+        buffer, flags = ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_int()
+        self._pdfium.FPDFText_GetFontInfo(self._page, self._index(at), buffer, _NAME_BYTES, flags)
+        name = buffer.value.decode("latin-1")
+        is_bold, is_even = (
+            flags.value & _FORCED_BOLD or _BOLD.search(name),
+            flags.value & 1 or _EVEN.search(name),
+        )
+        return _Font(bool(is_bold), bool(is_even))
 
 
 def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -> Iterator[Sequence[_Word]]:
