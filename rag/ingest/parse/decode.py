@@ -415,8 +415,8 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     offers = chardet.detect_all(telling, include_encodings=_DETECTED, max_bytes=_MOST_BYTES)
     ranked: dict[str, float] = {}
     for offer in offers:
-        codec = codec_of(str(offer["encoding"] or ""))
-        ranked.setdefault(codec, float(offer["confidence"] or 0))
+        if codec := codec_of(str(offer["encoding"] or "")):
+            ranked.setdefault(codec, float(offer["confidence"] or 0))
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():
         text = sample.decode(codec, "ignore")

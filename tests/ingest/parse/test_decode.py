@@ -212,7 +212,8 @@ def test_terminal_colors_are_left_out_and_form_feeds_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"a\x00b", b"\x7fELF\x02\x01\x01", b"\x01\x02 text", b"\xff\xd8\xff\xe0\x00\x10JFIF"]
+    "data",
+    [b"a\x00b", b"\x7fELF\x02\x01\x01", b"\x01\x02 text", b"\xff\xd8\xff\xe0\x00\x10JFIF", b"\x01\x80"],
 )
 def test_binary_data_is_no_text(data: bytes) -> None:
     with pytest.raises(ParseError, match=r"^binary data, not text$"):
