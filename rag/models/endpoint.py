@@ -9,6 +9,7 @@ with an error that says what happened, and its breaker learns that the endpoint 
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import re
@@ -18,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -123,6 +124,17 @@ class Endpoint:
             self.breaker.abandoned(call)
         self._succeeded(call)
         return body
+
+    def json_of(self, body: bytes) -> Any:  # noqa: ANN401 any JSON
+        """The JSON of an answer.
+
+        Raises:
+            ProviderError: it is something else, such as the page of a proxy or of a wrong address.
+        """
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise self.invalid("answers with something else than JSON. Check base_url") from error
 
     def invalid(self, problem: str, *, for_caller: str = "gave an invalid answer") -> ProviderError:
         """The error for a useless answer: `problem` is a predicate, "refused to answer"."""

@@ -93,10 +93,13 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
+            # In small letters, since they count in any case: the SDK checks them once more.
             headers = [
-                (name, _header(scope, name).lower().encode("latin-1")) for name in (b"host", b"origin")
+                (name, value.lower() if name in {b"host", b"origin"} else value)
+                for name, value in scope["headers"]
             ]
-            refused = await self._security.validate_request(Request({**scope, "headers": headers}))
+            scope = {**scope, "headers": headers}
+            refused = await self._security.validate_request(Request(scope))
             if refused:
                 name = "host" if refused.status_code == WRONG_HOST else "origin"
                 value = _header(scope, name.encode())

@@ -75,7 +75,7 @@ class VectorModel:
         """
         body = await self._answer(texts, kind)
         try:
-            reply = json.loads(body)
+            reply = self.endpoint.json_of(body)
             vectors = unit_rows(_rows(reply, len(texts), dimension))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise self.invalid(len(texts), dimension) from error

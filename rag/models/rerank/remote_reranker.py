@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -54,7 +53,7 @@ class RemoteReranker:
         """The scores of one reply, as the endpoint scales them."""
         body = await self.endpoint.answer(lambda: self._request(query, texts))
         try:
-            return by_index(self._results(json.loads(body)), len(texts))
+            return by_index(self._results(self.endpoint.json_of(body)), len(texts))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise self.endpoint.invalid(f"did not return valid scores for {len(texts)} texts") from error
 
