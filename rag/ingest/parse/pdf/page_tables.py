@@ -15,6 +15,7 @@ from rag.ingest.parse.pdf.page_cleanup import with_next_line
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
 from rag.ingest.parse.pdf.pdf_words import SEAM, Box, Line, as_read, box_around
 
+_MOST_COLUMNS = 200  # of code: letters can be as small as a file likes
 _BLANK_LINE = 1.6  # times the usual distance of two lines of code
 _APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
 _INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
@@ -97,7 +98,7 @@ def _code(rows: Sequence[Row], usual: float) -> PagePart:
         text = ""
         for begin, word in (placed for line in row for placed in _placed_words(line)):
             column = round((begin - left) / width) if width else 0
-            text = text.ljust(max(column, len(text) + bool(text))) + word
+            text = text.ljust(max(min(column, _MOST_COLUMNS), len(text) + bool(text))) + word
         texts.append((text,))
     first = rows[0][0]
     return PagePart(

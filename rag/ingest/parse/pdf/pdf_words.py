@@ -28,7 +28,7 @@ _BACK = 0.5  # the same: how far a word may begin before the end of the one befo
 _LEVEL = 0.5  # share of the height of the lower of two words that they have in common on one line
 _BOLD = re.compile(r"bold|black|heavy|cmbx|-bd\b|demi", re.IGNORECASE)
 _EVEN = re.compile(r"courier|mono|consol|menlo|typewriter|cmtt|fixed", re.IGNORECASE)
-_FORCED_BOLD = 1 << 18  # a flag of the font descriptor, PDF 32000-1, table 123; the first is of a fixed pitch
+_FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18  # flags of the font descriptor, PDF 32000-1, table 123
 _NAME_BYTES = 128
 _MOST_OBJECTS = 20_000  # of a page: more of them are a drawing
 _FEW_WORDS = 12  # of cells side by side
@@ -298,7 +298,9 @@ class _PageReader:
                 continue
             for part in _split_line(words, quarter, self._uprights):
                 at = max(part, key=lambda word: len(word.text)).at
-                fonts = [self._font(place) for place in (at, part[0].at, part[-1].at)]
+                fonts = [self._font(at)]
+                if any(fonts[0]):  # else the others don't matter
+                    fonts += [self._font(part[0].at), self._font(part[-1].at)]
                 line = _line(part, self._size(at), quarter, bold=all(font.bold for font in fonts))
                 yield _TurnedLine(line._replace(even=all(font.even for font in fonts)), quarter)
 
@@ -402,11 +404,10 @@ class _PageReader:
         buffer, flags = ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_int()
         self._pdfium.FPDFText_GetFontInfo(self._page, self._index(at), buffer, _NAME_BYTES, flags)
         name = buffer.value.decode("latin-1")
-        is_bold, is_even = (
-            flags.value & _FORCED_BOLD or _BOLD.search(name),
-            flags.value & 1 or _EVEN.search(name),
+        return _Font(
+            bool(flags.value & _FORCED_BOLD or _BOLD.search(name)),
+            bool(flags.value & _FIXED_PITCH or _EVEN.search(name)),
         )
-        return _Font(bool(is_bold), bool(is_even))
 
 
 def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -> Iterator[Sequence[_Word]]:
