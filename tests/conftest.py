@@ -30,7 +30,7 @@ import rag.admin.main
 from rag.ingest.sandbox import parser_pool as sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
     from tests.bucket import ObjectStore
@@ -87,28 +87,13 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Let each process begin elsewhere in a folder: it soon comes to files that another has rewritten."""
-    report = yield
-    if isinstance(collector, pytest.Dir):
-        number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-        begin = len(report.result) * number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        report.result = report.result[begin:] + report.result[:begin]
-    return report
-
-
-@pytest.hookimpl(tryfirst=True)  # all processes must have the same order before fixtures change it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_day = settings.default.max_examples < NIGHTLY_EXAMPLES  # type: ignore[union-attr]  # there always is one
     nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=nightly")
     for item in items:
         if by_day and item.get_closest_marker("nightly"):
             item.add_marker(nightly)
-    # At the end, short files keep all workers busy.
-    items.sort(key=lambda item: (not _is_slow(item.path), item.path))
+    items.sort(key=lambda item: not _is_slow(item.path))  # at the end, short files keep all workers busy
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:  # noqa: ANN401 the plugin's own

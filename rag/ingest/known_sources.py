@@ -173,9 +173,9 @@ class UnchangedSources:
             await self.writer.note_files(self._files)
 
     def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
-        self.outcomes.finish_source(
-            kind, source, self.claims.report.remarks(source.uri, claim, record), record.access
-        )
+        stays = kind == "unchanged" and record.access == source.record.access  # as the run before has told
+        remarks = () if stays else self.claims.report.remarks(source.uri, claim, record)
+        self.outcomes.finish_source(kind, source, remarks, record.access)
 
 
 GONE = "the file is gone"

@@ -132,6 +132,17 @@ async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_nex
     assert shelf.records["a.eml/more.md"] == HR
 
 
+async def test_it_is_told_once_why_an_attachment_has_narrower_rights(shelf: Shelf) -> None:
+    shelf.write("hr/plan.md", b"# Plan\n\nplan")
+    shelf.write("open.md", b"# Open\n\nopen")
+    await shelf.ingest()
+    await shelf.set_access("hr/plan.md", ONLY_HR)
+    shelf.write("a.eml", mail(copy_md=b"# Plan\n\nplan"))
+    reasons = [[outcome.reason for outcome in (await shelf.ingest()).outcomes] for _ in range(2)]
+    assert (shelf.records["a.eml"], shelf.records["a.eml/copy.md"]) == (OPEN, HR)
+    assert [any(HR in reason for reason in run) for run in reasons] == [True, False]
+
+
 @pytest.mark.slow
 async def test_the_attachments_of_a_copy_are_as_narrow_as_the_copy_from_the_first_moment(
     shelf: Shelf,
