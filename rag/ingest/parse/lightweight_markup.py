@@ -171,7 +171,7 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
         special = _is_special(line)
-        here = "list" if _ASCIIDOC_ITEM.match(line) else kind if block_lines else "paragraph"
+        here = _asciidoc_kind(line, kind if block_lines else "paragraph")
         if special or not line or here != kind or _is_omitted_asciidoc(line):
             yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
             block_lines, kind = [], here
@@ -228,6 +228,10 @@ def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
 
 def _closing(mark: str) -> str:
     return "```" if mark.startswith("`") else mark.rstrip()
+
+
+def _asciidoc_kind(line: str, before: BlockKind) -> BlockKind:
+    return "list" if _ASCIIDOC_ITEM.match(line) else before
 
 
 def _is_special(line: str) -> bool:
