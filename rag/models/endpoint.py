@@ -48,6 +48,7 @@ ADVICE = {
     401: "; check the API key in {key}",
     403: "; check the API key in {key}",
     404: "; check model and base_url in the settings",
+    429: "; its limit of requests, or what is paid for, is used up: wait, or raise it there",
 }
 REDIRECTS = range(300, 400)
 REDIRECTED = (
