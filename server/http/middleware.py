@@ -93,10 +93,9 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            # In small letters, since they count in any case: the SDK checks them once more.
+            # In small letters, since its case doesn't count: the SDK checks it once more.
             headers = [
-                (name, value.lower() if name in {b"host", b"origin"} else value)
-                for name, value in scope["headers"]
+                (name, value.lower() if name == b"host" else value) for name, value in scope["headers"]
             ]
             scope = {**scope, "headers": headers}
             refused = await self._security.validate_request(Request(scope))
