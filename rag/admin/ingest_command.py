@@ -349,7 +349,8 @@ class RunOptions:
     the settings and the collection decide. `removes` allows removing most of a folder's sources. `verbose`
     lists every file, and `as_log` writes the progress as JSON lines; the summary goes to standard error if
     `quiet`. `origin` is the name of the origin to ingest. With `only_news` a run in which nothing happened
-    prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray cluster
+    prints nothing, and the lines of another one begin with the origin; with `known_ok`, too, failures of an
+    earlier run are nothing. `on` is the address of a Ray cluster
     to work on, and `executor` what prepares documents instead of the usual one.
     """
 
@@ -362,6 +363,7 @@ class RunOptions:
     as_log: bool = False
     origin: str = ""
     only_news: bool = False
+    known_ok: bool = False
     on: str = ""
     executor: Executor | None = None
 
@@ -410,7 +412,7 @@ async def run_ingest(
     if report.fruitless and target.created_at == began:
         await drop_if_empty(settings.home, target)
     await keep_overview(settings.home, tenant)  # a watch, or the console, goes on after it
-    if not options.only_news or report.has_news:
+    if not options.only_news or report.has_news(known_ok=options.known_ok):
         summary(report)
     return report
 
@@ -460,12 +462,7 @@ async def _ingest_into(
 
 
 def _progress(options: RunOptions) -> AbstractContextManager[Progress]:
-    return shown_progress(
-        verbose=options.verbose,
-        as_log=options.as_log,
-        only_failures=options.only_news,
-        before=options.line_start,
-    )
+    return shown_progress(verbose=options.verbose, as_log=options.as_log, quiet=options.only_news)
 
 
 async def _target(

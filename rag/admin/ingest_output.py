@@ -45,8 +45,12 @@ def print_summary(report: Report, collection: str, usual: Visibility, *, quiet: 
     """Print a run's counts, who may see what was added, what was not read, and the notes.
 
     `usual` is the default visibility of the collection's new documents. The notes go to standard error, with
-    `quiet` everything. Each line begins with `before`.
+    `quiet` everything. Each line begins with `before`. If there is one, the run has shown nothing so far, and
+    its failures come first.
     """
+    for outcome in report.outcomes if before else ():
+        if outcome.outcome in {"skipped", "missing"}:
+            echo(f"{before}{outcome_line(outcome)}", err=True)
     for line in _summary(report, collection, usual):
         echo(f"{before}{line}", err=quiet)
     for text in report.notes:

@@ -25,16 +25,13 @@ WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaini
 
 
 @contextmanager
-def shown_progress(
-    *, verbose: bool = False, as_log: bool = False, only_failures: bool = False, before: str = ""
-) -> Iterator[Progress]:
+def shown_progress(*, verbose: bool = False, as_log: bool = False, quiet: bool = False) -> Iterator[Progress]:
     """An observer that shows an ingestion's progress on standard error; a bar disappears at the end.
 
-    `verbose` lists every file. `as_log` writes JSON lines. `only_failures` is for schedulers; each of
-    their lines has `before` in front of it.
+    `verbose` lists every file. `as_log` writes JSON lines. `quiet` shows nothing.
     """
-    if only_failures:
-        yield Failures(before)
+    if quiet:
+        yield SilentProgress()
         return
     if as_log:
         yield Log(verbose=verbose)
@@ -63,18 +60,6 @@ class Lines(SilentProgress):
 
     def _has_news(self, outcome: Outcome) -> bool:
         return self.verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class Failures(SilentProgress):
-    """Prints a line for each file that failed, or is missing and was kept; each begins with `before`."""
-
-    before: str
-
-    def finished(self, outcome: Outcome) -> None:
-        """Print a failure."""
-        if outcome.outcome in {"skipped", "missing"}:
-            echo(f"{self.before}{outcome_line(outcome)}", err=True)
 
 
 class Log(Lines):

@@ -74,7 +74,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     """
     if watches and (dry_run or yes):
         raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
-    options = RunOptions(removes=yes, verbose=verbose, as_log=as_log, quiet=as_json or quiet, only_news=quiet)
+    options = RunOptions(removes=yes, verbose=verbose, as_log=as_log, quiet=as_json or quiet)
+    options = replace(options, only_news=quiet, known_ok=known_ok)
     sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
     if not (origins or quiet):
         await _warn_of_orphans(settings)

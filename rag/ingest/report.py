@@ -204,12 +204,11 @@ class Report:
         """Whether all failures are known, and nothing is missing."""
         return self.counts["skipped"] == self.known_failures and not self.counts["missing"]
 
-    @property
-    def has_news(self) -> bool:
-        """Whether anything changed or failed."""
+    def has_news(self, *, known_ok: bool = False) -> bool:
+        """Whether anything changed or failed; with `known_ok`, failures of an earlier run are no news."""
+        no_news = {"unchanged", "ignored", *(["skipped"] if known_ok and self.is_as_before else [])}
         return any(
-            outcome.outcome not in {"unchanged", "ignored"} or (outcome.reason and outcome.access)
-            for outcome in self.outcomes
+            outcome.outcome not in no_news or (outcome.reason and outcome.access) for outcome in self.outcomes
         )
 
     @property

@@ -222,6 +222,13 @@ def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> No
     lines = (run.stdout + run.stderr).splitlines()
     assert {line.partition(" ")[0] for line in lines} == {"leave:", "pay:"}
     assert [line for line in lines if "broken.pdf" in line]
+    again = ("sync", "--quiet", "--config", origins.config)
+    assert "broken.pdf" in origins.desk.run(*again, code=3).stderr
+    known = origins.desk.run(*again, "--known-ok")  # as a scheduler runs it, which mails what is printed
+    assert (known.stdout, known.stderr) == ("", "")
+    (origins.folder / "pay" / "second.pdf").write_bytes(b"%PDF-1.4 broken, too")
+    assert "second.pdf" in origins.desk.run(*again, "--known-ok", code=3).stderr
+    (origins.folder / "pay" / "second.pdf").unlink()
     (origins.folder / "pay" / "broken.pdf").unlink()
     (origins.folder / "pay" / "more.md").write_text("# More\n\nMore pay.\n")
     rehearsed = origins.desk.run("sync", "--quiet", "--dry-run", "--config", origins.config).stdout
