@@ -48,6 +48,13 @@ def test_the_help_lists_every_command_with_a_whole_sentence(scripts: Scripts) ->
     assert all(what.endswith(".") and not what.endswith("...") for _, what in listed)
 
 
+def test_an_option_before_its_command_is_told_where_it_belongs(scripts: Scripts) -> None:
+    run = scripts.admin("--config", "x.toml", "sync")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.endswith("refdesk-admin COMMAND --config …\n")
+    assert "COMMAND" not in scripts.admin("status", "--nothing").stderr
+
+
 def test_closed_standard_streams_stop_no_command(scripts: Scripts, tmp_path: Path) -> None:
     data, admin = tmp_path / "data", scripts.folder / "refdesk-admin"
     (tmp_path / "a.md").write_text("# A\n\nWords.\n")
