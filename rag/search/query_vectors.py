@@ -41,7 +41,8 @@ PATIENT_SECONDS = 20.0  # in one that can't; below the server's request timeout,
 
 WORDS_ALONE = (
     "The embedding model is not available just now, so this search went by words alone. Passages that say it "
-    "in other words may be missing. Try again in a minute, or use the words of the text."
+    "in other words may be missing. Try again in a minute, or use the words of the text. If it goes on, tell "
+    "the operator."
 )
 NO_SIMILARITIES = "The embedding model is not available just now, so the results have no similarities."
 NO_THRESHOLDS = "Without similarities, the thresholds for them don't apply."
@@ -372,4 +373,7 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
 def _advice(error: ProviderError, plan: SearchPlan) -> str:
     """What a caller reads: what is wrong, and what it can do."""
     alternative = ", or search in mode sparse" if "mode" in plan.overrides else ""
-    return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{alternative}."
+    return (
+        f"{error.for_caller} There is no search by meaning without it. Try again in a minute{alternative}. "
+        "If it goes on, tell the operator."
+    )

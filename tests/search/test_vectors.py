@@ -136,7 +136,7 @@ async def test_without_its_model_dense_fails_and_tells_operator_and_caller_diffe
     with pytest.raises(ProviderError, match=r"10\.0\.0\.7") as raised:
         await clocks.search("dense", "a")
     assert raised.value.for_caller.startswith("The embedding model is away. There is no search by meaning")
-    assert raised.value.for_caller.endswith("or search in mode sparse.")
+    assert "or search in mode sparse." in raised.value.for_caller
     with pytest.raises(ProviderError) as raised:
         await clocks.search("dense", "a", mode="dense", overrides=[])
     assert "mode sparse" not in raised.value.for_caller
