@@ -93,11 +93,11 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            # In small letters, since its case doesn't count: the SDK checks it once more.
-            headers = [
+            # In small letters, since its case doesn't count: the SDK checks it once more. It is this scope in
+            # which the layers around this one read who has asked.
+            scope["headers"] = [
                 (name, value.lower() if name == b"host" else value) for name, value in scope["headers"]
             ]
-            scope = {**scope, "headers": headers}
             refused = await self._security.validate_request(Request(scope))
             if refused:
                 name = "host" if refused.status_code == WRONG_HOST else "origin"
