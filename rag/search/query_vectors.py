@@ -41,8 +41,7 @@ PATIENT_SECONDS = 20.0  # in one that can't; below the server's request timeout,
 
 WORDS_ALONE = (
     "The embedding model is not available just now, so this search went by words alone. Passages that say it "
-    "in other words may be missing. Try again in a minute, or use the words of the text. If it goes on, tell "
-    "the operator."
+    "in other words may be missing. Try again in a minute. If it goes on, tell the operator."
 )
 NO_SIMILARITIES = "The embedding model is not available just now, so the results have no similarities."
 NO_THRESHOLDS = "Without similarities, the thresholds for them don't apply."
