@@ -163,7 +163,7 @@ class App:
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         """tools/list: the tools that the principal may call, with what it may read by each."""
-        principal, mine = self.principal_of(context), self._tools(context)
+        principal, mine = self._principal_and_tools(context)
         listed: list[types.Tool] = []
         for tool in mine:
             asker = principal_through(principal, tool)
@@ -202,7 +202,7 @@ class App:
 
     def _handler(self, context: Context, name: str) -> Handler:
         """The function that answers calls of a tool by this caller."""
-        principal, mine = self.principal_of(context), self._tools(context)
+        principal, mine = self._principal_and_tools(context)
         with_app = self._shows_apps(context)
         for tool in mine:
             asker = principal_through(principal, tool)
@@ -346,10 +346,15 @@ class App:
 
     def _reader(self, context: Context) -> Principal:
         """The principal for reading resources: it reaches what its tools may show."""
-        return principal_through_any(self.principal_of(context), self._tools(context))
+        return principal_through_any(*self._principal_and_tools(context))
 
     def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
-        return callable_tools(self.settings.server, self.principal_of(context))
+        return self._principal_and_tools(context)[1]
+
+    def _principal_and_tools(self, context: Context) -> tuple[Principal, tuple[ToolSettings, ...]]:
+        """Who is asking, and the tools that they may call."""
+        principal = self.principal_of(context)
+        return principal, callable_tools(self.settings.server, principal)
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None

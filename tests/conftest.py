@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -102,6 +102,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return LoadFileScheduling(config, log)
 
 
+HANGS_SECONDS = 300  # for what takes ten on an idle machine
+
+
 @dataclass(frozen=True, slots=True)
 class Scripts:
     """The installed console scripts, run in an environment without settings of the machine's owner.
@@ -149,6 +152,25 @@ class Scripts:
     @property
     def environment(self) -> dict[str, str]:
         return _environment(self.home, self.sockets)
+
+    @contextmanager
+    def process(self, *command: str | Path, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+        """A program whose output is read. One that hangs is killed, and its test fails."""
+        with subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            killer = threading.Timer(HANGS_SECONDS, process.kill)
+            killer.start()
+            try:
+                yield process
+            finally:
+                killer.cancel()
+                process.kill()
 
     def desks(self, environment: Mapping[str, str] | None = None) -> list[psutil.Process]:
         """The desks that hosts in this environment share."""

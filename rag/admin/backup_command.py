@@ -185,9 +185,9 @@ def _show(result: RestoreResult, keys: dict[str, Any], file: Path) -> None:
         echo(f"Keys of the backup that stay invalid: {', '.join(keys['keys_left_out'])}.")
 
 
-def _list(what: str, names: tuple[str, ...]) -> None:
+def _list(title: str, names: tuple[str, ...]) -> None:
     if names:
-        echo(f"{what}: {counted(len(names), 'source')}")
+        echo(f"{title}: {counted(len(names), 'source')}")
     for name in names[:SHOWN]:
         echo(f"  {name}")
     if len(names) > SHOWN:

@@ -90,7 +90,7 @@ def _machine(settings: Settings) -> Iterator[str]:
 def requirements() -> list[Requirement]:
     """What refdesk requires on this machine, without extras."""
     needed = map(Requirement, metadata.requires("refdesk") or ())
-    return [one for one in needed if not one.marker or one.marker.evaluate({"extra": ""})]
+    return [item for item in needed if not item.marker or item.marker.evaluate({"extra": ""})]
 
 
 def _settings(settings: Settings, config: Path) -> Iterator[str]:

@@ -188,8 +188,8 @@ def print_dry_run(rehearsed: DryRun) -> None:
     for entry, change in sorted(rehearsed.access.items()):
         for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
             if documents:
-                named = names_briefly(sorted(documents), NAMED)
-                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {named}")
+                listed = names_briefly(sorted(documents), NAMED)
+                echo(f"{entry} would {verb} {counted(len(documents), 'document')}: {listed}")
     for note in report.notes:
         echo(f"Note: {note}", err=True)
 

@@ -348,10 +348,10 @@ class RunOptions:
     Without an `embedder_name`, a new collection gets the embedder that fits the documents. Without `rights`,
     the settings and the collection decide. `removes` allows removing most of a folder's sources. `verbose`
     lists every file, and `as_log` writes the progress as JSON lines; the summary goes to standard error if
-    `quiet`. `origin` is the name of the origin to ingest. With `only_news` a run in which nothing happened
-    prints nothing, and the lines of another one begin with the origin; with `known_ok`, too, failures of an
-    earlier run are nothing. `on` is the address of a Ray cluster
-    to work on, and `executor` what prepares documents instead of the usual one.
+    `quiet`. `origin` is the name of the origin to ingest. With `only_news`, a run in which nothing happened
+    prints nothing, and the lines of any other run begin with the origin; with `known_ok`, failures of an
+    earlier run don't count as news. `on` is the address of a Ray cluster to work on, and `executor` what
+    prepares documents instead of the usual one.
     """
 
     quiet: bool

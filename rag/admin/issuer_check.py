@@ -29,8 +29,8 @@ def issuer_checks(oauth: OAuthSettings) -> Iterator[tuple[str, Literal["ok", "no
     metadata = _metadata(oauth.issuer)
     if not isinstance(metadata, dict):
         redirects = f"redirects to {metadata}, where many clients don't follow"
-        what = redirects if metadata else "has none: clients don't find where to sign in"
-        yield "issuer's metadata", "note", f"{oauth.issuer} {what}. Is oauth.issuer right?"
+        problem = redirects if metadata else "has none: clients don't find where to sign in"
+        yield "issuer's metadata", "note", f"{oauth.issuer} {problem}. Is oauth.issuer right?"
         return
     state, text = _judgement(metadata, oauth)
     yield "issuer's metadata", state, text

@@ -113,7 +113,7 @@ def main() -> None:
         error.show(message)
         echo(message.getvalue().removesuffix("\n"), err=True)
         if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.parent is None:
-            echo(f"Options come behind the command: refdesk-admin COMMAND {error.option_name} …", err=True)
+            echo(f"Options come after the command: refdesk-admin COMMAND {error.option_name} …", err=True)
         sys.exit(error.exit_code)
     except click.Abort:
         echo("Interrupted. Completed work is kept. Run the same command again to continue.", err=True)

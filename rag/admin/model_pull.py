@@ -157,7 +157,7 @@ async def pull_command(
     trust: bool,
     revision: str | None,
     as_json: bool,
-    **own: Any,  # noqa: ANN401 click's
+    **choices: Any,  # noqa: ANN401 click's
 ) -> None:
     """Fetch a model from the hub.
 
@@ -166,7 +166,7 @@ async def pull_command(
     from HF_ENDPOINT, a token from HF_TOKEN, a proxy from HTTPS_PROXY.
     """
     listed = _find_known(model, revision)
-    if listed and (named_options := [name for name in (*OWN, "name") if own[name]]):
+    if listed and (named_options := [name for name in (*OWN, "name") if choices[name]]):
         raise click.UsageError(
             f"--{named_options[0].replace('_', '-')} is for models that refdesk doesn't know."
         )
@@ -182,7 +182,7 @@ async def pull_command(
     else:
         with open_hub(os.environ) as hub:
             with interruptible():
-                coming = _unverified_model(hub, model, listed, revision, own)
+                coming = _unverified_model(hub, model, listed, revision, choices)
             if not trust:
                 raise ConfigurationError(
                     f"Nobody has verified {'all files of ' if listed else ''}{model} for refdesk. If you "
@@ -202,7 +202,7 @@ async def add_command(
     folder: Path,
     licence: str,
     as_json: bool,
-    **own: Any,  # noqa: ANN401 click's
+    **choices: Any,  # noqa: ANN401 click's
 ) -> None:
     """Install a model of your own from a folder.
 
@@ -210,7 +210,7 @@ async def add_command(
     from its other files, as sentence-transformers writes them (modules.json, 1_Pooling/config.json, …). What
     they don't say is asked for.
     """
-    coming = _from_own_folder(folder, own)
+    coming = _from_own_folder(folder, choices)
     coming = replace(coming, facts=replace(coming.facts, licence=licence))
     _print(await _install(settings, coming), as_json=as_json)
 
@@ -231,13 +231,13 @@ def _find_known(model: str, revision: str | None) -> KnownModel | None:
     return listed
 
 
-def _from_own_folder(folder: Path, own: dict[str, Any]) -> PendingModel:
+def _from_own_folder(folder: Path, choices: dict[str, Any]) -> PendingModel:
     """The model in a folder."""
     folder = folder.absolute()
     paths = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    graph = graph_among(paths, own["graph"])
+    graph = graph_among(paths, choices["graph"])
     files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
-    return PendingModel(_facts(own, folder.name, graph), files, folder)
+    return PendingModel(_facts(choices, folder.name, graph), files, folder)
 
 
 def _pending(listed: KnownModel, source: HubCommit | Path) -> PendingModel:
@@ -246,7 +246,7 @@ def _pending(listed: KnownModel, source: HubCommit | Path) -> PendingModel:
 
 
 def _unverified_model(
-    hub: Hub, model: str, listed: KnownModel | None, revision: str | None, own: dict[str, Any]
+    hub: Hub, model: str, listed: KnownModel | None, revision: str | None, choices: dict[str, Any]
 ) -> PendingModel:
     """A model that nobody has verified, as the hub describes it; prints what the hub states."""
     name = listed.repository if listed else model
@@ -261,10 +261,10 @@ def _unverified_model(
         files = [_checked_file(file.path, file.sha256, sizes.get(file.path)) for file in listed.files]
         facts = listed.facts(())
     else:
-        graph = graph_among(sizes, own["graph"])
+        graph = graph_among(sizes, choices["graph"])
         files = [sizes[path] for path in files_of(sizes, graph)]
         facts = replace(
-            _facts(own, name, graph),
+            _facts(choices, name, graph),
             repository=name,
             revision=repository.commit,
             licence=repository.licence,
@@ -286,10 +286,10 @@ def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFi
     return replace(stated, sha256=sha256 or stated.sha256)
 
 
-def _facts(own: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
+def _facts(choices: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
     """The facts in the options for a model that refdesk doesn't know."""
-    name = model_name(own["name"] or default_name)
-    if own["name"] and name != own["name"]:
+    name = model_name(choices["name"] or default_name)
+    if choices["name"] and name != choices["name"]:
         raise click.UsageError(
             f"--as: use lower-case letters, digits and single -, like {name or 'my-model'}."
         )
@@ -297,9 +297,9 @@ def _facts(own: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
         raise ConfigurationError(f"{name} is the name of another model. Choose one with --as NAME.")
     return ModelFacts(
         name=name,
-        kind="reranker" if own["reranker"] else "embedder",
+        kind="reranker" if choices["reranker"] else "embedder",
         graph=graph,
-        **{key: own[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
+        **{key: choices[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
     )
 
 

@@ -197,12 +197,14 @@ def _act(
 
 async def _not_there(settings: Settings, name: str, collection: str) -> str:
     """The message that a collection has no source of this name, with the collections that have one."""
-    others = []
+    holders = []
     for table in readable_tables(await open_collections(settings, None)):
         listing = await table.listing()
         if matching_ids(name, {source.id: source.uri for source in listing}, reply_names(listing)):
-            others.append(table.collection.name)
-    hint = f"Add --collection {others[0]}: there it is" if others else "List them with refdesk-admin sources"
+            holders.append(table.collection.name)
+    hint = "List them with refdesk-admin sources"
+    if holders:
+        hint = f"It is in {holders[0]}: add --collection {holders[0]}"
     return f"No source in {collection} has the id or path {name!r}. {hint}."
 
 

@@ -18,6 +18,7 @@ from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, as_value_error
+from rag.uris import web_address
 
 SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
 PAGE_PICTURE = "page_picture"  # the tool of the page of passages
@@ -102,6 +103,12 @@ class ServerSettings(Section):
     tools: Annotated[tuple[ToolSettings, ...], Field(min_length=1, max_length=MAX_TOOLS)] = (ToolSettings(),)
 
 
+def _valid_address(address: str) -> str:
+    if address and web_address(address) is None:
+        raise ValueError(f"{address} has no valid host and port; write a URL like https://desk.example.com")
+    return address
+
+
 def _network(address: str) -> str:
     try:
         network = ip_network(address)
@@ -111,7 +118,10 @@ def _network(address: str) -> str:
             "(192.0.2.0/24, with no bits set after the prefix)"
         ) from error
     if not network.prefixlen:
-        raise ValueError(f"{address} is every address, so each client could name another as its own")
+        raise ValueError(
+            f"{address} is every address, so each client could name another as its own; list only the "
+            "addresses of your proxies"
+        )
     return address
 
 
@@ -169,7 +179,9 @@ class HttpSettings(Section):
     ] = "/mcp"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8301
     public_url: Annotated[
-        str, matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com")
+        str,
+        matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com"),
+        AfterValidator(_valid_address),
     ] = ""
     allowed_hosts: tuple[HostName, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()

@@ -173,9 +173,9 @@ class UnchangedSources:
             await self.writer.note_files(self._files)
 
     def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
-        # A run before has told why its access is what it is; what an origin says of it is told each time.
-        told = kind == "unchanged" and record.access == source.record.access and not claim.policy.is_sync
-        remarks = () if told else self.claims.report.remarks(source.uri, claim, record)
+        # An earlier run has reported why its access is what it is. What an origin says is always reported.
+        reported = kind == "unchanged" and record.access == source.record.access and not claim.policy.is_sync
+        remarks = () if reported else self.claims.report.remarks(source.uri, claim, record)
         self.outcomes.finish_source(kind, source, remarks, record.access)
 
 

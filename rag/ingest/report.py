@@ -205,7 +205,7 @@ class Report:
         return self.counts["skipped"] == self.known_failures and not self.counts["missing"]
 
     def has_news(self, *, known_ok: bool = False) -> bool:
-        """Whether anything changed or failed; with `known_ok`, failures of an earlier run are no news."""
+        """Whether anything changed or failed; with `known_ok`, failures of an earlier run don't count."""
         no_news = {"unchanged", "ignored", *(["skipped"] if known_ok and self.is_as_before else [])}
         return any(
             outcome.outcome not in no_news or (outcome.reason and outcome.access) for outcome in self.outcomes

@@ -48,7 +48,7 @@ ADVICE = {
     401: "; check the API key in {key}",
     403: "; check the API key in {key}",
     404: "; check model and base_url in the settings",
-    429: "; its limit of requests, or what is paid for, is used up: wait, or raise it there",
+    429: "; its request limit is reached or its credit is used up: wait, or raise the limit there",
 }
 REDIRECTS = range(300, 400)
 REDIRECTED = (

@@ -56,6 +56,9 @@ _ASCII_LINE_ENDS = ("\r\n", "\r")
 _LINE_ENDS = (*_ASCII_LINE_ENDS, "\x85", "\u2028", "\u2029")
 _UNSAFE = re.compile(rf"{_HIDDEN.pattern}|[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _COMMANDS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_JSON_STRING = r'("(?:[^"\\\n]|\\.)*+"?)'
+_JSON_COMMENT = re.compile(rf"{_JSON_STRING}|//[^\n\r]*|/\*.*?(?:\*/|\Z())", re.DOTALL)
+_JSON_TRAILING_COMMA = re.compile(rf"{_JSON_STRING}|,(?=\s*+[}}\]])")
 
 
 def without_hidden(text: str) -> str:
@@ -103,6 +106,21 @@ def in_one_line(text: str) -> str:
 def escape_hidden(json: str) -> str:
     """JSON with invisible characters escaped, and lone surrogates, which UTF-8 can't encode."""
     return _UNSAFE.sub(lambda match: dumps(match[0])[1:-1], json)
+
+
+def without_json_comments(json: str) -> str:
+    """JSON with spaces in place of its comments, so that positions stay. A comment without an end stays."""
+    return _JSON_COMMENT.sub(_blanked, json)
+
+
+def without_trailing_commas(json: str) -> str:
+    """JSON without comments, with spaces in place of the commas before a closing bracket."""
+    return _JSON_TRAILING_COMMA.sub(_blanked, json)
+
+
+def _blanked(match: re.Match[str]) -> str:
+    """What is in a group as it is; spaces in place of anything else, but for the ends of lines."""
+    return match[0] if match.lastindex else re.sub(r"[^\r\n]", " ", match[0])
 
 
 MAX_INDENT = 200  # characters: deeper than any code, and a hostile line of blanks must not fill a reply

@@ -57,9 +57,8 @@ def transport_security(settings: HttpSettings) -> TransportSecuritySettings:
     )
     address = urlsplit(settings.public_url)
     public = [address.netloc] if address.netloc else []
-    if (
-        public and address.port is None
-    ):  # proxies may add it (nginx: proxy_set_header Host $host:$server_port)
+    if public and address.port is None:
+        # Proxies may add it (nginx: proxy_set_header Host $host:$server_port).
         public.append(f"{address.netloc}:{STANDARD_PORTS[address.scheme]}")
     return TransportSecuritySettings(
         allowed_hosts=[host.lower() for host in (*reachable, *public, *settings.allowed_hosts)],

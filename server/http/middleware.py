@@ -93,8 +93,8 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            # In small letters, since its case doesn't count: the SDK checks it once more. It is this scope in
-            # which the layers around this one read who has asked.
+            # The case of a host doesn't count, but the SDK compares it, here and in its own layer. The scope
+            # itself is changed: the layers around this one read from it who has asked.
             scope["headers"] = [
                 (name, value.lower() if name == b"host" else value) for name, value in scope["headers"]
             ]

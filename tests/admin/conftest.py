@@ -10,10 +10,8 @@ import pty
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
-import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -63,22 +61,13 @@ class Desk:
 
     def interrupt(self, *arguments: str | Path, at: str) -> list[str]:
         """Press Ctrl-C at a line of a command that begins so. Returns what standard error says after it."""
-        with subprocess.Popen(
-            [self.scripts.forked_admin, *arguments, "--data", self.data],
-            env=self.scripts.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            killer = threading.Timer(AT_MOST_SECONDS, process.kill)
-            killer.start()
+        with self.scripts.process(self.scripts.forked_admin, *arguments, "--data", self.data) as process:
             assert process.stderr
             for line in process.stderr:
                 if line.startswith(at):
                     process.send_signal(signal.SIGINT)
                     break
             out, rest = process.communicate()
-            killer.cancel()
         assert process.returncode == 130
         assert "Traceback" not in rest
         assert out == ""

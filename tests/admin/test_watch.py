@@ -64,17 +64,8 @@ class Watching:
 @contextmanager
 def watching(desk: Desk, *arguments: str | Path, program: Path | None = None) -> Iterator[Watching]:
     command = [program or desk.scripts.forked_admin, *arguments, "--watch", "--json", "--data", desk.data]
-    with subprocess.Popen(
-        command, env=desk.scripts.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        watched = Watching(process)
-        killer = threading.Timer(4 * PATIENCE, process.kill)
-        killer.start()
-        try:
-            yield watched
-        finally:
-            killer.cancel()
-            process.kill()
+    with desk.scripts.process(*command) as process:
+        yield Watching(process)
 
 
 def test_a_folder_is_brought_in_when_it_changes_and_comes_back(desk: Desk, tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -223,16 +221,8 @@ command.bench(["search", "--texts", *sys.argv[1:]])
 def test_a_run_that_is_told_to_end_ends_its_server_and_removes_its_folder(
     scripts: Scripts, few_sentences: Path
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", BENCH, few_sentences],
-        cwd=Path(__file__).parents[2],
-        env=scripts.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        killer = threading.Timer(AT_MOST_SECONDS, process.kill)
-        killer.start()
+    bench = (sys.executable, "-c", BENCH, few_sentences)
+    with scripts.process(*bench, cwd=Path(__file__).parents[2]) as process:
         assert process.stderr
         folder = Path(process.stderr.readline().partition("working in ")[2].strip())
         assert folder.is_dir()
@@ -240,7 +230,6 @@ def test_a_run_that_is_told_to_end_ends_its_server_and_removes_its_folder(
         servers = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)  # which it takes as Ctrl-C
         out, rest = process.communicate()
-        killer.cancel()
     assert servers
     assert psutil.wait_procs(servers, timeout=AT_MOST_SECONDS)[1] == []
     assert process.returncode == 1

@@ -419,6 +419,7 @@ def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: W
         ({"HTTP_ALLOWED_HOSTS": "https://desk.example.com"}, "no scheme, path or wildcard"),
         ({"HTTP_PATH": "mcp"}, "REFDESK_HTTP_PATH: write a path"),
         ({"HTTP_PUBLIC_URL": "desk.example.com"}, "REFDESK_HTTP_PUBLIC_URL: write a URL"),
+        ({"HTTP_PUBLIC_URL": "https://desk.example.com:port"}, "REFDESK_HTTP_PUBLIC_URL: https://desk"),
     ],
 )
 def test_what_would_let_anybody_in_is_refused_at_the_start(

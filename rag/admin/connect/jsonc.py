@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_COMMENT = re.compile(rf"{_STRING}|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
-_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
+from rag.text.plain_text import without_json_comments, without_trailing_commas
+
 _REST_OF_LINE = re.compile(r",?(?:[ \t]|/\*[^\n]*?\*/)*(?://[^\n\r]*)?(?=\r?\n|\Z)")
 _WHITE = re.compile(r"\s*")
 INDENT = "  "  # where the file shows none
@@ -37,7 +36,7 @@ def parse(text: str) -> Any:  # noqa: ANN401 any JSON
     Raises:
         ValueError: the text isn't JSON, with or without comments. The message names the line.
     """
-    strict = _strict(_without_comments(text))
+    strict = without_trailing_commas(without_json_comments(text))
     try:
         return json.loads(strict) if strict.strip() else None
     except RecursionError as error:
@@ -51,7 +50,7 @@ def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any 
         ValueError: the text isn't JSON, or a value on the path isn't an object.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
-    clean = _without_comments(text)
+    clean = without_json_comments(text)
     if not clean.strip():
         json_text = _json_text(_value_at_path(path, entry), "", INDENT, newline)
         return text + (newline if text and not text.endswith("\n") else "") + json_text + newline
@@ -71,7 +70,7 @@ def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any 
 
 def drop(text: str, path: Sequence[str]) -> str:
     """The text without the value at a path of keys, which must exist."""
-    clean = _without_comments(text)
+    clean = without_json_comments(text)
     parent, _ = _deepest(clean, _root(text, clean), path[:-1])
     members = _members(clean, parent)
     keys = list(members)
@@ -173,7 +172,7 @@ def _members(clean: str, part: _Part) -> dict[str, _Part]:
 
     `clean` is the text without its comments.
     """
-    strict, decoder = _strict(clean), json.JSONDecoder()
+    strict, decoder = without_trailing_commas(clean), json.JSONDecoder()
     members: dict[str, _Part] = {}
     at = _after_white(strict, part.value_start + 1)
     while isinstance(part.value, dict | list) and at < part.end - 1:
@@ -188,19 +187,6 @@ def _members(clean: str, part: _Part) -> dict[str, _Part]:
         members[key] = _Part(start, at, end, value, comma)
         at = _after_white(strict, end if comma is None else comma + 1)
     return members
-
-
-def _without_comments(text: str) -> str:
-    return _COMMENT.sub(_blanked, text)
-
-
-def _strict(clean: str) -> str:
-    return _TRAILING_COMMA.sub(_blanked, clean)
-
-
-def _blanked(match: re.Match[str]) -> str:
-    """A string as it is; spaces in place of anything else, so that lines and positions stay."""
-    return match[0] if match[0][0] == '"' else re.sub(r"[^\r\n]", " ", match[0])
 
 
 def _after_white(text: str, at: int) -> int:

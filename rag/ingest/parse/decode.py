@@ -180,7 +180,7 @@ def in_utf8(data: bytes, label: str) -> bytes:
 
 
 def recoded(data: bytes) -> bytes:
-    """A text in UTF-8, whatever encoding it is in; what is no text stays as it is."""
+    """A text in UTF-8, whatever its encoding; binary data stays as it is."""
     wide = _mark_of(data) or _unmarked_unicode(data)
     if not wide and (b"\x00" in data or _CONTROL.search(data[:_HEAD].decode("latin-1"))):
         return data

@@ -136,9 +136,8 @@ def _document(book: Element, text: str, blocks: list[Block], name: str, remarks:
 
     title = next((title for title in values("title") if not _NO_TITLE.fullmatch(title)), "")
     days = [value for tag, event, value in stated if tag == "date" and event in {"", "publication"}]
-    days = [
-        f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day for day in days
-    ]  # of a year or a month: its first
+    # Of a year or a month, the first day.
+    days = [f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day for day in days]
     description = html_page.content_of(descriptions[0]) if (descriptions := values("description")) else ""
     return Document(
         text=text,

@@ -30,7 +30,7 @@ _JSON_END = re.compile(r"^\}[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"(?:[^\S\n]*+(?:#[^\n]*+)?\n)*+")
 _ENTRY = re.compile(r"""^(?:[^\W\d][\w.-]*+|"[^"\n]++"|'[^'\n]++')[ \t]*+:(?!\S)""", re.MULTILINE)
 _PROSE = re.compile(r"^[^\S\n]*\n(?![^\n]*:(?:\s|$))[^\W\d_][^\n]*$", re.MULTILINE)
-"""A blank line and one that is no entry, item or comment: valid YAML has none outside of quotation marks."""
+"""A blank line, then one that isn't an entry, item or comment: valid YAML has it in quotation marks only."""
 _ACCESS_ENTRY = re.compile(rf"\b({'|'.join(sorted(ACCESS_KEYS))})[\"']?\s*[:=]", re.IGNORECASE)
 _NULL = "tag:yaml.org,2002:null"
 _ITEM = re.compile(r'\s*+(?:"((?:[^"]|"")*+)"\s*+(?=,|\Z)|([^,]*+))(?:,|\Z)')

@@ -22,14 +22,16 @@ from rag.ingest.parse.document_draft import is_header
 from rag.ingest.parse.document_parts import GAP, clean, date, shifted
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
-from rag.text.plain_text import one_line, without_note_ids
+from rag.text.plain_text import (
+    one_line,
+    without_json_comments,
+    without_note_ids,
+    without_trailing_commas,
+)
 
 JSON_SUFFIXES = (".json", ".jsonc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
-_QUOTED = r'("(?:[^"\\\n]|\\.)*+"?)'
-_JSON_COMMENT = re.compile(rf"{_QUOTED}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_TRAILING_COMMA = re.compile(rf"{_QUOTED}|,(?=\s*+[}}\]])")
 _READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
 
 
@@ -57,13 +59,7 @@ def _lenient_value(text: str) -> object:
     try:
         return _value(text, "")
     except ParseError:
-        return _value(_without_comments(text), "")
-
-
-def _without_comments(text: str) -> str:
-    """A text without the comments and trailing commas that editors and compilers allow in settings."""
-    text = _JSON_COMMENT.sub(lambda match: match[1] or "\n" * match[0].count("\n"), text)
-    return _TRAILING_COMMA.sub(lambda match: match[1] or "", text)
+        return _value(without_trailing_commas(without_json_comments(text)), "")
 
 
 def parse_json_lines(text: str, name: str) -> Document:

@@ -285,7 +285,7 @@ def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
 
 
 def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
-    """What a message has beside its text: a picture or a file, a poll, a contact."""
+    """What a message has besides its text: a picture or a file, a poll, a contact."""
     if media := next((key.replace("_", " ") for key in _MEDIA if message.get(key)), ""):
         file = _string(message, "file_name")
         yield f"({media}: {file})" if file else f"({media})"
@@ -382,10 +382,8 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
 
 def _claude_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(conversation["chat_messages"]):
-        text, attached = (
-            clean(_string(message, "text")).strip(),
-            clean("\n\n".join(_claude_texts(message))).strip(),
-        )
+        text = clean(_string(message, "text")).strip()
+        attached = clean("\n\n".join(_claude_texts(message))).strip()
         if text or attached:
             sender = "User" if message.get("sender") == "human" else "Assistant"
             yield _Message(sender, date(_string(message, "created_at")), text, attached)

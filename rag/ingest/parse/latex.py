@@ -230,7 +230,7 @@ class _Reader:
 
         text = _INLINE_CODE.sub(lambda m: self._placeholder(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
 
-        def address(match: re.Match[str]) -> str:  # in which % begins no comment, and ~ is no space
+        def address(match: re.Match[str]) -> str:  # where % begins no comment, and ~ isn't a space
             literal = re.sub(r"\\(.)", r"\1", match[2])
             return f"{match[1]}{{{self._placeholder(literal)}}}"
 

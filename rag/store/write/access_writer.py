@@ -353,8 +353,8 @@ class CollectionAccess:
     async def _overtaken_folders(self, table: AccessTable) -> list[AccessRecord]:
         """The folders whose access somebody else changed since this writer read the records."""
         folders = folder_records(await table.records(FOLDERS))
-        known = ((folder, self._before(folder.id)) for folder in folders)
-        return [folder for folder, before in known if before is None or folder.access != before.access]
+        pairs = ((folder, self._before(folder.id)) for folder in folders)
+        return [folder for folder, before in pairs if before is None or folder.access != before.access]
 
     def _before(self, id_: str) -> AccessRecord | None:
         """The record as this writer knows it: as it read or settled it."""

@@ -138,6 +138,8 @@ def test_json_with_comments_and_trailing_commas_stays_as_it_is(name: str, shape:
     assert shape(content, name) == [("code", content)]
     with pytest.raises(ParseError, match="line 2"):
         parse(b'{ // a\n "b": }', name)
+    with pytest.raises(ParseError, match="line 2"):
+        parse(b'{"a": 1,\n/* open "b": 2}', name)
 
 
 def test_json_in_one_endless_line_becomes_lines(shape: Shape) -> None:

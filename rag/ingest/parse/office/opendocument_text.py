@@ -66,12 +66,10 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
         if element is None:
             break
         for properties in element:
-            shown, weight = (
-                properties.get("display", properties.get("visibility")),
-                properties.get("font-weight"),
-            )
-            if hidden is None and shown:
-                hidden = shown in {"none", "false", "hidden"}
+            display_value = properties.get("display", properties.get("visibility"))
+            weight = properties.get("font-weight")
+            if hidden is None and display_value:
+                hidden = display_value in {"none", "false", "hidden"}
             if bold is None and weight:
                 bold = weight == "bold"
         display = at if at in {"Title", "Subtitle"} else display
