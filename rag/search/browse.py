@@ -23,7 +23,7 @@ from heapq import nsmallest
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import unquote, urldefrag
 
 from anyio import to_thread
 
@@ -33,7 +33,7 @@ from rag.report.text_and_html import names_briefly
 from rag.runtime import concurrently
 from rag.search.readable_overview import CollectionOverview
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.uris import NOT_FOUND, SCHEME, is_surely_id, named_id, split_citation
+from rag.uris import NOT_FOUND, SCHEME, is_surely_id, named_id, split_citation, web_address
 
 if TYPE_CHECKING:
     from rag.search.view import View
@@ -323,7 +323,7 @@ async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[s
     ids = await resolve_ids(views, names)
     if places := [name for name in names if name not in ids and not is_surely_id(name)]:
         ids |= await _by_place(views, places)
-    if addresses := {name: uri for name in places if name not in ids and (uri := _address(name))}:
+    if addresses := {name: forms for name in places if name not in ids and (forms := _addresses(name))}:
         ids |= await _by_address(views, addresses)
     return ids
 
@@ -405,19 +405,25 @@ def _alike(
     return [candidate for candidate in folded if name(candidate) == name_asked] or folded
 
 
-def _address(name: str) -> str:
-    """The name if it is a URI, or the file URI of an absolute path; empty otherwise."""
+def _addresses(name: str) -> tuple[str, ...]:
+    """The forms of a URI, or the file URI of an absolute path, best first; none if the name is neither.
+
+    Example: "https://a.example/über#top", as a browser shows it -> itself,
+    "https://a.example/%C3%BCber#top", and "https://a.example/%C3%BCber".
+    """
     address = name.strip()
     if "://" in address:
-        return address
+        encoded = web_address(address) or address
+        return address, encoded, urldefrag(encoded).url
     for path in (PurePosixPath(address), PureWindowsPath(address)):
         if path.is_absolute():
-            return path.as_uri()
-    return ""
+            return (path.as_uri(),)
+    return ()
 
 
-async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> dict[str, str]:
-    """The ids of the documents whose URI or URL is one of these addresses."""
+async def _by_address(views: Sequence[View], addresses: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The ids of the documents whose URI or URL is one of these forms of an address."""
+    asked = {*chain(*addresses.values())}
     having: dict[str, list[_Candidate]] = {}
     for view in views:
         collection = view.table.collection
@@ -425,10 +431,11 @@ async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> di
             continue
         async for batch in view.walk():
             for source in (stored.source for stored in batch):
-                for address in {source.uri, source.url} & {*addresses.values()}:
+                for address in {source.uri, source.url} & asked:
                     candidate = _Candidate(collection.name, source.id, source.name, source.title)
                     having.setdefault(str(address), []).append(candidate)
-    return {name: _unique_id(name, having[uri]) for name, uri in addresses.items() if uri in having}
+    best = {name: next(filter(having.__contains__, forms), None) for name, forms in addresses.items()}
+    return {name: _unique_id(name, having[address]) for name, address in best.items() if address}
 
 
 def _unique_id(name: str, candidates: Sequence[_Candidate]) -> str:

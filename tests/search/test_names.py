@@ -32,7 +32,7 @@ async def _put(shelf: Shelf, path: str, title: str, **details: Any) -> Source:  
 async def rules(shelf: Shelf) -> Source:
     await _put(shelf, "leave/sick.md", "Sick leave")
     await _put(shelf, "leave.md", "Leave")
-    url = "https://wiki.example/rules"
+    url = "https://wiki.example/r%C3%A8gles"
     return await _put(shelf, "hr/Rules.md", "The rules [2024]", collection="handbook", url=url)
 
 
@@ -55,7 +55,9 @@ NAMES = [
     "the RULES  [2024] ",
     "file:///srv/My%20files/hr/Rules.md",
     "/srv/My files/hr/Rules.md",
-    "https://wiki.example/rules",
+    "https://wiki.example/r%C3%A8gles",
+    "https://wiki.example/règles",
+    "https://wiki.example/r%C3%A8gles#sick-leave",
 ]
 
 
@@ -85,7 +87,7 @@ NO_NAMES = [
     "/srv/My%20files/hr/Rules.md",
     "/srv/My files/hr",
     "file:///srv/My%20files/",
-    "https://wiki.example/rules?x",
+    "https://wiki.example/r%C3%A8gles?x",
     "",
     " ",
     "*",
