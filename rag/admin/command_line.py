@@ -27,7 +27,10 @@ OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
 
 
 class NamedPath(click.Path):
-    """A path as an argument or option. An empty one, of a variable that is not set, is refused."""
+    """A path as an argument or option.
+
+    An empty one, of a variable that is not set, is refused, and so is -, which elsewhere means a pipe.
+    """
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
         super().__init__(exists=exists, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
@@ -37,6 +40,8 @@ class NamedPath(click.Path):
     ) -> str | bytes | os.PathLike[str]:
         if not os.fspath(value):
             self.fail("the path is empty. Write . for the current folder.", param, ctx)
+        if os.fspath(value) == "-":
+            self.fail("a pipe can't be used here. Name a file; one called - is ./-.", param, ctx)
         return super().convert(value, param, ctx)
 
 

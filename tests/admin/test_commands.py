@@ -55,6 +55,12 @@ def test_an_option_before_its_command_is_told_where_it_belongs(scripts: Scripts)
     assert "COMMAND" not in scripts.admin("status", "--nothing").stderr
 
 
+def test_no_path_and_a_pipe_are_no_file(inside: Desk) -> None:
+    for path, told in (("", "path is empty"), ("-", "one called - is ./-")):
+        assert told in inside.run("backup", path, code=2).stderr
+    assert "no data folder" in inside.run("backup", "./-", code=2).stderr
+
+
 def test_closed_standard_streams_stop_no_command(scripts: Scripts, tmp_path: Path) -> None:
     data, admin = tmp_path / "data", scripts.folder / "refdesk-admin"
     (tmp_path / "a.md").write_text("# A\n\nWords.\n")

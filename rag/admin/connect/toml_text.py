@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+NO_TABLES = "{} is an inline table, or written with dotted keys"
+
 _HEADER = re.compile(r"[ \t]*\[")
 _SAYS_NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?$")  # blank, or a comment
 
@@ -24,7 +26,11 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """The text with this table at a path of two keys, replacing an existing one, or else at the end."""
+    """The text with this table at a path of two keys, replacing an existing one, or else at the end.
+
+    Raises:
+        ValueError: the tables beside it are within an inline table, or have dotted keys.
+    """
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [f"[{'.'.join(path)}]", *(f"{key} = {_toml_value(value)}" for key, value in entry.items())]
     table = newline.join(lines) + newline
@@ -34,7 +40,10 @@ def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
         return "".join(existing[: ours[0]]) + table + after
     if text and not text.endswith("\n"):
         text += newline
-    return text + (newline if text.strip() else "") + table
+    text += (newline if text.strip() else "") + table
+    if _is_broken(text):
+        raise ValueError(NO_TABLES.format(path[0]))
+    return text
 
 
 def drop(text: str, path: Sequence[str]) -> str:
@@ -62,7 +71,7 @@ def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
     inside = False
     for at, line in enumerate(lines):
         names_ours = bool(header.match(line))
-        if (inside or names_ours) and _HEADER.match(line) and not _is_open("".join(lines[:at])):
+        if (inside or names_ours) and _HEADER.match(line) and not _is_broken("".join(lines[:at])):
             inside, pending = names_ours, []
         if inside and _SAYS_NOTHING.match(line):
             pending.append(at)
@@ -72,8 +81,8 @@ def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
     return ours
 
 
-def _is_open(text: str) -> bool:
-    """Whether the beginning of a TOML file ends within a value: a text or an array of several lines."""
+def _is_broken(text: str) -> bool:
+    """Whether this isn't TOML, as a beginning isn't that ends within a text or an array of several lines."""
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError:
