@@ -6,8 +6,9 @@ AsciiDoc file calls by the name of an attribute, such as {product}, is replaced 
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
@@ -33,7 +34,14 @@ _ASCIIDOC_HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(
 _ATTRIBUTE = re.compile(r":(?P<key>!?[\w-]+!?):(?:[ \t]+(?P<value>.*))?$")
 _BLOCK_ATTRIBUTES = re.compile(r"\[(?:\[[^\]]*\]|[^\[\]]*)\][ \t]*$")
 _SOURCE = re.compile(r"\[(?:source)?,\s*(\w[\w+-]*)")
-_COLUMNS = re.compile(r"cols\s*=\s*\"?([^\"\]]+)")
+_WITH_VALUES = re.compile(r"\bsubs\s*=\s*\"?[^\"\]]*(?<!-)\b(?:attributes|normal)\b")
+_ADMONITION = re.compile(r"\[(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\b")
+_QUOTED = re.compile(r"\[(?:quote|verse)\b[^\],]*,\s*([^\]]*[^\]\s])\s*\]")
+_COLUMNS = re.compile(r"\bcols\s*=\s*\"?([^\"\]]+)")
+_TABLE_FORMAT = re.compile(r"\bformat\s*=\s*\"?([a-z]+)")
+_SEPARATOR = re.compile(r"\bseparator\s*=\s*\"?(\\t|[^\s\"\]])")
+_SEPARATORS = {"csv": ",", "tsv": "\t", "dsv": ":", ",": ",", ":": ":", "!": "!"}  # by format, or by fence
+_CONDITION = re.compile(r"(?P<kind>ifdef|ifndef)::(?P<name>[\w-]+)\[(?P<text>.+)\][ \t]*$")
 _DIRECTIVE = re.compile(r"(?:ifdef|ifndef|ifeval|endif)::")
 _INCLUDE = re.compile(r"include::([^\[\]]+)\[")
 _BLOCK_TITLE = re.compile(r"\.([^\s.].*)$")
@@ -58,7 +66,11 @@ _BUILT_IN = {
 # fmt: on
 _ATTRIBUTE_NAME = re.compile(r"\\?\{(\w[\w-]{0,60})\}")
 _MAX_VALUE, _MAX_ADDED = 1_000, 1_000_000  # characters of an attribute, and of all that a file calls for
-_CELL = re.compile(r"(?:\d+(?:\.\d+)?[+*])?[<^>.]{0,3}[aehlmdsv]?\|")
+_CELL = (  # before a cell: how many columns and rows it spans, or how often it comes; its place and style
+    r"(?<!\\)(?:(?:^|(?<=[ \t]))(?:(?P<across>\d{1,9})?(?:\.(?P<down>\d{1,9}))?(?P<sign>[+*]))?"
+    r"(?:[<^>]|\.[<^>]){0,2}[a-z]?)?"
+)
+_MOST_SPANNED = 100  # columns, rows, or times: as in HTML
 
 
 def parse_asciidoc(text: str, name: str) -> Document:
@@ -116,17 +128,22 @@ class _Attributes:
             self._values[name] = self._replaced(match["value"] or "")[:_MAX_VALUE]
 
     def _expanded(self, lines: Sequence[str]) -> Iterator[str]:
-        fence = ""
+        fence, in_code = "", False
         for line in lines:
-            if fence:  # code is as it was written
+            if fence:  # code is as it was written, unless its attributes ask for values
                 fence = "" if line.rstrip() == fence else fence
-                yield line
+                yield self._replaced(line, note_unknown=True) if in_code else line
                 continue
             fence = _closing(line) if _FENCE.match(line) else ""
             if match := _ATTRIBUTE.match(line):
                 self._define(match, replace=True)
                 yield line
+            elif match := _CONDITION.match(line):
+                is_shown = (match["name"].casefold() in self._values) == (match["kind"] == "ifdef")
+                yield self._replaced(match["text"], note_unknown=True) if is_shown else ""
             else:
+                if not fence and not _BLOCK_TITLE.match(line):
+                    in_code = bool(_BLOCK_ATTRIBUTES.match(line) and _WITH_VALUES.search(line))
                 yield self._replaced(line, note_unknown=True)
 
     def _replaced(self, text: str, *, note_unknown: bool = False) -> str:
@@ -162,7 +179,7 @@ def _header(lines: Sequence[str]) -> tuple[int, str, str]:
 def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
     block_lines: list[str] = []
     kind: BlockKind = "paragraph"
-    attributes = ""
+    attributes = label = ""
     author_lines = range(1, start if author else 1)
     at = 0
     while at < len(lines):
@@ -170,26 +187,54 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         at += 1
         if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
-        special = _is_special(line)
+        special, omitted = _is_special(line), _is_omitted_asciidoc(line)
         here = _asciidoc_kind(line, kind if block_lines else "paragraph")
-        if special or not line or here != kind or _is_omitted_asciidoc(line):
+        if special or not line or here != kind or omitted:
             yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
             block_lines, kind = [], here
-        if _FENCE.match(line):
-            at = _asciidoc_end(lines, at, line)
-            yield _code(lines[first + 1 : at - 1], line, attributes)
-        elif _ASCIIDOC_TABLE.match(line):
-            at = _asciidoc_end(lines, at, line)
-            yield Part("table", _table(lines[first + 1 : at - 1], attributes))
-        elif match := _ASCIIDOC_HEADING.match(line):
-            yield Part("heading", line, len(match["marks"]), _readable_asciidoc(match["title"]))
-        elif match := _BLOCK_TITLE.match(line):
-            yield Part("paragraph", match[1])
-        elif line and not special and not _is_omitted_asciidoc(line):
+        if label and line and not omitted and not _is_frame(line):
+            if special or here != "paragraph":
+                yield Part("paragraph", label)
+            else:
+                line = f"{label} {line}"
+            label = ""
+        if block := _marked_block(lines, first, attributes):
+            part, at = block
+            yield part
+        elif line and not special and not omitted:
             block_lines.append("" if line == "+" else line)
-        if not _BLOCK_TITLE.match(line):
-            attributes = line if _BLOCK_ATTRIBUTES.match(line) else ""
+        if _BLOCK_ATTRIBUTES.match(line):
+            attributes += line
+            label = _label(line) or label
+        elif not _BLOCK_TITLE.match(line):
+            attributes = ""
     yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
+
+
+def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part, int] | None:
+    """The block that this line begins by a mark of its own, and the line after it."""
+    line = lines[at].rstrip()
+    if _FENCE.match(line):
+        end = _asciidoc_end(lines, at + 1, line)
+        return _code(lines[at + 1 : end - 1], line, attributes), end
+    if _ASCIIDOC_TABLE.match(line):
+        end = _asciidoc_end(lines, at + 1, line)
+        return Part("table", _table(lines[at + 1 : end - 1], line, attributes)), end
+    if match := _ASCIIDOC_HEADING.match(line):
+        return Part("heading", line, len(match["marks"]), _readable_asciidoc(match["title"])), at + 1
+    match = _BLOCK_TITLE.match(line)
+    return (Part("paragraph", match[1]), at + 1) if match else None
+
+
+def _label(attributes: str) -> str:
+    """What a reader sees at a block with these attributes: "WARNING:", or whom it quotes."""
+    match = _ADMONITION.match(attributes) or _QUOTED.match(attributes)
+    return f"{match[1]}:" if match else ""
+
+
+def _is_frame(line: str) -> bool:
+    """Whether a line is a title or a border of a block, so that the text of the block follows."""
+    return bool(_BLOCK_TITLE.match(line) or _BOX.match(line))
 
 
 def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
@@ -197,27 +242,100 @@ def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
     code = "\n".join(lines).strip("\n")
     if not code.strip() or fence.startswith("////"):
         return Part("code", "")
-    language = _SOURCE.match(attributes)
+    language = _SOURCE.search(attributes)
     return Part("code", f"```{language[1] if language else ''}\n{code}\n```")
 
 
-def _table(lines: Sequence[str], attributes: str) -> str:
+def _table(lines: Sequence[str], fence: str, attributes: str) -> str:
     """A table as pipe rows. The attributes state the number of columns, or the first line shows it."""
+    stated = _TABLE_FORMAT.search(attributes)
+    form = stated[1] if stated else fence[0]
+    separator = _SEPARATOR.search(attributes)
+    mark = separator[1].replace("\\t", "\t") if separator else _SEPARATORS.get(form, "|")
+    if form in {"csv", "tsv", "dsv", ",", ":"}:
+        rows = _separated_rows(lines, mark)
+        columns = max(map(len, rows), default=0)
+    else:
+        cells, columns = _cells(lines, mark)
+        columns = min(_stated_columns(attributes) or max(columns, 1), _MOST_SPANNED)
+        rows = [*_filled_rows(cells, columns)]
+    return pipe_table((map(_readable_asciidoc, map(str.strip, row)) for row in rows), columns)
+
+
+def _separated_rows(lines: Sequence[str], mark: str) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(lines, delimiter=mark) if row]
+    except csv.Error:  # a cell is longer than the library reads
+        return [[line] for line in lines]
+
+
+def _stated_columns(attributes: str) -> int:
+    """The number of columns by the attributes of a table, 0 without one: "1,2" and "2*" have two."""
     stated = _COLUMNS.search(attributes)
-    cells: list[str] = []
+    columns = re.split("[,;]", stated[1]) if stated else []
+    times = (re.match(r"\s*(\d{1,3})\*", column) for column in columns)
+    return sum(int(match[1]) if match else 1 for match in times)
+
+
+class _Cell(NamedTuple):
+    text: str
+    across: int = 1  # columns
+    down: int = 1  # rows
+
+
+def _cells(lines: Sequence[str], mark: str) -> tuple[list[_Cell], int]:
+    """The cells of a table, and the columns that its first line with cells has."""
+    before = re.compile(_CELL + re.escape(mark))
+    cells: list[_Cell] = []
     columns = 0
     for line in lines:
-        first, *cell_texts = _CELL.split(line)
-        if cells and first.strip():
-            cells[-1] = f"{cells[-1]} {first.strip()}"
-        cells += [cell.strip() for cell in cell_texts]
-        columns = columns or len(cell_texts)
-    if stated:
-        times = re.match(r"\s*(\d+)\*", stated[1])
-        columns = int(times[1]) if times else 1 + stated[1].count(",")
-    columns = min(max(columns, 1), 100)
-    readable = [*map(_readable_asciidoc, cells)]
-    return pipe_table((readable[at : at + columns] for at in range(0, len(cells), columns)), columns)
+        starts = [*before.finditer(line)]
+        ends = [start.start() for start in starts[1:]] + [len(line)]
+        above = line[: starts[0].start() if starts else None].strip()
+        if cells and above:
+            cells[-1] = cells[-1]._replace(text=f"{cells[-1].text} {above}")
+        of_line = [
+            cell
+            for start, end in zip(starts, ends, strict=False)
+            for cell in _repeated(start, line[start.end() : end].replace(f"\\{mark}", mark))
+        ]
+        cells += of_line
+        columns = columns or sum(cell.across for cell in of_line)
+    return cells, columns
+
+
+def _repeated(start: re.Match[str], text: str) -> list[_Cell]:
+    """A cell as often as the mark at its start says."""
+    across, down = (min(max(int(start[name] or 1), 1), _MOST_SPANNED) for name in ("across", "down"))
+    if start["sign"] == "*":
+        return [_Cell(text.strip())] * across
+    return [_Cell(text.strip(), across, down)]
+
+
+def _filled_rows(cells: Iterable[_Cell], columns: int) -> Iterator[list[str]]:
+    """The rows that the cells fill in turn.
+
+    As in HTML, a cell of several columns leaves those after the first blank, and one of several rows is in
+    each.
+    """
+    below: dict[int, _Cell] = {}  # by column, of those that go on below: the rows left
+    row: list[str] = []
+    for cell in cells:
+        first = len(row)
+        for column in range(first, min(first + cell.across, columns)):
+            part = cell if column == first else cell._replace(text="")
+            row.append(part.text)
+            below[column] = part._replace(down=cell.down - 1)
+        while True:
+            while len(row) < columns and (above := below.get(len(row))) and above.down > 0:
+                below[len(row)] = above._replace(down=above.down - 1)
+                row.append(above.text)
+            if len(row) < columns:
+                break
+            yield row
+            row = []
+    if row:
+        yield row
 
 
 def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:

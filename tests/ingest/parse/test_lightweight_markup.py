@@ -86,6 +86,138 @@ def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     assert document.remarks == (NOT_READ_WITH_IT.format("b.adoc"),)
 
 
+ASCIIDOC_TABLES = r"""[cols="1,1,1"]
+|===
+|Plan |CPU |RAM
+
+2+|Medium, large |8
+.2+|XL |16 |32
+|17 s|33
+3*|same
+|B \| C
+|x
+more
+a|y
+|===
+
+,===
+Name,Port
+"a, b",8080
+,===
+
+[%header,format=csv,separator=;]
+|===
+a;b
+1;2
+|===
+
+:===
+foo:bar
+:===
+
+!===
+!c !d
+!===
+"""
+
+
+def test_tables_of_asciidoc_have_each_cell_in_its_column() -> None:
+    document = parse(ASCIIDOC_TABLES.encode(), "a.adoc")
+    tables = [document.text[block.start : block.end].splitlines() for block in document.blocks]
+    assert [[line for line in table if "---" not in line] for table in tables] == [
+        [
+            "| Plan | CPU | RAM |",
+            "| Medium, large |  | 8 |",
+            "| XL | 16 | 32 |",
+            "| XL | 17 | 33 |",
+            "| same | same | same |",
+            "| B \\| C | x more | y |",
+        ],
+        ["| Name | Port |", "| a, b | 8080 |"],
+        ["| a | b |", "| 1 | 2 |"],
+        ["| foo | bar |"],
+        ["| c | d |"],
+    ]
+
+
+def test_a_cell_that_claims_to_be_huge_stays_small() -> None:
+    table = "|===\n|a\n" + "999999999*|b\n.999999999+|c\n999999999.999999999+|d\n" * 100 + "|===\n"
+    assert len(parse(table.encode(), "a.adoc").text) < 200_000
+    assert parse(f",===\n{'a' * 200_000},b\n,===\n".encode(), "a.adoc").blocks
+
+
+BLOCKS = """[WARNING]
+====
+Delete it
+before.
+====
+
+[CAUTION%unbreakable]
+Format first.
+
+[TIP]
+.Title
+* a
+
+[IMPORTANT]
+====
+[source,sh]
+----
+rm
+----
+====
+
+[quote, "A. Einstein", Relativity]
+____
+Imagination.
+____
+"""
+
+
+def test_what_a_reader_sees_at_a_block_of_asciidoc_stays() -> None:
+    document = parse(BLOCKS.encode(), "a.adoc")
+    assert [document.text[block.start : block.end] for block in document.blocks] == [
+        "WARNING: Delete it\nbefore.",
+        "CAUTION: Format first.",
+        "Title",
+        "TIP:",
+        "* a",
+        "IMPORTANT:",
+        "```sh\nrm\n```",
+        '"A. Einstein", Relativity: Imagination.',
+    ]
+
+
+CONDITIONS = """= T
+:v: 1.2
+
+ifndef::w[Not w.]
+
+ifdef::w[w.]
+
+ifdef::v[Since {v}.]
+
+[source,sh,subs="attributes+"]
+----
+install=={v}
+----
+
+----
+{v}
+----
+"""
+
+
+def test_conditions_and_code_of_asciidoc_have_the_values_that_readers_see() -> None:
+    document = parse(CONDITIONS.encode(), "a.adoc")
+    assert [document.text[block.start : block.end] for block in document.blocks][1:] == [
+        "Not w.",
+        "Since 1.2.",
+        "```sh\ninstall==1.2\n```",
+        "```\n{v}\n```",
+    ]
+
+
 ATTRIBUTES = r"""= {product} Guide
 :edition: Pro
 :product: Frobnicator {edition}
@@ -130,6 +262,10 @@ PIECES = [
     "----",
     "====",
     "|===",
+    ",===",
+    '[cols="3*",format=csv]',
+    '2.3+|a "',
+    "[WARNING]",
     "|a",
     "////",
     "[source]",
