@@ -345,15 +345,27 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
 
 
 def _weighed_by_words(query: Query, lists: QueryRankings, plan: SearchPlan) -> list[Ranking]:
-    """The sparse rankings, with the scores of each view multiplied by the weight of words there."""
-    weights = [
-        _weight_of_words(query, view, ranking, lists.spellings, plan)
+    """The sparse rankings, with the scores of each view multiplied by the weight of words there.
+
+    A passage with an identifier of the query, like TPL-0042, keeps its score: it means the same in every
+    language, and models can't compare it.
+    """
+    return [
+        _reweighed(query, view, ranking, _weight_of_words(query, view, ranking, lists.spellings, plan))
         for view, ranking in zip(query.views, lists.sparse, strict=True)
     ]
-    return [
-        ranking if weight == 1 else [replace(scored, score=weight * scored.score) for scored in ranking]
-        for weight, ranking in zip(weights, lists.sparse, strict=True)
+
+
+def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ranking:
+    if weight == 1:
+        return ranking
+    words = query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
+    identifiers = {word.text for word in words if word.is_identifier}
+    reweighed = [
+        replace(scored, score=scored.score * (1 if identifiers & (scored.words or set()) else weight))
+        for scored in ranking
     ]
+    return sorted(reweighed, key=lambda scored: -scored.score)
 
 
 def _weight_of_words(

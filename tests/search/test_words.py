@@ -286,6 +286,7 @@ ACROSS = {
     "right": "Every spring, as soon as snow melts, old brass wheels of any pendulum clock call for oil.",
     "accident": "Hinterland, delta, zeitgeist, museum.",
     "other": "A sundial needs the sun.",
+    "sheet": "Part 88-4521-B is made of steel.",
 }
 
 
@@ -305,6 +306,7 @@ class Multilingual(English):
     [
         ("Warum braucht meine alte Pendeluhr jeden Frühling Öl: Hinterland, Zeitgeist?", "right", "accident"),
         ("Is the museum in the delta?", "accident", "accident"),
+        ("Braucht 88-4521-B jeden Frühling Öl?", "sheet", "sheet"),  # an identifier is no accident
         (
             'Warum braucht meine "alte Pendeluhr" jeden Frühling Öl: Hinterland, Zeitgeist?',
             "right",
