@@ -12,7 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,7 @@ NEAR_COPY = 0.5  # the share of common words from which two passages are edition
 SAME_TITLE = 0.2  # the same, of documents with one title
 NO_FUTURE = date.max - timedelta(days=1)
 """As today: no date is after tomorrow then."""
+Bound: TypeAlias = Literal["in", "since", "before", "not"]
 _PRESENT = re.compile(
     r"""\b(?:
       current(?:ly)? | latest | newest | now(?:adays)? | today | (?:most\ )?recent(?:ly)? | up[- ]to[- ]date
@@ -48,25 +49,79 @@ _PRESENT = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_YEAR = re.compile(r"(?<![0-9A-Za-z.,])(?:19[5-9]|20[0-9])[0-9](?![0-9A-Za-z%]|[.,][0-9])")
+_NUMBERS = re.compile(r"(?<![0-9A-Za-z_,])[0-9A-Za-z_./:–-]*[0-9][0-9A-Za-z_./:–-]*(?![%]|,[0-9])")
+"""What has a digit in it, with all that is joined to it: CVE-2021-44228, 2016/679, 2024-03-11."""
+_TIME = re.compile(
+    r"""(?:(?:[A-Za-z]+[-_])*|FY) (?P<first>(?:19[5-9]|20[0-9])[0-9])
+          (?: [-–/](?P<last>[0-9]{2}|(?:19|20)[0-9]{2})
+            | [-/](?:0?[1-9]|1[0-2]) [-/](?:0?[1-9]|[12][0-9]|3[01])(?:T.*)?
+            | \.(?:0[1-9]|1[0-2]) \.(?:0[1-9]|[12][0-9]|3[01]) )?
+      | (?:(?:0?[1-9]|[12][0-9]|3[01])[-/.])? (?:0?[1-9]|1[0-2]) [-/.] (?P<of_day>(?:19[5-9]|20[0-9])[0-9])
+      | (?:Q[1-4]|H[12]) [-/] (?P<of_quarter>(?:19[5-9]|20[0-9])[0-9])
+    """,
+    re.VERBOSE,
+)
+"""A year, a month or a day, or years from one to another: 2019-2021, 2019/20."""
+_NEAR = 40  # characters before and after a year that can say what it is
+_MOST_YEARS = 20  # from one to another: more is no time, as in Regulation 2022/2065
+_BEFORE_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
+    (
+        "since",
+        re.compile(
+            r"\b(?:after|since|later than|newer than|nach|seit|ab|après|depuis|después de|desde|dopo|dal|após"
+            r"|na|sinds|vanaf|после|с|sau|từ)\s+(?:the\s+year\s+)?$"
+        ),
+    ),
+    (
+        "before",
+        re.compile(
+            r"\b(?:before|earlier than|older than|vor|avant|antes de|prima del|voor|до|trước)"
+            r"\s+(?:the\s+year\s+)?$"
+        ),
+    ),
+    (
+        "not",
+        re.compile(
+            r"\b(?:not|except|excluding|without|other than|instead of|nicht|außer|ohne|statt|sauf|pas|excepto"
+            r"|salvo|tranne|non|exceto|niet|behalve|кроме|не)\s+(?:(?:for|in|from|of|aus|von)\s+)?"
+            r"(?:(?:the|de[mnrs]|die|das|la|le|el|celle de)\s+)?$"
+        ),
+    ),
+)
+"""What the words before a year make of it, in the languages of `_PRESENT`."""
+_AFTER_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
+    (
+        "since",
+        re.compile(r"\s*(?:on\b|onwards?\b|年?(?:以降|以后|以後|之后|之後|以来|以來)|년\s*이후|के\ बाद)"),
+    ),
+    ("before", re.compile(r"\s*(?:年?(?:以前|之前)|년\s*이전|से\ पहले)")),
+)
+_OF_ASKER = re.compile(
+    r"\W*(?:and\s+|but\s+|und\s+)?(?:I|I['’]\w+|we|my|our|ich|wir|mein\w*|je|nous|mon|я|мы|我|我们)\b"
+)
+_CLAUSE_END = re.compile(r"(?<=[.?!;,])\s+|(?<=[。？！，；])")
 _VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """The years that a question asks for; none for the present, which is `today`."""
+    """The years that a question asks for; none for the present, which is `today`. Others are `excluded`."""
 
     years: frozenset[int] = frozenset()
     today: date = NO_FUTURE
+    excluded: frozenset[int] = frozenset()
 
     def prefers(self, first: Dating | None, second: Dating | None) -> bool:
         """Whether it asks for a document of the `first` date rather than for one of the `second`.
 
         For the present, the newer one, unless it begins after tomorrow; for years, one of these, else the
         last one before them, which was still valid. Dates that overlap, like 2023 and May 2023, are the same.
+        One of an excluded year comes last.
         """
         if first is None or second is None:
             return False
+        if (is_excluded := self._excludes(second)) != self._excludes(first):
+            return is_excluded
         if not self.years:
             return self._is_newer(first, second)
         return self._years_away(first) < self._years_away(second)
@@ -82,7 +137,10 @@ class AskedTime:
         """Smaller for a date that is in these years or nearer to them; one after them is the farthest."""
         if any(dated.first.year <= year <= dated.last.year for year in self.years):
             return 0, 0
-        return (2, dated.first.year) if dated.first.year > max(self.years) else (1, -dated.last.year)
+        return (2, 0) if dated.first.year > max(self.years) else (1, -dated.last.year)
+
+    def _excludes(self, dated: Dating) -> bool:
+        return any(dated.first.year <= year <= dated.last.year for year in self.excluded)
 
     def days_away(self, moment: datetime | Dating, now: datetime) -> float:
         """The days between a moment and these years; for the present, its age at `now`, negative if later."""
@@ -98,28 +156,70 @@ class AskedTime:
 def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     """The time that a question asks for, in the usual words of a dozen languages; None if for none.
 
-    Without `today`, no date counts as one of the future.
-    Examples: "the current fee" -> `AskedTime()`; "the fee in 2018" -> {2018}; "the fee" -> None.
+    Without `today`, no date counts as one of the future. A year within a name (CVE-2021-44228) is no time,
+    nor is one in what the asker tells of themselves.
+    Examples: "the current fee" -> `AskedTime()`; "the fee in 2018" -> {2018}; "before 2018" -> {2017}; "after
+    2018" -> `AskedTime()`; "I came in 2018. What is the fee?" and "the fee" -> None.
     """
-    if years := _YEAR.findall(question):
-        return AskedTime(frozenset(map(int, years)))
-    return AskedTime(today=today) if _PRESENT.search(question) else None
+    years: dict[Bound, set[int]] = {"in": set(), "since": set(), "before": set(), "not": set()}
+    for clause in _asking_clauses(question):
+        for numbers in _NUMBERS.finditer(clause):
+            first, *rest = _years(numbers[0].rstrip(".:/-–_")) or [0]
+            if first:
+                start, end = numbers.span()
+                bound = _bound(clause[max(0, start - _NEAR) : start], clause[end : end + _NEAR])
+                years[bound] |= {first - 1} if bound == "before" else {first, *rest}
+    excluded = frozenset(years["not"])
+    if wanted := years["in"] | years["before"]:
+        return AskedTime(frozenset(wanted), excluded=excluded)
+    asks = years["since"] or excluded or _PRESENT.search(question)
+    return AskedTime(today=today, excluded=excluded) if asks else None
+
+
+def _asking_clauses(question: str) -> list[str]:
+    """The clauses of a question, without those about the asker if there are others."""
+    clauses = _CLAUSE_END.split(question)
+    return [clause for clause in clauses if not _OF_ASKER.match(clause)] or clauses
+
+
+def _years(numbers: str) -> list[int]:
+    """The years of a text that is a time, first to last; none if it is something else."""
+    match = _TIME.fullmatch(numbers)
+    if not match:
+        return []
+    first = int(next(filter(None, match.group("first", "of_day", "of_quarter"))))
+    last = first // 100 * 100 + int(match["last"]) % 100 if match["last"] else first
+    is_span = first <= last <= first + _MOST_YEARS and (
+        not match["last"] or str(last).endswith(match["last"])
+    )
+    return [*range(first, last + 1)] if is_span else []
+
+
+def _bound(before: str, after: str) -> Bound:
+    """What the words around a year make of it."""
+    for bound, pattern in _AFTER_YEAR:
+        if pattern.match(after):
+            return bound
+    return next((bound for bound, pattern in _BEFORE_YEAR if pattern.search(before)), "in")
 
 
 def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
     """The hits with their dates, best first; editions that are not asked for get lower scores.
 
     That is a hit of whose document the `hits` have an edition that is asked for rather. Its score is
-    multiplied by `OTHER_EDITION`, so one that answers much better stays first.
+    multiplied by `OTHER_EDITION`, so one that answers much better stays first. A passage that names the year
+    is about it, whenever its document is from: the year may be a part of a name, as in Windows Server 2019.
     """
     datings = [dating(hit.source) for hit in hits]
     are_editions = _editions(hits)
+    asked_years = {str(year) for year in wanted_time.years}
     scores = [
         aged_score(hit.score, OTHER_EDITION, weight=1.0)
         if any(
             wanted_time.prefers(datings[edition], datings[index])
             for edition in np.flatnonzero(are_editions[index])
         )
+        and asked_years.isdisjoint(words(hit.text))
         else hit.score
         for index, hit in enumerate(hits)
     ]
@@ -160,6 +260,27 @@ def preferred_where_they_differ(hits: Sequence[Hit], today: date, foreign: Conta
             for rank, index in zip(ranks, order, strict=True):
                 ranked[rank] = replace(group[index], score=hits[rank].score, dating=datings[index])
     return ranked
+
+
+def differing_editions(hits: Sequence[Hit]) -> list[list[int]]:
+    """The ranks of hits of documents with one name, by name, if two are near copies with other numbers."""
+    return [ranks for ranks in _ranks_of_one_name(hits) if _differ(ranks, hits)]
+
+
+def _differ(ranks: Sequence[int], hits: Sequence[Hit]) -> bool:
+    bags = [frozenset(words(hits[rank].text)) for rank in ranks]
+    common = jaccard(bags)
+    return any(
+        common[first, second] >= NEAR_COPY and _numbers(bags[first] ^ bags[second])
+        for first, second in combinations(range(len(ranks)), 2)
+    )
+
+
+def with_datings(hits: Sequence[Hit], ranks: Container[int]) -> list[Hit]:
+    """The hits, of which those of these ranks say when their documents are from."""
+    return [
+        replace(hit, dating=dating(hit.source)) if rank in ranks else hit for rank, hit in enumerate(hits)
+    ]
 
 
 def own_and_newer_first(hits: Sequence[Hit], foreign: Container[str]) -> list[Hit]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -21,9 +22,11 @@ from rag.errors import InvalidRequestError
 from rag.rank.editions import (
     AskedTime,
     asked_time,
+    differing_editions,
     own_and_newer_first,
     prefer_editions,
     preferred_where_they_differ,
+    with_datings,
 )
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
@@ -42,8 +45,8 @@ from rag.search.stages.query_stages import (
 )
 from rag.search.stages.thresholds import (
     DISTANT,
-    UNGROUNDED,
     WEAK_SHOWN,
+    evidence_notes,
     hits_within_thresholds,
     lacks_evidence,
 )
@@ -77,7 +80,10 @@ NEWEST = "Of several editions of a document, the newest one is preferred."
 NEWER = "Newer documents come before older ones."
 OWN_AND_NEWER = "The desk's own documents come before attached ones, and newer ones before older ones."
 DIFFERING = "Editions of a document have different numbers. {}"
+NEWER_EDITIONS = "Newer editions come before older ones."
+COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
+NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
@@ -109,13 +115,18 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(_spelling_notes(state.spellings))
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], state)
+    judged = state.judged(hits)
     hits = await state.joined(hits, queries[0].views_by_collection)  # wider than the plan's if it was relaxed
+    if not asked_time(queries[0].text):
+        hits = _with_differing_editions(hits, state)
     if plan.detail != "passage":
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
-    if await lacks_evidence(hits, queries[0], plan, state.spellings):
-        state.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
+    is_weak = await lacks_evidence(judged, queries[0], plan, state.spellings)
+    # Their reader needs these before all else.
+    state.notes[:0] = evidence_notes(queries[0], is_weak=is_weak) if hits and plan.mode != "exact" else []
+    if is_weak:
         hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
 
@@ -271,22 +282,41 @@ async def _in_order_of_editions(
         preferred = await to_thread.run_sync(prefer_editions, hits, wanted_time)
     else:
         preferred = preferred_where_they_differ(hits, today, state.foreign)
-    changed = [hit.chunk.id for hit in hits] != [hit.chunk.id for hit in preferred]
-    if not (wanted_time or changed):
+    before, after = ([hit.chunk.id for hit in order] for order in (hits, preferred))
+    if not wanted_time and before == after:
         return hits
     with state.steps.step("editions") as step:
         step.record_hits(preferred, of=len(hits))
-    state.note(_edition_notes(wanted_time, state) if changed else [])
+    limit = state.plan.limit  # what is moved below is of no concern to a reader
+    state.note([_edition_note(wanted_time)] if wanted_time and before[:limit] != after[:limit] else [])
     return preferred
 
 
-def _edition_notes(wanted_time: AskedTime | None, state: SearchState) -> list[str]:
-    """A note on which editions come first."""
-    if wanted_time is None:
-        return [DIFFERING.format(_order_note(state))]
-    return [
-        OF_YEARS.format(" and ".join(map(str, sorted(wanted_time.years)))) if wanted_time.years else NEWEST
-    ]
+def _edition_note(wanted_time: AskedTime) -> str:
+    """Which editions come first, by the time that the question asks for."""
+    years = " and ".join(map(str, sorted(wanted_time.years or wanted_time.excluded)))
+    if wanted_time.years:
+        return OF_YEARS.format(years)
+    return NOT_OF_YEARS.format(years) if years else NEWEST
+
+
+def _with_differing_editions(hits: list[Hit], state: SearchState) -> list[Hit]:
+    """The hits. A note tells of editions with different numbers, and each of these says when it is from."""
+    differing = differing_editions(hits)
+    if not differing:
+        return hits
+    hits = with_datings(hits, [*chain(*differing)])
+    own = [hit.source.collection not in state.foreign for hit in hits]
+    present = AskedTime(today=datetime.now(UTC).date())
+    in_order = all(
+        own[first] > own[second]
+        or (own[first] == own[second] and present.prefers(hits[first].dating, hits[second].dating))
+        for ranks in differing
+        for first, second in combinations(ranks, 2)
+    )
+    order = OWN_AND_NEWER if state.foreign else NEWER_EDITIONS
+    state.note([DIFFERING.format(order if in_order else COMPARE_DATES)])
+    return hits
 
 
 def _order_note(state: SearchState) -> str:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 JOIN_OVERSAMPLING = 3  # times the limit: usually enough hits once adjacent ones are joined
+JUDGED = 8  # hits that tell whether documents answer, and of which editions: as many as usually wanted
 
 
 @dataclass(frozen=True, slots=True)

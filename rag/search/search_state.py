@@ -36,7 +36,7 @@ from rag.models.rerank import Reranker
 from rag.rank.fusion import neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
-from rag.search.search_plan import JOIN_OVERSAMPLING, SearchPlan
+from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
 from rag.search.source_window import OpenSource, open_source
 from rag.text.plain_text import Span
 
@@ -159,13 +159,22 @@ class SearchState:
 
     @property
     def hits_to_check(self) -> int:
-        """How many hits are usually enough to fill the plan's limit once adjacent ones are joined."""
-        return self.plan.limit * (JOIN_OVERSAMPLING if self.plan.joins else 1)
+        """How many hits are usually enough to fill the plan's limit once adjacent ones are joined.
+
+        Not fewer for a small limit: whether documents answer, and of which edition, doesn't depend on it.
+        """
+        return max(self.plan.limit, JUDGED) * (JOIN_OVERSAMPLING if self.plan.joins else 1)
 
     def takes_more_than(self, hits: Sequence[Hit]) -> bool:
         """Whether these hits, once adjacent ones are joined, are fewer than the limit."""
         plan = self.plan
         return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
+
+    def judged(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The first `JUDGED` hits, whatever the limit, with adjacent chunks as one."""
+        if not self.plan.joins:
+            return list(hits[:JUDGED])
+        return [joined_hit(group) for group in neighbours(hits, JUDGED, selective=self.plan.selects).groups]
 
     async def joined(self, hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
         """The hits up to the plan's limit, with adjacent chunks as one hit (`rag.rank.fusion.neighbours`).

@@ -17,6 +17,7 @@ from rag.rank.editions import (
     OTHER_EDITION,
     AskedTime,
     asked_time,
+    differing_editions,
     own_and_newer_first,
     prefer_editions,
     preferred_where_they_differ,
@@ -53,6 +54,10 @@ IN_2018 = AskedTime(frozenset({2018}))
         "현재 규정",
         "वर्तमान नीति क्या है",
         "chính sách hiện tại",
+        "annual leave after 2022",
+        "leave from 2023 on",
+        "Urlaub seit 2022",
+        "2018年以降の規程",
     ],
 )
 def test_the_present_is_asked_for_in_the_usual_words(question: str) -> None:
@@ -68,6 +73,15 @@ def test_the_present_is_asked_for_in_the_usual_words(question: str) -> None:
         ("Is the 2019 policy still current?", {2019}),
         ("2018年的政策", {2018}),
         ("the minutes of 2021-05-03", {2021}),
+        ("am 11.03.2024", {2024}),
+        ("the budget of 2019/20", {2019, 2020}),
+        ("results of Q3/2024 and FY2022", {2022, 2024}),
+        ("leave before 2023", {2022}),
+        ("2018年以前的政策", {2017}),
+        ("the policy from 2023", {2023}),
+        ("security-bulletin-2021", {2021}),
+        ("In 2018, what was the fee?", {2018}),
+        ("How many days did I have in 2018?", {2018}),
     ],
 )
 def test_years_are_asked_for_by_their_numbers(question: str, years: set[int]) -> None:
@@ -76,10 +90,25 @@ def test_years_are_asked_for_by_their_numbers(question: str, years: set[int]) ->
 
 @pytest.mark.parametrize(
     "question",
-    ["What is the fee?", "currency", "known nowhere", "ISO 9001", "RFC2018", "2,018 pounds", "2018.5 m"],
+    [
+        *("What is the fee?", "currency", "known nowhere", "ISO 9001", "RFC2018", "2,018 pounds", "2018.5 m"),
+        *("Is CVE-2021-44228 fixed?", "QA-2024-017", "Directive 2016/679", "Regulation 2022/2065"),
+        *("ISO 9001:2015", "IEEE 802.11-2016", "PyCharm 2023.1", "https://a.example/2020/post"),
+        *("I joined in 2022. What is the fee?", "I was born in 1990, how many days do I get?"),
+    ],
 )
 def test_other_questions_ask_for_no_time(question: str) -> None:
     assert asked_time(question) is None
+
+
+def test_a_year_can_be_excluded() -> None:
+    assert asked_time("leave, not the 2022 policy") == AskedTime(excluded=frozenset({2022}))
+    assert asked_time("not in 2022 but in 2023") == AskedTime(frozenset({2023}), excluded=frozenset({2022}))
+
+
+@pytest.mark.parametrize("piece", ["2018-", "a-", "1/", "not the ", "x 2018 ", "2018, ", "I was. "])
+def test_a_long_question_takes_time_in_proportion(piece: str) -> None:
+    asked_time(piece * 20_000 + "2018")  # in proportion to the square, it would take minutes
 
 
 @pytest.mark.parametrize(
@@ -143,12 +172,36 @@ def test_the_newest_edition_comes_first_and_others_lose_a_part_of_their_scores()
     assert [str(hit.dating) for hit in hits] == ["2024", "2023", "2018"]
 
 
-@pytest.mark.parametrize(("year", "first"), [(2018, OLD), (2023, NEW), (2021, OLD), (2025, NEW), (2016, OLD)])
+@pytest.mark.parametrize(("year", "first"), [(2018, OLD), (2023, NEW), (2021, OLD), (2025, NEW)])
 def test_of_years_the_edition_comes_first_that_was_valid_then(year: int, first: Hit) -> None:
     asked = AskedTime(frozenset({year}))
     equal = [replace(hit, score=0.5) for hit in (OLD, NEW)]
     assert prefer_editions(equal, asked)[0].source == first.source
     assert prefer_editions(equal[::-1], asked)[0].source == first.source
+
+
+def test_of_years_before_all_editions_none_is_preferred() -> None:
+    for order in ([OLD, NEW], [NEW, OLD]):
+        equal = [replace(hit, score=0.5) for hit in order]
+        assert _paths(prefer_editions(equal, AskedTime(frozenset({2016})))) == _paths(order)
+
+
+def test_an_edition_of_an_excluded_year_comes_last() -> None:
+    middle = _hit("2020/leave.md", 0.5, "Two.")
+    equal = [replace(hit, score=0.5) for hit in (OLD, NEW, middle)]
+    excluded = prefer_editions(equal, AskedTime(excluded=frozenset({2023})))
+    assert _paths(excluded) == ["2020/leave.md", "2018/leave.md", "2023/leave.md"]
+
+
+def test_a_passage_that_names_the_year_is_about_it() -> None:
+    named = replace(
+        NEW, chunk=replace(NEW.chunk, text="Windows Server 2018 is updated on Sundays."), score=0.7
+    )
+    assert _paths(prefer_editions([named, OLD], IN_2018)) == ["2023/leave.md", "2018/leave.md"]
+    assert _paths(prefer_editions([replace(NEW, score=0.7), OLD], IN_2018)) == [
+        "2018/leave.md",
+        "2023/leave.md",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +240,14 @@ def test_without_a_time_a_newer_edition_takes_the_place_of_one_with_other_number
     assert preferred_where_they_differ(better, date(2026, 1, 1)) == better
     other = [TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")]
     assert preferred_where_they_differ(other, date(2026, 1, 1)) == other
+
+
+def test_editions_that_differ_are_told_whatever_their_order_and_no_others() -> None:
+    assert differing_editions([TWENTY, UNRELATED, THIRTY]) == [[0, 2]]
+    assert differing_editions([THIRTY, TWENTY]) == [[0, 1]]
+    same = replace(THIRTY, chunk=replace(THIRTY.chunk, text="Leave is 20 days."))
+    assert not differing_editions([TWENTY, same])
+    assert not differing_editions([TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")])
 
 
 def _of(collection: str, hit: Hit) -> Hit:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.search.pipeline import DIFFERING, NEWER, NEWEST, OF_YEARS
+from rag.search.pipeline import DIFFERING, NEWER_EDITIONS, NEWEST, OF_YEARS
 from rag.search.stages.reorder import UNDATED
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
         assert any(reply["notes"] for reply in replies)  # one of both orders is not that of relevance
         plain = _reply(desk, question.format(""))  # they differ, so the newer one comes first
         assert new in plain["results"][0]["text"], question
-        assert set(plain["notes"]) <= {DIFFERING.format(NEWER)}
+        assert set(plain["notes"]) <= {DIFFERING.format(NEWER_EDITIONS)}
         assert all(("date_from" in hit) == bool(told_by and plain["notes"]) for hit in plain["results"][:2])
 
 

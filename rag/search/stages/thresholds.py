@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
+from collections.abc import Collection as AbstractCollection
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
@@ -15,17 +16,19 @@ from anyio import to_thread
 from rag.answers import Hit
 from rag.config.model_settings import ENGLISH_MODEL
 from rag.config.profiles import ThresholdSettings
-from rag.corpus import Distance, Language
+from rag.corpus import Collection, Distance, Language
 from rag.runtime import concurrently
 from rag.search.recall import KNOWN_LITTLE, Query
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
-from rag.store.read.spelling import Spelling
+from rag.store.read.spelling import Spelling, is_typo
 from rag.store.read.word_analysis import (
     MAX_TERMS,
+    STOP_WORDS,
     Form,
     Word,
     plain_terms,
+    query_languages,
     query_words,
     spoken_language,
     words_in_text,
@@ -45,19 +48,25 @@ their subject, the nearer the one that answers must be."""
 STATED = 0.7
 """So much of that is enough for what asks nothing: claims and lists of words are rarely answered in their own
 words."""
+UNRELATED = 0.0
+"""The similarity of unrelated texts, by every model's scale. Nothing else is known to be too little where the
+query may be in another language than the hits: some right answers have .01 (rag/evaluate/measuring.md)."""
 BY_MEANING = 0.6
 """The weight of the similarity in the evidence; the rest is that of the words."""
 UNKNOWN, NOT_FOUND = 2, 3
 """What the weight of a query word is multiplied by that no document has, because it tells most; or, where the
 documents with a word are not counted, that no hit has."""
+GUESSED = 0.5
+"""What a word counts where a hit has one that is not just a slip away: its meaning must bear that out."""
 COMMON, SPOKEN = 0.1, 0.15
 """A query is in the language of the passages if the second share of its words is in the first share of the
 passages each. Of questions in another language 0 to 5 % pass for that, and of the others 77 to 99 %."""
 KNOWN = 0.7
 """It is, too, if passages have this share of its words: claims and lists of words have few common words."""
-JUDGED = 10  # hits whose words are compared, best first
 WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
+ENGLISH_ONLY = "These documents can be searched in English only."
+UNREAD_LANGUAGE = "The query seems to be in {}. " + ENGLISH_ONLY + " Ask in English."
 FRAME = frozenset(
     """
     a about am an and another any anybody anyone anything are as at be been but by can could describe
@@ -142,7 +151,7 @@ def _are_identifiers(words: ValuesView[Word]) -> bool:
 async def lacks_evidence(
     hits: Sequence[Hit], query: Query, plan: SearchPlan, spellings: Mapping[str, Sequence[Spelling]]
 ) -> bool:
-    """Whether none of the first hits is sufficient evidence for an answer. False without hits.
+    """Whether none of these hits, the best, is sufficient evidence for an answer. False without hits.
 
     A hit's evidence is `BY_MEANING` times its similarity plus the rest times the share of the query's words
     that it contains, or of their other `spellings`, each weighed by how rare it is in the readable passages.
@@ -150,11 +159,11 @@ async def lacks_evidence(
     consists of identifiers, like TPL-0042, one of them must occur: models can't compare them.
 
     False where too little is known: if a hit has no similarity, or the model knows no word of the query; and
-    with another model than the English one, whose scale was not measured, or for a query that may be in
-    another language than the hits.
+    with another model than the English one, whose scale was not measured. For a query that may be in another
+    language than the hits, these must all be unrelated.
     """
     views = query.views_by_collection
-    judged = [_JudgedHit.of(hit, views[hit.source.collection]) for hit in hits[:JUDGED]]
+    judged = [_JudgedHit.of(hit, views[hit.source.collection]) for hit in hits]
     leasts = [_least_evidence(query, hit, plan, are_counted=True) for hit in judged]
     measured = [similarity for hit in judged if (similarity := hit.similarity_to(query)) is not None]
     if not judged or not all(leasts) or len(measured) < len(judged):
@@ -171,8 +180,13 @@ async def lacks_evidence(
     elif plan.thresholds.min_evidence is None and not _are_comparable(
         plan.query, judged, words, terms, counts
     ):
+        if max(measured) <= UNRELATED:
+            return True
         leasts = [0.0] * len(judged)
-    evidence = _Evidence(judged, measured, words, leasts, counts)
+    guessed = frozenset(
+        word for word, near in spellings.items() if not any(map(partial(is_typo, word), near))
+    )
+    evidence = _Evidence(judged, measured, words, leasts, counts, guessed)
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
 
 
@@ -210,9 +224,8 @@ class _JudgedHit:
 
     @property
     def is_of_english_model(self) -> bool:
-        """Whether its model reads English alone, so that it judges no question in another language."""
-        embedder = self.view.table.collection.embedder
-        return embedder.provider == "builtin" and embedder.model == ENGLISH_MODEL
+        """As `is_of_english_model`, of its collection."""
+        return is_of_english_model(self.view.table.collection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +236,9 @@ class _Counts:
     having: Mapping[Form, int]
 
 
-async def _count_passages(forms: Collection[Form], views: Sequence[View], plan: SearchPlan) -> _Counts | None:
+async def _count_passages(
+    forms: AbstractCollection[Form], views: Sequence[View], plan: SearchPlan
+) -> _Counts | None:
     """None unless all words are in memory, or soon will be. Strict statistics may not depend on that."""
     if plan.strict or any(view.table.collection.attached for view in views):
         return None
@@ -240,7 +255,7 @@ class _Evidence:
     """Hits with their similarities, and the query's words in their languages.
 
     Of `leasts`, the sufficient evidence for each, one that is 0 says that it isn't known. Without `counts`,
-    words that no hit has weigh more.
+    words that no hit has weigh more. The `guessed` words are in hits as others, which may be meant.
     """
 
     hits: Sequence[_JudgedHit]
@@ -248,6 +263,7 @@ class _Evidence:
     words: Mapping[Language, ValuesView[Word]]
     leasts: Sequence[float]
     counts: _Counts | None
+    guessed: frozenset[str] = frozenset()
 
     def is_weak(self, plan: SearchPlan, *, identify: bool) -> bool:
         """Whether none has enough of it. If the words `identify` something, one of them must be there."""
@@ -272,11 +288,33 @@ class _Evidence:
             language: _weights(of_query, there, self.counts) for language, of_query in self.words.items()
         }
         return all(
-            _evidence(similarity, _share(weights[hit.language], words_of_hit)) < least
+            _evidence(similarity, _share(weights[hit.language], words_of_hit, self.guessed)) < least
             for hit, similarity, words_of_hit, least in zip(
                 self.hits, self.similarities, had, self.leasts, strict=True
             )
         )
+
+
+def evidence_notes(query: Query, *, is_weak: bool) -> list[str]:
+    """The notes on weak evidence, and on a query in a language that none of the searched models reads.
+
+    If a collection has documents in that language, words can find them. Where the language of the query isn't
+    plain, a query without usual English words may be in another one.
+    """
+    collections = [view.table.collection for view in query.views]
+    known = {"English"}.union(*map(query_languages, collections))
+    spoken = spoken_language(query.text)
+    if not all(map(is_of_english_model, collections)) or spoken == "English":
+        return [UNGROUNDED] if is_weak else []
+    if spoken and spoken not in known:
+        return [UNREAD_LANGUAGE.format(spoken)]
+    has_english = not STOP_WORDS["English"].isdisjoint(query.text.casefold().split())
+    return ([UNGROUNDED] if has_english else [UNGROUNDED, ENGLISH_ONLY]) if is_weak else []
+
+
+def is_of_english_model(collection: Collection) -> bool:
+    """Whether a collection's model reads English alone, so that it judges no question in another language."""
+    return (collection.embedder.provider, collection.embedder.model) == ("builtin", ENGLISH_MODEL)
 
 
 def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_counted: bool) -> float:
@@ -357,10 +395,11 @@ def _words(query: str, language: Language, spellings: Mapping[str, Sequence[Spel
     }.values()
 
 
-def _share(weights: Mapping[Word, float], had: frozenset[Word]) -> float | None:
+def _share(weights: Mapping[Word, float], had: frozenset[Word], guessed: frozenset[str]) -> float | None:
     """The weighted share of the query's words that a hit contains; None without words.
 
     Example: "dress code", where dress weighs 6 and this hit has only code, which weighs 2 -> 1/4.
     """
     total = sum(weights.values())
-    return sum(weights[word] for word in had) / total if total else None
+    had_weights = (weights[word] * (GUESSED if word.text in guessed else 1) for word in had)
+    return sum(had_weights) / total if total else None

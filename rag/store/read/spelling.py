@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SHORTEST = 5  # letters of a word that is respelt: a shorter one has too many neighbours
 SHORTEST_TWICE = 8  # letters of one with two errors
+SHORTEST_STEM_TWICE = 7  # letters of its stem: two of six would be another word (probat, privat)
 SHORTEST_PART = 3  # letters of each of two words without the space in between
 TWICE = 2  # edits, the most between a word and another spelling
 SHORTEST_HALF = 4  # letters of each half of a compound
@@ -95,7 +96,8 @@ def nearest_spellings(
         spellings += _parts_of_compound(plain, words, over) or _compounds(plain, words, over)
     if not spellings and len(plain) >= SHORTEST_TWICE:
         own = {term for language in languages for term in stems(plain, language, names=False)}
-        spellings = [spelling for stem in own for spelling in _two_edits_away(stem, words, over)]
+        long = (stem for stem in own if len(stem) >= SHORTEST_STEM_TWICE)
+        spellings = [spelling for stem in long for spelling in _two_edits_away(stem, words, over)]
     return sorted(spellings, key=lambda spelling: spelling.rank)[:MOST_SPELLINGS]
 
 
@@ -230,6 +232,15 @@ def edit_distances(word: str, others: Sequence[str]) -> npt.NDArray[np.int8]:
                 current[at + 1] -= is_swap & (before[at - 1] + 1 < current[at + 1])
         before, above = above, current
     return cast("npt.NDArray[np.int8]", above[lengths, np.arange(len(others))])
+
+
+def is_typo(word: str, spelling: Spelling) -> bool:
+    """Whether a word is surely meant as the other: one edit away as it is written, or a compound with it.
+
+    Others can have stems that are near and be other words: parking, Paris.
+    """
+    word, written = word.casefold(), spelling.written.casefold()
+    return written in word or word in written or edit_distances(word, [written])[0] <= 1
 
 
 def first_row_with(

@@ -22,7 +22,13 @@ from rag.models.embed import open_embedder
 from rag.search import Desk
 from rag.search.recall import RELATED
 from rag.search.reply.search_reply import search_reply
-from rag.search.stages.thresholds import UNGROUNDED, distance, hits_within_thresholds
+from rag.search.stages.thresholds import (
+    ENGLISH_ONLY,
+    UNGROUNDED,
+    UNREAD_LANGUAGE,
+    distance,
+    hits_within_thresholds,
+)
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection
 from tests.search.conftest import Shelf
@@ -226,6 +232,8 @@ async def test_by_default_weak_evidence_is_said_with_the_built_in_model(clock_ro
             ("quantum chromodynamics of penguins", (UNGROUNDED,)),
             ("who invented the pendulum clock?", ()),
             ("timekeepers that swing", ()),
+            ("Wie lange dauert die Erstattung?", (UNREAD_LANGUAGE.format("German"),)),
+            ("Combien pour un remboursement ?", (UNGROUNDED, ENGLISH_ONLY)),
         ]:
             answer = await desk.search(ME, SearchRequest(query))
             assert answer.hits
@@ -306,12 +314,40 @@ async def test_nothing_is_said_of_a_question_that_may_be_in_another_language_tha
 ) -> None:
     await shelf.put("a", *CLOCKS)
     await _calibrate(shelf)
-    german = "die Öffnungszeiten unserer Kantine"
+    german = "die Öffnungszeiten unserer Kantine im Turm von Bob"
     assert await _weak(shelf, german, CANTEEN) == [False, True]
+    assert await _weak(shelf, german.removesuffix(" von Bob")) == [True]  # nothing is related to it at all
     await shelf.put("b", "the clock of Ann", metadata={"language": "en"})
     assert await _weak(shelf, CANTEEN) == [True]
     await shelf.put("c", "our clock", metadata={"language": "de"})  # in which the answer may stand
     assert await _weak(shelf, CANTEEN) == [False]
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_whether_documents_answer_does_not_depend_on_the_limit(shelf: Shelf) -> None:
+    await shelf.put("a", *CLOCKS)
+    await _calibrate(shelf)
+    await shelf.put("b", "our clock", metadata={"language": "de"})
+    desk = _desk_with_memory(shelf, {})
+    for query in (CANTEEN, "the clock of the tower", "canteen"):
+        for detail in ("passage", "snippet"):
+            told = {
+                UNGROUNDED in (await desk.search(ME, SearchRequest(query, limit=limit, detail=detail))).notes
+                for limit in (1, 2, 8)
+            }
+            assert len(told) == 1, (query, detail)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_guessed_word_needs_a_meaning_that_bears_it_out(shelf: Shelf) -> None:
+    """A slip of the pen doesn't: one edit away as they are written."""
+    await shelf.put("a", "the office is open for more than ten hours", "hotels need no approval")
+    await _calibrate(shelf)
+    assert await _weak(shelf, "moving house", "hotles") == [True, False]
+    answer = await _desk_with_memory(shelf, {}).search(ME, SearchRequest("moving house"))
+    assert any('"hours"' in note for note in answer.notes)
 
 
 @pytest.mark.anyio
