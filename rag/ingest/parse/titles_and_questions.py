@@ -62,7 +62,7 @@ def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, s
     candidates = (
         filled.get("title", ""),
         _html_heading(text, blocks, before=first.start if first else len(text)),
-        first.title if first else "",
+        first_heading(blocks) if first else "",
         next((filled[key] for key in LABELS if filled.get(key)), ""),
         first_heading(blocks),
         _first_line(text, blocks),

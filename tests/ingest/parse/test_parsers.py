@@ -176,6 +176,23 @@ def test_without_a_title_of_its_own_a_document_is_called_as_its_file_in_words(na
     assert parse(b"text", name).title == title
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("CHANGES.md", "## Version 8.5\n\nNew.\n\n## Version 8.4\n\nOld.\n", "CHANGES"),
+        ("CHANGES.md", "# v2\n\nNew.\n\n# v1\n\nOld.\n", "CHANGES"),
+        ("CHANGES.md", "## [Unreleased]\n\nNew.\n\n## [1.0.0] - 2024-01-01\n\nOld.\n", "CHANGES"),
+        ("CHANGES.rst", "Version 8.5\n-----------\n\nNew.\n\nVersion 8.4\n-----------\n\nOld.\n", "CHANGES"),
+        ("CHANGES.adoc", "== 8.5\n\nNew.\n\n== 8.4\n\nOld.\n", "CHANGES"),
+        ("log.md", "## 2024-03-02\n\nTwo.\n\n## 2024-03-01\n\nOne.\n", "log"),
+        ("notes.md", "# Release 8.5\n\n## New\n\nAll.\n", "Release 8.5"),
+        ("x.md", "# Clocks\n\nAll.\n\n# Version 2.0\n\nNew.\n", "Clocks"),
+    ],
+)
+def test_the_first_version_of_a_changelog_is_not_its_title(name: str, text: str, title: str) -> None:
+    assert parse(text.encode(), name).title == title
+
+
 def test_a_title_is_one_line_and_not_endless() -> None:
     title = parse(b"# a\xc2\xa0 \t b\x1b " + b"c" * 10_000, "a.md").title
     assert title.startswith("a b")
