@@ -69,11 +69,11 @@ ENGLISH_ONLY = "These documents can be searched in English only."
 UNREAD_LANGUAGE = "The query seems to be in {}. " + ENGLISH_ONLY + " Ask in English."
 FRAME = frozenset(
     """
-    a about am an and another any anybody anyone anything are as at be been but by can could describe
-    did do does doing done ever explain for from get gets give got had has have he here her him his how
-    i i'd i'm i've if in is it its just know long many may me might mine much must my need no not of
-    often on one only or other our please shall she should show so some somebody someone something tell
-    than that the their them then there these they this those to too us very want was we were what when
+    a about am an and another any anybody anyone anything are as at be been but by can could describe did do
+    does doing done ever explain for from get gets give got had has have he here her him his how i i'd i'm
+    i've if in is it its just know long many may me mean means might mine much must my need no not of often
+    on one only or other our please said say says shall she should show so some somebody someone something
+    tell than that the their them then there these they this those to too us very want was we were what when
     where which who whom whose why will with without would you your
     """.split()  # noqa: SIM905 as a list, it would be a page long
 )
@@ -266,19 +266,24 @@ class _Evidence:
     guessed: frozenset[str] = frozenset()
 
     def is_weak(self, plan: SearchPlan, *, identify: bool) -> bool:
-        """Whether none has enough of it. If the words `identify` something, one of them must be there."""
+        """Whether none has enough of it. If the words `identify` something, one of them must be there.
+
+        A hit with all identifiers of the query has enough.
+        """
         if not all(self.leasts) and not identify:
             return False
         had: Iterable[frozenset[Word]] = (
             words_in_text(self.words[hit.language], hit.text(plan, with_path=identify), hit.language)
             for hit in self.hits
         )
+        identifiers = {word.text for words in self.words.values() for word in words if word.is_identifier}
         there: set[str] = set()
-        if (
-            identify or self.counts is None
-        ):  # otherwise the first hit with evidence is the last one to be read
+        if identifiers or self.counts is None:  # else the first hit with evidence is the last one to be read
             had = [*had]
-            there = {word.text for words_of_hit in had for word in words_of_hit}
+            of_hits = [{word.text for word in words_of_hit} for words_of_hit in had]
+            there = set[str]().union(*of_hits)
+            if identifiers and any(identifiers <= of_hit for of_hit in of_hits):
+                return False
         if identify and not there:
             return True
         return all(self.leasts) and self._all_less(had, there)

@@ -341,6 +341,18 @@ async def test_whether_documents_answer_does_not_depend_on_the_limit(shelf: Shel
 
 @pytest.mark.slow
 @pytest.mark.anyio
+async def test_a_passage_with_the_identifiers_of_a_question_is_evidence_whatever_else_it_lacks(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("a", "part TPL-0042 is a gasket of steel", "part TPL-0043 is a gasket, too")
+    await _calibrate(shelf)
+    both, other = "the insurance of TPL-0042 in Rome", "the insurance of TPL-0049 in Rome"
+    assert await _weak(shelf, both, other) == [False, True]
+    assert await _weak(shelf, f"{both}, TPL-0049") == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
 async def test_a_guessed_word_needs_a_meaning_that_bears_it_out(shelf: Shelf) -> None:
     """A slip of the pen doesn't: one edit away as they are written."""
     await shelf.put("a", "the office is open for more than ten hours", "hotels need no approval")
