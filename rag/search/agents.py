@@ -44,7 +44,7 @@ if the results don't help. Ask a question, or use the exact names, codes and ter
 
 """
 RESULTS = """\
-Each result has text (the passage), score, similarity (0 to 1; weak below about 0.3), id (source_id/seq, \
+Each result has text (the passage), score, similarity (up to 1; weak below about 0.3), id (source_id/seq, \
 or source_id/5-8) and cite_as. Cite what you use by its cite_as and [id]. stale: its file has changed or is \
 gone. Read notes for warnings. """
 CONTEXT_ALONE = """\
@@ -358,6 +358,8 @@ documents and lists folders. Both only read.
 
 - After each statement, put the `cite_as` of its passage and its `id` in square brackets: Handbook › Leave,
   p. 4 [source_id/seq].
+- In a text to keep, write source_id@revision/seq with the `revision` of the result: an edit of the document
+  moves its passages, and this still finds the one that was cited.
 - Copy ids. Never make one up, and never cite a passage that doesn't say what you state.
 - If passages contradict each other, say so and cite both, with the `date` of each. A passage that is
   `stale` comes from a file that has changed or gone since: say that, too.
