@@ -160,25 +160,28 @@ def cite_as(hit: Hit, place: str = "") -> str:
     The `place` of a document that has the title of another one stands behind the title.
 
     For several chunks it has their common headings, then the first and last that differ: "Handbook › Leave ›
-    Sick leave … Parental leave". It has no square brackets, so a title can't pass for the citation of another
-    document. Of a long path of headings, the title and the last ones stay.
+    Sick leave … Parental leave", "Budget › Q1, A2:F9 … Q2, A1:F4". It has no
+    square brackets, so a title can't pass for the citation of another document. Of a long path of headings,
+    the title and the last ones stay.
     Example: "Handbook", ("Rules", "Leave", "Parental leave"), page 4
     -> "Handbook › … › Leave › Parental leave, p. 4".
     """
     title, headings = hit.source.title, _headings(hit)
     below = headings[1:] if headings[:1] == (title,) else headings
     heading = f"{_part(title)} ({_place(place)})" if place else _part(title)
+    if sheets := _several_sheets(hit):
+        return BETWEEN_HEADINGS.join((heading, sheets))
     parts = [*filter(None, (heading, *map(_part, below)))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
-    return BETWEEN_HEADINGS.join(parts) + _cells(hit) + _pages(hit)
+    return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit)
 
 
 def _headings(hit: Hit) -> tuple[str, ...]:
     """The headings above a hit; for several chunks the common ones, then the first and last that differ."""
     of_each = [headings_of(hit.source, chunk) for chunk in hit.shown_chunks]
-    if len(of_each) == 1 or hit.source.mime_type in SHEETS:
-        return headings_of(hit.source, hit.chunk)
+    if len(of_each) == 1:
+        return of_each[0]
     first, last = of_each[0], of_each[-1]
     pairs = zip(*of_each, strict=False)
     common = [headings[0] for headings in takewhile(lambda headings: len(set(headings)) == 1, pairs)]
@@ -213,12 +216,24 @@ def page_of(source: Source, first: int, last: int) -> str:
     return f"{kind} {printed} ({position} of {len(labels)})" if may_mislead else f"{kind} {printed}"
 
 
-def _cells(hit: Hit) -> str:
-    """The shown cells of a sheet; of several sheets, of the first."""
-    source, headings = hit.source, headings_of(hit.source, hit.chunk)
-    alike = [chunk for chunk in hit.shown_chunks if headings_of(source, chunk) == headings]
-    cells = hull(cells_of(source, chunk) for chunk in alike)
+def _cells(source: Source, chunks: Iterable[Chunk]) -> str:
+    """The cells of a sheet that these chunks hold, as ", A2:F9"; empty elsewhere."""
+    cells = hull(cells_of(source, chunk) for chunk in chunks)
     return f", {cells}" if cells else ""
+
+
+def _several_sheets(hit: Hit) -> str:
+    """The first and the last sheet that are shown, each with its cells; empty unless several sheets are."""
+    by_sheet: dict[tuple[str, ...], list[Chunk]] = {}
+    for chunk in hit.shown_chunks:
+        by_sheet.setdefault(headings_of(hit.source, chunk), []).append(chunk)
+    if hit.source.mime_type not in SHEETS or len(by_sheet) == 1:
+        return ""
+    names = [
+        BETWEEN_HEADINGS.join(map(_part, headings)) + _cells(hit.source, chunks)
+        for headings, chunks in by_sheet.items()
+    ]
+    return BETWEEN_EXCERPTS.join((names[0], names[-1]))
 
 
 def _part(text: str) -> str:

@@ -321,7 +321,9 @@ def test_cells_are_cited_after_their_sheet_and_those_of_all_that_is_shown() -> N
     below = replace(hit.chunk, id="s/4", seq=4, start=40, end=50, section=("Q1", "A10:C12"))
     other = replace(hit.chunk, id="s/5", seq=5, start=50, end=60, section=("Q2", "A1:Z99"))
     shown = replace(hit, source=sheets, around=(hit.chunk, below, other), excerpts=(Excerpt(30, 60, "…"),))
-    assert cite_as(shown) == "Budget › Q1, A2:F12"
+    assert cite_as(replace(shown, excerpts=(Excerpt(30, 50, "…"),))) == "Budget › Q1, A2:F12"
+    for best in (hit.chunk, other):
+        assert cite_as(replace(shown, chunk=best)) == "Budget › Q1, A2:F12 … Q2, A1:Z99"
     assert cite_as(_titled_hit("Paper", "Sizes", "A4")) == "Paper › Sizes › A4"
 
 
