@@ -60,7 +60,9 @@ def passages(
     No token of `token_spans` may contain white space.
     """
     measure = Measure(document.text, token_spans, reading)
-    cutter = _Cutter(measure, document.title, _other_names(document), limit, tables_of(document), chunking)
+    tables = tables_of(document)
+    unbroken = [span for table in tables for span in table.unbroken]
+    cutter = _Cutter(measure, document.title, _other_names(document), limit, tables, unbroken, chunking)
     starts = [block.start for block in document.blocks]
     if chunking.strategy in LOOSE:
         chunks = [*cutter.loose_chunks(document)]
@@ -162,6 +164,7 @@ class _Cutter:
     other_names: str
     limit: int
     tables: Sequence[Table]
+    unbroken: Sequence[Span]
     chunking: Chunking
 
     def loose_chunks(self, document: Document) -> Iterator[_Chunk]:
@@ -254,15 +257,38 @@ class _Cutter:
     def _joined_pieces(self, section: _Section, first: _Frame, later: _Frame) -> list[Span]:
         """The pieces of a section, joined while they fit."""
         filled: list[Span] = []
-        for piece in self._pieces(section, min(first, later, key=lambda frame: frame.room)):
+        least = min(first, later, key=lambda frame: frame.room)
+        for piece in self._with_captions(self._pieces(section, least), least.room):
             start = filled[-1].start if filled else piece.start
             frame = self._with_header(first if len(filled) == 1 else later, start)
-            rows = self._is_row(start) or self._is_row(piece.start)
-            if filled and not rows and self.measure.fits(start, piece.end, frame.room):
+            is_apart = (
+                self._is_row(start) or self._is_row(piece.start) or self._is_captioned_below(piece.start)
+            )
+            if filled and not is_apart and self.measure.fits(start, piece.end, frame.room):
                 filled[-1] = Span(start, piece.end)
             else:
                 filled.append(piece)
         return filled
+
+    def _with_captions(self, pieces: Iterable[Span], room: int) -> Iterator[Span]:
+        """The pieces, where a caption has the row of the table that it stands next to, if they fit."""
+        last: Span | None = None
+        for piece in pieces:
+            if last and self._is_unbroken(piece.start) and self.measure.fits(last.start, piece.end, room):
+                last = Span(last.start, piece.end)
+                continue
+            if last:
+                yield last
+            last = piece
+        if last:
+            yield last
+
+    def _is_unbroken(self, at: int) -> bool:
+        """Whether a cut here would take a caption from its table."""
+        if self._is_row(at):
+            return False
+        number = bisect_left(self.unbroken, at, key=lambda span: span.start) - 1
+        return any(at < span.end for span in self.unbroken[max(0, number - 1) : number + 1])
 
     def _pieces(self, section: _Section, frame: _Frame) -> Iterator[Span]:
         """The pieces of a section. Its headings and the beginning of its body are one piece."""
@@ -293,7 +319,12 @@ class _Cutter:
         if self.chunking.strategy != "row":
             return False
         table = self._table_at(start)
-        return table is not None and not table.is_record and start >= table.rows
+        return bool(table and table.header and not table.is_record and start >= table.rows)
+
+    def _is_captioned_below(self, start: int) -> bool:
+        """Whether a table begins here that would seem to have the caption of the table above it."""
+        table = self._table_at(start)
+        return table is not None and start == table.start and table.is_captioned_below
 
     def _table_at(self, start: int) -> Table | None:
         """The table that has a row here, or its header."""
@@ -308,12 +339,13 @@ class _Cutter:
         """The frame of a chunk that begins at `start`, which may be within a table.
 
         It has the caption and the header row that stand above. What takes too much of the limit is left out,
-        the caption first.
+        the outermost line of the caption first.
         """
         if not (table := self._table_at(start)):
             return frame
         header = table.header if start >= table.rows else ""
-        for above in (f"{table.caption} {header}".strip(), header):
+        inner = [" ".join((*table.captions[at:], header)).strip() for at in range(len(table.captions) + 1)]
+        for above in (*inner, *table.captions[-1:]):
             tokens = self.measure.taken(above)
             if above and max(tokens, len(above) // CHARACTERS_PER_TOKEN) <= self.limit // HEADER_SHARE:
                 return _Frame(f"{frame.context}\n{above}", frame.room - tokens)

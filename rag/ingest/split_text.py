@@ -13,16 +13,24 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from math import ceil
 from time import thread_time
 from typing import NamedTuple, TypeAlias
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import is_header, pipe_row
-from rag.text.plain_text import TABLE_RULE, Span, sentence_ends, sentences, trimmed
+from rag.text.plain_text import TABLE_RULE, Span, sentence_ends, trimmed
+from rag.text.table_heads import (
+    CAPTION_PARTS,
+    LABEL,
+    MAX_PARAGRAPH,
+    TableHead,
+    caption_line,
+    caption_lines,
+    table_head,
+)
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
@@ -255,10 +263,6 @@ def _hard_cuts(measure: Measure, span: Span, room: int) -> Iterator[Span]:
         start = end
 
 
-MAX_CAPTION_CHARS = 160  # of a line above a table
-MAX_PARAGRAPH = 1_000  # characters of one that are looked at
-CAPTION_BLOCKS = 3  # a name, what it covers ("Years ended June 30"), and a unit
-SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।")
 MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
 _KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # of a record: a longer value names nothing
 _INNER = re.compile(  # within an item of a list or a quotation
@@ -273,8 +277,8 @@ class Table(NamedTuple):
     """A table: its header row, where the rows below it begin, where the last one ends, and where it starts.
 
     Where one row names groups of columns and the next one the columns, the header has both on one line. A
-    record ("Article: Bolt M6", and a line for each further column) has its first line as its header. The
-    caption is what stands right above the table: its name, and the unit of its numbers.
+    record ("Article: Bolt M6", and a line for each further column) has its first line as its header. Rows
+    that nothing names have no header; they are tables only if they have a caption.
     """
 
     header: str
@@ -282,83 +286,115 @@ class Table(NamedTuple):
     end: int
     is_record: bool = False
     start: int = 0
-    caption: str = ""
+    captions: tuple[str, ...] = ()
+    """The lines of its caption, the outermost first: its name, the period, the unit of its numbers."""
+    unbroken: tuple[Span, ...] = ()
+    """What stays in one piece if it fits: caption and first row, or last row and caption."""
+
+    @property
+    def is_captioned_below(self) -> bool:
+        """Whether its caption stands below it."""
+        return any(span.end > self.end for span in self.unbroken)
 
 
 def tables_of(document: Document) -> list[Table]:
-    r"""The tables with a header row, in order. Rows that are blocks of their own follow each other directly.
+    r"""The tables with a header row or a caption, in order.
 
     Example: the text "| a | b |\n|---|---|\n| 1 | 2 |" -> ("| a | b |", 20, 29).
     """
-    tables: list[Table] = []
-    aboves: dict[int, str] = {}
-    end, above = -1, ""
-    for number, block in enumerate(document.blocks):
-        if block.kind in {"list", "paragraph"}:
-            tables += _inner(document.text, block)
-        if block.kind != "table":
+    text, tables = document.text, list[Table]()
+    parts = [*_parts(document)]
+    has_tables = any(part.kind == "table" for part in parts)
+    lines = [_caption_line(text, part) if has_tables else "" for part in parts]
+    below = _captions_below(parts, lines)
+    above: list[Block] = []
+    for number, part in enumerate(parts):
+        if part.kind in {"list", "paragraph"}:
+            tables += _inner(text, part)
+        if part.kind == "table" and (table := _table(text, part)):
+            table = _with_caption(text, table, above, parts[number + 1] if number + 1 in below else None)
+            if tables and _continues(table, tables[-1]):
+                table = table._replace(captions=table.captions or tables[-1].captions)
+            tables.append(table)
+        above = [*above, part] if number not in below and lines[number] else []
+    return [table for table in tables if table.header or table.captions]
+
+
+def _parts(document: Document) -> Iterator[Block]:
+    """The blocks of a document, where rows that follow each other directly are one."""
+    rows: Block | None = None
+    for block in document.blocks:
+        if rows and block.kind == "table" and block.start == rows.end + 1:
+            rows = replace(rows, end=block.end)
             continue
-        if block.start == end + 1 and tables and tables[-1].end == end and not tables[-1].is_record:
-            tables[-1] = tables[-1]._replace(end=block.end)
-        elif table := _table(document.text, block):
-            caption = _caption(document, document.blocks[max(0, number - CAPTION_BLOCKS) : number])
-            if tables and tables[-1].header == table.header and end + 2 >= table.start:
-                caption = caption or tables[-1].caption  # it continues on the next page
-            tables.append(table if table.is_record else table._replace(caption=caption))
-            aboves[table.rows] = above
-        end = block.end
-        above = document.text[block.start : min(block.end, block.start + MAX_HEADER_CHARS)]
-    return [_with_groups(document.text, table, aboves.get(table.rows, "")) for table in tables]
-
-
-def _caption(document: Document, before: Sequence[Block]) -> str:
-    """What the last of the blocks `before` a table say of it, on one line; "" if they are ordinary text.
-
-    That is a paragraph that doesn't end as a sentence does, or the last sentence if that ends in a colon.
-    Example: "Balance sheets" and "(in millions)" -> "Balance sheets (in millions)".
-    """
-    lines: list[str] = []
-    for block in reversed(before):
-        text = " ".join(document.text[block.start : block.end][-MAX_PARAGRAPH:].split())
-        if text.endswith((":", "：")):
-            text = [text[span.start : span.end] for span in sentences(text)][-1]
-        elif text.endswith(SENTENCE_ENDS):
-            break
-        if block.kind != "paragraph" or not text or len(text) > MAX_CAPTION_CHARS:
-            break
-        lines.insert(0, text)
-    return " ".join(lines)
-
-
-def _with_groups(text: str, table: Table, above: str) -> Table:
-    """A table whose header has the names of groups of columns, which stand above it or above its columns."""
-    if table.is_record:
-        return table
-    below = text[table.rows : table.end][:MAX_HEADER_CHARS].lstrip("\n").partition("\n")[0]
-    for upper, lower in ((above, table.header), (table.header, below)):
-        groups, names = _cells(upper), _cells(lower)
-        spans = any(group and not following for group, following in pairwise(groups))
-        related = groups[0] == "" or any(
-            group and group == name for group, name in zip(groups, names, strict=False)
+        if rows:
+            yield rows
+        rows = (
+            block if block.kind == "table" and not _KEY.match(document.text, block.start, block.end) else None
         )
-        if "\n" not in upper and len(groups) == len(names) and spans and related and is_header(names):
-            return table._replace(header=pipe_row(_columns_by_group(groups, names)))
-    return table
+        if not rows:
+            yield block
+    if rows:
+        yield rows
 
 
-def _cells(row: str) -> list[str]:
-    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+def _caption_line(text: str, part: Block) -> str:
+    """What a part says as a caption, on one line; "" if it is none."""
+    if part.kind == "paragraph":
+        return caption_line(text[max(part.start, part.end - MAX_PARAGRAPH) : part.end])
+    is_short = part.kind == "table" and part.end - part.start <= MAX_HEADER_CHARS
+    return caption_line(text[part.start : part.end]) if is_short and text.startswith("|", part.start) else ""
 
 
-def _columns_by_group(groups: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """The columns by their groups.
+def _captions_below(parts: Sequence[Block], lines: Sequence[str]) -> set[int]:
+    """The numbers of the parts that are captions of the table above them, not of one below.
 
-    Example: ["Zone", "Sales", ""] and ["Zone", "2022", "2023"] -> "Zone", "Sales 2022" and "Sales 2023".
+    They begin with the same word below each of some tables, and no such line stands above the first one. A
+    single table must have a number there.
     """
-    current = ""
-    for group, name in zip(groups, names, strict=True):
-        current = group or current
-        yield current if name in {"", current} else f"{current} {name}".strip()
+    below: set[int] = set()
+    for is_run, run in groupby(range(len(parts)), lambda at: bool(parts[at].kind == "table" or lines[at])):
+        numbers = [*run] if is_run else []
+        tables = [number for number in numbers if parts[number].kind == "table"]
+        if not tables or tables[-1] == numbers[-1]:
+            continue
+        captions = [lines[table + 1] if parts[table + 1].kind == "paragraph" else "" for table in tables]
+        above = lines[tables[0] - 1] if tables[0] > numbers[0] else ""
+        begins = {caption.partition(" ")[0] for caption in captions}
+        is_alike = len(begins) == 1 and not begins & {"", above.partition(" ")[0]}
+        if is_alike and (len(tables) > 1 or LABEL.match(captions[0])):
+            below |= {table + 1 for table in tables}
+    return below
+
+
+def _with_caption(text: str, table: Table, above: Sequence[Block], below: Block | None) -> Table:
+    """A table whose header names groups of columns, too, with its caption."""
+    lines = [text[part.start : part.end] for part in above[-CAPTION_PARTS:]]
+    if table.is_record:
+        return table._replace(captions=caption_lines(lines), unbroken=_unbroken(text, table, above, None))
+    rows = text[table.rows : table.end][:MAX_HEADER_CHARS].lstrip("\n").split("\n")
+    head = table_head(lines, table.header, rows) if table.header else TableHead(caption_lines(lines), "")
+    if head.rows_below:
+        table = table._replace(rows=text.index(rows[0], table.rows) + len(rows[0]))
+    captions_below = (_caption_line(text, below),) if below else ()
+    table = table._replace(header=head.header, captions=(*head.captions, *captions_below))
+    return table._replace(unbroken=_unbroken(text, table, above, below))
+
+
+def _unbroken(text: str, table: Table, above: Sequence[Block], below: Block | None) -> tuple[Span, ...]:
+    spans = []
+    if above:
+        first_row = table.end if table.is_record else text.find("\n", table.rows + 1, table.end)
+        spans.append(Span(above[-CAPTION_PARTS:][0].start, first_row if first_row > 0 else table.end))
+    if below:
+        spans.append(Span(max(table.start, text.rfind("\n", table.start, table.end)), below.end))
+    return tuple(spans)
+
+
+def _continues(table: Table, before: Table) -> bool:
+    """Whether a table is the next part of the one before: on the next page, or the next record."""
+    is_alike = table.is_record if before.is_record else table.header == before.header
+    return is_alike and table.start <= before.end + 2  # a blank line
 
 
 def _inner(text: str, block: Block) -> Iterator[Table]:
@@ -367,15 +403,15 @@ def _inner(text: str, block: Block) -> Iterator[Table]:
         end = match.end()
         while row := _ROW.match(text, end, block.end):
             end = row.end()
-        yield Table(match["header"].strip(), match.end(), end, start=match.start())
+        table = Table(match["header"].strip(), match.end(), end, start=match.start())
+        yield _with_caption(text, table, (), None)
 
 
 def _table(text: str, block: Block) -> Table | None:
     end = text.find("\n", block.start, block.start + MAX_HEADER_CHARS)
-    if end < 0:
-        return None
-    if "|" in text[block.start : end] and (rule := TABLE_RULE.match(text, end + 1, block.end)):
+    has_strokes = end > 0 and "|" in text[block.start : end]
+    if has_strokes and (rule := TABLE_RULE.match(text, end + 1, block.end)):
         return Table(text[block.start : end].strip(), rule.end(), block.end, start=block.start)
     if key := _KEY.match(text, block.start, block.end):  # only now: a header row may have a colon, too
         return Table(key[0].strip(), key.end(), block.end, is_record=True, start=block.start)
-    return None
+    return Table("", block.start, block.end, start=block.start) if text.startswith("|", block.start) else None

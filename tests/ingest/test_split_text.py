@@ -73,11 +73,21 @@ UNIT = "(in millions, except per share data)"
         (f"Sales grew. We are glad.\n\n{STATEMENT}", STATEMENT),
         ("Sales grew. The table below has them (in millions):", "The table below has them (in millions):"),
         ("Sales grew, as the table below shows.", ""),
+        ("Table 1. Sales of 2022.", "Table 1. Sales of 2022."),
         (f"{STATEMENT}\n\nSales grew.", ""),
         ("A line that goes on and on " * 9, ""),
         ("- Item", ""),
     ],
-    ids=["name and unit", "below text", "ends in a colon", "text", "not right above", "too long", "list"],
+    ids=[
+        "name and unit",
+        "below text",
+        "ends in a colon",
+        "text",
+        "numbered",
+        "not right above",
+        "too long",
+        "list",
+    ],
 )
 def test_a_passage_within_a_table_has_what_stands_right_above_the_table(above: str, caption: str) -> None:
     text = "\n".join(["# Report", "", above, "", HEADER, RULE, *ROWS, "", "The end of it."])
@@ -92,13 +102,115 @@ def test_a_passage_within_a_table_has_what_stands_right_above_the_table(above: s
     }
 
 
-def test_a_passage_that_begins_with_a_table_has_its_caption_only() -> None:
+def test_a_caption_stays_with_the_first_row_of_its_table() -> None:
     prose = "It was a year of many sales in all parts of the country and abroad, and nobody complained. " * 3
-    text = "\n".join([prose, "", STATEMENT, "", HEADER, RULE, *ROWS[:2]])
+    text = "\n".join([prose, "", STATEMENT, "", UNIT, "", HEADER, RULE, *ROWS])
     document = parse(text.encode(), "a.md")
     cut = passages(document, token_spans=words, limit=64, chunking=Chunking(min_tokens=0))
-    firsts = [passage for passage in cut if document.text.startswith(HEADER, passage.start)]
-    assert [first.context.partition("\n")[2] for first in firsts] == [STATEMENT]
+    (captioned,) = [passage for passage in cut if document.text.startswith(STATEMENT, passage.start)]
+    assert ROWS[0] in document.text[captioned.start : captioned.end]
+
+
+def _contexts(document: Document, row: str, *, limit: int = 64) -> set[str]:
+    """What heads the passages that begin with such a row."""
+    cut = passages(document, token_spans=words, limit=limit)
+    return {
+        passage.context.partition("\n")[2]
+        for passage in cut
+        if re.match(row, document.text[passage.start : passage.end])
+    }
+
+
+PERIODS = ("January to June 2023", "January to June 2022")
+ZONES = [f"Zone {number}|{number * 7}|{number * 9}|{number * 11}" for number in range(30)]
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        ("In CHF|||{}", "Zone|Sales|Profit|Costs"),
+        ("In CHF|||{}", "", "Zone|Sales|Profit|Costs"),
+        ("In CHF {}", "Zone|Sales|Profit|Costs"),
+        ("|In CHF {}", "", "Zone|Sales|Profit|Costs"),
+    ],
+    ids=["row of two cells", "before a blank row", "cell", "cell on the right"],
+)
+def test_a_row_above_the_header_row_of_a_sheet_is_a_caption(above: tuple[str, ...]) -> None:
+    rows = [row for period in PERIODS for row in (*(line.format(period) for line in above), *ZONES, "", "")]
+    document = parse(workbook(sheet(*rows)), "a.xlsx")
+    header = "| Zone | Sales | Profit | Costs |"
+    assert _contexts(document, r"\| Zone \d") == {f"In CHF {period} {header}" for period in PERIODS}
+    cut = passages(document, token_spans=words, limit=64)
+    assert not [
+        passage for passage in cut if document.text[: passage.end].endswith((*PERIODS, f"{PERIODS[1]} |"))
+    ]
+
+
+def test_rows_without_a_header_have_the_caption_above_them() -> None:
+    rows = [row for period in PERIODS for row in (period, *ZONES, "", "")]
+    document = parse(workbook(sheet(*rows)), "a.xlsx")
+    assert _contexts(document, r"\| Zone \d") == {*PERIODS}
+    as_rows = passages(document, token_spans=words, limit=64, chunking=Chunking(strategy="row"))
+    assert len(as_rows) < len(ZONES)  # nothing says that each of them can be read alone
+
+
+def test_records_have_the_caption_above_the_first_of_them() -> None:
+    table = "\n".join(["Zone,Sales,Profit,Costs", *(row.replace("|", ",") for row in ZONES)])
+    document = parse(f"Results\n{PERIODS[0]}\n{table}\n".encode(), "a.csv")
+    assert _contexts(document, r"Zone: Zone [1-9]") == {f"Results {PERIODS[0]}"}
+
+
+def test_a_first_row_of_one_cell_is_a_caption() -> None:
+    cells = "".join(f"<tr><td>{row.replace('|', '<td>')}" for row in ["Zone|Sales|Profit|Costs", *ZONES])
+    page = "".join(f"<table><tr><th colspan=4>{period}{cells}</table>" for period in PERIODS)
+    header = "| Zone | Sales | Profit | Costs |"
+    found = _contexts(parse(page.encode(), "a.html"), r"\| Zone \d")
+    assert found == {f"{period} {header}" for period in PERIODS}
+    words_only = parse(b"| Likes | | |\n|--|--|--|\n| Tea | Milk | Jam |\n| Pie | Ham | Egg |\n", "a.md")
+    assert [table.header for table in tables_of(words_only)] == ["| Likes | | |"]
+
+
+@pytest.mark.parametrize(
+    ("first", "captions"),
+    [
+        ("# Zones", ["Table 1: {}", "Table 2: {}"]),
+        ("Zones of the group", ["Table 1. All zones in {}.", "Table 2. All zones in {}."]),
+        ("# Zones", ["{}", "{}"]),
+    ],
+    ids=["numbered", "below a line", "alike"],
+)
+def test_captions_can_stand_below_their_tables(first: str, captions: list[str]) -> None:
+    lines = [caption.format(period) for caption, period in zip(captions, PERIODS, strict=True)]
+    table = "\n".join([HEADER, RULE, *ROWS])
+    document = parse("\n\n".join([first, table, lines[0], table, lines[1]]).encode(), "a.md")
+    assert [table.captions[-1] for table in tables_of(document)] == lines
+    cut = passages(document, token_spans=words, limit=64)
+    for line in lines:  # the last row is there, too, and nothing of the next table
+        (holder,) = [passage for passage in cut if line in document.text[passage.start : passage.end]]
+        assert document.text[holder.start : holder.end].endswith(f"{ROWS[-1]}\n\n{line}")
+
+
+@pytest.mark.parametrize(
+    ("parts", "captions"),
+    [
+        (["A", "{}", "B", "{}", "Source: us"], [("A",), ("B",)]),
+        (["{}", "Source: us", "B", "{}", "Source: us"], [("Source: us",), ("B", "Source: us")]),
+        (["{}", "B", "{}"], [(), ("B",)]),
+        (["{}", "Sales of 2022"], [()]),
+        (["{}", "Table 1: Sales"], [("Table 1: Sales",)]),
+    ],
+)
+def test_a_line_between_tables_is_the_caption_of_the_one_below_unless_all_have_theirs_below(
+    parts: list[str], captions: list[tuple[str, ...]]
+) -> None:
+    table = "\n".join([HEADER, RULE, *ROWS[:2]])
+    text = "\n\n".join(["# Zones", *(part.format(table) for part in parts), "This is the end."])
+    assert [table.captions for table in tables_of(parse(text.encode(), "a.md"))] == captions
+
+
+def test_the_outermost_line_of_a_long_caption_is_left_out_first() -> None:
+    text = "\n".join(["The results of all " * 4, "", STATEMENT, "", HEADER, RULE, *ROWS])
+    assert _contexts(parse(text.encode(), "a.md"), r"\| Team [1-9]") == {f"{STATEMENT} {HEADER}"}
 
 
 def test_a_caption_that_leaves_no_room_is_left_out_before_the_header() -> None:

@@ -16,19 +16,16 @@ from rag.ingest.parse.document_parts import clean, date, first_heading, shifted,
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
+from rag.text.table_heads import PAGE_BREAK, is_header, pipe_row
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 
-PAGE_BREAK = "\x0c"
-"""A new page begins here, within the text of a block."""
 MAX_BOLD_HEADING = 80  # characters of a bold line that stands for a heading
 
 _INDENT = "  "
 _SENTENCE_END = tuple(".,;:!?…。")
-_NUMBER = re.compile(r"[\s(+\-−–]*[$€£¥]?\s?[\d.,'\u00a0\u202f ]*\d[\d.,'\u00a0\u202f]*\s?[%€$£¥)]{0,2}\s*")
-_YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 class Draft:
@@ -155,12 +152,6 @@ def _without_breaks(text: str) -> tuple[list[int], str]:
     return breaks, joined
 
 
-def pipe_row(cells: Iterable[str]) -> str:
-    """A row of a table on one line: "| Ann | 3 |"."""
-    lines = (PAGE_BREAK * cell.count(PAGE_BREAK) + one_line(cell) for cell in cells)
-    return f"| {' | '.join(line.replace('|', chr(92) + '|') for line in lines)} |"
-
-
 def rule(columns: int) -> str:
     """The line below a header row."""
     return f"|{' --- |' * columns}"
@@ -171,14 +162,6 @@ def pipe_table(rows: Iterable[Iterable[str]], columns: int) -> str:
     lines = [pipe_row(row) for row in rows]
     lines[1:1] = [rule(columns)] if columns and len(lines) > 1 else []
     return "\n".join(lines)
-
-
-def is_header(row: Sequence[str]) -> bool:
-    """Whether a row can name columns: it has words, and no numbers except years."""
-    filled = [cell for cell in row if cell]
-    numbers = [cell for cell in filled if _NUMBER.fullmatch(cell)]
-    enough = len(filled) > 1 or (len(row) == 2 and not row[0])  # noqa: PLR2004 names of rows, and one column
-    return enough and len(numbers) < len(filled) and all(map(_YEAR.fullmatch, numbers))
 
 
 _NO_TITLE = re.compile(

@@ -18,7 +18,6 @@ from typing import Any
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_exports
-from rag.ingest.parse.document_draft import is_header
 from rag.ingest.parse.document_parts import GAP, clean, date, shifted
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
@@ -28,6 +27,7 @@ from rag.text.plain_text import (
     without_note_ids,
     without_trailing_commas,
 )
+from rag.text.table_heads import is_header
 
 JSON_SUFFIXES = (".json", ".jsonc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")

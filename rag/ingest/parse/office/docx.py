@@ -15,7 +15,6 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_draft import (
-    PAGE_BREAK,
     Draft,
     core_properties,
     document_of_draft,
@@ -33,6 +32,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     symbol,
 )
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
+from rag.text.table_heads import PAGE_BREAK
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

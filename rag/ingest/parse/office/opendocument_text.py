@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from rag.ingest.parse.document_draft import PAGE_BREAK, Draft
+from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
 from rag.ingest.parse.zip_package import descendants, whole_number
 from rag.text.plain_text import one_line
+from rag.text.table_heads import PAGE_BREAK
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
 
