@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from rag.corpus import Chunk, Distance, Heading, Source, Value
 from rag.originals import Dating, Staleness
 from rag.text.flags import Flag
-from rag.text.plain_text import TABLE_RULE, Span
+from rag.text.plain_text import Span
+from rag.text.table_heads import head_of_record, head_of_row, is_record
 from rag.uris import range_id
 
 if TYPE_CHECKING:
@@ -115,15 +116,18 @@ class Hit:
 
     @property
     def header(self) -> str:
-        """The header row of the table, or the first line of the record, that the shown text continues."""
+        """What heads the shown text: the caption and header row of its table, or the record's first line."""
         first = self.shown_chunks[0]
         passed = first.text[: max(0, self.span.start - first.start)]
-        block = passed.rpartition("\n\n")[2]
-        is_row = "|" in self.text.partition("\n")[0]
-        if first.header and block == passed:
-            return first.header if is_row or "|" not in first.header else ""  # a record's line has no strokes
-        row, _, below = block.partition("\n")
-        return row if is_row and row.startswith("|") and TABLE_RULE.match(below) else ""
+        if not (passed or first.header):
+            return ""
+        line = self.text.partition("\n")[0]
+        if line.startswith("|"):
+            return head_of_row(passed, line, first.header, first.section)
+        if is_record(self.text) and not passed.rpartition("\n\n")[2]:
+            return head_of_record(passed, line, first.header, first.section)
+        is_continued = first.header and "\n\n" not in passed
+        return first.header if is_continued and ("|" in line or "|" not in first.header) else ""
 
     @property
     def text_with_headings(self) -> str:

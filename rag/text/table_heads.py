@@ -7,7 +7,7 @@ table, or a row in which few cells are filled ("In millions of CHF", "", "Januar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,9 @@ PAGE_BREAK = "\x0c"
 
 _NUMBER = re.compile(r"[\s(+\-−–]*[$€£¥]?\s?[\d.,'\u00a0\u202f ]*\d[\d.,'\u00a0\u202f]*\s?[%€$£¥)]{0,2}\s*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_RECORD = re.compile(r"[^\n:|]{1,60}: \S[^\n]*\n[^\n:|]{1,300}: \S")
+_NO_CAPTION = re.compile(r"\A(?:#|>|[-*+•]\s|```)|\n[=-]{2,}\s*\Z")
+"""Headings, quotations, items of lists and code."""
 
 
 class TableHead(NamedTuple):
@@ -43,9 +46,13 @@ def pipe_row(cells: Iterable[str]) -> str:
 def is_header(row: Sequence[str]) -> bool:
     """Whether a row can name columns: it has words, and no numbers except years."""
     filled = [cell for cell in row if cell]
-    numbers = [cell for cell in filled if _NUMBER.fullmatch(cell)]
     enough = len(filled) > 1 or (len(row) == 2 and not row[0])  # noqa: PLR2004 names of rows, and one column
-    return enough and len(numbers) < len(filled) and all(map(_YEAR.fullmatch, numbers))
+    return enough and _has_words(filled)
+
+
+def _has_words(cells: Sequence[str]) -> bool:
+    numbers = [cell for cell in cells if _NUMBER.fullmatch(cell)]
+    return len(numbers) < len(cells) and all(map(_YEAR.fullmatch, numbers))
 
 
 def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> TableHead:
@@ -125,6 +132,75 @@ def caption_line(part: str) -> str:
 
 def _line_of_rows(rows: Sequence[str]) -> str:
     cells = [[cell for cell in _cells(row) if cell] for row in rows]
-    if len(rows) > CAPTION_PARTS or any(map(TABLE_RULE.fullmatch, rows)) or not all(map(is_header, cells)):
+    if len(rows) > CAPTION_PARTS or any(map(TABLE_RULE.fullmatch, rows)) or not all(map(_has_words, cells)):
         return ""
     return " ".join(cell for row in cells for cell in row)
+
+
+def head_of_row(passed: str, row: str, inherited: str, headings: Collection[str]) -> str:
+    """What heads a row of a table that is shown without the text before it in its passage, `passed`.
+
+    `inherited` is what heads the beginning of the passage; the `headings` above that are no captions.
+    """
+    *parts, block = _parts(passed)
+    header, _, rest = block.partition("\n")
+    rule = TABLE_RULE.match(rest) if header.startswith("|") else None
+    if not parts and inherited and not rule:
+        return inherited
+    above = _above(parts, inherited, headings)
+    if not rule:
+        return " ".join(caption_lines(above))
+    head = table_head(above, header, [*rest[rule.end() :].splitlines(), row])
+    captions = (inherited,) if not parts and inherited else head.captions
+    return " ".join((*captions, head.header))
+
+
+def head_of_record(passed: str, record: str, inherited: str, headings: Collection[str]) -> str:
+    """The caption of a record, a line for each column, that is shown without the text before it; as above."""
+    parts = [*_parts(passed)][:-1]
+    key = f"{record.partition(': ')[0]}: "
+    while parts and is_record(parts[-1]):
+        parts.pop()
+    if parts:
+        return " ".join(caption_lines(_above(parts, inherited, headings)))
+    if passed.startswith(key) or not passed:
+        return inherited
+    return inherited.rpartition(key)[0].strip()  # without the first line of the record that was cut
+
+
+def is_record(part: str) -> bool:
+    """Whether a part has a line for each of several columns: "Zone: North" and "Sales: 5"."""
+    return bool(_RECORD.match(part))
+
+
+def _parts(passed: str) -> Iterator[str]:
+    """What blank lines and the beginnings of tables part."""
+    for part in passed.split("\n\n"):
+        above, _, rows = part.partition("\n|") if not part.startswith("|") else ("", "", part)
+        yield from (above, f"|{rows}") if above and rows else (part,)
+
+
+def _above(parts: Iterable[str], inherited: str, headings: Collection[str]) -> list[str]:
+    """The parts of a passage that can be a caption of the table below them.
+
+    A line between two tables can belong to the upper one: it is left out unless that one has a caption.
+    """
+    caption = inherited.partition("|")[0].strip()
+    above: list[str] = []
+    is_below_table = False
+    for number, part in enumerate(parts):
+        is_caption = bool(caption_line(part)) and (number > 0 or not inherited)
+        if part.startswith("|") and not is_caption:
+            if number:
+                caption = " ".join(caption_lines(_unclaimed(above, caption) if is_below_table else above))
+            above, is_below_table = [], True
+        elif part.strip() in headings or _NO_CAPTION.search(part):
+            above, is_below_table = [], False
+        else:
+            above.append(part)
+    return _unclaimed(above, caption) if is_below_table else above
+
+
+def _unclaimed(below: list[str], caption: str) -> list[str]:
+    """The parts below a table with this caption, without the first one if that can be its caption."""
+    return below[1:] if below and (not caption or caption_line(below[0]) in caption) else below

@@ -52,7 +52,7 @@ class HitRecord(Reply):
     `end` are characters of the source; `excerpts` are the parts of it that are shown, if they are several.
     `tokens` counts what is shown, and `lists` has the ranks and scores by which it was found. `date` is the
     document's own; where time was asked for, it may be that of its path or file, as `date_from` says.
-    `header` is the header row, further up in the source, of the table that the text continues. `stale` says
+    `header` is the caption and header row, further up, of the table that the text continues. `stale` says
     that the file has changed or gone since it was ingested, `flags` what the hit contains.
     A citation lasts as source_id@revision/seq: `get_source` finds the passage again after an edit.
     In mode exact, `matches` are the line, the start and the end of the first matches in the passage,

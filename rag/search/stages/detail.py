@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -210,7 +210,7 @@ async def with_snippets(
 
 
 class Statement(NamedTuple):
-    """A sentence; or a row of a table, and the row that names its columns (see `Hit.header`)."""
+    """A sentence; or a row of a table, and what heads it (see `Hit.header`)."""
 
     part: Excerpt
     header: str = ""
@@ -237,19 +237,25 @@ def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Sta
 def _statements(hit: Hit) -> list[Statement]:
     parts = [part_of(part, start, end) for part in shown_parts(hit) for start, end in statements(part.text)]
     by_table = groupby(parts, key=lambda part: part.text.rpartition("\n")[2].startswith("|"))
-    header = hit.chunk.header  # of a table that the chunk continues, so only of its first group
     statements_: list[Statement] = []
     for is_table, group in by_table:
-        statements_ += _of_table([*group], header) if is_table else map(Statement, group)
-        header = ""
+        statements_ += _of_table([*group], hit) if is_table else map(Statement, group)
     return statements_
 
 
-def _of_table(rows: Sequence[Excerpt], header: str) -> list[Statement]:
-    """The rows below the header of a table; its `header` if the table began before."""
-    if len(rows) > 1 and TABLE_RULE.fullmatch(rows[1].text):
-        header, rows = rows[0].text, rows[2:] or rows[:1]
-    return [Statement(row, header) for row in rows]
+def _of_table(rows: Sequence[Excerpt], hit: Hit) -> list[Statement]:
+    """The rows below the headers of tables, each with what introduces and what heads it."""
+    of_rows: list[Statement] = []
+    introduction: list[str] = []
+    for row, following in pairwise([*rows, None]):
+        is_header = following is not None and TABLE_RULE.fullmatch(following.text)
+        if row and is_header:
+            introduction = row.text.split("\n")[:-1]
+        elif row and not TABLE_RULE.fullmatch(row.text):
+            head = replace(hit, excerpts=(row,)).header
+            lines = [line for line in introduction if line and line not in head]
+            of_rows.append(Statement(row, "\n".join([*lines, head] if head else lines)))
+    return of_rows or [Statement(row) for row in rows[:1]]
 
 
 def _first(parts: Sequence[Statement], hit: Hit) -> Excerpt:

@@ -343,6 +343,9 @@ def test_a_hit_within_a_table_shows_the_header_row() -> None:
         hit, chunk=replace(chunk, header="Name: Ann"), excerpts=(Excerpt(12, 20, "and more"),)
     )
     assert of_record.header == "Name: Ann"
+    records = replace(chunk, text="Name: Ann\nWins: 3\n\nName: Bob\nWins: 4", header="Wins in 2022")
+    second = Excerpt(19, 36, "Name: Bob\nWins: 4")
+    assert replace(hit, chunk=records, excerpts=(second,)).header == "Wins in 2022"
     assert assemble_context(
         [hit], budget=99, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
     ).text.startswith("[s/3]\n| Name | Wins |\n| Ann | 3 |")

@@ -82,6 +82,15 @@ async def test_a_row_of_a_table_has_its_header_with_it(shelf: Shelf, query: str,
     assert (hit.header, hit.text) == (header, row)
 
 
+@pytest.mark.parametrize("year", ["2022", "2023"])
+async def test_a_row_is_chosen_and_shown_with_the_caption_of_its_table(shelf: Shelf, year: str) -> None:
+    names = "| Country | Hotel limit |"
+    tables = [f"From {when}\n\n{names}\n|---|---|\n| Peru | 1{when} |" for when in ("2022", "2023")]
+    await shelf.put("a", "\n\n".join(tables))
+    (hit,) = (await _shown(shelf, f"hotel limit Peru {year}", "snippet")).hits
+    assert (hit.header, hit.text) == (f"From {year} {names}", f"| Peru | 1{year} |")
+
+
 @pytest.mark.parametrize("row", ["| Peru | 90 |", "| Spain | 110 |"])
 async def test_a_row_has_the_header_of_the_table_that_began_in_the_passage_before(
     shelf: Shelf, row: str

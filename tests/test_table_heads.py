@@ -1,0 +1,108 @@
+"""What heads a row that is shown alone: the caption and the names of the columns, of its own table only."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag.text.table_heads import head_of_record, head_of_row
+
+COLUMNS = "| Zone | Sales |"
+ROWS = f"{COLUMNS}\n|---|---|\n| North | 5 |\n| South | 6 |"
+ROW = "| West | 7 |"
+
+
+@pytest.mark.parametrize(
+    ("above", "head"),
+    [
+        ("January to June 2022\n\n", f"January to June 2022 {COLUMNS}"),
+        ("January to June 2022\n", f"January to June 2022 {COLUMNS}"),
+        ("**2022**\n\n(in CHF)\n\n", f"**2022** (in CHF) {COLUMNS}"),
+        ("| In CHF |  | 2022 |\n\n", f"In CHF 2022 {COLUMNS}"),
+        ("Sales grew.\n\n", COLUMNS),
+        ("- 2022\n\n", COLUMNS),
+        ("## Sales\n\n", COLUMNS),
+        ("Sales\n=====\n\n", COLUMNS),
+        ("Fees\n\n", COLUMNS),
+        ("Fees\n\n2022\n\n", f"2022 {COLUMNS}"),
+        ("", COLUMNS),
+    ],
+    ids=[
+        "line",
+        "adjacent",
+        "two",
+        "row",
+        "text",
+        "item",
+        "heading",
+        "underlined",
+        "section",
+        "below it",
+        "none",
+    ],
+)
+def test_a_row_has_the_caption_and_the_header_of_its_table(above: str, head: str) -> None:
+    assert head_of_row(f"{above}{ROWS}\n", ROW, "", ("Fees",)) == head
+
+
+def test_the_second_of_two_tables_has_its_own_caption() -> None:
+    passed = f"2023\n\n{ROWS}\n\n2022\n\n{ROWS}\n"
+    assert head_of_row(passed, ROW, "", ()) == f"2022 {COLUMNS}"
+    assert head_of_row(f"| North | 5 |\n| Total | 5 |\n\n2022\n\n{ROWS}\n", ROW, f"2023 {COLUMNS}", ()) == (
+        f"2022 {COLUMNS}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "inherited"),
+    [
+        (ROWS, ""),
+        ("| North | 5 |\n| Total | 5 |", f"2023 {COLUMNS}"),
+        ("| North | 5 |\n| Total | 5 |", COLUMNS),
+    ],
+    ids=["no caption above", "known as its caption", "caption unknown"],
+)
+def test_a_line_between_tables_that_can_belong_to_the_upper_one_heads_no_row(
+    first: str, inherited: str
+) -> None:
+    assert head_of_row(f"{first}\n\n2023\n\n{ROWS}\n", ROW, inherited, ()) == COLUMNS
+    assert head_of_row(f"{first}\n\n2023\n\n2022\n\n{ROWS}\n", ROW, inherited, ()) == f"2022 {COLUMNS}"
+
+
+def test_a_row_of_a_table_at_the_beginning_of_a_passage_has_what_heads_the_passage() -> None:
+    assert head_of_row("", ROW, f"2022 {COLUMNS}", ()) == f"2022 {COLUMNS}"
+    assert head_of_row("| North | 5 |\n", ROW, f"2022 {COLUMNS}", ()) == f"2022 {COLUMNS}"
+    assert head_of_row(f"{ROWS}\n", ROW, "2022", ()) == f"2022 {COLUMNS}"  # the passage begins with the table
+
+
+def test_a_row_has_the_groups_of_its_columns() -> None:
+    names = "| Zone | 2022 | 2023 |\n|---|---|---|\n"
+    grouped = "| Zone | Sales 2022 | Sales 2023 |"
+    assert (
+        head_of_row(f"In CHF\n\n|  | Sales |  |\n\n{names}", "| N | 1 | 2 |", "", ()) == f"In CHF {grouped}"
+    )
+    below = "|  | Sales |  |\n|---|---|---|\n| Zone | 2022 | 2023 |\n"
+    assert head_of_row(below, "| N | 1 | 2 |", "", ()) == grouped
+
+
+def test_rows_that_nothing_names_have_their_caption() -> None:
+    assert head_of_row("2022\n\n| North | 5 |\n| South | 6 |\n", ROW, "", ()) == "2022"
+    assert head_of_row("| North | 5 |\n", ROW, "", ()) == ""
+
+
+RECORD = "Zone: West\nSales: 7"
+
+
+@pytest.mark.parametrize(
+    ("passed", "inherited", "head"),
+    [
+        ("Results of 2022\n\nZone: North\nSales: 5\n\n", "", "Results of 2022"),
+        ("Results of 2022\n\n", "", "Results of 2022"),
+        ("Zone: North\nSales: 5\n\n", "Results of 2022", "Results of 2022"),
+        ("Sales: 5\nCosts: 4\n\n", "Results of 2022 Zone: North", "Results of 2022"),
+        ("Sales: 5\nCosts: 4\n\n", "Zone: North", ""),
+        ("", "Results of 2022", "Results of 2022"),
+        ("It was a year of sales.\n\n", "", ""),
+    ],
+)
+def test_a_record_has_the_caption_above_the_first_one(passed: str, inherited: str, head: str) -> None:
+    assert head_of_record(passed, RECORD, inherited, ()) == head
