@@ -46,6 +46,22 @@ def test_several_tables_on_a_sheet_are_apart_and_captions_are_paragraphs() -> No
     ]
 
 
+def test_a_caption_and_a_header_below_figures_begin_a_table() -> None:
+    made = workbook(sheet("2023", "Zone|Sales", "North|1", "2022", "Zone|Sales", "North|2", "Total", "All|2"))
+    assert [text for _, text in rows_of(made)[1:]] == [
+        "2023",
+        "| Zone | Sales |\n| --- | --- |",
+        "| North | 1 |",
+        "2022",
+        "| Zone | Sales |\n| --- | --- |",
+        "| North | 2 |",
+        "| Total |  |",
+        "| All | 2 |",
+    ]
+    words_only = workbook(sheet("Tea|Milk", "Pie|Ham", "Other", "Nut|Egg", "Jam|Rye"))
+    assert [text for _, text in rows_of(words_only)[3:]] == ["| Other |  |", "| Nut | Egg |", "| Jam | Rye |"]
+
+
 def test_a_blank_row_within_a_table_does_not_end_it() -> None:
     document = parse(workbook(sheet("Month|Sum", "May|3", "", "June|4")), "a.xlsx")
     assert document.text.endswith("| Month | Sum |\n| --- | --- |\n| May | 3 |\n| June | 4 |")

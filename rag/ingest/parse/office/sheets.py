@@ -1,8 +1,9 @@
 """The sheets of a spreadsheet as text: tables with header rows, and cells as their number formats show them.
 
-A blank row ends a table, unless the next row has the same columns and isn't a header. Tables side by side
-are read one after the other if each has a header row. A row with a single cell above or between tables is a
-paragraph. Rows that are too wide for a line become a list of `column: value`.
+A blank row ends a table, unless the next row has the same columns and isn't a header. So do a caption and a
+header row below figures. Tables side by side are read one after the other if each has a header row. A row
+with a single cell above or between tables is a paragraph. Rows that are too wide for a line become a list of
+`column: value`.
 
 A number format shows 0.256 as "25.6%", and 45413 as "2024-05-01".
 """
@@ -65,7 +66,8 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     for group in _groups(rows, sheet.hidden_rows):
         for columns in _side_by_side(group, sheet.hidden_columns):
             part = [_Row(row.number, _cells_in(columns, row.cells)) for row in group]
-            writer.table([row for row in part if row.cells])
+            for rows_of_table in _stacked([row for row in part if row.cells]):
+                writer.table(rows_of_table)
     for row, column, text in sheet.boxes:
         draft.paragraph(text, cells=cell_range((row, column), (row, column)))
     for caption, chart in sheet.charts:
@@ -127,6 +129,22 @@ def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
     return parts
 
 
+def _stacked(rows: list[_Row]) -> Iterator[list[_Row]]:
+    """The tables in rows without a blank row: a caption and a header between rows of figures begin one."""
+    start = 0
+    for at in range(1, len(rows) - 2):
+        before, caption, header, first = rows[at - 1 : at + 3]
+        is_caption = 2 * len(caption.cells) <= len(header.cells) and _names_columns(header)
+        if is_caption and not _names_columns(before) and not _names_columns(first):
+            yield rows[start:at]
+            start = at
+    yield rows[start:]
+
+
+def _names_columns(row: _Row) -> bool:
+    return is_header([*row.cells.values()])
+
+
 class _Writer:
     """Writes the tables of one sheet."""
 
@@ -159,7 +177,7 @@ class _Writer:
         below = bool(self._draft.blocks) and self._draft.blocks[-1].kind == "table"
         if not below or not self._header or not row.cells.keys() <= self._header.keys():
             return False
-        return len(row.cells) > 1 and not is_header(list(row.cells.values()))
+        return len(row.cells) > 1 and not _names_columns(row)
 
     def _is_wide(self, lines: list[str]) -> bool:
         header = pipe_row(self._header.values())
@@ -194,7 +212,7 @@ def _header_of(rows: list[_Row], columns: list[int]) -> dict[int, str]:
 
 def _names_groups(rows: list[_Row]) -> bool:
     """Whether the first row names groups of columns, and the second one the columns."""
-    if len(rows) < 2 or not is_header(list(rows[1].cells.values())):  # noqa: PLR2004 both
+    if len(rows) < 2 or not _names_columns(rows[1]):  # noqa: PLR2004 both
         return False
     return 2 * len(rows[0].cells) <= len(rows[1].cells)
 
