@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rag.text.plain_text import TABLE_RULE, one_line, sentences
 
 CAPTION_PARTS = 3  # a name, what it covers ("Years ended June 30"), and a unit
-MAX_CAPTION_CHARS = 160  # of a line above a table
+MAX_CAPTION_CHARS = 160  # of the lines above a table
 MAX_PARAGRAPH = 1_000  # characters of one that are looked at
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।")
 LABEL = re.compile(r"\W*[^\W\d_]{2,12}\.?\s?\d{1,3}(?:\.\d{1,3})*\s?[.:)–—]")
@@ -104,11 +104,14 @@ def _cells(row: str) -> list[str]:
 def caption_lines(above: Sequence[str]) -> tuple[str, ...]:
     """What the last of the parts above a table say of it, each on one line; none if they are ordinary text.
 
+    They are short together, so that replies show all of them.
+
     Example: "Sales grew.", "Balance sheets" and "(in millions)" -> "Balance sheets", "(in millions)".
     """
     lines: list[str] = []
     for part in reversed(above[-CAPTION_PARTS:]):
-        if not (line := caption_line(part)):
+        line = caption_line(part)
+        if not line or len(" ".join((line, *lines))) > MAX_CAPTION_CHARS:
             break
         lines.insert(0, line)
     return tuple(lines)
