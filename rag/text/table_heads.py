@@ -1,7 +1,8 @@
 """What heads the rows of a table: the lines above it, and the row that names its columns.
 
 A caption says what the figures are: the name of the table, the period, the unit. It is a line above the
-table, or a row in which few cells are filled ("In millions of CHF", "", "January to June 2023").
+table, a row in which few cells are filled ("In millions of CHF", "", "January to June 2023"), or a few pairs
+of words ("Period", "January to June 2023").
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def caption_lines(above: Sequence[str]) -> tuple[str, ...]:
 def caption_line(part: str) -> str:
     """A paragraph that is numbered or doesn't end as a sentence does, or its last sentence before a colon.
 
-    Of rows, the cells, if these are words and no rule names their columns.
+    Of rows, the cells, if these are words and no rule names their columns, unless they are pairs.
     """
     if part.startswith("|"):
         line = _line_of_rows(part.split("\n"))
@@ -134,6 +135,8 @@ def caption_line(part: str) -> str:
 
 
 def _line_of_rows(rows: Sequence[str]) -> str:
+    is_pairs = all(len(_cells(row)) == 2 for row in rows)  # noqa: PLR2004 a name and a value
+    rows = [row for row in rows if not (is_pairs and TABLE_RULE.fullmatch(row))]
     cells = [[cell for cell in _cells(row) if cell] for row in rows]
     if len(rows) > CAPTION_PARTS or any(map(TABLE_RULE.fullmatch, rows)) or not all(map(_has_words, cells)):
         return ""
