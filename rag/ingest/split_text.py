@@ -316,7 +316,7 @@ def tables_of(document: Document) -> list[Table]:
             if tables and _continues(table, tables[-1]):
                 table = table._replace(captions=table.captions or tables[-1].captions)
             tables.append(table)
-        above = [*above, part] if number not in below and lines[number] else []
+        above = [*above[-CAPTION_PARTS:], part] if number not in below and lines[number] else []
     return [table for table in tables if table.header or table.captions]
 
 
