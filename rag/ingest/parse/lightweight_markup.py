@@ -372,6 +372,7 @@ def _readable_asciidoc(text: str) -> str:
 ORG_SUFFIXES = (".org",)
 
 _KEYWORD = re.compile(r"[ \t]*#\+(?P<key>[A-Za-z_]+(?:\[[^\]]*\])?):[ \t]*(?P<value>.*)$")
+_ORG_CAPTION = re.compile(r"[ \t]*#\+caption(?:\[[^\]]*\])?:[ \t]*(?P<text>.*)$", re.IGNORECASE)
 _BEGIN = re.compile(r"[ \t]*#\+begin_(?P<kind>\w+)[ \t]*(?P<language>[\w+-]*)", re.IGNORECASE)
 _DRAWER = re.compile(r"[ \t]*:(?!END:)[A-Za-z_-]+:[ \t]*$", re.IGNORECASE)
 _ORG_HEADING = re.compile(
@@ -435,6 +436,8 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
             at = end if lines[end - 1].strip().casefold() == ":end:" else at
         elif match := _ORG_HEADING.match(line):
             yield Part("heading", line, len(match["stars"]), _readable_org(match["title"]))
+        elif caption := _ORG_CAPTION.match(line):
+            yield Part("paragraph", _readable_org(caption["text"]))
         elif not special and line.strip():
             block_lines.append(line)
     yield Part(kind, _readable_org("\n".join(block_lines)))

@@ -343,6 +343,16 @@ def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     assert document.remarks == (NOT_READ_WITH_IT.format('"b.org"'),)
 
 
+def test_captions_of_org_are_read() -> None:
+    table = "| Zone | Sum |\n|------+-----|\n| N | 5 |"
+    text = f"* Sales\n#+NAME: t1\n#+CAPTION: May [[https://x.org][2022]]\n{table}\n"
+    document = parse(text.encode(), "a.org")
+    texts = [document.text[block.start : block.end] for block in document.blocks]
+    assert texts[1:] == ["May [2022](https://x.org)", table]
+    short = parse(b"#+caption[Short]: The long one\n| a |\n", "a.org")
+    assert short.text.startswith("The long one\n\n")
+
+
 def test_real_org_files_have_the_headings_that_a_person_sees(judged: Path) -> None:
     for name in ("README", "README-w-include"):
         data = (judged / "office" / "unstructured" / f"{name}.org").read_bytes()
