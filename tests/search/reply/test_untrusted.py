@@ -82,7 +82,7 @@ class Tags(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = any(name in ATTRIBUTES or name.startswith("on") for name, _ in attrs)
+        named = any(value and (name in ATTRIBUTES or name.startswith("on")) for name, value in attrs)
         runs = any(
             name == "href" and re.match("javascript:", re.sub(r"\s", "", value or ""))
             for name, value in attrs
@@ -237,6 +237,7 @@ def test_two_texts_beside_each_other_fetch_nothing_either(one: str, other: str) 
         f"> ![r]\n\n> [r]: {URL}",
         f"<img alt='>' src={URL}>",
         f"<img src={URL} ",
+        "<IMG<style>@import url(x)",  # an element of another name
         "<image ",
         "<video\n\n",
     ],
