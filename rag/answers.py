@@ -383,7 +383,8 @@ WHOLE = Part()
 class Extract:
     """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it.
 
-    `until` is the end of the requested part: of the source, the section, or the last chunk or line. `fields`
+    `until` is the end of the requested part: of the source, the section, or the last chunk or line. Reading
+    on ends at `more_until`, the end of the section or of the source without its white space. `fields`
     are the declared fields of the source. The text begins on line `first_line` of `line_count`. The `outline`
     is that of the source, or of the requested section or lines. An extract of the outline alone has no text;
     its outline begins at `start`. `passage` is the text of the named chunks, or else the beginning of the
@@ -399,6 +400,7 @@ class Extract:
     text: str
     chunks: tuple[Chunk, ...]
     until: int
+    more_until: int
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
     stale: Staleness | None = None
     flags: tuple[Flag, ...] = ()

@@ -185,7 +185,7 @@ def _text(extract: Extract, seqs: range, around: int) -> Html:
         marked = tag("mark", with_tables(text[cited.start - start : cited.end - start]), id=CITED)
         parts = [with_tables(before), marked, with_tables(after)]
     document = tag("div", *parts, class_="document", dir="auto")
-    is_whole = not start and extract.end >= extract.source.length
+    is_whole = not start and extract.end >= extract.more_until
     if is_whole or not seqs or around >= MOST_AROUND:
         return tag("section", document)
     link = tag("a", "Show more of the document", href=f"?around={max(1, around) * TIMES_MORE}#{CITED}")

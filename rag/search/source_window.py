@@ -290,6 +290,7 @@ async def extract(view: View, id_: str, part: Part, max_chars: int) -> Extract:
     window = _window(opened.text, target, part, max_chars)
     where = window.start, window.end
     chunks = () if part.outline else await opened.touching(*where)
+    readable_end = len(opened.text) if part.section is None else target.whole.end
     return Extract(
         source=opened.stored.source,
         outline=tuple(_headings(opened, target.whole, part)),
@@ -298,6 +299,7 @@ async def extract(view: View, id_: str, part: Part, max_chars: int) -> Extract:
         text=opened.text[window.start : window.end],
         chunks=chunks,
         until=target.whole.end,
+        more_until=len(opened.text[:readable_end].rstrip()),
         fields=opened.stored.fields,
         part=part,
         first_line=line_at(opened.text, window.start),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from rag.answers import Extract, Part
 from rag.corpus import Principal, Source
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
+from rag.search.reply.source_reply import source_reply
 from rag.search.source_window import between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
 from rag.text.plain_text import Span
@@ -86,6 +88,20 @@ async def test_at_an_end_of_the_source_the_window_uses_what_the_other_side_leave
     extract = await _opened(shelf, f"{source.id}/{seq}", max_chars=200)
     assert PARAGRAPHS[seq] in extract.text
     assert 160 <= len(extract.text) <= 200
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("options", [{}, {"around": 0}, {"section": PARAGRAPHS[0]}], ids=str)
+async def test_white_space_at_the_end_is_nothing_to_read_on_for(
+    shelf: Shelf, options: dict[str, Any]
+) -> None:
+    blank = await shelf.put("blank", *PARAGRAPHS, " \n\n ")
+    extract = await _opened(shelf, f"{blank.id}/8", max_chars=len(TEXT), **options)
+    assert (extract.until > len(TEXT)) == ("around" not in options)
+    reply = source_reply(replace(extract, end=len(TEXT), text=TEXT[extract.start :]), 10_000)
+    assert (reply.next_start, reply.notes) == (None, [])
+    earlier = source_reply(replace(extract, end=extract.start + 9, text=extract.text[:9]), 10_000)
+    assert earlier.next_start == extract.start + 9
 
 
 @pytest.mark.anyio

@@ -313,10 +313,9 @@ def _shown_end(extract: Extract, end: int) -> int:
 
 def _next_start(extract: Extract, end: int) -> int | None:
     """Where to continue: in the section, in a line that is cut, or in the source."""
-    part, source = extract.part, extract.source
-    if part.lines:
+    if extract.part.lines:
         return end if _is_cut(extract, end) else None
-    return end if end < (source.length if part.section is None else extract.until) else None
+    return end if end < extract.more_until else None
 
 
 def _is_cut(extract: Extract, end: int) -> bool:
@@ -334,13 +333,9 @@ def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
             notes.append(f"Line {last_line} is longer; continue with start={end}.")
         if last_line < last:
             notes.append(f"{last - last_line} more lines; continue with lines={last_line + 1}-{last}.")
-    elif part.section is not None and end < extract.until:
-        remaining = extract.until - end
-        notes.append(
-            f"{remaining} more characters in the section; continue with this section and start={end}."
-        )
-    elif part.section is None and end < extract.source.length:
-        notes.append(f"{extract.source.length - end} more characters; continue with start={end}.")
+    elif (remaining := extract.more_until - end) > 0:
+        within = ("", "") if part.section is None else (" in the section", "this section and ")
+        notes.append("{} more characters{}; continue with {}start={}.".format(remaining, *within, end))
     return notes
 
 

@@ -56,7 +56,9 @@ def _extract(text: str, *, start: int = 0, behind: int = 0, headings: int = 0) -
         Chunk(f"mfzq/{at // step}", "mfzq", at // step, at, at + step, "x", page=1)
         for at in range(start - start % step, start + len(text), step)
     )
-    return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks, length)
+    return Extract(
+        replace(SOURCE, length=length), outline, start, start + len(text), text, chunks, length, length
+    )
 
 
 MOST_AT_ONE_PLACE = 5  # headings that surely fit into a reply
@@ -356,10 +358,12 @@ def test_a_chunk_says_which_of_the_lines_that_are_shown_are_its_own() -> None:
 
 
 def test_a_section_ends_where_it_ends_whatever_the_source_goes_on_with() -> None:
-    extract = replace(_extract("the text " * 20, behind=500), part=Part(section="The"), until=180)
+    extract = replace(
+        _extract("the text " * 20, behind=500), part=Part(section="The"), until=180, more_until=180
+    )
     whole = source_reply(extract, 3000)
     assert (whole.end, whole.next_start, whole.notes) == (180, None, [])
-    cut = source_reply(replace(extract, until=300), 3000)
+    cut = source_reply(replace(extract, until=300, more_until=300), 3000)
     assert cut.next_start == 180
     assert cut.notes == ["120 more characters in the section; continue with this section and start=180."]
 
