@@ -38,12 +38,10 @@ from rag.search.browse import (
     Sort,
     collections_page,
     document_or_folder,
-    resolve_ids,
-    resolve_names,
-    unknown_names_note,
 )
 from rag.search.document_list import UNLISTED, document_list
 from rag.search.gate import READS, is_fault
+from rag.search.names import resolve_ids, resolve_names, unknown_names_note
 from rag.search.pipeline import search
 from rag.search.readable_overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.reply.reply_parts import assemble_context
@@ -440,7 +438,7 @@ class Desk:
         return None
 
     async def resolve_name(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
-        """The id of the source, chunk or range that a name means (see `rag.search.browse`).
+        """The id of the source, chunk or range that a name means (see `rag.search.names`).
 
         Raises:
             NotFoundError: nothing readable has this name.

@@ -11,8 +11,8 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, Heading, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
-from rag.search.browse import QUOTED_CHARS, unknown_names_note
 from rag.search.desk import IS_PATH, Desk
+from rag.search.names import QUOTED_CHARS, unknown_names_note
 from rag.search.source_window import headings_named, section_span
 from rag.text.plain_text import Span
 from tests.search.conftest import Shelf
