@@ -37,6 +37,8 @@ UNKNOWN_REVISION = (
     "The revision {} of this document is not known any more, so what was cited can't be found again. Open {} "
     "for its present text."
 )
+TOO_FEW = "The document {0} has fewer passages: its last one is {0}/{1}."
+NO_PASSAGES = "The document {} has no passages. Open it by this id."
 TOO_MANY = "At most {} passages of a former revision can be found again at once. Name fewer."
 DOCUMENT_CHANGED = "The document has changed since it was cited."
 STANDS = "The cited passage stands word for word."
@@ -221,10 +223,10 @@ class OpenSource:
         Raises:
             NotFoundError: one of them doesn't exist or isn't readable.
         """
-        if seqs[-1] < self.stored.source.chunk_count:
-            chunks = await self.between(seqs[0], seqs[-1])
-            if len(chunks) == len(seqs):
-                return chunks
+        check_passages(self.stored.source.id, seqs, self.stored.source.chunk_count)
+        chunks = await self.between(seqs[0], seqs[-1])
+        if len(chunks) == len(seqs):
+            return chunks
         raise NotFoundError(NOT_FOUND)
 
     async def between(self, first: int, last: int) -> tuple[Chunk, ...]:
@@ -252,8 +254,8 @@ class OpenSource:
             return None
         chunks = await self.between(0, source.chunk_count)
         spans = [Span(chunk.start, chunk.end) for chunk in chunks]
-        count = len(spans if marks is None else marks)
-        if seqs[-1] >= count or not spans or len(spans) < source.chunk_count:
+        check_passages(f"{source.id}@{revision}", seqs, len(spans if marks is None else marks))
+        if not spans or len(spans) < source.chunk_count:
             raise NotFoundError(NOT_FOUND)
         if marks is None:
             return Standing("stands", Span(spans[seqs[0]].start, spans[seqs[-1]].end), seqs)
@@ -264,6 +266,16 @@ class OpenSource:
     async def touching(self, start: int, end: int) -> tuple[Chunk, ...]:
         """The readable chunks that overlap `text[start:end]`."""
         return await self.view.table.chunks_touching(self.stored, start, end, self.view.where)
+
+
+def check_passages(id_: str, seqs: range, count: int) -> None:
+    """Check that a readable document has passages with these numbers.
+
+    Raises:
+        NotFoundError: it has fewer.
+    """
+    if seqs[-1] >= count:
+        raise NotFoundError(TOO_FEW.format(id_, count - 1) if count else NO_PASSAGES.format(id_))
 
 
 async def open_source(view: View, source_id: str) -> OpenSource | None:

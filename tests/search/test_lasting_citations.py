@@ -86,7 +86,7 @@ async def test_each_revision_is_found_again_however_often_the_document_was_edite
 async def test_what_no_revision_has_is_not_guessed(shelf: Shelf, rules: Source) -> None:
     revision = await _cited(shelf, rules.id)
     for seqs in ("5", "4-5", "99"):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError, match=source_window.TOO_FEW.format(f"{rules.id}@{revision}", 4)):
             await _opened(shelf, f"{rules.id}@{revision}/{seqs}")
     assert (await _opened(shelf, f"{rules.id}@{revision}/3-4")).text == "\n\n".join(PARAGRAPHS[3:])
     with pytest.raises(InvalidRequestError, match="not known"):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.answers import Extract, Part
-from rag.corpus import Principal, Source
+from rag.corpus import Binding, Principal, Source
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.search.reply.source_reply import source_reply
-from rag.search.source_window import between_words, centered_window
+from rag.search.source_window import TOO_FEW, between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
 from rag.text.plain_text import Span
 from tests.search.conftest import Shelf
@@ -125,10 +125,25 @@ async def test_around_too_much_to_fit_keeps_the_chunk_in_the_middle(shelf: Shelf
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("id_", ["unknown", "unknown/0", "{}/9", "{}/999999999", "{}/x", "x' OR 'a'='a", ""])
+@pytest.mark.parametrize("id_", ["unknown", "unknown/0", "{}/x", "x' OR 'a'='a", ""])
 async def test_what_is_not_there_is_not_found(shelf: Shelf, source: Source, id_: str) -> None:
     with pytest.raises(NotFoundError, match="Nothing readable has this id"):
         await _opened(shelf, id_.format(source.id))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seqs", ["9", "999999999", "3-9"])
+async def test_of_a_number_that_is_too_high_the_last_one_is_told_to_who_may_read_the_document(
+    shelf: Shelf, source: Source, seqs: str
+) -> None:
+    with pytest.raises(NotFoundError, match=TOO_FEW.format(source.id, 8)):
+        await _opened(shelf, f"{source.id}/{seqs}")
+    if "-" not in seqs:
+        with pytest.raises(NotFoundError, match=TOO_FEW.format(source.id, 8)):
+            await shelf.search("", related=f"{source.id}/{seqs}")
+    elsewhere = Principal("default", bindings=(Binding(collections=("a-first",)),))
+    with pytest.raises(NotFoundError, match="Nothing readable"):
+        await shelf.desk().extract(elsewhere, f"{source.id}/{seqs}", max_chars=99)
 
 
 @pytest.mark.anyio

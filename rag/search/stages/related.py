@@ -35,6 +35,7 @@ from rag.errors import BusyError, InvalidRequestError
 from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
+from rag.search.source_window import check_passages
 from rag.search.stages.thresholds import hits_within_thresholds
 from rag.search.view import View
 from rag.store.read.schema import StoredChunk, StoredSource
@@ -114,13 +115,15 @@ async def seed_hit(stored: StoredSource, seq: int, view: View) -> Hit:
     """A passage of a readable source, as the seed of a related search.
 
     Raises:
-        BusyError: the source was replaced since it was read, or it no longer has this passage.
+        NotFoundError: the source has fewer passages.
+        BusyError: it was replaced since it was read.
         InvalidRequestError: the passage has no vector.
     """
+    check_passages(stored.id, range(seq, seq + 1), stored.source.chunk_count)
     rows = await view.table.chunks([f"{stored.id}/{seq}"], view.where)
     row = next((row for row in rows if row.generation == stored.generation), None)
     if row is None:
-        raise BusyError("There is no such passage, or its document is being replaced. Search again.")
+        raise BusyError("The document is being replaced. Search again.")
     if not row.vector.any():
         raise InvalidRequestError(NO_VECTOR)
     return Hit(row.chunk, stored.source, 1.0, None, row.vector, stored.fields)
