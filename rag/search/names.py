@@ -1,17 +1,21 @@
 """What a name in a request means: the document, passage or range of passages.
 
 A document can be named by its id or a chunk's, a citation, a `refdesk://` URI, a path as replies show it
-(with or without the collection), the file or address that it was ingested from, or a unique title. No text
-is read. What the principal can't read is as unknown as what doesn't exist.
+(with or without the collection) or as a link in a document writes it, the file or address that it was
+ingested from, or a unique title or end of a path, such as the name of its file. No text is read. What the
+principal can't read is as unknown as what doesn't exist.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, NamedTuple
+from posixpath import normpath
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 from urllib.parse import unquote, urldefrag
 
 from anyio import to_thread
@@ -20,6 +24,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.report.text_and_html import names_briefly
 from rag.runtime import concurrently
 from rag.search.browse import MOST_LISTED, display_name, display_parts, placed_documents
+from rag.search.reply.reply_parts import cited_title
 from rag.uris import SCHEME, is_surely_id, named_id, split_citation, web_address
 
 if TYPE_CHECKING:
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from rag.store.read.schema import SourcePlace
 
 QUOTED_CHARS = 64  # of a name in a message
+_FRAGMENT = re.compile(r"(?<=\S)#\S+$")
+_CITATION = re.compile(r"(?P<title>.+?)(?: › .*|, (?:pp?\.|slides?) [^›]*)(?<!\])")
+"""A citation without its id: one in brackets is meant as an id, whatever stands before it."""
 
 
 class _Candidate(NamedTuple):
@@ -36,11 +44,24 @@ class _Candidate(NamedTuple):
     id: str
     path: str
     title: str
+    folder: str = ""
     is_of_tag: bool = False
 
     @property
     def listed(self) -> str:
         return f"{self.id} ({self.collection}/{self.path})"
+
+    @property
+    def folded_names(self) -> tuple[str, ...]:
+        """Its paths, title and file name, in one letter case."""
+        path = self.path.casefold()
+        return path, f"{self.collection}/{path}", self.title.casefold(), path.rpartition("/")[2]
+
+    @property
+    def cited_names(self) -> tuple[str, ...]:
+        """What its citations may begin with: its title, and its place where several documents have that."""
+        places = "", self.folder, self.path, f"{self.collection}/{self.path}"
+        return tuple(cited_title(self.title, place) for place in places)
 
 
 async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[str, str]:
@@ -59,10 +80,7 @@ async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[s
 
 async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, str]:
     """As `resolve_names`, but only for names that are ids, citations or URIs with ids."""
-    labelled: dict[str, tuple[str | None, str]] = {}
-    for name in names:
-        with suppress(NotFoundError):
-            labelled[name] = named_id(name)
+    labelled = {name: labelled_id for name in names if (labelled_id := _labelled_id(name))}
     ids: dict[str, str] = {}
     for view in views:
         missing = {name: labelled[name] for name in labelled if name not in ids}
@@ -76,6 +94,14 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
     return ids
 
 
+def _labelled_id(name: str) -> tuple[str | None, str] | None:
+    """The id in a name, and the collection with it. It may be in capitals, and have a fragment behind it."""
+    for form in (name, name.lower(), _without_fragment(name).lower()):
+        with suppress(NotFoundError):
+            return named_id(form)
+    return None
+
+
 async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, str]:
     """The ids of the documents at these paths or with these titles."""
     places = await concurrently([view.places for view in views])
@@ -84,19 +110,62 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 
 def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """The ids at these paths or titles. Each document is looked at once, however many names there are."""
-    paths = {name: [_path_in(name), _path_in(unquote(name))] for name in names}  # of a URI, %20 is a space
-    titles = {name: display_name(name) for name in names}
-    folded = {word.casefold() for word in (*chain(*paths.values()), *titles.values()) if word}
-    near = [candidate for candidate in _candidates(groups) if folded & {*_folded_names(candidate)}]
-    chosen = {
-        name: next(filter(None, (_best_matches(near, path, titles[name]) for path in paths[name])), [])
-        for name in names
-    }
+    forms = {name: _Forms.of(name) for name in names}
+    folded = frozenset(chain.from_iterable(of_name.folded for of_name in forms.values()))
+    cited = {of_name.cited.casefold() for of_name in forms.values() if of_name.cited}
+    near = [
+        candidate
+        for candidate in _candidates(groups)
+        if not folded.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
+    ]
+    chosen = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
     return {name: _unique_id(name, candidates) for name, candidates in chosen.items() if candidates}
+
+
+def _begins(cited: Iterable[str], candidate: _Candidate) -> bool:
+    """Whether the title of a document is the beginning of one of these citations."""
+    title = cited_title(candidate.title).casefold()
+    return any(citation.startswith(title) for citation in cited)
+
+
+class _Forms(NamedTuple):
+    """What a name may be: a path, the best first, a title, or the title in a citation without an id."""
+
+    paths: tuple[str, ...]
+    title: str
+    cited: str
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """The forms of a name."""
+        citation = _CITATION.fullmatch(name.strip())
+        paths = _path_in(name), _path_in(unquote(name)), _linked_path(name)  # of a URI, %20 is a space
+        return cls(paths, display_name(name), display_name(citation["title"]) if citation else "")
+
+    @property
+    def folded(self) -> Iterator[str]:
+        """These names and the names of files, in one letter case."""
+        for name in (*self.paths, *(path.rpartition("/")[2] for path in self.paths), self.title):
+            if name:
+                yield name.casefold()
 
 
 def _path_in(name: str) -> str:
     return "/".join(display_parts(name.strip().removeprefix(SCHEME)))
+
+
+def _linked_path(name: str) -> str:
+    """The path in a link as documents write it: relative, with a fragment, or with the separator of Windows.
+
+    Example: "../hr/./leave%20policy.md#carry-over" -> "hr/leave policy.md".
+    """
+    path = _path_in(unquote(_without_fragment(name)).replace("\\", "/"))
+    return "/".join(part for part in normpath(path).split("/") if part not in {".", ".."})
+
+
+def _without_fragment(name: str) -> str:
+    """A link without what stands behind #. In a title, white space stands on one side of that."""
+    return _FRAGMENT.sub("", name.strip())
 
 
 def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
@@ -104,34 +173,50 @@ def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterato
         collection = view.table.collection
         for stored_place, document in zip(places, placed_documents(places), strict=True):
             title = display_name(stored_place.title)
-            yield _Candidate(collection.name, stored_place.id, document.path, title, bool(collection.tag_of))
+            is_of_tag = bool(collection.tag_of)
+            yield _Candidate(
+                collection.name, stored_place.id, document.path, title, document.folder, is_of_tag
+            )
 
 
-def _folded_names(candidate: _Candidate) -> tuple[str, str, str]:
-    path = candidate.path.casefold()
-    return path, f"{candidate.collection}/{path}", candidate.title.casefold()
+_Names: TypeAlias = "Callable[[_Candidate], Sequence[str]]"
 
 
-def _best_matches(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate]:
-    """The documents with the path, else those with the title; exact matches, else ignoring letter case."""
-    collection, slash, inner = path.partition("/")
-    inside = f"{collection.lower()}{slash}{inner}"
+def _best_matches(near: Sequence[_Candidate], forms: _Forms) -> list[_Candidate]:
+    """The documents that a name means most surely; exact matches, else ignoring letter case."""
+    return next(filter(None, (_alike(*way) for way in _ways(near, forms))), [])
+
+
+def _ways(near: Sequence[_Candidate], forms: _Forms) -> Iterator[tuple[Sequence[_Candidate], _Names, str]]:
+    """What a name may mean, the surest first: some documents, names of theirs, and what it says of these.
+
+    A path goes before a title, and both before the end of a path and the title in a citation.
+    """
     usual = [candidate for candidate in near if not candidate.is_of_tag]
-    for among, name, name_asked in (
-        (near, lambda candidate: f"{candidate.collection}/{candidate.path}", inside),
-        (usual, lambda candidate: candidate.path, path),
-        (usual, lambda candidate: candidate.title, title),
-    ):
-        if name_asked and (matches := _alike(among, name, name_asked)):
-            return matches
-    return []
+    for path in forms.paths:
+        collection, slash, inner = path.partition("/")
+        inside = f"{collection.lower()}{slash}{inner}"
+        yield near, lambda candidate: (f"{candidate.collection}/{candidate.path}",), inside
+        yield usual, lambda candidate: (candidate.path,), path
+        yield usual, lambda candidate: (candidate.title,), forms.title
+    for path in forms.paths:
+        yield usual, partial(_ends_of_path, depth=path.count("/") + 1), path
+    yield usual, lambda candidate: candidate.cited_names, forms.cited
 
 
-def _alike(
-    candidates: Iterable[_Candidate], name: Callable[[_Candidate], str], name_asked: str
-) -> list[_Candidate]:
-    folded = [candidate for candidate in candidates if name(candidate).casefold() == name_asked.casefold()]
-    return [candidate for candidate in folded if name(candidate) == name_asked] or folded
+def _ends_of_path(candidate: _Candidate, depth: int) -> Sequence[str]:
+    """The last parts of a path; none of a title that stands for one."""
+    return ("/".join(candidate.path.split("/")[-depth:]),) if candidate.folder else ()
+
+
+def _alike(candidates: Sequence[_Candidate], names: _Names, name_asked: str) -> list[_Candidate]:
+    asked = name_asked.casefold()
+    folded = [
+        candidate
+        for candidate in candidates
+        if asked and asked in [name.casefold() for name in names(candidate)]
+    ]
+    return [candidate for candidate in folded if name_asked in names(candidate)] or folded
 
 
 def _addresses(name: str) -> tuple[str, ...]:

@@ -58,6 +58,17 @@ NAMES = [
     "https://wiki.example/r%C3%A8gles",
     "https://wiki.example/règles",
     "https://wiki.example/r%C3%A8gles#sick-leave",
+    "rules.md",
+    "./hr/Rules.md",
+    "../../hr/Rules.md#sick-leave",
+    "hr/../hr/./R%75les.md#sick-leave",
+    "handbook/hr/Rules.md#2",
+    "hr\\Rules.md",
+    "The rules (2024) › Leave, p. 4",
+    "The rules (2024), pp. 4-5",
+    "the rules (2024) (hr) › … › Leave",
+    "The rules (2024) (handbook/hr/Rules.md) › Leave",
+    "{id}#sick-leave",
 ]
 
 
@@ -67,6 +78,7 @@ async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source) -> 
     for name in NAMES:
         for id_ in (rules.id, f"{rules.id}/1", f"{rules.id}/0-1") if "{id}" in name else (rules.id,):
             assert await desk.resolve_name(ANN, name.format(id=id_)) == id_, name
+            assert await desk.resolve_name(ANN, name.format(id=id_.upper())) == id_, name
         called = name.format(id=rules.id)
         narrowed = await desk.search(ANN, SearchRequest("pendulum", sources=(called,)))
         assert ({hit.source.id for hit in narrowed.hits}, narrowed.notes) == ({rules.id}, ()), name
@@ -82,7 +94,13 @@ NO_NAMES = [
     "({id})",
     "[{id}",
     "The rules",
-    "rules.md",
+    "ules.md",
+    "old/rules.md",
+    "Rules",
+    "The rules [2024] #1",
+    "The rules › Leave",
+    "The rules (2024) (it) › Leave",
+    "The rules (2024) › Leave [aaaaaaaaaaaaaaaaaaaaaaaa/1]",
     "hr",
     "/srv/My%20files/hr/Rules.md",
     "/srv/My files/hr",
@@ -134,7 +152,7 @@ async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(s
     mine = await _put(shelf, "a/plan.md", "The plan", access=FOR_ANN)
     first, second = [await _put(shelf, f"{folder}/plan.md", "The plan") for folder in ("b", "c")]
     desk = shelf.desk()
-    for name in ("The plan", "the plan"):
+    for name in ("The plan", "the plan", "plan.md", "./plan.md#top", "The plan › Goals, p. 2"):
         with pytest.raises(InvalidRequestError) as told:
             await desk.resolve_name(BOB, name)
         assert all(f"{one.id} (documents/{one.name})" in str(told.value) for one in (first, second))
@@ -143,6 +161,22 @@ async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(s
             await desk.resolve_name(ANN, name)
         with pytest.raises(InvalidRequestError, match=first.id):
             await desk.search(BOB, SearchRequest("pendulum", sources=(name,)))
+    assert await desk.resolve_name(BOB, "The plan (c) › Goals") == second.id
+
+
+async def test_a_path_or_title_goes_before_the_end_of_a_path(shelf: Shelf) -> None:
+    top = await _put(shelf, "plan.md", "Plan")
+    below = await _put(shelf, "a/plan.md", "The plan")
+    titled = await _put(shelf, "b/notes.md", "notes.txt")
+    await _put(shelf, "c/notes.txt", "Notes")
+    without_path = await shelf.put("x", "pendulum", title="TCP/IP")
+    desk = shelf.desk()
+    ids = [top.id, below.id, titled.id, without_path.id]
+    assert [
+        await desk.resolve_name(ANN, name) for name in ("plan.md", "a/plan.md", "notes.txt", "TCP/IP")
+    ] == ids
+    with pytest.raises(NotFoundError):
+        await desk.resolve_name(ANN, "IP")
 
 
 async def test_a_title_that_only_hidden_documents_share_is_unique(shelf: Shelf) -> None:
@@ -171,14 +205,16 @@ async def _told(desk: Desk, name: str) -> list[str]:
 @pytest.mark.slow
 async def test_what_is_hidden_deleted_or_never_was_is_told_in_the_same_words(shelf: Shelf) -> None:
     await _put(shelf, "open.md", "Open")
-    names = ["pay/ann.md", "documents/pay/ann.md", "Salaries", "/srv/My files/pay/ann.md"]
+    names = ["pay/ann.md", "documents/pay/ann.md", "Salaries", "/srv/My files/pay/ann.md", "ann.md"]
+    names += ["./pay/ann.md#top", "Salaries › Pay", "Salaries (pay), p. 1"]
     never = [await _told(shelf.desk(), name) for name in names]
     hidden = await _put(shelf, "pay/ann.md", "Salaries", access=FOR_ANN)
     assert [await shelf.desk().resolve_name(ANN, name) for name in names] == [hidden.id] * len(names)
     assert [await _told(shelf.desk(), name) for name in names] == never
-    strangers = [f" [{id_}/0]" for id_ in (hidden.id, "a" * 16)]
-    of_it, of_none = [await _told(shelf.desk(), name) for name in strangers]
-    assert of_it == [told.replace("a" * 16, hidden.id) for told in of_none]
+    for name in (" [{}/0]", "[{}/99]", "{}#top"):
+        strangers = [name.format(id_) for id_ in (hidden.id, "a" * 16)]
+        of_it, of_none = [await _told(shelf.desk(), stranger) for stranger in strangers]
+        assert of_it == [told.replace("a" * 16, hidden.id) for told in of_none]
 
 
 def test_a_name_in_a_note_is_short_and_on_one_line() -> None:

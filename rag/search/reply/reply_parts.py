@@ -168,13 +168,18 @@ def cite_as(hit: Hit, place: str = "") -> str:
     """
     title, headings = hit.source.title, _headings(hit)
     below = headings[1:] if headings[:1] == (title,) else headings
-    heading = f"{_part(title)} ({_place(place)})" if place else _part(title)
+    heading = cited_title(title, place)
     if sheets := _several_sheets(hit):
         return BETWEEN_HEADINGS.join((heading, sheets))
     parts = [*filter(None, (heading, *map(_part, below)))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
     return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit)
+
+
+def cited_title(title: str, place: str = "") -> str:
+    """A title with which a citation begins, and the place of a document that shares it with another one."""
+    return f"{_part(title)} ({_place(place)})" if place else _part(title)
 
 
 def _headings(hit: Hit) -> tuple[str, ...]:
