@@ -12,6 +12,7 @@ In a document, as people name them: printed page numbers, those of all pages as 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
@@ -205,6 +206,23 @@ def page_address(template: str, path: str) -> str | None:
     stem = str(file.with_suffix("")) if file.name else path  # "/" has no name, and so no suffix
     address = _PLACEHOLDER.sub(lambda match: quote(path if match[1] == "path" else stem, safe="/"), template)
     return web_address(address) if path else None
+
+
+_FILE_NAME = re.compile(r".*\.(?=\w*[^\W\d])\w{1,8}")  # which ends like that of a file, and not like 3.5
+
+
+def names_file(text: str, collection: str, path: str) -> bool:
+    """Whether a text names the file at a path of a collection, by the whole path or by the end of it.
+
+    Example: "What is in parts.csv?" names "sheets/parts.csv"; "old/parts.csv" and "spare-parts.csv" don't.
+    """
+    whole, folded = (unicodedata.normalize("NFC", part).casefold() for part in (f"{collection}/{path}", text))
+    parts = [*filter(None, whole.split("/"))]
+    if not _FILE_NAME.fullmatch(parts[-1]) or parts[-1] not in folded:
+        return False
+    ends = (re.escape("/".join(parts[first:])) for first in range(len(parts)))
+    pattern = rf"(?<![\w./-])(?:\.{{0,2}}/)*(?:{'|'.join(ends)})(?![\w/-]|\.\w)"
+    return re.search(pattern, folded) is not None
 
 
 def redirect_target(address: str, location: str) -> str:

@@ -85,7 +85,7 @@ log = logging.getLogger(__name__)
 LACKING_FIELDS = "Not searched, because they lack a field of the profile's filter: {}."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PATH = re.compile(r"[^\s:]{1,300}\.\w{1,8}")
-IS_PATH = "{} is the path of a document; to open it, use its id: {}."
+IS_PATH = "{} names a document; to open it, use its id: {}."
 CITED_TEXT = "Its text as it was cited is kept: open [{}]."
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
@@ -630,7 +630,7 @@ class Desk:
 
 
 async def _path_notes(plan: SearchPlan, views: Sequence[View]) -> list[str]:
-    """A note if the whole query is the path of a document: others that mention it may come first."""
+    """A note if the whole query is the path of a document, or the end of one: others may come first."""
     if not PATH.fullmatch(plan.query):
         return []
     ids = [id_ for view in views for id_ in await view.at_path(plan.query)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -47,6 +47,10 @@ from rag.store.read.strict_reader import Asker, StrictReader, StrictReaderInMemo
 
 NOTHING = "(false)"  # in SQL
 FIRST_ROWS = 16  # one of them is readable unless copies are stale; reading all takes longer
+
+
+SEVERAL = 2  # documents with one name, which don't say which is meant
+LOOKED_AT = 64  # documents, to find one that the asker may read: looking at all takes 20 µs each
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +193,19 @@ class View:
         return [id_ for id_, source in stored.items() if self._unnarrowed.admits(source)]
 
     async def at_path(self, path: str) -> list[str]:
-        """The readable sources with this path, with its collection or without, in any letter case."""
+        """The readable sources with this path, with its collection or without, in any letter case.
+
+        Without any, those whose path ends with it, as with the name of a file; not all, if there are many.
+        """
         path = path.casefold()
         paths = {path, path.removeprefix(f"{self.table.collection.name}/")}
         attributes = {} if self.table.collection.attached else await self.table.attributes() or {}
-        return await self.readable(await to_thread.run_sync(_ids_with_path, attributes, paths))
+        with_path, ending = await to_thread.run_sync(_ids_at_path, attributes, paths)
+        readable = await self.readable(with_path)
+        others = iter(() if readable else ending)
+        while len(readable) < SEVERAL and (batch := [*islice(others, LOOKED_AT)]):
+            readable += await self.readable(batch)
+        return readable
 
     def admits(self, source: StoredSource | SourcePlace) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
@@ -279,8 +291,19 @@ async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -
     ]
 
 
-def _ids_with_path(attributes: Mapping[str, Mapping[str, Value]], paths: Container[str]) -> list[str]:
-    return [id_ for id_, values in attributes.items() if str(values.get("path", "")).casefold() in paths]
+def _ids_at_path(
+    attributes: Mapping[str, Mapping[str, Value]], paths: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The ids of the sources with one of these paths, and of those whose path ends with one."""
+    ends = tuple(f"/{path}" for path in paths)
+    with_path, ending = [], []
+    for id_, values in attributes.items():
+        path = str(values.get("path", "")).casefold()
+        if path in paths:
+            with_path.append(id_)
+        elif path.endswith(ends):
+            ending.append(id_)
+    return with_path, ending
 
 
 WITH_COLLECTION = "A path in a filter begins below the collection: {} instead of {}."
@@ -306,7 +329,6 @@ def _paths(filter_: Filter) -> Iterator[str]:
 
 
 SOME_UNDATED = "A filter on dates finds only documents that state one, and some don't."
-LOOKED_AT = 64  # undated documents, to find one that the asker may read: counting all takes 20 µs each
 
 
 async def undated_notes(views: Sequence[View]) -> list[str]:

@@ -15,6 +15,7 @@ from rag.search.desk import IS_PATH, Desk
 from rag.search.names import QUOTED_CHARS, unknown_names_note
 from rag.search.source_window import headings_named, section_span
 from rag.text.plain_text import Span
+from rag.uris import names_file
 from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -127,15 +128,49 @@ async def test_a_search_for_a_path_says_which_document_has_it(shelf: Shelf, rule
         return (await shelf.desk().search(principal, SearchRequest(query))).notes
 
     hidden = await _put(shelf, "hr/pay.md", "Pay", access=FOR_ANN)
+    await _put(shelf, "old/pay.md", "Old pay", access=FOR_ANN)
+    for folder in ("a", "b"):
+        await _put(shelf, f"{folder}/plan.md", "Plan")
+    await _put(shelf, "c/list.md", "List", access=FOR_ANN)
+    listed = await _put(shelf, "d/list.md", "List")
     for query, id_ in (
         ("hr/Rules.md", rules.id),
         ("handbook/hr/rules.md", rules.id),
         ("hr/pay.md", hidden.id),
+        ("rules.md", rules.id),
     ):
         assert IS_PATH.format(query, id_) in await notes(ANN, query)
-    assert not [note for note in await notes(BOB, "hr/pay.md") if hidden.id in note]
-    for query in ("rules.md", "is hr/Rules.md there?", "Leave"):
-        assert not [note for note in await notes(ANN, query) if "the path" in note], query
+    for query in ("hr/pay.md", "pay.md"):
+        assert not [note for note in await notes(BOB, query) if hidden.id in note]
+    assert IS_PATH.format("list.md", listed.id) in await notes(BOB, "list.md")
+    names_a_document = IS_PATH.split("{}")[1]
+    for query in ("plan.md", "list.md", "ules.md", "is hr/Rules.md there?", "Leave"):
+        assert not [note for note in await notes(ANN, query) if names_a_document in note], query
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("what is in parts.csv?", True),
+        ('"PARTS.csv"', True),
+        ("see My Sheets/parts.csv, please", True),
+        ("./my sheets/parts.csv", True),
+        ("desk/my sheets/parts.csv#top", True),
+        ("sheets/parts.csv", False),
+        ("old/parts.csv", False),
+        ("spare-parts.csv", False),
+        ("parts.csv.bak", False),
+        ("parts.csvs", False),
+        ("parts", False),
+    ],
+)
+def test_a_text_names_a_file_by_its_path_or_the_end_of_it(text: str, names: bool) -> None:  # noqa: FBT001 cases
+    assert names_file(text, "desk", "My Sheets/parts.csv") is names
+
+
+def test_what_does_not_end_like_a_file_is_no_name_of_one() -> None:
+    assert not names_file("the release 3.5", "desk", "releases/3.5")
+    assert not names_file("the desk", "desk", "")
 
 
 async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: Source) -> None:

@@ -36,6 +36,7 @@ from rag.store.read.word_analysis import (
 from rag.store.read.words_in_memory import rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
 from rag.text.plain_text import questions_in
+from rag.uris import names_file
 
 LEAST = 0.26
 """The least evidence for anything, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""
@@ -158,10 +159,13 @@ async def lacks_evidence(
     Words in `ASKING` don't count. Without countable words, the evidence is the similarity. If a query
     consists of identifiers, like TPL-0042, one of them must occur: models can't compare them.
 
-    False where too little is known: if a hit has no similarity, or the model knows no word of the query; and
-    with another model than the English one, whose scale was not measured. For a query that may be in another
-    language than the hits, these must all be unrelated.
+    False for a question that names the file of a hit, and where too little is known: if a hit has no
+    similarity, or the model knows no word of the query; and with another model than the English one, whose
+    scale was not measured. For a query that may be in another language than the hits, these must all be
+    unrelated.
     """
+    if any(names_file(plan.query, hit.source.collection, hit.source.name) for hit in hits):
+        return False
     views = query.views_by_collection
     judged = [_JudgedHit.of(hit, views[hit.source.collection]) for hit in hits]
     leasts = [_least_evidence(query, hit, plan, are_counted=True) for hit in judged]

@@ -307,6 +307,14 @@ async def test_evidence_is_judged_with_every_model_whose_scale_was_measured(shel
     assert await _weak(shelf, *queries, settings={"thresholds": {"min_evidence": 0}}) == [False, False]
 
 
+@pytest.mark.anyio
+async def test_a_question_that_names_the_file_of_a_hit_is_not_told_that_nothing_answers(shelf: Shelf) -> None:
+    await shelf.put("a", *CLOCKS, metadata={"path": "towers/clocks.md"})
+    await _calibrate(shelf)
+    queries = [f"{CANTEEN} in {name}" for name in ("clocks.md", "towers/clocks.md", "clocks.txt", "clocks")]
+    assert await _weak(shelf, *queries) == [False, False, True, True]
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_nothing_is_said_of_a_question_that_may_be_in_another_language_than_the_passages(
