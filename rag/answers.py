@@ -68,7 +68,8 @@ class Hit:
     chunks can be joined to one hit: the best of them, with the text of all and the best similarity. `tokens`
     counts the excerpts, in tokens of the embedder; None without excerpts. In mode exact, `occurrences` are
     the first matches that begin in these chunks, and `occurrence_count` is their total number. `dating` is
-    when its document is from, where the search was about that.
+    when its document is from, where the search was about that. `copies` are hits of other documents with the
+    same text, word for word, which are not among the answer's.
     """
 
     chunk: Chunk
@@ -83,6 +84,7 @@ class Hit:
     occurrences: tuple[Occurrence, ...] = ()
     occurrence_count: int = 0
     dating: Dating | None = None
+    copies: tuple[Hit, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def shown_tokens(self) -> int | None:

@@ -226,7 +226,7 @@ def _search_replies(
     schema = reply_schema(SearchReply)
     of_results = schema["properties"]["results"]["items"]["properties"]
     left_out = () if server.full_results else FULL_ONLY + (() if server.openai_compat else ("title",))
-    for name in ("matches", "match_count", *left_out):  # those of mode exact say themselves what they are
+    for name in ("matches", "match_count", "also_in", *left_out):  # these say themselves what they are
         del of_results[name]
     if not server.include_vectors and "vectors" not in defaults.overrides:
         del of_results["vector"]

@@ -150,6 +150,9 @@ def print_results(reply: SearchReply) -> None:
         for line in textwrap.wrap(f"{number}. {result.cite_as}", WIDTH, subsequent_indent="   "):
             echo(line, bold=True)
         echo(f"   [{result.id}]  score {result.score:.2f}  {_evidence(result)}")
+        if result.also_in:
+            places = f"   The same in {', '.join(result.also_in)}."
+            echo(textwrap.fill(places, WIDTH, subsequent_indent="   "))
         if result.flags:
             echo(f"   Contains {', '.join(IN_WORDS[flag] for flag in result.flags)}.")
         if result.stale:

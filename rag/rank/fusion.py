@@ -1,4 +1,4 @@
-"""Fusion of several rankings into one, ties by date, neighbours as one group, and decay by age.
+"""Fusion of several rankings into one, ties by date, copies and neighbours as one hit, and decay by age.
 
 A cosine and a BM25 score can't simply be added. The cosine has a fixed scale. BM25 is a sum over the query's
 words: its maximum depends on the query's length and on the corpus. Rank-based fusion (RRF) avoids the
@@ -216,6 +216,42 @@ def _by_date(ties: Sequence[Hit]) -> list[Hit]:
     return [hit if hit.source.date is None else next(newest_first) for hit in ties]
 
 
+def copies_as_one(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits (best first) with passages that several documents share, word for word, as one with `copies`.
+
+    It stands where the first of them stood. Of equally good ones, it is that of the document that was shown
+    first, so that passages of a copied document stay together. Within a document, equal passages stay apart.
+    Example: a/0, b/0 and b/1, a/1 of a document and its copy -> a/0 and a/1, with the copies b/0 and b/1.
+    """
+    wordings = [_wording(hit) for hit in hits]
+    equals: dict[tuple[str, str], list[Hit]] = {}
+    for wording, hit in zip(wordings, hits, strict=True):
+        equals.setdefault(wording, []).append(hit)
+    places: dict[tuple[str, str], int] = {}  # of the documents that are shown
+    done: set[str] = set()
+    distinct: list[Hit] = []
+    for wording, hit in zip(wordings, hits, strict=True):
+        if hit.chunk.id in done:
+            continue
+        alike = [equal for equal in equals[wording] if equal.chunk.id not in done]
+        ties = [equal for equal in alike if (equal.score, equal.similarity) == (hit.score, hit.similarity)]
+        chosen = min(ties, key=lambda tie: places.get(_document(tie), len(places)))
+        copies = tuple(equal for equal in alike if _document(equal) != _document(chosen))
+        done |= {chosen.chunk.id, *(copy.chunk.id for copy in copies)}
+        places.setdefault(_document(chosen), len(places))
+        distinct.append(replace(chosen, copies=copies) if copies else chosen)
+    return distinct
+
+
+def _document(hit: Hit) -> tuple[str, str]:
+    return hit.source.collection, hit.source.id
+
+
+def _wording(hit: Hit) -> tuple[str, str]:
+    """What is shown of a hit, whatever the white space, and the header of the table that it continues."""
+    return " ".join(hit.text.split()), hit.chunk.header
+
+
 class HitGroups(NamedTuple):
     """Hits in groups, best first, each with its best hit first; and how many of the hits were looked at."""
 
@@ -246,7 +282,7 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups
         if not joins and len(groups) == limit:
             return HitGroups(groups, looked_at)
         group = _join_groups(hit, sorted(joins, key=groups.index), groups)
-        seen_sources.add(source)
+        seen_sources |= {source, *((copy.source.collection, copy.source.id) for copy in hit.copies)}
         if not hit.excerpts:
             of_chunk.update({(*source, member.chunk.seq): group for member in group})
     return HitGroups(groups, len(hits))

@@ -262,7 +262,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
         gate.record_count(len(hits))
     if state.steps.detailed:
         await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], state)
-    hits = await _in_order_of_editions(hits, wanted_time, today, state)
+    hits = state.with_copies_as_one(await _in_order_of_editions(hits, wanted_time, today, state))
     if not plan.drops_distant:
         return hits
     with state.steps.step("thresholds") as step:

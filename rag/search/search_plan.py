@@ -72,9 +72,10 @@ class SearchPlan:
     quotation marks, finds hits that lack a phrase; it is None if no hit may lack one: in a query of phrases
     only, and where every word must occur. With a `seed`, the search is for passages related to it.
 
-    If the plan `joins`, adjacent chunks become one hit; in mode exact, chunks whose excerpts touch. If it
-    also `selects`, hits that add little about a source give way to other sources. That is only the default
-    for requests without a limit.
+    If the plan `unites`, a passage that several documents share word for word is one hit. If it `joins`,
+    adjacent chunks become one hit; in mode exact, chunks whose excerpts touch. If it also `selects`, hits
+    that add little about a source give way to other sources. That is only the default for requests without a
+    limit.
 
     Nothing is found that doesn't meet the `profile_filter`, whatever the request's own filter is and even if
     that is relaxed.
@@ -108,6 +109,7 @@ class SearchPlan:
     seed: Hit | None = None
     phrases: tuple[Needle, ...] = ()
     unquoted: str | None = None
+    unites: bool = False
     joins: bool = False
     selects: bool = False
     profile_filter: Mapping[str, object] | None = None
@@ -306,10 +308,11 @@ def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
 
 
 def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
-    """The plan with `joins` if the request wants it and the plan can.
+    """The plan with `unites` and `joins` if the request wants it and the plan can.
 
     Joining needs more candidates to fill a limit that the request states, unless it also states their number.
     """
+    plan = replace(plan, unites=request.joined and plan.mode != "exact")
     if not (request.joined and _joins(plan)):
         return plan
     if plan.mode == "exact":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
@@ -33,7 +34,7 @@ from rag.answers import (
 from rag.corpus import Principal
 from rag.models.chat import Chat
 from rag.models.rerank import Reranker
-from rag.rank.fusion import neighbours
+from rag.rank.fusion import copies_as_one, neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
@@ -166,9 +167,20 @@ class SearchState:
         return max(self.plan.limit, JUDGED) * (JOIN_OVERSAMPLING if self.plan.joins else 1)
 
     def takes_more_than(self, hits: Sequence[Hit]) -> bool:
-        """Whether these hits, once adjacent ones are joined, are fewer than the limit."""
+        """Whether these hits, once copies and adjacent ones are one hit, are fewer than the limit."""
         plan = self.plan
-        return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
+        distinct = copies_as_one(hits) if plan.unites else hits
+        if not plan.joins:
+            return len(distinct) < min(plan.limit, len(hits))
+        return neighbours(distinct, plan.limit, selective=plan.selects).looked_at == len(distinct)
+
+    def with_copies_as_one(self, hits: list[Hit]) -> list[Hit]:
+        """The hits with passages that several documents share as one, if the plan wants it."""
+        distinct = copies_as_one(hits) if self.plan.unites else hits
+        if len(distinct) < len(hits):
+            with self.steps.step("copies") as step:
+                step.record_hits(distinct, of=len(hits))
+        return distinct
 
     def judged(self, hits: Sequence[Hit]) -> list[Hit]:
         """The first `JUDGED` hits, whatever the limit, with adjacent chunks as one."""
@@ -360,4 +372,18 @@ def joined_hit(group: Sequence[Hit]) -> Hit:
         excerpts=tuple(excerpts),
         around=tuple(chunks),
         tokens=sum(counts) if is_sum else None,
+        copies=tuple(map(joined_hit, rows_in_documents(copy for hit in group for copy in hit.copies))),
     )
+
+
+def rows_in_documents(hits: Iterable[Hit]) -> list[list[Hit]]:
+    """The hits in rows of chunks that follow one another, in the order of their documents."""
+    of_documents: dict[tuple[str, str], list[Hit]] = {}
+    for hit in hits:
+        of_documents.setdefault((hit.source.collection, hit.source.id), []).append(hit)
+    rows: list[list[Hit]] = []
+    for of_document in of_documents.values():
+        in_order = enumerate(sorted(of_document, key=lambda hit: hit.chunk.seq))
+        by_row = groupby(in_order, key=lambda place: place[1].chunk.seq - place[0])
+        rows += [[hit for _, hit in row] for _, row in by_row]
+    return rows

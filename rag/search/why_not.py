@@ -25,6 +25,7 @@ REASONS = {
     "thresholds": "It is less similar to the query than the thresholds require.",
     "rerank": "It was not among the passages that were reranked, or not among those that the stage keeps.",
     "dedupe": "It nearly repeats a better passage.",
+    "copies": "Another document has the same passage, word for word, and is shown with its id.",
     "compress": "It contains no sentence that answers the query.",
     "custom": "The operator's own stage dropped it.",
 }

@@ -474,6 +474,18 @@ def test_every_answer_of_a_short_faq_is_cited_with_its_own_question(inside: Desk
         assert (hit["cite_as"], answer in hit["text"]) == (f"FAQ › {question}", True)
 
 
+def test_people_read_where_else_a_passage_stands(inside: Desk, tmp_path: Path) -> None:
+    for folder in ("a", "b", "c"):
+        path = tmp_path / "copies" / folder / "guide.md"
+        path.parent.mkdir(parents=True)
+        path.write_text("# Guide\n\nYour laptop is in room 14.\n")
+    inside.run("ingest", str(tmp_path / "copies"))
+    lines = inside.run("search", "laptop in room 14").stdout
+    places = re.findall(r"Guide \(([abc])\)", lines)
+    assert sorted(places) == ["a", "b", "c"]
+    assert len(re.findall(r"score", lines)) == lines.count("The same in Guide") == 1
+
+
 def test_every_override_is_an_option_whatever_the_settings_leave_to_assistants(clock_desk: Desk) -> None:
     asked = ("search", "pendulum clock", "--limit", "4")
     fusion = ("--fusion", "convex", "--alpha", "0.9", "--candidates", "20", "--vectors")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.rank.diversity import Likeness, cosine, distinct, diversify, jaccard
-from rag.rank.fusion import FURTHER, MAX_JOINED_CHARS, NEXT, neighbours
+from rag.rank.fusion import FURTHER, MAX_JOINED_CHARS, NEXT, copies_as_one, neighbours
 
 TWINS = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)
 UNLIKE = np.eye(6, dtype=np.float32)
@@ -346,3 +346,62 @@ def test_no_hit_is_shown_twice_and_no_group_has_a_hole(
         assert len({hit.source.id for hit in group}) == 1
         assert group[0].score == max(hit.score for hit in group)
         assert len(group) <= AT_ONCE
+
+
+def _passage(name: str, text: str, score: float = 0.9, header: str = "") -> Hit:
+    hit = _hit(name, score)
+    return replace(hit, chunk=replace(hit.chunk, text=text, header=header))
+
+
+def _with_copies(hits: list[Hit]) -> dict[str, list[str]]:
+    return {hit.chunk.id: [copy.chunk.id for copy in hit.copies] for hit in copies_as_one(hits)}
+
+
+def test_a_passage_of_several_documents_is_one_and_those_of_a_document_stay_together() -> None:
+    hits = [_passage(name, f"text {name[-1]}") for name in ("a/0", "b/0", "b/1", "a/1", "c/1")]
+    assert _with_copies(hits) == {"a/0": ["b/0"], "a/1": ["b/1", "c/1"]}
+    assert _shown(copies_as_one(hits)) == [["a/0", "a/1"]]
+
+
+@pytest.mark.parametrize(
+    ("other", "is_copy"),
+    [
+        (_passage("b/7", "the\n fee  is 5 "), True),  # white space doesn't count
+        (_passage("b/7", "the fee is 5", 0.4), True),
+        (_passage("b/7", "the fee is 6"), False),
+        (_passage("b/7", "The fee is 5"), False),
+        (_passage("b/7", "the fee is 5", header="| 2022 |"), False),
+        (_passage("a/7", "the fee is 5"), False),
+        (replace(_passage("b/7", "the fee is 5"), excerpts=(Excerpt(0, 3, "fee"),)), False),
+    ],
+)
+def test_what_is_the_same_word_for_word_in_another_document_is_a_copy(other: Hit, *, is_copy: bool) -> None:
+    hits = [_passage("a/0", "the fee is 5"), other]
+    assert _with_copies(hits) == ({"a/0": [other.chunk.id]} if is_copy else {"a/0": [], other.chunk.id: []})
+
+
+def test_a_better_copy_is_shown_even_if_more_is_shown_of_the_document_of_the_other() -> None:
+    hits = [
+        _passage("old/0", "5 days"),
+        _passage("new/1", "sick leave", 0.8),
+        _passage("old/1", "sick leave", 0.7),
+    ]
+    assert _with_copies(hits) == {"old/0": [], "new/1": ["old/1"]}
+
+
+def test_what_says_little_more_about_a_copied_document_gives_way() -> None:
+    hits = [_passage("a/0", "same"), _passage("b/0", "same"), _passage("b/9", "its own", 0.5)]
+    assert _shown(copies_as_one(hits)) == [["a/0"]]
+    assert _shown([hits[0], hits[2]]) == [["a/0"], ["b/9"]]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.sampled_from("xyz")),
+        unique_by=lambda place: place[:2],
+    )
+)
+def test_no_passage_is_lost_or_told_twice(places: list[tuple[str, int, str]]) -> None:
+    hits = [_passage(f"{name}/{seq}", text) for name, seq, text in places]
+    told = [id_ for shown, copies in _with_copies(hits).items() for id_ in (shown, *copies)]
+    assert sorted(told) == sorted(hit.chunk.id for hit in hits)

@@ -20,8 +20,9 @@ from rag.ingest.parse.parsers import parse
 from rag.search import tool_functions
 from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble_context
-from rag.search.reply.search_reply import search_reply, trace_record
+from rag.search.reply.search_reply import MOST_COPIES, search_reply, trace_record
 from rag.search.search_state import close_gaps, joined_hit
+from rag.search.why_not import REASONS
 from rag.text.plain_text import with_indent
 from tests.search.conftest import Shelf
 
@@ -82,7 +83,10 @@ async def test_an_assistant_gets_the_range_as_id_and_opens_it(shelf: Shelf) -> N
 async def test_a_chunk_that_was_not_admitted_is_in_no_range(shelf: Shelf, blind: Callable[[], None]) -> None:
     source = await shelf.put("clocks", "pendulum gold", "pendulum lead", "pendulum gold again")
     hidden = await shelf.put(
-        "hidden", "pendulum gold", "pendulum gold", access=Access("restricted", frozenset({"user:ann"}))
+        "hidden",
+        "pendulum gold of ann",
+        "pendulum gold for ann",
+        access=Access("restricted", frozenset({"user:ann"})),
     )
     blind()
     whole = (await _joined(shelf, "pendulum gold", limit=8)).hits
@@ -208,3 +212,72 @@ def test_a_context_that_has_no_room_truncates_a_range_like_any_passage() -> None
     )
     assert context.cut
     assert context.text.startswith("[a/0-1]\nOne two.")
+
+
+async def _copied(shelf: Shelf) -> None:
+    """A guide in four places, one of them hidden, and another document."""
+    for folder in ("a", "b", "c"):
+        metadata = {"path": f"{folder}/guide.md"}
+        await shelf.put(folder, *ROW, title="Guide", metadata=metadata, id_=folder * 16)
+    access = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("d", *ROW, title="Guide", metadata={"path": "d/guide.md"}, id_="d" * 16, access=access)
+    await shelf.put("other", "a pendulum", id_="e" * 16)
+
+
+@pytest.mark.slow
+async def test_a_passage_of_several_documents_is_shown_once_with_the_places_that_the_asker_may_read(
+    shelf: Shelf, blind: Callable[[], None]
+) -> None:
+    await _copied(shelf)
+    blind()
+    shown: dict[str, list[list[str]]] = {}
+    for user in ("ann", "bob"):
+        search, get_source = tool_functions(shelf.desk(), Principal("default", user))
+        results = json.loads(await search("pendulum clock", limit=2, mode="sparse"))["results"]
+        assert [result["id"] for result in results] == [f"{'a' * 16}/0-2", f"{'e' * 16}/0"]
+        assert results[0]["cite_as"] == "Guide (a) › pendulum clock one, pp. 1-3"
+        shown[user] = [result.get("also_in", []) for result in results]
+        for place in shown[user][0]:
+            assert json.loads(await get_source(place, around=0))["text"] == results[0]["text"]
+    places = [f"Guide ({folder}) [{folder * 16}/0-2]" for folder in "bcd"]
+    assert shown == {"ann": [places, []], "bob": [places[:2], []]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "count"),
+    [({"detail": "snippet"}, 4), ({}, 2), ({"joined": False}, 10), ({"mode": "exact"}, 4)],
+    ids=str,
+)
+async def test_copies_are_one_for_assistants_but_in_mode_exact_and_not_for_programs(
+    shelf: Shelf, request_: dict[str, Any], count: int
+) -> None:
+    await _copied(shelf)
+    hits = (await shelf.search("pendulum", limit=100, **{"joined": True} | request_)).hits
+    assert len(hits) == count
+
+
+async def test_copies_take_no_places_of_other_documents(shelf: Shelf) -> None:
+    texts = {f"copy {number}": "the pendulum clock" for number in range(30)}
+    others = {f"other {number}": f"a pendulum of number {number}" for number in range(3)}
+    await shelf.put_all(texts | others)
+    for detail in ("passage", "snippet"):
+        answer = await _joined(shelf, "pendulum clock", limit=4, detail=detail)
+        assert len({hit.text for hit in answer.hits}) == len(answer.hits) == 4
+        (record, *_) = search_reply(answer, None).results
+        assert record.also_in
+        assert (len(record.also_in), record.also_in[-1]) == (MOST_COPIES + 1, f"{29 - MOST_COPIES} more")
+
+
+async def test_a_copy_below_another_heading_is_cited_with_it(shelf: Shelf) -> None:
+    await shelf.put("a", "Open", "the pendulum clock", id_="a" * 16)
+    await shelf.put("b", "Shut", "the pendulum clock", id_="b" * 16)
+    answer = await _joined(shelf, "pendulum clock", mode="sparse")
+    (record,) = search_reply(answer, None).results
+    assert record.also_in == [f"b › Shut, p. 2 [{'b' * 16}/1]"]
+
+
+async def test_why_not_tells_that_a_copy_is_shown(shelf: Shelf) -> None:
+    await _copied(shelf)
+    request = SearchRequest("pendulum clock", joined=True, mode="sparse")
+    _, fate = await shelf.desk().why_not(ME, request, "b" * 16)
+    assert (fate.step, fate.reason) == ("copies", REASONS["copies"])

@@ -10,7 +10,7 @@ At the end: the trace of a search, for the tool's `explain` and for `--explain -
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from rag.search.reply.reply_parts import (
     Reply,
     assemble_context,
     cite_as,
+    cited_title,
     places_of_namesakes,
     shown_dates,
     shown_metadata,
@@ -33,6 +34,8 @@ from rag.search.reply.reply_parts import (
 from rag.search.reply.untrusted import alteration_notes, disarm, label
 from rag.text.flags import Flag
 from rag.uris import passage_page, resource_uri
+
+MOST_COPIES = 5  # cited beside a hit
 
 
 class ListingRecord(Reply):
@@ -52,6 +55,7 @@ class HitRecord(Reply):
     `end` are characters of the source; `excerpts` are the parts of it that are shown, if they are several.
     `tokens` counts what is shown, and `lists` has the ranks and scores by which it was found. `date` is the
     document's own; where time was asked for, it may be that of its path or file, as `date_from` says.
+    `also_in` cites the same passage, or parts of it, in other documents, which are not results of their own.
     `header` is the caption and header row, further up, of the table that the text continues. `stale` says
     that the file has changed or gone since it was ingested, `flags` what the hit contains.
     A citation lasts as source_id@revision/seq: `get_source` finds the passage again after an edit.
@@ -65,6 +69,7 @@ class HitRecord(Reply):
     collection: str
     title: str | None = None
     cite_as: str
+    also_in: list[str] | None = None
     url: str | None = None
     page: int | None = None
     date: str | None = None
@@ -142,11 +147,13 @@ def search_reply(
     With `vectors`, hits have their vectors. A hit without a URL has that of its page on the server at
     `pages`, or else, with `urls`, its resource's URI. Models read `brief` records.
     """
-    places = places_of_namesakes(hit.source for hit in answer.hits)
+    shown = [*answer.hits, *(copy for hit in answer.hits for copy in hit.copies)]
+    places = places_of_namesakes(hit.source for hit in shown)
     hits = [
         hit_record(hit, vectors=vectors, urls=urls, pages=pages, brief=brief).model_copy(
             update={
                 "cite_as": cite_as(hit, places.get(hit.source.id, "")),
+                "also_in": _also_in(hit, places) or None,
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
                 "lists": None if brief else _lists(answer, hit) or None,
@@ -166,6 +173,19 @@ def search_reply(
         count -= 1
         reply = _first_hits(count, answer, hits)
     return reply if size <= max_chars else _truncate(reply, max_chars)
+
+
+def _also_in(hit: Hit, places: Mapping[str, str]) -> list[str]:
+    """A hit's copies by title and id, those below other headings by citation; of many, the first."""
+    cited = []
+    for copy in hit.copies[:MOST_COPIES]:
+        place = places.get(copy.source.id, "")
+        is_alike = copy.chunk.section == hit.chunk.section
+        cited.append(
+            f"{cited_title(copy.source.title, place) if is_alike else cite_as(copy, place)} [{copy.cited}]"
+        )
+    further = len(hit.copies) - len(cited)
+    return [*cited, f"{further} more"] if further else cited
 
 
 def without_results(reply: SearchReply) -> ContextReply:
