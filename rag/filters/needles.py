@@ -16,7 +16,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import get_args
 
@@ -465,6 +465,32 @@ def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
         else f"(?:$|[^{MARKS}{_SOUND_MARKS}])"
     )
     return Needle(query, match, case, core, f"{before}{core}{after}", words)
+
+
+def otherwise_accented(needle: Needle, text: str) -> str | None:
+    """What a composed text has for a needle if accents don't count, on one line; None if it has nothing.
+
+    Example: the needle "zoe bronte" and "Zoë Brontë wrote it." -> "Zoë Brontë".
+    """
+    if not needle.words:
+        return None
+    plain = replace(needle, words=without_accents(needle.words))
+    span = next(plain.spans(without_accents(text)), None)
+    return " ".join(text[slice(*span)].split()) if span else None
+
+
+def without_accents(text: str) -> str:
+    """A composed text with plain letters for accented ones, in the same places."""
+    return text.translate(_plain_letters())
+
+
+@cache
+def _plain_letters() -> Mapping[int, str]:
+    """Each letter with accents, and some with a stroke, as the plain one."""
+    apart = {code: unicodedata.normalize("NFD", chr(code)) for code in range(0xC0, 0x2000)}
+    accented = re.compile(f"[^{MARKS}][{MARKS}]+")
+    plain = {code: letters[0] for code, letters in apart.items() if accented.fullmatch(letters)}
+    return plain | {ord(letter): base for letter, base in zip("łŁøØđĐ", "lLoOdD", strict=True)}
 
 
 def _is_whole(text: str, end: int) -> bool:

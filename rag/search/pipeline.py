@@ -9,7 +9,7 @@ vector. Each step is explained in the module that it is imported from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import chain, combinations
@@ -19,6 +19,7 @@ from anyio import to_thread
 
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
+from rag.filters.needles import Needle, otherwise_accented
 from rag.rank.editions import (
     AskedTime,
     asked_time,
@@ -84,6 +85,7 @@ NEWER_EDITIONS = "Newer editions come before older ones."
 COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
+ACCENTED = "Accents count in quotation marks. Some passages contain {}."
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
@@ -108,7 +110,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     hits = await find_by_stages(queries, state) if plan.query_stages else await find(queries, state)
     if not hits and not state.is_late:
         with state.steps.step("explain"):
-            relaxed = await explain_nothing(queries[0], state, _finds_any)
+            relaxed = await explain_nothing(queries[0], state, find, _finds_any)
         if relaxed is not None:
             queries = [relaxed]
             hits = await find(queries, state)
@@ -399,20 +401,38 @@ def _truncation_notes(text: str, question: Query, state: SearchState) -> list[st
 
 
 def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
-    """A note on hits that lack the phrases of the query, if any do."""
+    """Notes on hits that lack the phrases of the query, or have them with other accents, if any do."""
     texts = [[hit.chunk.text, *(part.text for part in hit.excerpts)] for hit in hits]
-    lacking = sum(
-        not all(any(any(phrase.spans(text)) for text in of_hit) for phrase in plan.phrases)
-        for of_hit in texts
-    )
-    phrases = ", ".join(f'"{phrase.query}"' for phrase in plan.phrases)
-    phrases = f"all of {phrases}" if len(plan.phrases) > 1 else phrases
+    lacking = [of_hit for of_hit in texts if not all(_have(of_hit, phrase) for phrase in plan.phrases)]
     if not lacking:
         return []
-    if lacking == len(hits):
+    accented = [forms for of_hit in lacking if (forms := _accented_phrases(of_hit, plan.phrases))]
+    notes = [ACCENTED.format(_quoted(accented[0]))] if accented and plan.unquoted else []
+    phrases = _quoted([phrase.query for phrase in plan.phrases])
+    if len(lacking) == len(hits) and not accented:
         return [f"No passage contains {phrases}. These have only some of the words, or a similar meaning."]
-    negated = "doesn't" if lacking == 1 else "don't"
-    return [f"{counted(lacking, 'passage')} of {len(hits)} {negated} contain {phrases}."]
+    if not (missing := len(lacking) - len(accented)):
+        return notes
+    negated = "doesn't" if missing == 1 else "don't"
+    return [*notes, f"{counted(missing, 'passage')} of {len(hits)} {negated} contain {phrases}."]
+
+
+def _quoted(phrases: Sequence[str]) -> str:
+    """The phrases in quotation marks, as the object of a sentence."""
+    quoted = ", ".join(f'"{phrase}"' for phrase in phrases)
+    return f"all of {quoted}" if len(phrases) > 1 else quoted
+
+
+def _have(texts: Iterable[str], phrase: Needle) -> bool:
+    return any(any(phrase.spans(text)) for text in texts)
+
+
+def _accented_phrases(texts: Sequence[str], phrases: Iterable[Needle]) -> list[str] | None:
+    """The phrases as these texts have them if accents don't count; None if they lack one all the same."""
+    forms = [
+        next(filter(None, (otherwise_accented(phrase, text) for text in texts)), None) for phrase in phrases
+    ]
+    return [form for form in forms if form] if all(forms) else None
 
 
 def _context(hits: Sequence[Hit], state: SearchState) -> Context:

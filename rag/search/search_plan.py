@@ -68,9 +68,10 @@ class SearchPlan:
     collection's own.
 
     Mode exact has a `needle` and uses no model. Every hit contains all of `contains`, which the request or
-    the operator demands. Hits with the `phrases` of the query come first. `unquoted`, the query without
-    quotation marks, finds hits that lack a phrase; it is None if no hit may lack one: in a query of phrases
-    only, and where every word must occur. With a `seed`, the search is for passages related to it.
+    the operator demands; `demanded` are the operator's. Hits with the `phrases` of the query come first.
+    `unquoted`, the query without quotation marks, finds hits that lack a phrase; it is None if no hit may
+    lack one: in a query of phrases only, and where every word must occur. With a `seed`, the search is for
+    passages related to it.
 
     If the plan `unites`, a passage that several documents share word for word is one hit. If it `joins`,
     adjacent chunks become one hit; in mode exact, chunks whose excerpts touch. If it also `selects`, hits
@@ -106,6 +107,7 @@ class SearchPlan:
     request_vector: RequestVector | None = None
     needle: Needle | None = None
     contains: tuple[Needle, ...] = ()
+    demanded: tuple[Needle, ...] = ()
     seed: Hit | None = None
     phrases: tuple[Needle, ...] = ()
     unquoted: str | None = None
@@ -231,7 +233,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         names_collections=request.collections is not None,
         distance=request.distance,
         needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
-        contains=_contains(request, settings),
+        contains=_contains((*settings.must_contain, *request.must_contain)),
+        demanded=_contains(settings.must_contain),
         phrases=() if mode == "exact" else _phrases(request.query),
         unquoted=_query_without_quotes(request.query, mode, settings),
         profile_filter=settings.filter or None,
@@ -374,9 +377,8 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
     return needle(request.query, request.match or "text", case=bool(request.case))
 
 
-def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle, ...]:
+def _contains(texts: Sequence[str]) -> tuple[Needle, ...]:
     """What each hit must contain. Quotation marks are taken literally."""
-    texts = (*settings.must_contain, *request.must_contain)
     for text in texts:
         _check_encodable("must_contain", text)
     return tuple(map(needle, texts))

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from anyio import to_thread
+
 from rag.answers import Hit, Listing
 from rag.filters.grammar import Filter, called, conditions, is_on_date, without
-from rag.filters.needles import Needle, phrases
+from rag.filters.needles import Needle, needle, otherwise_accented, phrases
 from rag.runtime import concurrently
 from rag.search.gate import admit
 from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, skips_dense
@@ -24,6 +26,9 @@ from rag.search.view import View, path_notes
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
 
+OTHER_ACCENTS = 'No passage contains "{}" with these accents; searched for "{}".'
+EXACT_ACCENTS = 'No document contains "{}" with these accents; search for "{}".'
+LOOKED_THROUGH = 20  # passages with the words of a text, to find it with other accents
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
 
@@ -32,6 +37,13 @@ class FindsAny(Protocol):
 
     async def __call__(self, query: Query, state: SearchState) -> bool:
         """True if at least one hit passes the gate and the thresholds."""
+
+
+class Find(Protocol):
+    """The hits of queries with the state's plan."""
+
+    async def __call__(self, queries: Sequence[Query], state: SearchState) -> list[Hit]:
+        """The hits that pass the gate, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +57,15 @@ class Impact:
     dropped: frozenset[int]
 
 
-async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny) -> Query | None:
+async def explain_nothing(query: Query, state: SearchState, find: Find, finds_any: FindsAny) -> Query | None:
     """The query with a relaxed filter, to try again; None, with a note on the reason, if that can't help.
 
-    The filter is relaxed only if the plan allows it.
+    The filter is relaxed only if the plan allows it. Texts that passages must contain get the accents that
+    they have there. Mode exact stays exact: a note says with which accents its text is there.
     """
     plan, views = state.plan, query.views
+    if not state.left_out.total() and (respelt := await _with_other_accents(query, state, find)):
+        return respelt if plan.needle is None else None
     if state.left_out.total():  # there are hits, but none is near enough
         state.note([UNGROUNDED])
         return None
@@ -63,6 +78,43 @@ async def explain_nothing(query: Query, state: SearchState, finds_any: FindsAny)
         return None
     state.note([f"The filter excludes all results. Conditions dropped: {_names_of(views, impact.dropped)}."])
     return _relaxed(query, impact.dropped)
+
+
+async def _with_other_accents(query: Query, state: SearchState, find: Find) -> Query | None:
+    """The query for its texts as a passage has all of them but for the accents; None if none has.
+
+    A note says so. Such a passage is looked for by the words of the texts, in whose index accents don't
+    count. What the operator demands stays as it is.
+    """
+    plan = state.plan
+    required = plan.required if plan.needle is None else (*plan.contains, plan.needle)
+    texts = [text for text in required if text not in plan.demanded]
+    if not texts:
+        return None
+    by_words = replace(plan, mode="sparse", needle=None, phrases=(), unquoted=None, limit=LOOKED_THROUGH)
+    words = " ".join(text.query for text in texts)
+    views = _containing(query.views, plan.demanded)
+    hits = await find([replace(query, text=words, views=views)], state.for_side_search(by_words))
+    forms = await to_thread.run_sync(_forms_in_passages, texts, [hit.chunk.text for hit in hits])
+    if forms is None:
+        return None
+    note = OTHER_ACCENTS if plan.needle is None else EXACT_ACCENTS
+    pairs = [*zip(texts, forms, strict=True)]
+    state.note(note.format(text.query, form.query) for text, form in pairs if text.words != form.words)
+    return replace(query, views=_containing(query.views, (*plan.demanded, *forms)))
+
+
+def _containing(views: Iterable[View], texts: tuple[Needle, ...]) -> tuple[View, ...]:
+    return tuple(replace(view, contains=texts) for view in views)
+
+
+def _forms_in_passages(texts: Sequence[Needle], passages: Iterable[str]) -> list[Needle] | None:
+    """The texts as the first passage has them that has all of them, whatever their accents."""
+    for passage in passages:
+        forms = [(text, otherwise_accented(text, passage)) for text in texts]
+        if all(form for _, form in forms):
+            return [needle(form, text.match, case=text.case) for text, form in forms if form]
+    return None
 
 
 async def _impact(query: Query, state: SearchState, finds_any: FindsAny) -> Impact | None:

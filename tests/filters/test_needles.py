@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import MAX_QUERY_CHARS
+from rag.answers import MAX_QUERY_CHARS, Match
 from rag.errors import InvalidRequestError
 from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
@@ -22,6 +22,7 @@ from rag.filters.needles import (
     folded_text,
     literal_pattern,
     needle,
+    otherwise_accented,
     pattern_size,
     phrases,
     without_quotes,
@@ -134,6 +135,31 @@ def test_what_the_pattern_finds_is_located(*, case: bool, written: str, before: 
     assert not is_found(searched.pattern, text) or spans
     for start, end in spans:
         assert folded_text(text[start:end], case=case).text == searched.words
+
+
+@pytest.mark.parametrize(
+    ("written", "match", "text", "form"),
+    [
+        ("zoe bronte", "words", "of Zoë\n Brontë.", "Zoë Brontë"),
+        ("Zoé Brontê", "text", "ZOË BRONTË", "ZOË BRONTË"),
+        ("nunez", "text", "Núñezes", "Núñez"),
+        ("nunez", "words", "Núñezes", None),
+        ("nguyen", "words", "Nguyễn", "Nguyễn"),
+        ("Lodz", "words", "Łódź", "Łódź"),
+        ("Łódź", "words", "Lodz", "Lodz"),
+        ("strasse", "words", "Straße", "Straße"),
+        ("zurich", "words", "Zuerich", None),
+        ("か", "text", "が", None),
+        ("zo.", "regex", "Zoë", None),
+    ],
+)
+def test_a_text_is_found_with_other_accents(written: str, match: Match, text: str, form: str | None) -> None:
+    assert otherwise_accented(needle(written, match), text) == form
+
+
+def test_letter_case_counts_with_other_accents_too_where_it_is_asked_to() -> None:
+    assert otherwise_accented(needle("zoe", case=True), "Zoë") is None
+    assert otherwise_accented(needle("Zoe", case=True), "Zoë") == "Zoë"
 
 
 def test_hostile_needles_have_patterns_in_proportion_to_them() -> None:

@@ -19,6 +19,8 @@ from rag.errors import InvalidRequestError
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
+from rag.search.pipeline import ACCENTED
+from rag.search.why_nothing import EXACT_ACCENTS, OTHER_ACCENTS
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
@@ -134,6 +136,64 @@ async def test_every_hit_contains_what_the_operator_and_the_request_require(shel
     answer = await desk.search(ME, SearchRequest("clock", mode=mode, must_contain=("quokka",)))
     assert answer.hits == ()
     assert 'No passage contains "quokka"' in answer.notes[0]
+
+
+@modes
+async def test_a_text_that_no_passage_has_is_searched_for_with_the_accents_that_it_has_there(
+    shelf: Shelf, mode: Mode
+) -> None:
+    texts = ["Zoë\nBrontë wrote the rule", "the rule of Zoé Bronté's heir", "Zoe and Bronte: a rule"]
+    await shelf.put_all({str(at): text for at, text in enumerate(texts)})
+    for request in ({"query": '"zoe bronte"'}, {"query": "rule", "must_contain": ["Zoe Brontè"]}):
+        answer = await shelf.desk().search(ME, SearchRequest(mode=mode, **request))
+        (hit,) = answer.hits
+        assert hit.text in texts[:2]
+        form = "Zoë Brontë" if hit.text == texts[0] else "Zoé Bronté"
+        written = str(request.get("must_contain", ["zoe bronte"])[0])
+        assert answer.notes == (OTHER_ACCENTS.format(written, form),)
+    await shelf.put("strict", "zoe bronte's own rule")
+    for request in ({"query": '"zoe bronte"'}, {"query": "rule", "must_contain": ["zoe bronte"]}):
+        answer = await shelf.desk().search(ME, SearchRequest(mode=mode, **request))
+        assert ([hit.text for hit in answer.hits], answer.notes) == (["zoe bronte's own rule"], ())
+
+
+@modes
+async def test_beside_other_words_a_note_tells_the_accents_of_a_phrase(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put_all({"a": "the rule of Zoë Brontë", "b": "the rule of absence"})
+    answer = await shelf.search('"zoe bronte" rule', mode=mode)
+    assert len(answer.hits) == 2
+    assert answer.notes == (
+        ACCENTED.format('"Zoë Brontë"'),
+        '1 passage of 2 doesn\'t contain "zoe bronte".',
+    )
+
+
+async def test_exact_search_finds_no_other_accents_and_says_which_there_are(shelf: Shelf) -> None:
+    await shelf.put_all({"a": "the rule of Zoë Brontë", "b": "the rule of zoe"})
+    answer = await shelf.search("zoe bronte", mode="exact")
+    assert (answer.hits, answer.notes) == ((), (EXACT_ACCENTS.format("zoe bronte", "Zoë Brontë"),))
+    required = await shelf.search("rule", mode="exact", must_contain=("zoe bronte",))
+    assert (required.hits, required.notes) == (answer.hits, answer.notes)
+    (note,) = (await shelf.search("zo[e] bronte", mode="exact", match="regex")).notes
+    assert "Zoë" not in note
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "exact"])
+async def test_other_accents_are_not_told_of_what_is_hidden_or_against_the_operators_demand(
+    shelf: Shelf, mode: Mode
+) -> None:
+    await shelf.put("open", "the rule of absence")
+    query = '"zoe bronte"' if mode == "hybrid" else "zoe bronte"
+    before = await shelf.search(query, mode=mode)
+    hidden = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("hidden", "the rule of Zoë Brontë, approved", access=hidden)
+    assert (await shelf.search(query, mode=mode)).notes == before.notes
+    ann = Principal("default", "ann")
+    assert "Zoë" in str((await shelf.desk().search(ann, SearchRequest(query, mode=mode))).notes)
+    for demanded, count in (("approved", 1), ("approvéd", 0), ("zoe", 0)):
+        desk = shelf.desk(must_contain=[demanded])
+        answer = await desk.search(ann, SearchRequest('"zoe bronte"', mode="hybrid"))
+        assert len(answer.hits) == count, demanded
 
 
 async def test_exact_matches_in_other_passages_of_a_document_lack_what_is_required(shelf: Shelf) -> None:
