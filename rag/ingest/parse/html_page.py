@@ -3,21 +3,14 @@
 The converter omits what a page hides by an attribute (hidden, display: none). Pages hide other parts for
 good reasons, so these stay. But hidden orders to a model are prompt injection: they are omitted however they
 are hidden, and the report counts them.
-
-Before, what tags show is written into the page: ticked boxes, choices, pictures, cells over several rows,
-labels. Tags are found by regular expressions; everything else stays as it is.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from html.parser import HTMLParser
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import html_to_markdown
@@ -27,8 +20,8 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
+from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
-from rag.ingest.parse.office.drawings_and_forms import alternative_text, ticked
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.text.flags import flags_in
 from rag.text.plain_text import without_note_ids
@@ -240,232 +233,3 @@ class _Finder(HTMLParser):
     def _offset(self) -> int:
         line, column = self.getpos()
         return self._lines[min(line, len(self._lines)) - 1] + column
-
-
-MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
-MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
-MAX_TERM = (
-    1_000  # characters of an answer that fits into a passage with its term, which then needs no heading
-)
-LABEL, LABEL_END = "\ufdd0", "\ufdd1"
-"""Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
-
-_SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
-_VALUELESS = frozenset({"hidden", "password", "submit", "button", "image", "reset", "file"})
-_CELLS = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,2000})>", re.IGNORECASE)
-_SPANS = re.compile(r"\browspan\s*=\s*[\"']?\d{1,9}[\"']?", re.IGNORECASE)
-_SUMMARY = re.compile(r"(<summary\b[^<>]{0,2000}>\s*)(?:<h[1-6]\b[^<>]{0,2000}>)?", re.IGNORECASE)
-_DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
-_BUTTON = re.compile(r"<button\b[^<>]{0,2000}>([^<>]{1,300}\?)\s*</button\s*>", re.IGNORECASE)
-_TERMS = re.compile(r"<(/?)(dl|dt|dd)\b[^<>]{0,2000}>", re.IGNORECASE)
-_TAG = re.compile(r"<[^<>]{1,2000}>")
-_MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
-
-
-def with_widgets_as_text(page: str) -> str:
-    """The page with its forms and pictures as text, and cells over several rows repeated in each row.
-
-    Labels of collapsible pieces, and questions in lists of terms, have marks (`LABEL`).
-    Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
-    """
-    page = _with_repeated_cells(page) if _SPANS.search(page) else page
-    page = _with_labels(page.replace(LABEL, "").replace(LABEL_END, ""))
-    return _SEEN.sub(_TagTexts(_open_lists(page)).text, page)
-
-
-def without_marks(text: str) -> tuple[str, list[int], list[int]]:
-    """A text without the marks of `with_widgets_as_text`, and the positions of labels and of their ends."""
-    labels, ends = list[int](), list[int]()
-    parts, length = [], 0
-    for part in re.split(rf"({LABEL}|\s*{LABEL_END})", text):
-        if part == LABEL:
-            labels.append(length)
-        elif part.endswith(LABEL_END):
-            ends.append(length)
-        else:
-            parts.append(part)
-            length += len(part)
-    return "".join(parts), labels, ends
-
-
-def _with_labels(page: str) -> str:
-    """The page with marks at the labels of collapsible pieces, and at the ends of these pieces."""
-    page = _SUMMARY.sub(rf"\1{LABEL}", page)
-    page = _DETAILS_END.sub(rf"\g<0><p>{LABEL_END}</p>", page)
-    page = _BUTTON.sub(r"<p><strong>\1</strong></p>", page)
-    marks, lists = list[tuple[int, str]](), list[list[re.Match[str]]]()
-    for tag in _TERMS.finditer(page):
-        is_end, name = bool(tag[1]), tag[2].casefold()
-        if name == "dl" and not is_end:
-            lists.append([])
-        elif name == "dl" and lists:
-            marks += _marks(page, [*lists.pop(), tag])
-        elif lists and not is_end:
-            lists[-1].append(tag)
-    parts, at = [], 0
-    for start, mark in sorted(marks):
-        parts += [page[at:start], mark]
-        at = start
-    return "".join([*parts, page[at:]])
-
-
-def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]]:
-    """The marks of a list of terms, by its tags: at its questions, or at all terms if an answer is long."""
-    pairs = [*pairwise(tags)]
-    is_long = any(following.start() - tag.end() > MAX_TERM for tag, following in pairs)
-    is_open = False
-    for tag, following in pairs:
-        if tag[2].casefold() == "dd":
-            continue
-        if is_open:
-            yield tag.start(), f"<dd>{LABEL_END}</dd>"
-        words = _TAG.sub("", page[tag.end() : min(following.start(), tag.end() + MAX_TERM)]).strip()
-        is_open = is_long or words.endswith("?")
-        if is_open:
-            yield tag.end(), LABEL
-    if is_open:
-        yield tags[-1].start(), f"<dd>{LABEL_END}</dd>"
-
-
-def _open_lists(page: str) -> set[int]:
-    """The positions of lists without a selected option, which show their first one."""
-    lists, is_selected = set(), False
-    for tag in reversed([*_SEEN.finditer(page)]):
-        if tag[1].casefold() == "select":
-            if not is_selected and not _MULTIPLE.search(tag[2]):
-                lists.add(tag.start())
-            is_selected = False
-        elif tag[1].casefold() == "option":
-            is_selected = is_selected or bool(_SELECTED.search(tag[2]))
-    return lists
-
-
-@dataclass(slots=True)
-class _TagTexts:
-    """Replaces the tags of forms and pictures, in their order."""
-
-    open_lists: set[int]
-    in_open_list: bool = False
-    pictures: set[str] = field(default_factory=set)
-
-    def text(self, tag: re.Match[str]) -> str:
-        """The text that a tag shows."""
-        match tag[1].casefold():
-            case "select":
-                self.in_open_list = tag.start() in self.open_lists
-                return tag[0]
-            case "option":
-                is_shown = self.in_open_list or bool(_SELECTED.search(tag[2]))
-                self.in_open_list = False
-                return f"{tag[0]} {ticked(is_shown)} "
-            case "input":
-                return html.escape(_input_text(_attributes(tag[2])))
-        return html.escape(self._picture(_attributes(tag[2]).get("alt", ""))) or tag[0]
-
-    def _picture(self, alternative: str) -> str:
-        """The alternative text of a picture, only once: icons and avatars repeat."""
-        words = alternative_text(alternative)
-        if words in self.pictures:
-            return ""
-        self.pictures.add(words)
-        return words
-
-
-def _attributes(text: str) -> dict[str, str]:
-    """The attributes of a tag by name in lower case; the last of the same name counts."""
-    return {
-        match[1].casefold(): html.unescape(match[2] or match[3] or match[4] or "")
-        for match in _ATTRIBUTE.finditer(text)
-    }
-
-
-def _input_text(attributes: dict[str, str]) -> str:
-    kind = attributes.get("type", "text").casefold()
-    if kind in {"checkbox", "radio"}:
-        return f"{ticked('checked' in attributes)} "
-    return "" if kind in _VALUELESS else f" {attributes.get('value', '')} "
-
-
-class _Cell(NamedTuple):
-    """A cell that later rows repeat: its content, and the number of these rows."""
-
-    content: str
-    rows: int
-
-
-@dataclass(slots=True)
-class _Table:
-    """A table that is being read: the cells that span into the next rows, by column."""
-
-    above: dict[int, _Cell] = field(default_factory=dict)
-    next_above: dict[int, _Cell] = field(default_factory=dict)
-    column: int = 0
-    opened: re.Match[str] | None = None
-
-
-def _with_repeated_cells(page: str) -> str:
-    """The page with the content of a cell over several rows repeated in each of these rows."""
-    parts: list[str] = []
-    at, room = 0, MAX_GROWTH * len(page)
-    tables: list[_Table] = []
-    for tag in _CELLS.finditer(page):
-        repeated = "".join(_repeated_cells(tag, tables))
-        room -= len(repeated)
-        if room < 0:
-            return page
-        if repeated or _SPANS.search(tag[3]):
-            parts += [page[at : tag.start()], repeated, _SPANS.sub("", tag[0])]
-            at = tag.end()
-    return "".join([*parts, page[at:]])
-
-
-def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
-    """The repeated cells to write before a tag."""
-    is_end, name = bool(tag[1]), tag[2].casefold()
-    if name == "table":
-        if is_end and tables:
-            yield from _end_row(tables.pop(), tag)
-        elif not is_end:
-            tables.append(_Table())
-    elif tables and name == "tr":
-        yield from _end_row(tables[-1], tag)
-        if not is_end:
-            tables[-1].above, tables[-1].next_above, tables[-1].column = tables[-1].next_above, {}, 0
-    elif tables:
-        _end_cell(tables[-1], tag)
-        if not is_end:
-            yield from _cells_from_above(tables[-1])
-            tables[-1].opened = tag
-
-
-def _end_row(table: _Table, tag: re.Match[str]) -> Iterator[str]:
-    """The repeated cells at the end of a row."""
-    _end_cell(table, tag)
-    yield from _cells_from_above(table)
-
-
-def _cells_from_above(table: _Table) -> Iterator[str]:
-    while (cell := table.above.pop(table.column, None)) is not None:
-        yield f"<td>{cell.content}</td>"
-        if cell.rows > 1:
-            table.next_above[table.column] = _Cell(cell.content, cell.rows - 1)
-        table.column += 1
-
-
-def _end_cell(table: _Table, tag: re.Match[str]) -> None:
-    """End the open cell, and remember its content for the rows that repeat it."""
-    if (opened := table.opened) is None:
-        return
-    table.opened = None
-    content = tag.string[opened.end() : tag.start()]
-    rows, columns = _span(opened[3], "rowspan"), _span(opened[3], "colspan")
-    for at in range(columns):
-        if rows > 1:
-            table.next_above[table.column] = _Cell("" if at else content, rows - 1)
-        table.column += 1
-
-
-def _span(attributes: str, name: str) -> int:
-    match = re.search(rf"\b{name}\s*=\s*[\"']?(\d{{1,4}})", attributes, re.IGNORECASE)
-    return min(max(int(match[1]), 1), MAX_SPAN) if match else 1

@@ -8,7 +8,8 @@ import pytest
 
 from rag.errors import EmptyFileError
 from rag.ingest.parse.html_page import parse as parse_page
-from rag.ingest.parse.html_page import with_widgets_as_text, without_hidden_orders
+from rag.ingest.parse.html_page import without_hidden_orders
+from rag.ingest.parse.html_widgets import with_widgets_as_text
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
 
