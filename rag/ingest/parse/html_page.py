@@ -22,6 +22,7 @@ from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
 from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.ingest.parse.superscripts import with_scripts
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.text.flags import flags_in
 from rag.text.plain_text import without_note_ids
@@ -87,7 +88,8 @@ def content_of(html: str) -> str:
 
 def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
-    return without_note_ids(clean(_convert(with_widgets_as_text(html), _CONTENT).content or "").strip())
+    content = _convert(with_widgets_as_text(html), _CONTENT).content or ""
+    return without_note_ids(with_scripts(clean(content)).strip())
 
 
 def _convert(html: str, options: ConversionOptions) -> ConversionResult:

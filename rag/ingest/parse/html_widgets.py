@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rag.ingest.parse.office.drawings_and_forms import alternative_text, ticked
+from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END
 
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
@@ -23,6 +24,7 @@ MAX_TERM = (
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
 """Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
 
+_MARKS = re.compile("[\ufdd0-\ufddf]")
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 _VALUELESS = frozenset({"hidden", "password", "submit", "button", "image", "reset", "file"})
@@ -33,18 +35,39 @@ _DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
 _BUTTON = re.compile(r"<button\b[^<>]{0,2000}>([^<>]{1,300}\?)\s*</button\s*>", re.IGNORECASE)
 _TERMS = re.compile(r"<(/?)(dl|dt|dd)\b[^<>]{0,2000}>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{1,2000}>")
+_SCRIPTS = re.compile(r"<(/?)(sup|sub)\b[^<>]{0,2000}>", re.IGNORECASE)
+_RAISED = re.compile(
+    r"(<span\b[^<>]{0,2000}?\bvertical-align\s?:\s?(super|sub)\b[^<>]{0,2000}>)([^<>]{1,300})(?=</span)",
+    re.IGNORECASE,
+)
+_SCRIPT_MARKS = {"sup": (SUP, SUP_END), "super": (SUP, SUP_END), "sub": (SUB, SUB_END)}
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
 
 def with_widgets_as_text(page: str) -> str:
     """The page with its forms and pictures as text, and cells over several rows repeated in each row.
 
-    Labels of collapsible pieces, and questions in lists of terms, have marks (`LABEL`).
+    Labels of collapsible pieces, and questions in lists of terms, have marks (`LABEL`), and so have
+    superscripts and subscripts.
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
-    page = _with_labels(page.replace(LABEL, "").replace(LABEL_END, ""))
+    page = _with_labels(_with_script_marks(_MARKS.sub("", page)))
     return _SEEN.sub(_TagTexts(_open_lists(page)).text, page)
+
+
+def _with_script_marks(page: str) -> str:
+    """The page with marks inside its superscripts and subscripts, by tag or by style."""
+
+    def marked(tag: re.Match[str]) -> str:
+        start, end = _SCRIPT_MARKS[tag[2].casefold()]
+        return end + tag[0] if tag[1] else tag[0] + start
+
+    def marked_span(span: re.Match[str]) -> str:
+        start, end = _SCRIPT_MARKS[span[2].casefold()]
+        return f"{span[1]}{start}{span[3]}{end}"
+
+    return _RAISED.sub(marked_span, _SCRIPTS.sub(marked, page))
 
 
 def without_marks(text: str) -> tuple[str, list[int], list[int]]:

@@ -1,0 +1,82 @@
+"""Superscripts and subscripts as text, for formats that only set letters higher or lower.
+
+Glued to their base they say something else: 10 to the 15th is not 1015. Parsers mark where scripts begin and
+end, and the marks are resolved where a paragraph is whole, since what stands before and behind decides.
+"""
+
+from __future__ import annotations
+
+import re
+
+SUP, SUP_END, SUB, SUB_END = "\ufdd2", "\ufdd3", "\ufdd4", "\ufdd5"
+"""Noncharacters that mark where superscripts and subscripts begin and end."""
+
+_NESTED = 3  # exponents of exponents of exponents: people stop earlier
+_BASE = 40  # characters before a script that may belong to its base
+_MARK = re.compile(f"[{SUP}-{SUB_END}]")
+_CUT = re.compile(f"{SUP_END}{SUP}|{SUB_END}{SUB}")  # one script in two pieces
+_FRACTION = re.compile(rf"(?:(\d) ?)?{SUP}(\d{{1,6}}){SUP_END} ?[/\u2044\u2215] ?{SUB}(\d{{1,6}}){SUB_END}")
+_SCRIPT = re.compile(rf"[{SUP}{SUB}]([^{SUP}-{SUB_END}]*)[{SUP_END}{SUB_END}]")
+_SIMPLE = re.compile(r"[+\-−–]?\w+(?:[.,]\w+)*[+\-−–]?|\([^()]*\)")
+_WITH_SCRIPTS = re.compile(rf"[\w)\]}}'\"”’.,;:!?%{SUP_END}{SUB_END}]")
+_ONE_WORD = re.compile(
+    rf"""(?:\w{SUP}(?:st|nd|rd|th|TM|SM)                            # 2nd, nth
+    |(?:\d|\b[IVXLCDM]{{1,9}}){SUP}(?:ers?|es?|res?|ère|èmes?)      # 1er, XIXe
+    |\b(?:M{SUP}(?:mes?|lles?|gr|rs?)|[DP]{SUP}rs?|[Nn]{SUP}os?)    # Mme, Dr, no
+    |[A-Za-z]{SUP}\d?[+\-−–]                                        # Ca2+
+    |(?:[^\W\d_]|[)\]]){SUB}\d+)\Z                                  # H2O, Ca(OH)2
+    """,
+    re.VERBOSE,
+)
+
+
+def with_scripts(text: str) -> str:
+    """A text with its marked scripts as people type them; ordinals and chemical formulas stay one word.
+
+    Example, with <> for marks: "10<15> m, 2<nd>, x<n+1>" -> "10^15 m, 2nd, x^(n+1)".
+    """
+    if not _MARK.search(text):
+        return text
+    text = _FRACTION.sub(_fraction, _CUT.sub("", text))
+    for _ in range(_NESTED):
+        text = _SCRIPT.sub(_written, text)
+    return _MARK.sub("", text)
+
+
+def _fraction(match: re.Match[str]) -> str:
+    whole, numerator, denominator = match.groups()
+    return f"{whole} {numerator}/{denominator}" if whole else f"{numerator}/{denominator}"
+
+
+def _written(match: re.Match[str]) -> str:
+    """A script with the sign of its kind, in parentheses where it would go on; or only its text."""
+    mark, script = match[0][0], match[1]
+    body = script.strip()
+    words = body.strip("*_`")
+    before = match.string[max(0, match.start() - _BASE) : match.start()].rstrip("*_`")
+    behind = match.string[match.end() : match.end() + 1] if body == script.rstrip() else " "
+    if _is_apart(mark, before, behind) or _is_reference(mark, words, behind):
+        return script
+    goes_on = behind.isdigit() or (behind.isascii() and behind.isalpha())
+    word = f"{before.rstrip()[-10:]}{mark}{words}"
+    if _ONE_WORD.search(word) and not (behind.isdigit() if mark == SUB else goes_on):
+        return script
+    sign = "^" if mark == SUP else "_"
+    written = body if _SIMPLE.fullmatch(words) and not goes_on else f"({body})"
+    return script.replace(body, f"{sign}{written}", 1)
+
+
+def _is_apart(mark: str, before: str, behind: str) -> bool:
+    """Whether a script belongs to nothing before it, as in "by 14 C" for the isotope, or below a table."""
+    base = before.rstrip(" \xa0\u2009\u202f")
+    if base != before:
+        return mark == SUB or not base[-1:].isdigit() or behind.isalpha()
+    return not _WITH_SCRIPTS.match(base[-1:])
+
+
+def _is_reference(mark: str, words: str, behind: str) -> bool:
+    """Whether a script can't be taken for a part of its base: a link, [3], *, ®, a minus alone, a line."""
+    if "](" in words or words.startswith("[") or "\n" in words:
+        return True
+    has_letters = any(map(str.isalnum, words.strip("ªº"))) or "∞" in words
+    return not has_letters and mark == SUP and not (behind.isalnum() and words in "+-−–")
