@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import clean, date, first_heading, shifted, title_line
+from rag.ingest.parse.superscripts import with_scripts
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
@@ -50,7 +51,7 @@ class Draft:
 
     def heading(self, text: str, level: int, *, title: str | None = None) -> None:
         """Add a heading on one line. An empty `title` ends the section above without naming a new one."""
-        line = " ".join(text.split("\n"))
+        line = " ".join(with_scripts(text).split("\n"))
         self._add("heading", line, level=level, title=one_line(line) if title is None else title)
 
     def paragraph(self, text: str, *, cells: str = "", bold: bool = False) -> None:
@@ -60,7 +61,7 @@ class Draft:
 
     def item(self, text: str, depth: int = 0, mark: str = "-") -> None:
         """Add a list item; consecutive items are one list."""
-        first, *following = clean(text).strip("\n ").split("\n")
+        first, *following = with_scripts(clean(text)).strip("\n ").split("\n")
         if not any(line.strip() for line in (first, *following)):
             return
         indent = _INDENT * min(depth, 9)
@@ -108,9 +109,8 @@ class Draft:
         apart: bool = False,
     ) -> bool:
         """Append a block. If the last one is of kind `joined`, extend it; with `apart`, only follow it."""
-        breaks, text = _without_breaks(
-            clean(text).strip("\n") if kind == "list" else clean(text).strip(" \t\n")
-        )
+        text = with_scripts(clean(text))
+        breaks, text = _without_breaks(text.strip("\n") if kind == "list" else text.strip(" \t\n"))
         if not text.strip():
             if breaks:
                 self.page()

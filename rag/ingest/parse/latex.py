@@ -22,6 +22,7 @@ from rag.ingest.parse.document_parts import (
     paragraphs,
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
 from rag.report.text_and_html import counted, names_briefly
 from rag.text.plain_text import one_line
 
@@ -325,7 +326,7 @@ class _Reader:
         text = _WORD.sub(lambda m: _LETTERS.get(m[1], ""), text).replace("\\", "")
         text = re.sub(r"[{}]", "", text).replace("~", " ")
         text = text.replace("---", "—").replace("--", "–").replace("``", "“").replace("''", "”")
-        return self._with_single_characters(text.strip())
+        return with_scripts(self._with_single_characters(text.strip()))
 
     def _with_single_characters(self, text: str) -> str:
         """The text with single verbatim characters restored; listings and formulas stay placeholders."""
@@ -346,7 +347,8 @@ class _Reader:
 
 def _argument_text(command: re.Match[str]) -> str:
     """The argument of a command; after an unknown command a space separates it from the next argument."""
-    return command[2] + (" " if command[3] and command[1] not in _KNOWN else "")
+    text = as_script(command[2], HEIGHTS.get(command[1].removeprefix("text"), 0))
+    return text + (" " if command[3] and command[1] not in _KNOWN else "")
 
 
 def _accented_letter(match: re.Match[str]) -> str:

@@ -10,6 +10,8 @@ import re
 
 SUP, SUP_END, SUB, SUB_END = "\ufdd2", "\ufdd3", "\ufdd4", "\ufdd5"
 """Noncharacters that mark where superscripts and subscripts begin and end."""
+HEIGHTS = {"superscript": 1, "super": 1, "subscript": -1, "sub": -1}
+"""What formats call the scripts: higher than the line, or lower."""
 
 _NESTED = 3  # exponents of exponents of exponents: people stop earlier
 _BASE = 40  # characters before a script that may belong to its base
@@ -28,6 +30,13 @@ _ONE_WORD = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+def as_script(text: str, height: float) -> str:
+    """A text with marks, if it is set higher (above 0) or lower (below) than the line."""
+    if not height or not text.strip():
+        return text
+    return f"{SUP}{text}{SUP_END}" if height > 0 else f"{SUB}{text}{SUB_END}"
 
 
 def with_scripts(text: str) -> str:
@@ -54,6 +63,7 @@ def _written(match: re.Match[str]) -> str:
     body = script.strip()
     words = body.strip("*_`")
     before = match.string[max(0, match.start() - _BASE) : match.start()].rstrip("*_`")
+    before += " " if script[:1].isspace() else ""
     behind = match.string[match.end() : match.end() + 1] if body == script.rstrip() else " "
     if _is_apart(mark, before, behind) or _is_reference(mark, words, behind):
         return script

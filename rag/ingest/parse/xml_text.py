@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import Part, clean
+from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.text.plain_text import one_line
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
@@ -52,6 +53,11 @@ def plain_name(name: object) -> str:
 
 NOTES = frozenset({"fn", "footnote", "note"})
 _BREAKS = frozenset({"lb", "br", "break"})
+_SCRIPTS = {
+    **dict.fromkeys(("sup", "superscript"), (SUP, SUP_END)),
+    **dict.fromkeys(("sub", "subscript"), (SUB, SUB_END)),
+}
+"""The marks of scripts, by the names of elements, and by the `rend` of TEI."""
 _UNSEEN = frozenset({"indexterm", "graphic", "inline-graphic", "object-id", "annotation"})
 
 
@@ -71,7 +77,7 @@ def words(element: Element, without: frozenset[str] = frozenset()) -> str:
     Children are separated by spaces, unless the element has text of its own:
     <name><given>Ann</given><sur>Lee</sur></name> -> "Ann Lee"; <p>H<sub>2</sub>O</p> -> "H2O".
     """
-    return one_line(clean("".join(_pieces(element, without))))
+    return one_line(with_scripts(clean("".join(_pieces(element, without)))))
 
 
 def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
@@ -84,7 +90,10 @@ def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
         elif name in NOTES:
             yield f" [{words(child)}]"
         elif name and name not in _UNSEEN | without:
+            start, end = _SCRIPTS.get(attribute(child, "rend") or name, ("", ""))
+            yield start
             yield from _pieces(child, without)
+            yield end
         yield (child.tail or "") + gap
 
 

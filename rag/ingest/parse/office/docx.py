@@ -31,6 +31,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
     symbol,
 )
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import PAGE_BREAK
 
@@ -201,7 +202,7 @@ class _Reader:
         level = _level(about, style.level)
         mark, depth = self._numbering.mark(about, style) if text.strip() else ("", 0)
         if style.name == "title" and not self.title:
-            self.title = " ".join(text.split())
+            self.title = " ".join(with_scripts(text).split())
         self._collect_cover(paragraph, text, level)
         if level:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
@@ -284,7 +285,8 @@ class _Reader:
         if hidden or _is_tiny(about):
             self.hidden += any((text.text or "").strip() for text in run.iter("t"))
             return ""
-        return "".join(self._character(part) for part in run)
+        height = HEIGHTS.get(value(about, "vertAlign"), 0)
+        return as_script("".join(self._character(part) for part in run), height)
 
     def _character(self, part: Element) -> str:  # noqa: PLR0911 a table
         if part.tag == "fldChar":

@@ -13,6 +13,7 @@ from itertools import islice, zip_longest
 from typing import NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
+from rag.ingest.parse.superscripts import as_script, with_scripts
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
@@ -76,12 +77,21 @@ def paragraph_text(paragraph: Element) -> str:
     texts = []
     for element in paragraph:
         if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
-            texts += [text.text or "" for text in descendants(element, "t")]
+            run = "".join(part.text or "" for part in descendants(element, "t"))
+            texts.append(as_script(run, _height(element)))
         elif element.tag == "br":
             texts.append("\n")
         elif element.tag in {"m", "AlternateContent"}:
             texts += [linear(math) for math in element.iter("oMath")]
-    return "".join(texts)
+    return with_scripts("".join(texts))
+
+
+def _height(run: Element) -> int:
+    """How much a run is set higher than its line (lower below 0), in thousandths of its size."""
+    about = child(run, "rPr")
+    baseline = about.get("baseline", "") if about is not None else ""
+    height = whole_number(baseline.removeprefix("-"), max_digits=6)
+    return -height if baseline.startswith("-") else height
 
 
 def picture_words(drawn: Element) -> Iterator[str]:

@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
 from rag.ingest.parse.zip_package import descendants, whole_number
 from rag.text.plain_text import one_line
 from rag.text.table_heads import PAGE_BREAK
@@ -37,6 +38,7 @@ class Style(NamedTuple):
     name: str = ""
     hidden: bool = False
     bold: bool = False
+    height: int = 0
     marks: Mapping[int, str] = {}
     """The number format of a list by level: "1", "a", "i", or "" for bullets."""
 
@@ -60,7 +62,7 @@ def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
 
 
 def _style(name: str, elements: Mapping[str, Element]) -> Style:
-    hidden = bold = None
+    hidden = bold = position = None
     display, at = elements[name].get("display-name", name), name
     for _ in range(20):  # a loop of styles ends here
         element = elements.get(at)
@@ -73,9 +75,17 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
                 hidden = display_value in {"none", "false", "hidden"}
             if bold is None and weight:
                 bold = weight == "bold"
+            position = position or properties.get("text-position")
         display = at if at in {"Title", "Subtitle"} else display
         at = element.get("parent-style-name", "")
-    return Style(display, bool(hidden), bool(bold))
+    return Style(display, bool(hidden), bool(bold), _height(position or ""))
+
+
+def _height(position: str) -> int:
+    """How much a text is set higher than its line (lower below 0): "super 58%" -> 1; "-33% 58%" -> -33."""
+    height = position.split(" ", 1)[0].rstrip("%")
+    number = whole_number(height.removeprefix("-"), max_digits=3)
+    return HEIGHTS.get(height, -number if height.startswith("-") else number)
 
 
 class OdfReader:
@@ -186,7 +196,7 @@ class OdfReader:
         elif paragraph.tag == "h" and text.strip():
             self.draft.heading(text, int(level) if level in set("123456789") else 1)
         elif style.name == "Title" and text.strip():
-            self.title = self.title or " ".join(text.split())
+            self.title = self.title or " ".join(with_scripts(text).split())
             self.draft.heading(text, 1)
         elif mark:
             self.draft.item(text, depth, mark)
@@ -239,7 +249,8 @@ class OdfReader:
                 self.hidden["text"] += 1
                 return ""
             case _:
-                return "" if element.tag in _LEFT_OUT else self.inline(element)
+                text = "" if element.tag in _LEFT_OUT else self.inline(element)
+                return as_script(text, self.style(element).height)
 
     def _write_notes(self) -> None:
         while self._notes:

@@ -10,6 +10,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
 from rag.ingest.parse.document_parts import join_surrogates
+from rag.ingest.parse.superscripts import HEIGHTS, as_script
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
@@ -77,6 +78,7 @@ class _State:
     into: str = "body"
     hidden: bool = False
     bold: bool = False
+    height: int = 0
     codec: str = ""
     unicode_skip: int = 1
     around: str = ""
@@ -278,8 +280,10 @@ class _Reader:
                 self._state = replace(state, hidden=number != 0)
             case "b":
                 self._state = replace(state, bold=number != 0)
+            case "super" | "sub" | "nosupersub" | "up" | "dn":
+                self._state = replace(state, height=_height(word, number))
             case "plain":
-                self._state = replace(state, hidden=False, bold=False, codec="")
+                self._state = replace(state, hidden=False, bold=False, height=0, codec="")
             case "f":
                 self._state = replace(state, codec=self._fonts.get(number or 0) or self._codec)
             case "uc":
@@ -340,7 +344,7 @@ class _Reader:
         elif state.hidden:
             self.hidden += bool(text.strip())
         else:
-            self._paragraph.texts.append(text)
+            self._paragraph.texts.append(as_script(text, state.height))
             self._paragraph.bold &= state.bold or not text.strip()
 
     def _end_paragraph(self) -> None:
@@ -377,6 +381,14 @@ class _Reader:
         if self._rows or self._cells:
             self.draft.table([*self._rows, *([self._cells] if self._cells else [])])
             self._rows, self._cells = [], []
+
+
+def _height(word: str, number: int | None) -> int:
+    """How much a text is set higher than its line (lower below 0), by a word that says so."""
+    if word in {"up", "dn"}:
+        half_points = 6 if number is None else number
+        return half_points if word == "up" else -half_points
+    return HEIGHTS.get(word, 0)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -17,7 +17,16 @@ from rag.ingest.parse.document_draft import Draft, core_properties, document_of_
 from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
 from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
-from rag.ingest.parse.zip_package import MAX_ROWS_BYTES, Package, child, descendants, simplify, whole_number
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
+from rag.ingest.parse.zip_package import (
+    MAX_ROWS_BYTES,
+    Package,
+    child,
+    descendants,
+    simplify,
+    value,
+    whole_number,
+)
 from rag.uris import column_number
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
@@ -238,8 +247,11 @@ def _boxes(styles: Element) -> set[int]:
 
 def _text(item: Element) -> str:
     """The text of a shared or inline string, without its phonetic reading."""
-    texts = [*descendants(item, "t"), *descendants(item, "r", "t")]
-    return _without_escapes("".join(text.text or "" for text in texts))
+    runs = [text.text or "" for text in descendants(item, "t")]
+    for run in descendants(item, "r"):
+        height = HEIGHTS.get(value(run, "rPr", "vertAlign"), 0)
+        runs += [as_script(text.text or "", height) for text in descendants(run, "t")]
+    return with_scripts(_without_escapes("".join(runs)))
 
 
 def _without_escapes(text: str) -> str:
