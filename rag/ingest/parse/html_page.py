@@ -20,6 +20,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
+from rag.ingest.parse.html_boxes import without_site_boxes
 from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.superscripts import with_scripts
@@ -37,8 +38,8 @@ HIDDEN_ORDERS = (
     "hidden piece of text that looks like instructions to a model",
     "hidden pieces of text that look like instructions to a model",
 )
-_NOISE = ["nav", "header", "footer", "aside", "script", "style", "template", "noscript", "[role=navigation]"]
-_ANCHORS = [".headerlink", ".anchor", ".anchor-link"]  # the "¶" that documentation tools add to headings
+_NOISE = ["nav", "script", "style", "template", "noscript", "[role=navigation]"]
+_ANCHORS = ["a.headerlink", "a.anchor-link", "a.hash-link"]  # the "¶" that documentation tools add
 _AS_IT_IS = PreprocessingOptions(enabled=False)
 _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
 _CONTENT = ConversionOptions(
@@ -53,12 +54,16 @@ _DATES = ("article-published_time", "article:published_time", "date", "dc.date",
 _TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})", re.IGNORECASE)
 
 
-def parse(text: str, name: str) -> Document:
-    """The document of a page: its main part if it marks one, otherwise all of it except boilerplate."""
+def parse(text: str, name: str, *, is_site: bool = True) -> Document:
+    """The document of a page: its main part if it marks one, otherwise all of it except boilerplate.
+
+    Mails and other pages that no site made (not `is_site`) have no boilerplate of one.
+    """
     text, orders = without_hidden_orders(text)
     page = _convert(text, _PAGE)
     head = page.metadata.document
-    content, labels, ends = without_marks(_marked_content(_main_part(text)) or _marked_content(text))
+    marked = _marked_content(_main_part(text), is_site=is_site) or _marked_content(text, is_site=is_site)
+    content, labels, ends = without_marks(marked)
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
@@ -78,17 +83,18 @@ def parse(text: str, name: str) -> Document:
 
 
 def content_of(html: str) -> str:
-    """The Markdown of a page or a part of one, without boilerplate.
+    """The Markdown of a part of a page, without navigation.
 
     Raises:
         ParseError: the HTML can't be parsed.
     """
-    return without_marks(_marked_content(html))[0]
+    return without_marks(_marked_content(html, is_site=False))[0]
 
 
-def _marked_content(html: str) -> str:
+def _marked_content(html: str, *, is_site: bool) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
-    content = _convert(with_widgets_as_text(html), _CONTENT).content or ""
+    page = with_widgets_as_text(without_site_boxes(html, is_site=is_site))
+    content = _convert(page, _CONTENT).content or ""
     return without_note_ids(with_scripts(clean(content)).strip())
 
 

@@ -118,7 +118,7 @@ def _size(count: int) -> str:
 
 def _body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
     if kind == "text/html":
-        text = html_page.parse(without_layout_tables(text), name).text
+        text = html_page.parse(without_layout_tables(text), name, is_site=False).text
         return text, [*_sections(text, markdown_blocks)]
     return text, [*_sections(text, paragraphs)]
 

@@ -1,0 +1,68 @@
+"""What of a page is content, and what its site's."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag.ingest.parse.html_boxes import without_site_boxes
+from rag.ingest.parse.parsers import parse
+
+
+@pytest.mark.parametrize(
+    ("html", "seen"),
+    [
+        (
+            "<main><article><header><h1><a href='/a'>Moon</a></h1><p>Lede.</p></header>x</article></main>",
+            "# [Moon](/a)\n\nLede.\n\nx",
+        ),
+        ("<section><header><h2>Part</h2></header>x<footer>Without VAT.</footer></section>", "## Part\n\nx"),
+        ("<article>x<footer><a href=1>Tag</a>, <a href=2>next</a> <button>Share</button></footer>", "x"),
+        ("<article>x<aside class=note>Be careful.</aside></article>", "x\n\nBe careful."),
+        ("<article>x<aside><h2>Related</h2><a href=1>A long headline</a></aside></article>", "x"),
+        (
+            "<header><h1>Foo</h1>A database.</header><p>x</p><footer>Imprint</footer>",
+            "# Foo\n\nA database.\n\nx",
+        ),
+        ("<header>Logo</header><h1>Foo</h1><aside>Related</aside><footer>Imprint</footer>", "# Foo"),
+        ("<p>x</p><aside id=footnotes role='doc-endnotes'><p>One.</p></aside>", "x\n\nOne."),
+        ("<p>x</p><header>without an end", "x\n\nwithout an end"),
+    ],
+)
+def test_boxes_of_the_content_stay_and_those_of_the_site_go(html: str, seen: str) -> None:
+    text = parse(html.encode(), "a.html").text
+    assert text.startswith(seen)
+    assert not {"Logo", "Imprint", "Related", "Tag"} & set(text.replace("[", " ").split())
+
+
+def test_a_mail_has_no_boxes_of_a_site() -> None:
+    page = "<header><h1>Invoice</h1></header><p>x</p><footer><p>IBAN DE123</p></footer>"
+    mail = f"From: a@b.c\nMIME-Version: 1.0\nContent-Type: text/html\n\n{page}"
+    assert "# Invoice\n\nx\n\nIBAN DE123" in parse(mail.encode(), "a.eml").text
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        '<h2 class="anchor sticky">Yarn<a href="#yarn" class="hash-link">#</a></h2>',
+        '<h2>Yarn<a class="anchor" href="#yarn"><svg><path d="M1"></path></svg></a></h2>',
+        '<h2>Yarn <a class="header-anchor" href="#yarn" aria-hidden="true">#</a></h2>',
+        '<h2><a href="#yarn" class="anchor">Yarn</a></h2>',
+        '<h2 class="anchor-link">Yarn<a class="headerlink" href="#yarn">¶</a></h2>',
+    ],
+)
+def test_a_heading_stays_and_the_link_to_it_goes(heading: str) -> None:
+    [block] = parse(heading.encode(), "a.html").blocks
+    assert (block.kind, block.title) == ("heading", "Yarn")
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("<header>", "</header>", "<header></header>", "<header ", "<main></footer>", "<nav><a></nav>"),
+        *("<article><aside><a>x</a>", "<a><a></a", "<a class='anchor", "<a class='anchor'>¶"),
+    ],
+)
+def test_hostile_boxes_cost_no_more_than_their_length(part: str) -> None:
+    without_site_boxes("<article><aside>" + part * 100_000 + "</aside></article>")
+    without_site_boxes("<header>" * 50_000 + part * 1_000 + "</header>" * 50_000)
