@@ -51,7 +51,19 @@ _CONTENT = ConversionOptions(
     skip_images=True,
 )
 _DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
-_TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})", re.IGNORECASE)
+_JSON_DATE = re.compile(r'"datePublished"\s{0,3}:\s{0,3}"([^"<>\\]{4,40})"')
+_TIME = re.compile(r"<time\b[^<>]{0,500}>", re.IGNORECASE)
+_MOMENT = re.compile(r"\bdatetime\s?=\s?[\"']?([^\"'<>]{4,40})", re.IGNORECASE)
+_PUBLISHED = re.compile(
+    r"\bpubdate\b|\b(?:itemprop|class)\s?=[^=]{0,200}?(?:publi|posted|(?<![\w-])(?:entry-|post-)?date(?![\w-]))",
+    re.IGNORECASE,
+)
+_BYLINE = re.compile(
+    r"class\s?=\s?[\"'][^\"'<>]{0,100}\b(?:byline|publi|posted|(?:post|entry|article)-(?:meta|info|date))[^<>]{0,200}>"
+    r"(?:[^<]|<(?!/(?:p|div|ul|section)\b)){0,200}\Z",
+    re.IGNORECASE,
+)
+_AROUND, _NEAR = 2_000, 400  # characters before a <time> in which a header, or a byline, begins
 
 
 def parse(text: str, name: str, *, is_site: bool = True) -> Document:
@@ -119,9 +131,20 @@ def _main_part(html: str) -> str:
 
 
 def _published_at(meta: dict[str, str], html: str) -> datetime | None:
-    time = _TIME.search(html)
-    dates = [*(meta.get(key, "") for key in _DATES), time[1] if time else ""]
+    """When a page was published; a time in its text can be of anything."""
+    dates = [meta.get(key, "") for key in _DATES]
+    dates += [match[1] for match in _JSON_DATE.finditer(html)][:1]
+    dates += [match[1] for tag in _TIME.finditer(html) if (match := _MOMENT.search(tag[0])) and _is_own(tag)][
+        :1
+    ]
     return next(filter(None, map(date, dates)), None)
+
+
+def _is_own(time: re.Match[str]) -> bool:
+    """Whether a <time> says when its page was published: by its attributes, or what is around it."""
+    before = time.string[max(0, time.start() - _AROUND) : time.start()]
+    opened = before.rfind("<header") > before.rfind("</header")
+    return bool(_PUBLISHED.search(time[0])) or opened or bool(_BYLINE.search(before[-_NEAR:]))
 
 
 DEPTH = 1000  # nested elements; deeper ones are ignored

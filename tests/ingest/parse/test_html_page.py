@@ -48,9 +48,33 @@ def test_a_page_states_its_title_address_language_and_date() -> None:
     assert document.date == datetime(2024, 5, 1, 8, tzinfo=UTC)
 
 
-def test_without_a_stated_date_the_first_time_element_counts() -> None:
-    page = '<p>From <time class="d" datetime="2023-02-01">February</time></p>'
-    assert parse(page.encode(), "a.html").date == datetime(2023, 2, 1, tzinfo=UTC)
+@pytest.mark.parametrize(
+    "published",
+    [
+        '<script type="application/ld+json">{"@type": "Article", "datePublished": "2023-02-01"}</script>',
+        '<time itemprop="datePublished" datetime="2023-02-01">February</time>',
+        "<time pubdate datetime=2023-02-01>February</time>",
+        '<article><header><p>By Ann, <time datetime="2023-02-01">February</time></p></header></article>',
+        '<p class="post-meta">By <b>Ann</b>, <time datetime="2023-02-01">February</time></p>',
+        '<p>Of <time datetime="1969-07-20">1969</time></p><time class="dt-published" datetime="2023-02-01">',
+    ],
+)
+def test_without_a_stated_date_that_of_publication_counts(published: str) -> None:
+    assert parse(f"{published}<p>Text</p>".encode(), "a.html").date == datetime(2023, 2, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("about", ["", "class=date-past", "itemprop=dateModified"])
+def test_a_time_in_a_text_is_no_date_of_it(about: str) -> None:
+    page = (
+        f'<header>x</header><p class="lead">Landed on <time {about} datetime="1969-07-20">20 July</time>.</p>'
+    )
+    assert parse(page.encode(), "a.html").date is None
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize("part", ["<time ", "<time class=", "<time class='", "<header", '"datePublished":'])
+def test_hostile_times_cost_no_more_than_their_length(part: str) -> None:
+    parse_page(part * 50_000 + "<p>x", "x")
 
 
 @pytest.mark.parametrize("tag", ["main", "article", "MAIN"])
