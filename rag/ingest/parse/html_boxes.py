@@ -19,7 +19,13 @@ _OWN_ROLE = re.compile(r"""\brole\s?=\s?["']?(?:doc-|note\b|alert\b)""", re.IGNO
 _HEADING = re.compile(r"<h[1-6][\s>]", re.IGNORECASE)
 _MAIN_HEADING = re.compile(r"<h1[\s>]", re.IGNORECASE)
 _LINK = re.compile(r"<(a|button|nav)\b(?:[^<]|<(?!/?(?:a|button|nav)\b))*</\1", re.IGNORECASE)
+_UNSEEN = re.compile(
+    r"<(script|style|svg|noscript|template|head)\b(?:[^<]|<(?!/?\1\b))*</\1|<!--(?:[^<-]|-(?!->)|<(?!!--))*-->",
+    re.IGNORECASE,
+)
 _MARKUP = re.compile(r"<[^<>]*>|[^\w<]+|<|_")
+_WITH_HEADING, _BELOW_HEADING = 0.25, 1.0
+"""The least length of articles that are the content, as a multiple of the text around them."""
 _DEEPEST = 4  # boxes within boxes that are judged; people stop earlier
 _PERMALINK = re.compile(
     r"<a\b(?=[^<>]{0,1000}\bclass\s?=\s?[\"'][^\"'<>]{0,300}(?:anchor|permalink))[^<>]{0,1000}>"
@@ -51,6 +57,39 @@ def without_site_boxes(page: str, *, is_site: bool = True) -> str:
             parts.append(page[at : box.start])
             at = box.end
     return "".join([*parts, page[at:]])
+
+
+def main_part(page: str) -> str:
+    """From the first <main> to the last </main>; else the articles, if they are not a small part; else all.
+
+    A main heading above articles without one belongs to them, with what is between.
+    """
+    if main := _span(page, "main"):
+        return page[main.start : main.stop]
+    articles = _span(page, "article")
+    if not articles:
+        return page
+    inside = page[articles.start : articles.stop]
+    heading = None if _MAIN_HEADING.search(inside) else _MAIN_HEADING.search(page, 0, articles.start)
+    start = heading.start() if heading else articles.start
+    outside = _prose(page[:start] + page[articles.stop :])
+    is_small = _prose(inside) < outside * (_BELOW_HEADING if heading else _WITH_HEADING)
+    return page if is_small else page[start : articles.stop]
+
+
+def _span(page: str, tag: str) -> range | None:
+    opening = re.search(rf"<{tag}[\s>]", page, re.IGNORECASE)
+    closings = [match.end() for match in re.finditer(rf"</{tag}\s*>", page, re.IGNORECASE)]
+    return (
+        range(opening.start(), closings[-1])
+        if opening and closings and opening.start() < closings[-1]
+        else None
+    )
+
+
+def _prose(content: str) -> int:
+    """How many letters and digits a part of a page has outside of links and buttons."""
+    return len(_MARKUP.sub("", _LINK.sub("", _UNSEEN.sub("", content))))
 
 
 def _boxes(page: str, *, is_inside: bool) -> Iterator[_Box]:
@@ -87,5 +126,4 @@ def _belongs(page: str, box: _Box, main_heading: int) -> bool:
 
 def _is_links(content: str) -> bool:
     """Whether most words of a box are in links and buttons."""
-    words = len(_MARKUP.sub("", content))
-    return words > 2 * len(_MARKUP.sub("", _LINK.sub("", content)))
+    return len(_MARKUP.sub("", content)) > 2 * _prose(content)

@@ -20,7 +20,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
-from rag.ingest.parse.html_boxes import without_site_boxes
+from rag.ingest.parse.html_boxes import main_part, without_site_boxes
 from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.superscripts import with_scripts
@@ -74,8 +74,8 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     text, orders = without_hidden_orders(text)
     page = _convert(text, _PAGE)
     head = page.metadata.document
-    marked = _marked_content(_main_part(text), is_site=is_site) or _marked_content(text, is_site=is_site)
-    content, labels, ends = without_marks(marked)
+    text = without_site_boxes(text, is_site=is_site)
+    content, labels, ends = without_marks(_marked_content(main_part(text)) or _marked_content(text))
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
@@ -100,13 +100,12 @@ def content_of(html: str) -> str:
     Raises:
         ParseError: the HTML can't be parsed.
     """
-    return without_marks(_marked_content(html, is_site=False))[0]
+    return without_marks(_marked_content(without_site_boxes(html, is_site=False)))[0]
 
 
-def _marked_content(html: str, *, is_site: bool) -> str:
+def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
-    page = with_widgets_as_text(without_site_boxes(html, is_site=is_site))
-    content = _convert(page, _CONTENT).content or ""
+    content = _convert(with_widgets_as_text(html), _CONTENT).content or ""
     return without_note_ids(with_scripts(clean(content)).strip())
 
 
@@ -118,16 +117,6 @@ def _convert(html: str, options: ConversionOptions) -> ConversionResult:
     if any(warning.kind == WarningKind.DEPTH_LIMIT_EXCEEDED for warning in result.warnings):
         raise ParseError("nested too deeply")
     return result
-
-
-def _main_part(html: str) -> str:
-    """From the first <main> to the last </main>; without these the same for <article>; else all."""
-    for tag in ("main", "article"):
-        opening = re.search(rf"<{tag}[\s>]", html, re.IGNORECASE)
-        closings = [match.end() for match in re.finditer(rf"</{tag}\s*>", html, re.IGNORECASE)]
-        if opening and closings and opening.start() < closings[-1]:
-            return html[opening.start() : closings[-1]]
-    return html
 
 
 def _published_at(meta: dict[str, str], html: str) -> datetime | None:

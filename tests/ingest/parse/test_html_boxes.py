@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.ingest.parse.html_boxes import without_site_boxes
+from rag.ingest.parse.html_boxes import main_part, without_site_boxes
 from rag.ingest.parse.parsers import parse
 
 
@@ -41,6 +41,28 @@ def test_a_mail_has_no_boxes_of_a_site() -> None:
 
 
 @pytest.mark.parametrize(
+    ("html", "seen"),
+    [
+        ("<h1>Widget</h1><p>Price 9 EUR.</p><article>Nice.</article><h2>Specs</h2><p>Weight 2 kg</p>", "all"),
+        (
+            "<h1>How?</h1><article>Question.</article><article>Long answer.</article><p>Imprint",
+            "# How?\n\nQu",
+        ),
+        (
+            "<p>Teaser of a page.</p><article><h1>Moon</h1><p>A landing.</p></article><p>Teaser",
+            "# Moon\n\nA l",
+        ),
+        ("<p>Teaser</p><article>A long text, but without a heading.</article><p>Teaser", "A long"),
+        ("<script>a long script, which nobody sees</script><p>Teaser<article>Text of it.</article>", "Text"),
+    ],
+)
+def test_articles_are_the_page_if_they_are_not_a_small_part_of_it(html: str, seen: str) -> None:
+    text = parse(html.encode(), "a.html").text
+    assert ("Specs" in text and "Price" in text) if seen == "all" else text.startswith(seen)
+    assert seen == "all" or not {"Teaser", "Imprint"} & set(text.split())
+
+
+@pytest.mark.parametrize(
     "heading",
     [
         '<h2 class="anchor sticky">Yarn<a href="#yarn" class="hash-link">#</a></h2>',
@@ -61,8 +83,10 @@ def test_a_heading_stays_and_the_link_to_it_goes(heading: str) -> None:
     [
         *("<header>", "</header>", "<header></header>", "<header ", "<main></footer>", "<nav><a></nav>"),
         *("<article><aside><a>x</a>", "<a><a></a", "<a class='anchor", "<a class='anchor'>¶"),
+        *("<script>", "<script", "<svg></svg", "<!--", "<!-- -", "</article>"),
     ],
 )
 def test_hostile_boxes_cost_no_more_than_their_length(part: str) -> None:
     without_site_boxes("<article><aside>" + part * 100_000 + "</aside></article>")
+    main_part("<article>" + part * 100_000 + "</article>")
     without_site_boxes("<header>" * 50_000 + part * 1_000 + "</header>" * 50_000)
