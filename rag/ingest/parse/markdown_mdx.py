@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import Lines, date, line_blocks, title_line, with_facts
+from rag.ingest.parse.document_parts import NOT_READ_WITH_IT, Lines, date, line_blocks, title_line, with_facts
 from rag.ingest.parse.front_matter import split_front_matter
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import without_note_ids
@@ -39,19 +39,29 @@ _SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory per ch
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
 
 _HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: |<!--|<a[ \t]|\{\{#")
+_INCLUDE = (  # of mdBook, which puts other files there
+    r"\{\{#(?:include|rustdoc_include|playground|playpen|shiftinclude|template)[ \t]+"
+    r"(?P<file>[^{}\n:]*)[^{}\n]*\}\}"
+)
+_IN_LIST_OR_QUOTE = r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
 _UNSHOWN = re.compile(
-    r"(?P<code>^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?s:.*?)(?:^ {0,3}(?P=fence)|\Z)|`[^`\n]+`"
+    rf"(?P<code>^{_IN_LIST_OR_QUOTE}(?P<fence>`{{3,}}|~{{3,}})[^\n]*\n(?s:.*?)(?:^[ \t>]*(?P=fence)|\Z)"
+    r"|`[^`\n]+`"
+    r"|\{%-?[ \t]*highlight\b(?:[^{]|\{(?!%-?[ \t]*(?:end)?highlight\b))*+\{%-?[ \t]*endhighlight"
+    r"|<pre\b(?:[^<]|<(?!/?pre\b))*+</pre"
     r"|^(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*)"
-    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?s:.{0,5000}?)%%(?=\s|\Z)|<!--(?s:.{0,5000}?)-->)"
+    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?!(?-i:[A-Z_]+)%%)(?=\S)[^%\n|]*(?<=\S)%%(?=\s|\Z)"
+    r"|^[ \t]*%%(?![%{])[^%\n|]*%%[ \t]*$|^%%[ \t]*$(?s:.{0,5000}?)^%%[ \t]*$"
+    r"|<!--(?:[^<]|<(?!!--)){0,5000}?-->)"
     r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
-    r"|(?<!\\)\{\{#[a-z_]+[^{}\n]*\}\}"  # of mdBook, which puts other files there
+    rf"|(?<!\\){_INCLUDE}|(?<!\\)\{{\{{#(?:title|quiz)[ \t]+[^{{}}\n]*\}}\}}"
     r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
     r"|(?P<picture>!\[\[[^\[\]\n]+\.(?:png|jpe?g|gif|svg|webp|bmp|avif)(?:[|#][^\[\]\n]*)?\]\])"
     r"|^[ \t]*(?:id:: [0-9a-f]{8}-[0-9a-f-]{27}|collapsed:: (?:true|false))[ \t]*+(?:\n|\Z)"
     r"|^[ \t]*:LOGBOOK:(?s:.{0,5000}?):END:[ \t]*+(?:\n|\Z)",
     re.MULTILINE | re.IGNORECASE,
 )
-_DIRECTIVE = re.compile(r"^[ \t]*\{\{#[a-z_]+[^{}\n]*\}\}[ \t]*\n", re.MULTILINE)
+_DIRECTIVE = re.compile(rf"^[ \t>]*{_INCLUDE}[ \t]*\n", re.MULTILINE)
 _EMPTY_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^\n]*\n\s*\1\Z")
 _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d+\s*\Z")
 
@@ -59,8 +69,7 @@ _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d
 def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without front matter and the internal markup of note programs."""
     (entries, remarks), body = split_front_matter(text)
-    body, comments = _without_internal_markup(without_note_ids(body))
-    remarks = (*remarks, *omission_remarks(comments, "comment"))
+    body, omissions = _without_internal_markup(without_note_ids(body))
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))
     header_keys = {"title", "date"} if day else {"title"}
@@ -71,29 +80,33 @@ def parse(text: str, name: str) -> Document:
         blocks=blocks,
         date=day,
         metadata=with_facts({key: value for key, value in entries.items() if key not in header_keys}),
-        remarks=remarks,
+        remarks=(*remarks, *omissions),
     )
 
 
-def _without_internal_markup(text: str) -> tuple[str, int]:
-    """A text without comments and internal markup of Obsidian, Logseq, Joplin and mdBook; the comment count.
+def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:
+    """A text without comments and internal markup of Obsidian, Logseq, Joplin and mdBook, and remarks.
 
     Internal markup is ids, pictures, anchors and directives. Code stays, except for directives in it.
-    Example: "Seen. ^intro %% unseen %%" -> ("Seen.", 1).
+    Example: "Seen. ^intro %%unseen%%" -> ("Seen.", ("1 comment was left out",)).
     """
     if not _HINT.search(text):
-        return text, 0
-    comments = 0
+        return text, ()
+    comments, files = 0, dict[str, None]()
 
     def shown(match: re.Match[str]) -> str:
         nonlocal comments
         if match["code"]:
+            files.update(dict.fromkeys(include["file"] for include in _DIRECTIVE.finditer(match[0])))
             code = _DIRECTIVE.sub("", match[0])
             return "" if code != match[0] and _EMPTY_FENCE.fullmatch(code) else code
         comments += bool(match["comment"])
+        files.update({match["file"]: None} if match["file"] else {})
         return "(picture)" if match["picture"] else match["anchored"] or ""
 
-    return _UNSHOWN.sub(shown, _JOPLIN.sub("", text)), comments
+    body = _UNSHOWN.sub(shown, _JOPLIN.sub("", text))
+    remarks = (NOT_READ_WITH_IT.format(name.strip()) for name in files)
+    return body, (*omission_remarks(comments, "comment"), *remarks)
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:

@@ -124,7 +124,23 @@ def test_a_date_that_is_none_stays_metadata() -> None:
     [
         ("Seen. ^intro", "Seen."),
         ("- item ^a1b2c3\n    - deep ^note-2", "- item\n    - deep"),
-        ("Seen %% never show %% too.", "Seen  too."),
+        ("Seen %%never show%% too.", "Seen  too."),
+        ("Write %% for a percent sign, %% prints one.", "Write %% for a percent sign, %% prints one."),
+        ("| %% | a sign |\n| %5.2f%% | x |\n| %% | y |", "| %% | a sign |\n| %5.2f%% | x |\n| %% | y |"),
+        ("for %%i in (*) do echo %%i %%PREFIX%%", "for %%i in (*) do echo %%i %%PREFIX%%"),
+        ("%% never show %%\nSeen.", "\nSeen."),
+        ("{{#if a}}A{{/if}} and {{#each b}}", "{{#if a}}A{{/if}} and {{#each b}}"),
+        (
+            "1. Do:\n\n    ```yaml\n    - a <!-- b -->\n    ```",
+            "1. Do:\n\n    ```yaml\n    - a <!-- b -->\n    ```",
+        ),
+        ("> ```html\n> <!-- b -->\n> ```\n", "> ```html\n> <!-- b -->\n> ```\n"),
+        ("- ```\n  <!-- b -->\n  ```\n", "- ```\n  <!-- b -->\n  ```\n"),
+        (
+            "{% highlight html %}\n<!-- b -->\n{% endhighlight %}",
+            "{% highlight html %}\n<!-- b -->\n{% endhighlight %}",
+        ),
+        ("<pre>\n<!-- b -->\n</pre>", "<pre>\n<!-- b -->\n</pre>"),
         ('# A\n\n<!-- Old headings. Do not remove. -->\n\n<a id="old"></a>\n\nSeen.', "# A\n\n\n\n\n\nSeen."),
         ("Seen <!-- never\n```\nnever\n``` --> too <a name='b'>and this</a>.", "Seen  too and this."),
         ("A:\n\n```rust\n{{#rustdoc_include ../a.rs:here}}\n```\n\nToo.", "A:\n\n\n\nToo."),
@@ -152,6 +168,34 @@ def test_a_date_that_is_none_stays_metadata() -> None:
 )
 def test_what_programs_for_notes_do_not_show_is_no_text(written: str, shown: str) -> None:
     assert parse(written.encode(), "a.md").text == shown
+
+
+def test_what_a_book_includes_is_named() -> None:
+    text = "```rust\n{{#rustdoc_include ../a.rs:here}}\n```\n\n{{#include b.md}}\n\nSeen."
+    remarks = parse(text.encode(), "a.md").remarks
+    assert [name in remark for name, remark in zip(("../a.rs,", "b.md,"), remarks, strict=True)] == [True] * 2
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize(
+    "part",
+    [
+        "%%",
+        "%%a",
+        "%%\n",
+        "<!--",
+        "<pre>",
+        "{% highlight %}",
+        "{{#include a",
+        "```\n",
+        "> ",
+        "- ",
+        "|%% ",
+        " ^a-",
+    ],
+)
+def test_hostile_notes_cost_no_more_than_their_length(part: str) -> None:
+    parse((part * 50_000 + "\n\nx").encode(), "a.md")
 
 
 def test_a_proposal_is_called_by_its_number() -> None:
