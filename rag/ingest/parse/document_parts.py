@@ -28,6 +28,7 @@ MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
+_ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*+)((?:\\u[0-9a-fA-F]{4})++)")
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
 
 
@@ -140,6 +141,24 @@ def clean(text: str) -> str:
     if "\x1b" in text:
         text = _COLORS.sub("", text)
     return without_hidden(_UNFIT.sub("\ufffd", text))
+
+
+def with_letters(text: str) -> str:
+    r"""A text of JSON or of settings with letters for their escapes: M\u00fcller -> Müller.
+
+    Quotation marks, control characters and invisible ones stay escaped, so the text stays valid.
+    """
+    return _ESCAPES.sub(_letters, text) if "\\u" in text else text
+
+
+def _letters(escapes: re.Match[str]) -> str:
+    try:
+        letters = bytes.fromhex(escapes[2].replace("\\u", "")).decode("utf-16-be")
+    except UnicodeDecodeError:  # a lone surrogate
+        return escapes[0]
+    if without_hidden(letters) != letters or not letters.isprintable() or '"' in letters or "\\" in letters:
+        return escapes[0]
+    return f"{escapes[1]}{letters}"
 
 
 def join_surrogates(text: str) -> str:

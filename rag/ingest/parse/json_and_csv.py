@@ -18,7 +18,7 @@ from typing import Any
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_exports
-from rag.ingest.parse.document_parts import GAP, clean, date, shifted
+from rag.ingest.parse.document_parts import GAP, clean, date, shifted, with_letters
 from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.plain_text import (
@@ -49,6 +49,7 @@ def parse_json(text: str, name: str) -> Document:
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(value, name, "application/json")
     if len(text) <= _READABLE * (1 + text.count("\n")):
+        text = with_letters(text)
         title, metadata = _record_facts([value])
         return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
     return records_document([_record(value)], name, "application/json")

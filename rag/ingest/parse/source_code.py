@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Document
-from rag.ingest.parse.document_parts import block
+from rag.ingest.parse.document_parts import block, with_letters
 from rag.text.plain_text import one_line, trimmed
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def parse(text: str, name: str) -> Document:
     between them, and all code without a grammar, is cut at top-level blank lines.
     """
     path = PurePath(name.lower())
+    text = with_letters(text) if path.suffix == ".properties" else text  # in Latin-1, as Java reads them
     outermost = definitions(text, path.suffix or path.name)
     blocks = _sections(text, outermost, 0, len(text), 1) if outermost else code_blocks(text)
     return Document(text, name, "text/plain", tuple(blocks))

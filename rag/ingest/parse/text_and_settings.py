@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rag.corpus import Document
-from rag.ingest.parse.document_parts import Lines, block, date, line_blocks, paragraphs
+from rag.ingest.parse.document_parts import Lines, block, date, line_blocks, paragraphs, with_letters
 from rag.ingest.parse.source_code import code_blocks
 from rag.ingest.parse.titles_and_questions import numbered_title
 from rag.text.plain_text import one_line
@@ -133,6 +133,7 @@ _KEY = re.compile(
     r"(?P<key>[^\W\d][\w .$/-]{0,80}|\"[^\"\n]{1,80}\"|'[^'\n]{1,80}')[ \t]*:(?P<value>[ \t].*)?$"
 )
 _TABLE = re.compile(r"\[{1,2}\s*(?P<name>[^\[\]\n]{1,120}?)\s*\]{1,2}\s*(?:[#;].*)?$")
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*+"?')  # where \u is an escape
 _TITLE = re.compile(
     r"^(?:title|name)[ \t]*[:=][ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'#{\[&*|>][^\n#]*))", re.MULTILINE
 )
@@ -151,6 +152,7 @@ def parse_tables(text: str, name: str) -> Document:
 
 def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, int, str]]) -> Document:
     """The document with headings at `marks`: line, level and title."""
+    text = _QUOTED.sub(lambda quoted: with_letters(quoted[0]), text)
     headings = list(marks)
     blocks = tuple(
         line_blocks(text, _parts(headings, text.count("\n") + 1)) if headings else code_blocks(text)

@@ -224,3 +224,38 @@ def test_a_single_record_tells_its_title_and_where_it_can_be_opened(name: str, t
 )
 def test_several_records_have_no_url_in_common(text: str) -> None:
     assert with_stated_metadata(parse(text.encode(), "a.json"), b"").url is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "seen"),
+    [
+        (
+            "a.json",
+            r'{"text": "M\u00fcller\n\u041f\u0440\u0438 \ud83d\ude00"}',
+            '{"text": "Müller\\nПри 😀"}',
+        ),
+        ("a.json", r'{"path": "C:\\u00fcben", "q": "\u0022\u200b\ud83d \u003c"}', None),
+        (
+            "a.yaml",
+            'title: "M\\u00fcller"\nplain: [\\u00e4-\\u00fc]',
+            'title: "Müller"\nplain: [\\u00e4-\\u00fc]',
+        ),
+        ("a.toml", r'name = "Gr\u00fc\u00dfe"', 'name = "Grüße"'),
+        ("a.properties", r"hi = Gr\u00fc\u00dfe", "hi = Grüße"),
+        ("a.java", r'String hi = "Gr\u00fc\u00dfe";', None),
+    ],
+)
+def test_escaped_letters_are_letters(name: str, written: str, seen: str | None) -> None:
+    kept = written.replace(r"\u003c", "<")
+    assert parse(written.encode(), name).text == (kept if seen is None else seen)
+
+
+def test_a_title_has_no_escapes() -> None:
+    assert parse(b'title: "M\\u00fcller"\n', "a.yaml").title == "Müller"
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize("part", ["\\", "\\u", '"', '\\"', "\\ud83d", "\\\\u00fc"])
+def test_hostile_escapes_cost_no_more_than_their_length(part: str) -> None:
+    parse((part * 50_000 + "\nx: 1").encode(), "a.yaml")
+    parse((part * 50_000).encode(), "a.properties")
