@@ -21,6 +21,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
 from rag.ingest.parse.html_boxes import main_part, without_site_boxes
+from rag.ingest.parse.html_tables import with_code_and_layout
 from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.superscripts import with_scripts
@@ -105,7 +106,8 @@ def content_of(html: str) -> str:
 
 def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
-    content = _convert(with_widgets_as_text(html), _CONTENT).content or ""
+    page = with_widgets_as_text(with_code_and_layout(html))
+    content = _convert(page, _CONTENT).content or ""
     return without_note_ids(with_scripts(clean(content)).strip())
 
 

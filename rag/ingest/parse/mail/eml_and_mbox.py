@@ -16,6 +16,7 @@ from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.document_parts import GAP, Member, UniqueNames, block, facts, paragraphs, shifted
+from rag.ingest.parse.html_tables import is_no_data, without_layout_tables
 from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail.mail_message import Parts, header, message_of, parts_of, people, safe_name, sent_at
 from rag.ingest.parse.markdown_mdx import markdown_blocks
@@ -118,7 +119,7 @@ def _size(count: int) -> str:
 
 def _body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
     if kind == "text/html":
-        text = html_page.parse(without_layout_tables(text), name, is_site=False).text
+        text = html_page.parse(without_layout_tables(text, is_no_data), name, is_site=False).text
         return text, [*_sections(text, markdown_blocks)]
     return text, [*_sections(text, paragraphs)]
 
@@ -130,58 +131,6 @@ def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterato
         title = text[start:end].replace("*", "").strip("-> \t")
         yield from block(text, "heading", start, end, level=1, title=title)
         yield from shifted(blocks_of(text[end:next_]), end)
-
-
-# HTML mails use tables for their layout; only tables of data stay tables.
-
-_TABLE = re.compile(r"<(/?)table\b[^<>]*>", re.IGNORECASE)
-_ROW = re.compile(r"<tr\b", re.IGNORECASE)
-_CELL = re.compile(r"<t[dh]\b[^<>]*>(.*?)(?=<t[dhr]\b|</t)", re.IGNORECASE | re.DOTALL)
-_UNSEEN = re.compile(r"<[^<>]*>|&nbsp;|\s")
-_PART = re.compile(r"<(/?)(?:table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGNORECASE)
-_ROWS, _CELLS = 2, 2  # a table of data has that many
-_LONG = 300  # characters: a cell with more holds a text
-
-
-def without_layout_tables(html: str) -> str:
-    """The HTML with layout tables turned into plain blocks.
-
-    A table of data has no table inside, and at least two rows with two short texts each.
-    """
-    done: list[str] = []
-    at = 0
-    for start, end in _innermost_tables(html):
-        if _is_data(html[start:end]):
-            done += [_without_table_tags(html[at:start]), html[start:end]]
-            at = end
-    return "".join([*done, _without_table_tags(html[at:])])
-
-
-def _innermost_tables(html: str) -> list[tuple[int, int]]:
-    """The spans of tables without tables inside, in order."""
-    spans: list[tuple[int, int]] = []
-    opened = -1
-    for tag in _TABLE.finditer(html):
-        if not tag[1]:
-            opened = tag.start()
-        elif opened >= 0:
-            spans.append((opened, tag.end()))
-            opened = -1
-    return spans
-
-
-def _is_data(table: str) -> bool:
-    full = 0
-    for row in _ROW.split(table)[1:]:
-        texts = [text for cell in _CELL.findall(row) if (text := _UNSEEN.sub("", cell))]
-        if any(len(text) > _LONG for text in texts):
-            return False
-        full += len(texts) >= _CELLS
-    return full >= _ROWS
-
-
-def _without_table_tags(html: str) -> str:
-    return _PART.sub(r"<\1div>", html)
 
 
 MAILBOX_SUFFIXES = (".mbox", ".mbx")
