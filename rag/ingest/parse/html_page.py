@@ -22,7 +22,7 @@ from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
 from rag.ingest.parse.html_boxes import main_part, without_site_boxes
 from rag.ingest.parse.html_tables import with_code_and_layout
-from rag.ingest.parse.html_widgets import with_widgets_as_text, without_marks
+from rag.ingest.parse.html_widgets import with_formulas, with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.superscripts import with_scripts
 from rag.ingest.parse.titles_and_questions import with_questions
@@ -43,14 +43,23 @@ _NOISE = ["nav", "script", "style", "template", "noscript", "[role=navigation]"]
 _ANCHORS = ["a.headerlink", "a.anchor-link", "a.hash-link"]  # the "¶" that documentation tools add
 _AS_IT_IS = PreprocessingOptions(enabled=False)
 _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
-_CONTENT = ConversionOptions(
-    extract_metadata=False,
-    exclude_selectors=_NOISE + _ANCHORS,
-    preprocessing=_AS_IT_IS,
-    compact_tables=True,
-    autolinks=False,
-    skip_images=True,
-)
+
+
+def _options(*unread: str) -> ConversionOptions:
+    return ConversionOptions(
+        extract_metadata=False,
+        exclude_selectors=[*_NOISE, *_ANCHORS, *unread],
+        preprocessing=_AS_IT_IS,
+        compact_tables=True,
+        autolinks=False,
+        skip_images=True,
+    )
+
+
+_CONTENT = _options()
+_MATHML_TWIN = re.compile("katex-mathml|MJX_Assistive_MathML")
+_WITH_TWINS = _options(*(f"{drawn}[aria-hidden=true]" for drawn in (".katex-html", "nobr", ".mjx-chtml")))
+"""For pages of KaTeX and MathJax, which have each formula twice: as MathML, and as it is drawn."""
 _DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
 _JSON_DATE = re.compile(r'"datePublished"\s{0,3}:\s{0,3}"([^"<>\\]{4,40})"')
 _TIME = re.compile(r"<time\b[^<>]{0,500}>", re.IGNORECASE)
@@ -106,8 +115,9 @@ def content_of(html: str) -> str:
 
 def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
-    page = with_widgets_as_text(with_code_and_layout(html))
-    content = _convert(page, _CONTENT).content or ""
+    options = _WITH_TWINS if _MATHML_TWIN.search(html) else _CONTENT
+    page = with_widgets_as_text(with_code_and_layout(with_formulas(html)))
+    content = _convert(page, options).content or ""
     return without_note_ids(with_scripts(clean(content)).strip())
 
 

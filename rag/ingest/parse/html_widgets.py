@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from rag.errors import ParseError
+from rag.ingest.parse.mathml import formula
 from rag.ingest.parse.office.drawings_and_forms import alternative_text, ticked
 from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END
+from rag.ingest.parse.xml_text import xml_tree
 
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
@@ -35,6 +38,13 @@ _DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
 _BUTTON = re.compile(r"<button\b[^<>]{0,2000}>([^<>]{1,300}\?)\s*</button\s*>", re.IGNORECASE)
 _TERMS = re.compile(r"<(/?)(dl|dt|dd)\b[^<>]{0,2000}>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{1,2000}>")
+_MATH = re.compile(
+    r"<(?P<prefix>(?:\w+:)?)math\b[^<>]*>(?:[^<]|<(?!/?(?:\w+:)?math\b))*+</(?P=prefix)math\s*>",
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(r"(</?)\w+:(?=\w)")
+_PREFIXED_ATTRIBUTE = re.compile(r"""\s[\w-]+:[\w-]+\s?=\s?(?:"[^"<>]*"|'[^'<>]*')""")
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z]\w*;")
 _SCRIPTS = re.compile(r"<(/?)(sup|sub)\b[^<>]{0,2000}>", re.IGNORECASE)
 _RAISED = re.compile(
     r"(<span\b[^<>]{0,2000}?\bvertical-align\s?:\s?(super|sub)\b[^<>]{0,2000}>)([^<>]{1,300})(?=</span)",
@@ -54,6 +64,20 @@ def with_widgets_as_text(page: str) -> str:
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
     page = _with_labels(_with_script_marks(_MARKS.sub("", page)))
     return _SEEN.sub(_TagTexts(_open_lists(page)).text, page)
+
+
+def with_formulas(page: str) -> str:
+    """The page with its MathML as text; what isn't well-formed stays."""
+    return _MATH.sub(_formula, page) if "math" in page else page
+
+
+def _formula(match: re.Match[str]) -> str:
+    try:
+        markup = _PREFIXED_ATTRIBUTE.sub("", _PREFIX.sub(r"\1", match[0]))
+        text = formula(xml_tree(_ENTITY.sub(lambda entity: html.unescape(entity[0]), markup)))
+    except ParseError:
+        return match[0]
+    return html.escape(text, quote=False)
 
 
 def _with_script_marks(page: str) -> str:

@@ -11,10 +11,12 @@ from xml.etree.ElementTree import Element
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import Part, clean
+from rag.ingest.parse.mathml import formula
 from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.text.plain_text import one_line
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
+_CHARACTERS = {name.rstrip(";"): value for name, value in html.entities.html5.items()}
 _DEPTH = 200  # elements within elements: documents have some twenty
 
 
@@ -25,7 +27,8 @@ def xml_tree(text: str) -> Element:
         ParseError: the XML is not well-formed (the message has the line), or nested too deeply.
     """
     parser = ET.XMLParser()  # noqa: S314 expat limits the growth of entities, and fetches nothing
-    parser.entity.update({name.rstrip(";"): value for name, value in html.entities.html5.items()})
+    if "&" in text:
+        parser.entity.update(_CHARACTERS)
     try:
         parser.feed(_DECLARATION.sub("", text, count=1))
         root = parser.close()
@@ -89,6 +92,8 @@ def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
             yield " "
         elif name in NOTES:
             yield f" [{words(child)}]"
+        elif name == "math":
+            yield formula(child)
         elif name and name not in _UNSEEN | without:
             start, end = _SCRIPTS.get(attribute(child, "rend") or name, ("", ""))
             yield start
