@@ -40,7 +40,7 @@ HIDDEN_ORDERS = (
     "hidden pieces of text that look like instructions to a model",
 )
 _NOISE = ["nav", "script", "style", "template", "noscript", "[role=navigation]"]
-_ANCHORS = ["a.headerlink", "a.anchor-link", "a.hash-link"]  # the "¶" that documentation tools add
+_ANCHORS = ["a.headerlink", "a.anchor-link", "a.hash-link", ".mw-editsection"]  # "¶" and "[edit]" at headings
 _AS_IT_IS = PreprocessingOptions(enabled=False)
 _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.mathml import formula
-from rag.ingest.parse.office.drawings_and_forms import alternative_text, ticked
+from rag.ingest.parse.mathml import formula, tex_of
+from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text, ticked
 from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END
 from rag.ingest.parse.xml_text import xml_tree
 
@@ -51,6 +51,12 @@ _RAISED = re.compile(
     re.IGNORECASE,
 )
 _SCRIPT_MARKS = {"sup": (SUP, SUP_END), "super": (SUP, SUP_END), "sub": (SUB, SUB_END)}
+_FORMULA = re.compile(r"(?:^|\s)(?:mwe-math-fallback-image|math|latex|tex)(?:-\w+)?(?:\s|$)")
+_AROUND = 500  # characters before a picture
+_INLINE = r"(?:\s|</?(?:a|span|b|strong|picture|source|noscript)\b[^<>]{0,300}>)*"
+_BLOCK = r"</?(?:div|p|figure|section|article|header|body|main|aside|h[1-6]|ul|ol|table)\b[^<>]{0,300}"
+_BLOCK_BEFORE = re.compile(rf"(?:^|{_BLOCK}>){_INLINE}\Z", re.IGNORECASE)
+_BLOCK_BEHIND = re.compile(rf"{_INLINE}+(?:\Z|{_BLOCK})", re.IGNORECASE)
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
 
@@ -181,15 +187,24 @@ class _TagTexts:
                 return f"{tag[0]} {ticked(is_shown)} "
             case "input":
                 return html.escape(_input_text(_attributes(tag[2])))
-        return html.escape(self._picture(_attributes(tag[2]).get("alt", ""))) or tag[0]
+        return html.escape(self._picture(tag, _attributes(tag[2]))) or tag[0]
 
-    def _picture(self, alternative: str) -> str:
-        """The alternative text of a picture, only once: icons and avatars repeat."""
+    def _picture(self, tag: re.Match[str], attributes: dict[str, str]) -> str:
+        """The alternative text of a picture; of one alone in its block only once: ornaments repeat."""
+        alternative = attributes.get("alt", "")
         words = alternative_text(alternative)
-        if words in self.pictures:
+        if words != ORDERS and _FORMULA.search(attributes.get("class", "")):
+            return tex_of(alternative)
+        if words in self.pictures and _is_alone(tag):
             return ""
         self.pictures.add(words)
         return words
+
+
+def _is_alone(tag: re.Match[str]) -> bool:
+    """Whether a picture is no part of a sentence, a list item or a cell."""
+    before = tag.string[max(0, tag.start() - _AROUND) : tag.start()]
+    return bool(_BLOCK_BEFORE.search(before)) and bool(_BLOCK_BEHIND.match(tag.string, tag.end()))
 
 
 def _attributes(text: str) -> dict[str, str]:

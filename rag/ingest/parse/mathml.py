@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from xml.etree.ElementTree import Element
 
+from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
 
 _GAP = "\x1f"  # a space, if letters or digits are on both sides
@@ -27,10 +28,13 @@ _LEFT_OUT = frozenset({"annotation", "annotation-xml", "mphantom", "none", "mpre
 def formula(math: Element) -> str:
     """The text of a formula: its TeX between dollars if it has that, else as one would type it.
 
+    A page doesn't show the TeX, so one that gives orders to a model is ignored.
+
     Example: <msup><mn>10</mn><mn>3</mn></msup><mo>+</mo><msqrt><mi>a</mi></msqrt> -> "10^3+sqrt(a)".
     """
     for annotation in math.iter("annotation"):
-        if "tex" in annotation.get("encoding", "").casefold() and (tex := tex_of(annotation.text or "")):
+        tex = tex_of(annotation.text or "") if "tex" in annotation.get("encoding", "").casefold() else ""
+        if tex and "instructions" not in flags_in(tex):
             return tex
     return one_line(_APART.sub(" ", _inside(math)).replace(_GAP, ""))
 
