@@ -323,6 +323,20 @@ def control(about: str, content: str) -> str:
     return f"<w:sdt><w:sdtPr>{about}</w:sdtPr><w:sdtContent>{content}</w:sdtContent></w:sdt>"
 
 
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (run('<w:sym w:font="Symbol" w:char="F06D"/>'), "μ"),
+        (run('<w:sym w:font="Symbol" w:char="00A3"/>'), "≤"),
+        (run('<w:rPr><w:rFonts w:ascii="Symbol"/></w:rPr><w:t>\uf0b1</w:t>'), "±"),
+        (run('<w:rPr><w:rFonts w:hAnsi="Wingdings"/></w:rPr><w:t>\uf0e0</w:t>'), "→"),
+        (run("<w:t>\uf06d</w:t>"), "\uf06d"),
+    ],
+)
+def test_characters_of_symbol_fonts_are_what_people_see(written: str, seen: str) -> None:
+    assert parse(word(f"<w:p>{says('5 ')}{written}{says('m')}</w:p>"), "a.docx").text == f"5 {seen}m"
+
+
 def test_a_content_control_is_read_by_its_state_wherever_it_stands() -> None:
     box = "<w:checkbox><w:checked w:val='{}'/></w:checkbox>"
     wingding = run('<w:sym w:font="Wingdings" w:char="F0FE"/>')

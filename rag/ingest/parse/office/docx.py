@@ -31,6 +31,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
     symbol,
 )
+from rag.ingest.parse.office.symbol_fonts import with_symbols
 from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import PAGE_BREAK
@@ -93,6 +94,11 @@ def _noted_page_count(package: Package) -> int:
     properties = package.xml_if_there("docProps/app.xml")
     count = whole_number(properties.findtext("Pages", ""), max_digits=5)
     return count if count > 1 else 0
+
+
+def _font(about: Element | None) -> str:
+    fonts = child(about, "rFonts")
+    return (fonts.get("ascii") or fonts.get("hAnsi") or "") if fonts is not None else ""
 
 
 class _Reader:
@@ -286,7 +292,8 @@ class _Reader:
             self.hidden += any((text.text or "").strip() for text in run.iter("t"))
             return ""
         height = HEIGHTS.get(value(about, "vertAlign"), 0)
-        return as_script("".join(self._character(part) for part in run), height)
+        text = "".join(self._character(part) for part in run)
+        return as_script(with_symbols(text, _font(about)), height)
 
     def _character(self, part: Element) -> str:  # noqa: PLR0911 a table
         if part.tag == "fldChar":

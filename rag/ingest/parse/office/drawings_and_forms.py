@@ -13,6 +13,7 @@ from itertools import islice, zip_longest
 from typing import NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
+from rag.ingest.parse.office.symbol_fonts import PRIVATE, TICKED, UNTICKED, symbol_of, with_symbols
 from rag.ingest.parse.superscripts import as_script, with_scripts
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
@@ -78,7 +79,7 @@ def paragraph_text(paragraph: Element) -> str:
     for element in paragraph:
         if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
             run = "".join(part.text or "" for part in descendants(element, "t"))
-            texts.append(as_script(run, _height(element)))
+            texts.append(as_script(with_symbols(run, _font(element)), _height(element)))
         elif element.tag == "br":
             texts.append("\n")
         elif element.tag in {"m", "AlternateContent"}:
@@ -92,6 +93,11 @@ def _height(run: Element) -> int:
     baseline = about.get("baseline", "") if about is not None else ""
     height = whole_number(baseline.removeprefix("-"), max_digits=6)
     return -height if baseline.startswith("-") else height
+
+
+def _font(run: Element) -> str:
+    fonts = (child(run, "rPr", kind) for kind in ("sym", "latin"))
+    return next((font.get("typeface", "") for font in fonts if font is not None), "")
 
 
 def picture_words(drawn: Element) -> Iterator[str]:
@@ -223,17 +229,7 @@ def _widest_cut(
     return widest, [placed[at] for at in before], [placed[at] for at in after]
 
 
-TICKED, UNTICKED = "[x]", "[ ]"  # as in Markdown, which models and people read alike
-
-_WINGDINGS = {
-    **dict.fromkeys((0x52, 0x53, 0xFD, 0xFE), TICKED),
-    **dict.fromkeys((0x6F, 0x70, 0x71, 0x72, 0xA8), UNTICKED),
-    0xFB: "✗",
-    0xFC: "✓",
-    **dict.fromkeys((0xE0, 0xE8), "→"),
-}
 _BOXES = {"☒": TICKED, "☑": TICKED, "☐": UNTICKED}
-_PRIVATE = 0xF000  # start of the code points of symbol fonts
 
 
 def field_value(field: Element) -> str | None:
@@ -257,13 +253,14 @@ def ticked(is_ticked: bool) -> str:  # noqa: FBT001 its only argument
 
 
 def symbol(mark: Element) -> str:
-    """A character of a symbol font; "" unless it is a box, a tick or an arrow."""
+    """A character of a symbol font; "" unless its font is Symbol or it is a box, a tick or an arrow."""
     try:
         code = int(mark.get("char", ""), 16)
     except ValueError:
         return ""
-    if code >= _PRIVATE:
-        return _WINGDINGS.get(code - _PRIVATE, "") if mark.get("font") == "Wingdings" else ""
+    font = mark.get("font", "")
+    if code >= PRIVATE or font == "Symbol":
+        return symbol_of(code, font)
     character = chr(code) if code >= ord(" ") and not 0xD800 <= code < 0xE000 else ""  # noqa: PLR2004 surrogates
     return _BOXES.get(character, character)
 
