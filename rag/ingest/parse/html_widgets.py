@@ -50,6 +50,10 @@ _RAISED = re.compile(
     r"(<span\b[^<>]{0,2000}?\bvertical-align\s?:\s?(super|sub)\b[^<>]{0,2000}>)([^<>]{1,300})(?=</span)",
     re.IGNORECASE,
 )
+_STRUCK_SPAN = re.compile(
+    r"(<span\b[^<>]{0,2000}?\btext-decoration(?:-line)?\s?:\s?line-through\b[^<>]{0,2000}>)([^<>]{1,300})(?=</span)",
+    re.IGNORECASE,
+)
 _SCRIPT_MARKS = {"sup": (SUP, SUP_END), "super": (SUP, SUP_END), "sub": (SUB, SUB_END)}
 _FORMULA = re.compile(r"(?:^|\s)(?:mwe-math-fallback-image|math|latex|tex)(?:-\w+)?(?:\s|$)")
 _AROUND = 500  # characters before a picture
@@ -87,7 +91,7 @@ def _formula(match: re.Match[str]) -> str:
 
 
 def _with_script_marks(page: str) -> str:
-    """The page with marks inside its superscripts and subscripts, by tag or by style."""
+    """The page with marks inside its superscripts and subscripts, and with <s> where a style strikes out."""
 
     def marked(tag: re.Match[str]) -> str:
         start, end = _SCRIPT_MARKS[tag[2].casefold()]
@@ -97,6 +101,7 @@ def _with_script_marks(page: str) -> str:
         start, end = _SCRIPT_MARKS[span[2].casefold()]
         return f"{span[1]}{start}{span[3]}{end}"
 
+    page = _STRUCK_SPAN.sub(r"\1<s>\2</s>", page) if "line-through" in page else page
     return _RAISED.sub(marked_span, _SCRIPTS.sub(marked, page))
 
 

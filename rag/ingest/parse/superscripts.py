@@ -13,6 +13,7 @@ SUP, SUP_END, SUB, SUB_END = "\ufdd2", "\ufdd3", "\ufdd4", "\ufdd5"
 HEIGHTS = {"superscript": 1, "super": 1, "subscript": -1, "sub": -1}
 """What formats call the scripts: higher than the line, or lower."""
 
+_STRUCK = "~~"
 _NESTED = 3  # exponents of exponents of exponents: people stop earlier
 _BASE = 40  # characters before a script that may belong to its base
 _MARK = re.compile(f"[{SUP}-{SUB_END}]")
@@ -37,6 +38,12 @@ def as_script(text: str, height: float) -> str:
     if not height or not text.strip():
         return text
     return f"{SUP}{text}{SUP_END}" if height > 0 else f"{SUB}{text}{SUB_END}"
+
+
+def struck(text: str) -> str:
+    """A struck-out text as in Markdown, since it no longer holds: " 500" -> " ~~500~~"."""
+    words = text.strip()
+    return text.replace(words, f"{_STRUCK}{words}{_STRUCK}", 1) if words else text
 
 
 def with_scripts(text: str) -> str:

@@ -323,6 +323,14 @@ def control(about: str, content: str) -> str:
     return f"<w:sdt><w:sdtPr>{about}</w:sdtPr><w:sdtContent>{content}</w:sdtContent></w:sdt>"
 
 
+def test_struck_out_text_is_marked() -> None:
+    fee = "".join(
+        run(f"<w:rPr><w:{kind}/></w:rPr><w:t> {n}</w:t>") for kind, n in (("strike", 5), ("dstrike", 6))
+    )
+    valid = run('<w:rPr><w:strike w:val="0"/></w:rPr><w:t> 7 EUR.</w:t>')
+    assert parse(word(f"<w:p>{says('Fee')}{fee}{valid}</w:p>"), "a.docx").text == "Fee ~~5~~ ~~6~~ 7 EUR."
+
+
 @pytest.mark.parametrize(
     ("written", "seen"),
     [

@@ -49,6 +49,7 @@ def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
         ("10<span style='font-size:9px;vertical-align: super'>15</span>", "10^15"),
         ("note<sup><a href='#n3'>[3]</a></sup>", "note[[3]](#n3)"),
         ("10<sup hidden>3</sup>", "10"),
+        ("<span style='color:red;text-decoration: line-through'>500</span> 700", "~~500~~ 700"),
     ],
 )
 def test_scripts_of_pages(html: str, seen: str) -> None:
