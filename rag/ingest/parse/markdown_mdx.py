@@ -1,10 +1,9 @@
-"""Markdown (CommonMark with pipe tables and front matter), and MDX: Markdown with JSX, which is removed."""
+"""Markdown: CommonMark with pipe tables and front matter."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import NOT_READ_WITH_IT, Lines, date, line_blocks, title_line, with_facts
+from rag.ingest.parse.document_parts import NOT_READ_WITH_IT, Lines, date, line_blocks, with_facts
 from rag.ingest.parse.front_matter import split_front_matter
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import without_note_ids
@@ -151,72 +150,3 @@ def _without_gaps(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
         else:
             outer, at = part, part.first
     yield outer._replace(first=at, last=lines)
-
-
-MDX_SUFFIXES = (".mdx",)
-
-_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_MODULE = re.compile(
-    r"^(?:import\s(?:[^;\n'\"]|\n(?!\n)){0,1000}?['\"][^'\"\n]+['\"];?|export\s(?:default|const|let|var|function|async|\{|\*)"
-    r"(?:[^\n]|\n(?!\n))*)[ \t]*$",
-    re.MULTILINE,
-)
-_COMMENT = re.compile(r"\{\s{0,9}/\*.{0,3000}?\*/\s{0,9}\}|<!--.{0,3000}?-->", re.DOTALL)
-_TAG = re.compile(
-    r"""(?P<code>`[^`\n]+`)|(?<![\w`])<(?P<closing>/?)(?P<name>[A-Z][\w.]*)(?P<attributes>(?:[^<>{}"']|"[^"]*"|'[^']*'"""
-    r"""|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*?)(?P<alone>/?)>"""
-)
-_FRAGMENT = re.compile(r"^[ \t]*</?>[ \t]*$", re.MULTILINE)
-_NAMED = re.compile(r"""\b(?:title|label|heading|summary)=(?:\{\s*)?(?:"([^"]+)"|'([^']+)'|`([^`]+)`)""")
-_EXPORTED = re.compile(
-    r"""export const (?:metadata|meta|frontMatter)\b[^\n]*?(?:\n[^\n]+?){0,20}?\btitle:\s*(["'`])(.+?)\1"""
-)
-_GAPS = re.compile(r"\n(?:[ \t]*\n){2,}")
-_INDENT = 2  # spaces by which people indent the content of a component
-_DEPTH = 10  # components within components: people stop earlier
-
-
-def parse_mdx(text: str, name: str) -> Document:
-    """The document of an MDX file, without imports, exports, comments and tags of components.
-
-    The title or label of a component stays, as a bold line.
-    """
-    exported = _EXPORTED.search(text)
-    document = parse(plain_markdown(text), name)
-    title = title_line(exported[2]) if exported and document.title == name else document.title
-    return replace(document, title=title, mime_type="text/mdx")
-
-
-def plain_markdown(text: str) -> str:
-    """The Markdown in an MDX text. Code stays as it is, except for its indentation inside components."""
-    pieces: list[str] = []
-    at, depth = 0, 0
-    for code in _FENCED.finditer(text):
-        piece, depth = _without_jsx(text[at : code.start()], depth)
-        pieces += [piece, _without_indent(code[0], depth)]
-        at = code.end()
-    return "".join([*pieces, _without_jsx(text[at:], depth)[0]])
-
-
-def _without_jsx(text: str, depth: int) -> tuple[str, int]:
-    """A text without JSX, and the number of open components at its end, given that at its start."""
-    text = _FRAGMENT.sub("", _COMMENT.sub("", _MODULE.sub("", text)))
-    pieces: list[str] = []
-    at = 0
-    for tag in _TAG.finditer(text):
-        if tag["code"]:
-            continue
-        pieces.append(_without_indent(text[at : tag.start()], depth))
-        at = tag.end()
-        label = _NAMED.search(tag["attributes"])
-        pieces.append(f"\n\n**{next(filter(None, label.groups()))}**\n\n" if label else "")
-        depth = max(0, depth - 1) if tag["closing"] else depth + (not tag["alone"])
-    return _GAPS.sub("\n\n", "".join([*pieces, _without_indent(text[at:], depth)])), depth
-
-
-def _without_indent(text: str, depth: int) -> str:
-    return (
-        re.sub(rf"^[ \t]{{1,{_INDENT * min(depth, _DEPTH)}}}", "", text, flags=re.MULTILINE)
-        if depth
-        else text
-    )

@@ -245,7 +245,7 @@ def test_components_imports_and_comments_are_left_out_and_labels_stay() -> None:
     document = parse(PAGE.encode(), "a.mdx")
     assert (document.title, document.mime_type) == ("T", "text/mdx")
     assert document.text.strip() == (
-        "# Hello \n\n**Python**\n\nText with `code <Foo>` here.\n\n```python\nimport os\nx = <A/>\n```\n\n"
+        "# Hello x\n\n**Python**\n\nText with `code <Foo>` here.\n\n```python\nimport os\nx = <A/>\n```\n\n"
         "A List<String> and x < y.\n- a\n  - b"
     )
     assert [one.kind for one in document.blocks] == [
@@ -258,6 +258,36 @@ def test_components_imports_and_comments_are_left_out_and_labels_stay() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (
+            '<ParamField query="limit" type="integer" default="10" required>\n  Max.\n</ParamField>',
+            "**limit** (type: integer, default: 10, required)\n\nMax.",
+        ),
+        ("<ResponseField name='total'>Items.</ResponseField>", "**total**\n\nItems."),
+        ('<Diagram name="x" alt="Client sends a token" />', "(picture: Client sends a token)"),
+        (
+            '<Tabs items={["npm", "pnpm"]}>\n<Tab>\nnpm ci\n</Tab>\n<Tab>\npnpm i\n</Tab>\n</Tabs>',
+            "**npm**\n\nnpm ci\n\n**pnpm**\n\npnpm i",
+        ),
+        ("The option <Badge text='deprecated' /> goes.", "The option deprecated goes."),
+        ('An <Tooltip tip="Long name">API</Tooltip> is.', "An API (Long name) is."),
+        ('<Frame caption="Fig 1: all"><img src="a.png" /></Frame>', 'Fig 1: all\n\n<img src="a.png" />'),
+        ("<Deprecated>\n\nIt will go.\n\n</Deprecated>", "**Deprecated**\n\nIt will go."),
+        ('<Warning title="Data">Lost.</Warning>', "**Warning: Data**\n\nLost."),
+        (
+            "You pass <Badge>code</Badge> and <CodeStep step={1}>this</CodeStep> too.",
+            "You pass code and this too.",
+        ),
+        ("A<Badge>new</Badge> List<String> x<B/>y.", "Anew List<String> xy."),
+        ('<Card icon="rocket" className="a b" href="/a b" onClick={() => { go("a b") }}>x</Card>', "x"),
+    ],
+)
+def test_what_components_show_is_text(written: str, seen: str) -> None:
+    assert parse(written.encode(), "a.mdx").text.strip() == seen
+
+
 def test_a_title_may_be_exported() -> None:
     assert parse(b"export const metadata = {\n  title: 'Clocks',\n}\n\nText.\n", "a.mdx").title == "Clocks"
 
@@ -267,7 +297,11 @@ def test_sentences_that_begin_with_import_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["<A {", "<A x={{{{", "{/* ", "<A '", "import {\n", "export const a = {\n", "</A>", "<A>\n"]
+    "part",
+    [
+        *("<A {", "<A x={{{{", "{/* ", "<A '", "import {\n", "export const a = {\n", "</A>", "<A>\n"),
+        *("<A b='c' ", "x<A/>", "<A b={[", "a<A>"),
+    ],
 )
 def test_broken_jsx_takes_no_time(part: str) -> None:
     assert parse((part * 3_000 + "\n\nx").encode(), "a.mdx").blocks
