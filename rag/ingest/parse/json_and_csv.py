@@ -32,6 +32,8 @@ from rag.text.table_heads import is_header
 JSON_SUFFIXES = (".json", ".jsonc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
+_DECIMAL = "\ufdd0"  # a noncharacter before a decimal that stays as it is spelled: 1.10 is not 1.1
+_QUOTED_DECIMAL = re.compile(rf'"{_DECIMAL}([-+.\deE]*)"')
 _READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
 
 
@@ -47,20 +49,20 @@ def parse_json(text: str, name: str) -> Document:
     if chat := chat_document(value, name):
         return chat
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        return records_document(value, name, "application/json")
+        return records_document(_lenient_value(text, as_spelled=True), name, "application/json")
     if len(text) <= _READABLE * (1 + text.count("\n")):
         text = with_letters(text)
         title, metadata = _record_facts([value])
         return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
-    return records_document([_record(value)], name, "application/json")
+    return records_document([_record(_lenient_value(text, as_spelled=True))], name, "application/json")
 
 
-def _lenient_value(text: str) -> object:
-    """The value of JSON, which may have comments and trailing commas."""
+def _lenient_value(text: str, *, as_spelled: bool = False) -> Any:  # noqa: ANN401 what JSON holds
+    """The value of JSON, which may have comments and trailing commas; decimals `as_spelled`."""
     try:
-        return _value(text, "")
+        return _value(text, "", as_spelled=as_spelled)
     except ParseError:
-        return _value(without_trailing_commas(without_json_comments(text)), "")
+        return _value(without_trailing_commas(without_json_comments(text)), "", as_spelled=as_spelled)
 
 
 def parse_json_lines(text: str, name: str) -> Document:
@@ -71,12 +73,12 @@ def parse_json_lines(text: str, name: str) -> Document:
 def _values(text: str) -> Iterator[object]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield _value(line, f"line {number}: ")
+            yield _value(line, f"line {number}: ", as_spelled=True)
 
 
-def _value(text: str, where: str) -> object:
+def _value(text: str, where: str, *, as_spelled: bool) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=f"{_DECIMAL}{{}}".format if as_spelled else None)
     except RecursionError as error:
         raise ParseError(f"{where}JSON nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -123,11 +125,11 @@ def _value_text(value: object) -> str:
         case None:
             return ""
         case str():
-            return value
+            return value.removeprefix(_DECIMAL)
         case list() if not any(isinstance(item, list | dict) for item in value):
             return ", ".join(map(_value_text, value))
         case _:
-            return json.dumps(value, ensure_ascii=False)
+            return _QUOTED_DECIMAL.sub(r"\1", json.dumps(value, ensure_ascii=False))
 
 
 CSV_SUFFIXES = (".csv", ".tsv", ".tab")

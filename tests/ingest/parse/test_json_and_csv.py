@@ -259,3 +259,10 @@ def test_a_title_has_no_escapes() -> None:
 def test_hostile_escapes_cost_no_more_than_their_length(part: str) -> None:
     parse((part * 50_000 + "\nx: 1").encode(), "a.yaml")
     parse((part * 50_000).encode(), "a.properties")
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_decimals_stay_as_they_are_spelled(name: str) -> None:
+    record = '{"version": 1.10, "price": -5.00, "e": 1E400, "n": 7, "in": {"v": [2.0, "2.0"]}, "l": [0.50]}'
+    text = parse((f"[{record}]" if name == "a.json" else record).encode(), name).text
+    assert text == 'version: 1.10\nprice: -5.00\ne: 1E400\nn: 7\nin: {"v": [2.0, "2.0"]}\nl: 0.50'
