@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from markdown_it import MarkdownIt
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import NOT_READ_WITH_IT, Lines, date, line_blocks, with_facts
-from rag.ingest.parse.front_matter import split_front_matter
+from rag.ingest.parse.front_matter import ACCESS_KEYS, split_front_matter
+from rag.ingest.parse.text_and_settings import parse_yaml
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import without_note_ids
 
@@ -34,6 +36,11 @@ _KINDS: dict[str, BlockKind] = {
     "fence": "code",
     "code_block": "code",
 }
+_SENTENCE = 3  # words, at least
+_ACCESS = re.compile(
+    rf"^[\"']?(?:{'|'.join(sorted(ACCESS_KEYS))})[\"']?[ \t]*[:=][^\n]*(?:\n[ \t-][^\n]*)*+\n?",
+    re.MULTILINE | re.IGNORECASE,
+)
 _SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory per character
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
 
@@ -68,19 +75,32 @@ _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d
 def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without front matter and the internal markup of note programs."""
     (entries, remarks), body = split_front_matter(text)
+    if not body.strip() and _is_content(entries):
+        return _home_page(parse_yaml(_ACCESS.sub("", text.strip("-+ \n")), name), entries, remarks)
     body, omissions = _without_internal_markup(without_note_ids(body))
     blocks = tuple(markdown_blocks(body))
+    title = markdown_title(body, blocks, entries) or name
+    return _stated(Document(body, title, MIME_TYPE, blocks, remarks=(*remarks, *omissions)), entries)
+
+
+def _stated(document: Document, entries: Mapping[str, str]) -> Document:
+    """The document with the date and the metadata of its front matter."""
     day = date(entries.get("date", ""))
     header_keys = {"title", "date"} if day else {"title"}
-    return Document(
-        text=body,
-        title=markdown_title(body, blocks, entries) or name,
-        mime_type=MIME_TYPE,
-        blocks=blocks,
-        date=day,
-        metadata=with_facts({key: value for key, value in entries.items() if key not in header_keys}),
-        remarks=(*remarks, *omissions),
-    )
+    metadata = with_facts({key: value for key, value in entries.items() if key not in header_keys})
+    return replace(document, date=day, metadata=metadata)
+
+
+def _is_content(entries: Mapping[str, str]) -> bool:
+    """Whether front matter holds the text of a page: sentences in parts of it, as of a home page."""
+    return any("." in name and len(value.split()) >= _SENTENCE for name, value in entries.items())
+
+
+def _home_page(document: Document, entries: Mapping[str, str], remarks: tuple[str, ...]) -> Document:
+    """The document of a page whose text is all in its front matter, as on the home pages of many sites."""
+    stated = (entries[key] for key in ("title", "hero.title", "hero.name") if entries.get(key))
+    title = next(stated, document.title)
+    return _stated(replace(document, title=title, mime_type=MIME_TYPE, remarks=remarks), entries)
 
 
 def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:

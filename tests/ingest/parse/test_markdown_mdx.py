@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rag.errors import EmptyFileError
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
 
@@ -112,6 +113,26 @@ def test_front_matter_is_metadata_and_not_text() -> None:
     assert document.text == "Text."
     assert document.date == datetime(2024, 5, 1, tzinfo=UTC)
     assert document.metadata == {"status": "draft"}
+
+
+def test_a_home_page_whose_text_is_in_its_front_matter_is_read() -> None:
+    hero = "hero:\n  name: Foo\n  tagline: Markdown to beautiful docs."
+    features = "features:\n  - title: Focus\n    details: Create documentation sites."
+    page = f"---\nlayout: home\nallow:\n  - group:law\n{hero}\n{features}\ndate: 2024-05-01\n---\n"
+    document = parse(page.encode(), "index.md")
+    assert (document.title, document.text) == (
+        "Foo",
+        f"layout: home\n{hero}\n{features}\ndate: 2024-05-01",
+    )
+    assert document.date == datetime(2024, 5, 1, tzinfo=UTC)
+    assert document.metadata["allow"] == "group:law"
+    assert document.metadata["hero.tagline"] == "Markdown to beautiful docs."
+    assert [block.title for block in document.blocks if block.title] == ["hero", "features"]
+
+
+def test_a_page_with_nothing_but_a_title_is_empty() -> None:
+    with pytest.raises(EmptyFileError):
+        parse(b"---\ntitle: Part one of it\nauthor:\n  name: Ann Lee\n---\n", "a.md")
 
 
 def test_a_date_that_is_none_stays_metadata() -> None:
