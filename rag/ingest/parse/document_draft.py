@@ -59,6 +59,10 @@ class Draft:
         if self._add("paragraph", text, title=cells) and bold:
             self._bold.append(len(self.blocks) - 1)
 
+    def code(self, line: str) -> None:
+        """Add a line of code, with its indentation; consecutive lines are one block."""
+        self._add("code", line, joined="code")
+
     def item(self, text: str, depth: int = 0, mark: str = "-") -> None:
         """Add a list item; consecutive items are one list."""
         first, *following = with_scripts(clean(text)).strip("\n ").split("\n")
@@ -110,7 +114,7 @@ class Draft:
     ) -> bool:
         """Append a block. If the last one is of kind `joined`, extend it; with `apart`, only follow it."""
         text = with_scripts(clean(text))
-        breaks, text = _without_breaks(text.strip("\n") if kind == "list" else text.strip(" \t\n"))
+        breaks, text = _without_breaks(text.strip("\n") if kind in {"list", "code"} else text.strip(" \t\n"))
         if not text.strip():
             if breaks:
                 self.page()

@@ -323,6 +323,24 @@ def control(about: str, content: str) -> str:
     return f"<w:sdt><w:sdtPr>{about}</w:sdtPr><w:sdtContent>{content}</w:sdtContent></w:sdt>"
 
 
+@pytest.mark.parametrize(
+    ("style", "font"), [("", "Consolas"), ("Source Code", ""), ("", "Courier New")], ids=str
+)
+def test_lines_of_code_are_one_block_with_their_indentation(style: str, font: str) -> None:
+    about = '<w:pStyle w:val="s"/>' if style else ""
+    fonts = f'<w:rFonts w:ascii="{font}"/>' if font else ""
+    lines = "".join(p(line, about, fonts) for line in ("    y = 1", "    if z:", "        w = 2"))
+    styles = xml("w:styles", f'<w:style w:styleId="s"><w:name w:val="{style}"/></w:style>')
+    document = parse(word(p("Text.") + lines + p("More."), styles=styles), "a.docx")
+    assert document.text == "Text.\n\n    y = 1\n    if z:\n        w = 2\n\nMore."
+    assert [block.kind for block in document.blocks] == ["paragraph", "code", "paragraph"]
+
+
+def test_a_letter_in_courier_has_paragraphs() -> None:
+    letter = p("Dear Ann,", run='<w:rFonts w:ascii="Courier New"/>') * 2
+    assert parse(word(letter), "a.docx").text == "Dear Ann,\n\nDear Ann,"
+
+
 def test_struck_out_text_is_marked() -> None:
     fee = "".join(
         run(f"<w:rPr><w:{kind}/></w:rPr><w:t> {n}</w:t>") for kind, n in (("strike", 5), ("dstrike", 6))

@@ -21,7 +21,7 @@ from rag.ingest.parse.document_draft import (
     omission_remarks,
 )
 from rag.ingest.parse.office import xlsx
-from rag.ingest.parse.office.docx_styles import Numbering, Styles
+from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
 from rag.ingest.parse.office.drawings_and_forms import (
     chart_rows,
     diagram_lines,
@@ -214,6 +214,8 @@ class _Reader:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
         elif mark:
             self.draft.item(text, depth, mark)
+        elif is_code(style, self._fonts(paragraph), is_indented=text[:1].isspace()):
+            self.draft.code(text)
         else:
             self.draft.paragraph(text, bold=self._is_bold(paragraph, style.bold))
         drawn, self._drawn = self._drawn, []
@@ -258,6 +260,10 @@ class _Reader:
         if (size := _common_size(paragraph)) >= _LARGE and text.strip():
             self._cover.append((size, " ".join(text.split())))
         self._first_page_ended = any(map(_ends_page, paragraph.iter()))
+
+    def _fonts(self, paragraph: Element) -> set[str]:
+        """The fonts of a paragraph's text, "" for that of its style."""
+        return {_font(child(run, "rPr")) for run in paragraph.iter("r") if child(run, "t") is not None}
 
     def _is_bold(self, paragraph: Element, bold: bool) -> bool:  # noqa: FBT001 what its style says
         runs = [

@@ -90,6 +90,34 @@ def _with_base_style(style: Style, above: Element) -> Style:
     )
 
 
+_CODE_STYLE = re.compile(r"\bcode\b|quellcode|verbatim|html (?:preformatted|vorformatiert)|listing")
+_TYPEWRITERS = frozenset({"courier", "courier new", "liberation mono"})
+_CODE_FONTS = frozenset(
+    {
+        *(
+            "consolas",
+            "menlo",
+            "monaco",
+            "lucida console",
+            "source code pro",
+            "cascadia code",
+            "cascadia mono",
+        ),
+        *("cascadia mono", "dejavu sans mono", "jetbrains mono", "fira code", "fira mono", "roboto mono"),
+        "ubuntu mono",
+    }
+)
+
+
+def is_code(style: Style, fonts: set[str], *, is_indented: bool) -> bool:
+    """Whether a paragraph is a line of code: by its style, or by the fonts of its text.
+
+    Whole letters are in Courier, so that counts only where a line is indented.
+    """
+    code_fonts = _CODE_FONTS | (_TYPEWRITERS if is_indented else frozenset())
+    return bool(_CODE_STYLE.search(style.name)) or (bool(fonts) and {*map(str.casefold, fonts)} <= code_fonts)
+
+
 class _Level(NamedTuple):
     kind: str
     text: str
