@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import count
 
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import pipe_table
@@ -22,6 +23,7 @@ from rag.ingest.parse.document_parts import (
     paragraphs,
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
+from rag.ingest.parse.latex_units import with_quantities
 from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
 from rag.report.text_and_html import counted, names_briefly
 from rag.text.plain_text import one_line
@@ -37,17 +39,29 @@ _VERBATIM = re.compile(
     re.DOTALL,
 )
 _COMMENT = re.compile(
-    r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{comment\}.*?\\end\{comment\}", re.DOTALL
+    r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{comment\}.*?\\end\{comment\}"
+    r"|\\iffalse(?![a-zA-Z@])(?:[^\\]|\\(?!fi(?![a-zA-Z@])|iffalse))*+\\fi(?![a-zA-Z@])",
+    re.DOTALL,
 )
 _INLINE_CODE = re.compile(r"\\(?:verb|lstinline)\*?(?:\[[^\]\n]*\])?([^\sa-zA-Z*\[{])(.*?)\1")
 _ADDRESS = re.compile(r"(\\(?:url|nolinkurl|path|href)\s*)\{((?:[^{}\\\n]|\\[^A-Za-z\n])*)\}")
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
 _LEFT_OUT = re.compile(r"\\begin\{(tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}.*?\\end\{\1\}", re.DOTALL)
 _LIST = re.compile(
-    r"\\(begin|end)\{(?:itemize|enumerate|description|compactitem|thebibliography)\}"
+    r"\\(begin|end)\{(itemize|enumerate|description|compactitem|thebibliography)\}"
     r"(?:\[[^\]]*\]|\{[^{}]*\})?"
 )
-_ITEM = re.compile(r"\\(?:item|bibitem)\b\s*(?:\[([^\[\]]*)\])?(?:\{[^{}]*\})?")
+_ITEM = (
+    r"\\(?:item\b|bibitem\b(?=[^{}]*\{(?P<key>[^{}]*)\}))\s*(?:\[(?P<label>[^\[\]]*)\])?(?(key)\{[^{}]*\})"
+)
+_PIECES = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM})")
+_THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
+_THEOREMS = frozenset(
+    """
+    theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
+    """.split()  # noqa: SIM905
+)
+_NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
 _TABULAR = re.compile(
     r"\\begin\{(tabular\*?|tabularx|longtable|array)\}(?:\[[^\]]*\])?(?:\{[^{}]*\})?\s*"
     r"(?:\{(?:[^{}]|\{[^{}]*\})*\})?(.*?)\\end\{\1\}",
@@ -171,7 +185,7 @@ def parse(text: str, name: str) -> Document:
     body = body.partition(r"\end{document}")[0] if begin else text
     stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
     included = _INCLUDED.findall(body)
-    whole, blocks = compose(reader.parts(body))
+    whole, blocks = compose(reader.parts(with_quantities(_with_theorems(body, text))))
     keywords = stated["keywords"] or _argument("keywords", preamble)
     return Document(
         text=whole,
@@ -188,6 +202,18 @@ def parse(text: str, name: str) -> Document:
             *reader.remarks(),
         ),
     )
+
+
+def _with_theorems(body: str, text: str) -> str:
+    """The body of a file with theorems and the like by name, as people see them: "Theorem (Pythagoras): "."""
+    own = dict(_NEW_THEOREM.findall(text))
+
+    def named(begin: re.Match[str]) -> str:
+        name = own.get(begin[1]) or (begin[1].capitalize() if begin[1] in _THEOREMS else "")
+        title = f" ({begin[2]})" if begin[2] else ""
+        return f"\n\n{name}{title}: " if name else begin[0]
+
+    return _THEOREM.sub(named, body)
 
 
 def _argument(command: str, text: str) -> str:
@@ -255,34 +281,41 @@ class _Reader:
 
     def _body(self, text: str) -> Iterator[Part]:
         """Paragraphs, and lists as lists."""
-        depth, at = 0, 0
+        depth, at, kind = 0, 0, ""
         for mark in _LIST.finditer(text):
             if mark[1] == "begin":
                 if not depth:
+                    kind = mark[2]
                     yield from self._paragraphs(text[at : mark.start()])
                     at = mark.end()
                 depth += 1
             elif depth:
                 depth -= 1
                 if not depth:
-                    yield Part("list", self._items(text[at : mark.start()]))
+                    yield Part("list", self._items(text[at : mark.start()], kind))
                     at = mark.end()
         yield from self._paragraphs(text[at:])
 
-    def _items(self, text: str) -> str:
-        """The lines of a list; nested lists are indented."""
+    def _items(self, text: str, kind: str) -> str:
+        """The lines of a list of a kind; nested lists are indented."""
         lines: list[str] = []
-        depth, at = 0, 0
-        pieces = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM.pattern})")
-        marks = [*pieces.finditer(text)]
+        lists, at = [(kind, count(1))], 0
+        marks = [*_PIECES.finditer(text)]
         for mark, end in zip(marks, [*(mark.start() for mark in marks), len(text)][1:], strict=True):
-            depth += (mark[1] == "begin") - (mark[1] == "end")
+            if mark[1] == "begin":
+                lists.append((mark[2], count(1)))
+            elif mark[1] and len(lists) > 1:
+                lists.pop()
             at = mark.end()
             words = self.plain(text[at:end])
-            label = self.plain(mark[3] or "")
+            label = self.plain(mark["label"] or "")
             line = f"{label}: {words}" if label and words else label or words
+            line = f"[{mark['key']}] {line}" if mark["key"] else line
             if line:
-                lines.append(f"{'  ' * max(depth, 0)}{'- ' if mark['item'] else ''}{line}")
+                list_kind, numbers = lists[-1]
+                is_numbered = list_kind == "enumerate" and not label
+                sign = (f"{next(numbers)}. " if is_numbered else "- ") if mark["item"] else ""
+                lines.append(f"{'  ' * (len(lists) - 1)}{sign}{line}")
         return "\n".join(lines)
 
     def _paragraphs(self, text: str) -> Iterator[Part]:

@@ -54,8 +54,8 @@ We use oil [lee2020]. So `a\b` and “quotes”—yes; café, naïve, ça [A not
 \end{equation}
 
 - one
-  - in
-  - in2
+  1. in
+  2. in2
 - Key: two
 
 ## Tab
@@ -199,12 +199,12 @@ def test_a_macro_of_the_preamble_is_expanded_in_title_and_author() -> None:
 
 
 def test_unknown_macros_keep_their_arguments_and_are_remarked_once() -> None:
-    source = r"\foo{Ann}{Bo} has \alpha\ \SI{5}{\metre} \textbf{and} \foo{x} \a@b \q1 \w1 \'e \today"
+    source = r"\foo{Ann}{Bo} has \alpha\ \ce{5}{\mole} \textbf{and} \foo{x} \a@b \q1 \w1 \'e \today"
     document = parse(source.encode(), "a.tex")
     assert document.text.split() == ["Ann", "Bo", "has", "5", "and", "x", "1", "1", "é"]
     assert document.metadata == {"left_out": "8 unknown macros"}
     (remark,) = document.remarks
-    assert all(name in remark for name in (r"\foo", r"\alpha", r"\SI", r"\metre", r"\a@b"))
+    assert all(name in remark for name in (r"\foo", r"\alpha", r"\ce", r"\mole", r"\a@b"))
     assert "textbf" not in remark
 
 
@@ -240,3 +240,37 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
     document = parse(source.encode(), "a.tex")
     assert document.text.startswith("A")
     assert any(r"\until" in remark for remark in document.remarks)
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (r"A layer of \SI{5}{\micro\metre}, \SI{10}{\percent}.", "A layer of 5 µm, 10 %."),
+        (
+            r"\qty{3}{\kilo\gram\per\metre\squared} \si{\newton\metre} \ang{12;30}",
+            "3 kg/m^2 N·m 12°30′",
+        ),
+        (r"\SIrange{1}{5}{\square\metre} \qty{2}{km} \SI{1}{\foo}", "1 to 5 m^2 2 km 1 foo"),
+        (r"\begin{theorem}[Pythagoras] $a$. \end{theorem}", "Theorem (Pythagoras):  $a$."),
+        (r"\newtheorem{satz}{Satz}\begin{satz}Es gilt.\end{satz}", "Satz: Es gilt."),
+        (r"A.\iffalse Old \emph{claim}. \fi B.", "A. B."),
+        (
+            r"\begin{enumerate}\item a\begin{itemize}\item b\end{itemize}\item c\item[x] d\end{enumerate}",
+            "1. a\n  - b\n2. c\n- x: d",
+        ),
+        (
+            r"\begin{thebibliography}{9}\bibitem{knuth} D. Knuth.\bibitem[L]{lam} L.\end{thebibliography}",
+            "- [knuth] D. Knuth.\n- [lam] L: L.",
+        ),
+    ],
+)
+def test_what_latex_prints_is_text(written: str, seen: str) -> None:
+    assert parse(written.encode(), "a.tex").text == seen
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize(
+    "part", [r"\SI{", r"\SI{1}", r"\iffalse ", r"\iffalse\fi", r"\begin{theorem}[", r"\bibitem["]
+)
+def test_hostile_latex_costs_no_more_than_its_length(part: str) -> None:
+    parse((part * 20_000 + "\n\n x").encode(), "a.tex")
