@@ -145,6 +145,9 @@ _CODE = names("""
 _TABLES = names("table informaltable simpletable tgroup")
 _ROWS = names("row tr strow sthead")
 _CELLS = names("cell td th entry stentry")
+_REFERENCES, _TARGETS = names("xref ref link"), ("linkend", "rid", "target", "href")
+_WARNINGS = names("caution warning important tip danger notice")
+_NUMBERED = names("orderedlist ol steps procedure substeps")
 _LEFT_OUT = names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta
 """)
@@ -154,8 +157,22 @@ _INDENT = "  "
 
 
 def parts_of(root: Element) -> Iterator[Part]:
-    """The parts of a document, in order."""
+    """The parts of a document, in order. A reference without words gets the title of what it refers to."""
+    _fill_references(root)
     return _Body(root).parts(root, root, 0)
+
+
+def _fill_references(root: Element) -> None:
+    titles = {
+        attribute(element, "id"): words(child)
+        for element in root.iter()
+        for child in element
+        if name_of(child) in _HEADINGS and attribute(element, "id")
+    }
+    for reference in root.iter():
+        if name_of(reference) in _REFERENCES and not len(reference) and not (reference.text or "").strip():
+            targets = (attribute(reference, name).rpartition("#")[2].rpartition("/")[2] for name in _TARGETS)
+            reference.text = next((titles[target] for target in targets if target in titles), reference.text)
 
 
 def looks_like_text(root: Element) -> bool:
@@ -179,7 +196,16 @@ class _Body:
         return any(inside)
 
     def parts(self, element: Element, above: Element, depth: int) -> Iterator[Part]:
-        """The parts in an element, `depth` sections deep."""
+        """The parts in an element, `depth` sections deep; a warning begins with its kind."""
+        label = _label(element)
+        for part in self._parts(element, above, depth):
+            if label and part.kind == "paragraph" and part.text.strip():
+                yield part._replace(text=f"{label}: {part.text}")
+                label = ""
+            else:
+                yield part
+
+    def _parts(self, element: Element, above: Element, depth: int) -> Iterator[Part]:
         name = name_of(element)
         if not name or name in _LEFT_OUT:
             return
@@ -239,11 +265,23 @@ def _table(table: Element) -> Iterator[Part]:
     yield Part("table", pipe_table(filter(any, rows), columns=len(rows[0]) if rows else 0))
 
 
+def _label(element: Element) -> str:
+    """The kind of a warning or note that stands alone: "Caution"; "" for other elements."""
+    name, kind = name_of(element), attribute(element, "type")
+    if name == "note" and (kind or not element.attrib):
+        return (kind or name).capitalize()
+    return name.capitalize() if name in _WARNINGS else ""
+
+
 def _items(element: Element, depth: int) -> Iterator[str]:
     """The lines of a list; nested lists are indented."""
+    is_numbered = name_of(element) in _NUMBERED or attribute(element, "list-type") == "order"
+    number = 0
     for item in element:
         if text := words(item, _LISTS):
-            yield f"{_INDENT * depth}- {text}" if name_of(item) in _ITEMS else text
+            number += name_of(item) in _ITEMS
+            sign = f"{number}." if is_numbered else "-"
+            yield f"{_INDENT * depth}{sign} {text}" if name_of(item) in _ITEMS else text
         for nested in _lists_in(item):
             yield from _items(nested, depth + 1)
 

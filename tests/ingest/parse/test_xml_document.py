@@ -84,7 +84,7 @@ STRINGS = '<r><string name="app">My App</string><string name="b">Bee</string></r
             "Guide",
             "2021-02-03",
             {"author": "Bo Ray"},
-            "# Guide\n\n## Start\n\nRun x & go.\n\n```\na\n  b\n```\n\nMind.\n\n### Sub\n\ny",
+            "# Guide\n\n## Start\n\nRun x & go.\n\n```\na\n  b\n```\n\nNote: Mind.\n\n### Sub\n\ny",
         ),
         (TEI, "Poem", "1899-05-01", {"author": "Cy"}, "# Poem\n\n## One\n\nFirst line.\n\na\n\nb"),
         (
@@ -92,7 +92,7 @@ STRINGS = '<r><string name="app">My App</string><string name="b">Bee</string></r
             "T",
             None,
             {"language": "de-DE", "description": "S"},
-            "# T\n\nS\n\ntext x\n\n## Sec\n\n- a",
+            "# T\n\nS\n\ntext x\n\n## Sec\n\n1. a",
         ),
         (ATOM, "News", None, {}, "## E\n\n2024-01-02 · Al · http://x.org/e\n\n# A\n\nb"),
         (
@@ -221,3 +221,26 @@ def test_real_files(judged: Path) -> None:
         facts = parse((office / f"unstructured/{name}.xml").read_bytes(), f"{name}.xml")
         assert facts.text.startswith("name: United States\ncapital: Washington, DC\nleader: Joe Biden\n")
         assert len(facts.blocks) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        ("<caution><para>Pull the plug.</para></caution><para>x</para>", "Caution: Pull the plug."),
+        ("<note type='danger'>Hot surface.</note><p>x</p>", "Danger: Hot surface."),
+        ("<note><title>Heat</title><p>Hot.</p><p>Very.</p></note>", "Note: Hot.\n\nVery."),
+        (
+            "<orderedlist><listitem>a</listitem><listitem>b</listitem></orderedlist><p>x</p><p>y</p>",
+            "1. a\n2. b",
+        ),
+        ("<list list-type='order'><list-item><p>a</p></list-item></list><p>x</p><p>y</p>", "1. a"),
+        ("<steps><step><cmd>Go.</cmd></step></steps><ul><li>b</li></ul><p>x</p><p>y</p>", "1. Go.\n\n- b"),
+        ("<p>See <xref linkend='c'/>.</p><section id='c'><title>Sub</title><p>x</p></section>", "See Sub."),
+        (
+            "<p>See <xref href='a.dita#t/c'/>.</p><section id='c'><title>Sub</title><p>x</p></section>",
+            "See Sub.",
+        ),
+    ],
+)
+def test_what_readers_see_of_warnings_steps_and_references(content: str, seen: str) -> None:
+    assert seen in parse(f"<article><title>T</title>{content}</article>".encode(), "a.xml").text
