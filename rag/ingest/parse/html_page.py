@@ -22,7 +22,7 @@ from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
 from rag.ingest.parse.html_boxes import main_part, without_site_boxes
 from rag.ingest.parse.html_tables import with_code_and_layout
-from rag.ingest.parse.html_widgets import with_formulas, with_widgets_as_text, without_marks
+from rag.ingest.parse.html_widgets import NO_ITEM, with_formulas, with_widgets_as_text, without_marks
 from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.superscripts import with_scripts
 from rag.ingest.parse.titles_and_questions import with_questions
@@ -117,7 +117,7 @@ def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
     options = _WITH_TWINS if _MATHML_TWIN.search(html) else _CONTENT
     page = with_widgets_as_text(with_code_and_layout(with_formulas(html)))
-    content = _convert(page, options).content or ""
+    content = (_convert(page, options).content or "").replace(NO_ITEM, "")
     return without_note_ids(with_scripts(clean(content)).strip())
 
 

@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from rag.errors import ParseError
 from rag.ingest.parse.mathml import formula, tex_of
+from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text, ticked
 from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END
 from rag.ingest.parse.xml_text import xml_tree
+from rag.ingest.parse.zip_package import whole_number
 
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
@@ -26,6 +28,8 @@ MAX_TERM = (
 )
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
 """Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
+NO_ITEM = "\ufdd6"
+"""A noncharacter in the label of an item, which the converter would escape otherwise (1\\. one)."""
 
 _MARKS = re.compile("[\ufdd0-\ufddf]")
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
@@ -61,6 +65,12 @@ _INLINE = r"(?:\s|</?(?:a|span|b|strong|picture|source|noscript)\b[^<>]{0,300}>)
 _BLOCK = r"</?(?:div|p|figure|section|article|header|body|main|aside|h[1-6]|ul|ol|table)\b[^<>]{0,300}"
 _BLOCK_BEFORE = re.compile(rf"(?:^|{_BLOCK}>){_INLINE}\Z", re.IGNORECASE)
 _BLOCK_BEHIND = re.compile(rf"{_INLINE}+(?:\Z|{_BLOCK})", re.IGNORECASE)
+_LIST_TAGS = re.compile(r"<(/?)(ol|ul|li)\b([^<>]{0,2000})>", re.IGNORECASE)
+_SPECIAL = re.compile(r"\breversed\b|\btype\s?=\s?[\"']?[aAiI]\b")
+_SPECIAL_LIST = re.compile(
+    rf"<ol\b[^<>]{{0,2000}}?(?:{_SPECIAL.pattern})|<li\b[^<>]{{0,2000}}?\bvalue\s?=", re.IGNORECASE
+)
+_ROMAN = 4_000
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
 
@@ -72,7 +82,7 @@ def with_widgets_as_text(page: str) -> str:
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
-    page = _with_labels(_with_script_marks(_MARKS.sub("", page)))
+    page = with_list_labels(_with_labels(_with_script_marks(_MARKS.sub("", page))))
     return _SEEN.sub(_TagTexts(_open_lists(page)).text, page)
 
 
@@ -103,6 +113,71 @@ def _with_script_marks(page: str) -> str:
 
     page = _STRUCK_SPAN.sub(r"\1<s>\2</s>", page) if "line-through" in page else page
     return _RAISED.sub(marked_span, _SCRIPTS.sub(marked, page))
+
+
+def with_list_labels(page: str) -> str:
+    """The page with the labels of lists that Markdown can't number: letters, set numbers, reversed ones.
+
+    Example: '<ol type="a"><li>x</ol>' -> '<ul><li>a. x</ul>'.
+    """
+    if not _SPECIAL_LIST.search(page):
+        return page
+    parts, at, opened = [], 0, list[Iterator[str] | None]()
+    tags = [*_LIST_TAGS.finditer(page)]
+    labels = _labels_of_lists(tags)
+    for number, tag in enumerate(tags):
+        name, is_end = tag[2].casefold(), bool(tag[1])
+        if name != "li" and not is_end:
+            opened.append(labels.get(number))
+        of_list = opened[-1] if opened else None
+        if of_list is not None and not (name == "li" and is_end):
+            text = f"{tag[0]}{next(of_list, '')} " if name == "li" else f"<{tag[1]}ul>"
+            parts += [page[at : tag.start()], text]
+            at = tag.end()
+        if name != "li" and is_end and opened:
+            opened.pop()
+    return "".join([*parts, page[at:]])
+
+
+def _labels_of_lists(tags: Sequence[re.Match[str]]) -> dict[int, Iterator[str]]:
+    """The labels of the items of special lists, by the number of the tag that opens the list."""
+    items: dict[int, list[dict[str, str]]] = {}
+    opened: list[int] = []
+    for number, tag in enumerate(tags):
+        if tag[2].casefold() == "li":
+            if opened and not tag[1]:
+                items[opened[-1]].append(_attributes(tag[3]) if tag[3].strip() else {})
+        elif not tag[1]:
+            opened.append(number)
+            items[number] = []
+        elif opened:
+            opened.pop()
+    return {
+        number: iter([*_item_labels(_attributes(tags[number][3]), of_list)])
+        for number, of_list in items.items()
+        if tags[number][2].casefold() == "ol"
+        and (_SPECIAL.search(tags[number][3]) or any("value" in item for item in of_list))
+    }
+
+
+def _item_labels(attributes: dict[str, str], items: Sequence[dict[str, str]]) -> Iterator[str]:
+    is_reversed = "reversed" in attributes
+    number = whole_number(attributes.get("start", ""), len(items) if is_reversed else 1)
+    for item in items:
+        number = whole_number(item.get("value", ""), number)
+        yield f"{_counted_as(number, attributes.get('type', '1'))}{NO_ITEM}."
+        number += -1 if is_reversed else 1
+
+
+def _counted_as(number: int, kind: str) -> str:
+    match kind:
+        case "a" | "A" if number > 0:
+            return chr(ord(kind) + (number - 1) % 26)
+        case "i" if 0 < number < _ROMAN:
+            return roman(number)
+        case "I" if 0 < number < _ROMAN:
+            return roman(number).upper()
+    return str(number)
 
 
 def without_marks(text: str) -> tuple[str, list[int], list[int]]:

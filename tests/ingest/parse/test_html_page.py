@@ -9,7 +9,7 @@ import pytest
 from rag.errors import EmptyFileError
 from rag.ingest.parse.html_page import parse as parse_page
 from rag.ingest.parse.html_page import without_hidden_orders
-from rag.ingest.parse.html_widgets import with_widgets_as_text
+from rag.ingest.parse.html_widgets import with_list_labels, with_widgets_as_text
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
 
@@ -46,6 +46,26 @@ def test_a_page_states_its_title_address_language_and_date() -> None:
     assert document.url == "https://example.org/clocks"
     assert document.metadata == {"language": "de"}
     assert document.date == datetime(2024, 5, 1, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("html", "seen"),
+    [
+        ("<ol type=a><li>pay</li><li>go</li></ol>", "- a. pay\n- b. go"),
+        ("<ol><li>one<li value=7>seven<li>eight</ol>", "- 1. one\n- 7. seven\n- 8. eight"),
+        ("<ol reversed><li>b<li>a</ol><ol><li>x</ol>", "- 2. b\n- 1. a\n\n1. x"),
+        ("<ol type='I' start=4><li>x<ul><li>y</ul><li>z</ol>", "- IV. x\n  * y\n- V. z"),
+        ("<ol start=3><li>x</ol>", "3. x"),
+    ],
+)
+def test_items_have_the_numbers_that_people_see(html: str, seen: str) -> None:
+    assert parse(html.encode(), "a.html").text == seen
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize("part", ["<ol type=a>", "<ol type=a><li>", "</ol>", "<li value=1>", "<ol ", "<li "])
+def test_hostile_lists_cost_no_more_than_their_length(part: str) -> None:
+    with_list_labels("<ol type=a>" + part * 100_000)
 
 
 @pytest.mark.parametrize(
