@@ -379,7 +379,7 @@ _ORG_HEADING = re.compile(
     r"(?P<stars>\*+)[ \t]+(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+)?(?:\[#[A-Z]\][ \t]*)?"
     r"(?P<title>.*?)(?:[ \t]+:[\w@#%:]+:)?[ \t]*$"
 )
-_PLANNED = re.compile(r"[ \t]*(?:SCHEDULED|DEADLINE|CLOSED):[ \t]*[<\[]")
+_ORG_LABELS = re.compile(r"warning|caution|danger|important|note|tip", re.IGNORECASE)
 _ORG_ITEM = re.compile(r"[ \t]*(?:[-+]|\d+[.)])[ \t]|[ \t]+\*[ \t]")
 _ORG_LINK = re.compile(r"\[\[(?:file:)?([^\[\]]+)\](?:\[([^\[\]]+)\])?\]")
 _TIMESTAMP = re.compile(r"[<\[](\d{4}-\d\d-\d\d)[^>\]]*[>\]]")
@@ -450,7 +450,8 @@ def _block_parts(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
         code = "\n".join(lines).strip("\n")
         yield Part("code", f"```{begin['language']}\n{code}\n```" if code.strip() else "")
     elif kind != "comment":
-        yield from _org_parts(lines)
+        label = f"{kind.upper()}: " if _ORG_LABELS.fullmatch(kind) else ""
+        yield from _org_parts([label + lines[0], *lines[1:]] if label and lines else lines)
 
 
 def _org_kind(line: str, above: BlockKind) -> BlockKind:
@@ -464,7 +465,7 @@ def _org_kind(line: str, above: BlockKind) -> BlockKind:
 def _is_omitted_org(line: str) -> bool:
     keyword = _KEYWORD.match(line)
     is_comment = line.lstrip() == "#" or line.lstrip().startswith("# ")
-    return bool(keyword or is_comment or _DRAWER.match(line) or _PLANNED.match(line))
+    return bool(keyword or is_comment or _DRAWER.match(line))
 
 
 def _org_end(lines: list[str], at: int, mark: str) -> int:

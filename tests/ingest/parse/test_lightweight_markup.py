@@ -329,6 +329,7 @@ def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     assert [(one.kind, document.text[one.start : one.end]) for one in document.blocks] == [
         ("paragraph", "Intro with a [link](https://x.org)."),
         ("heading", "* TODO [#A] Wind them :daily:"),
+        ("paragraph", "SCHEDULED: <2024-05-02 Thu>"),
         ("list", "- one\n  more\n- two"),
         ("table", "| a | b |\n|---+---|\n| 1 | 2 |"),
         ("heading", "** Code"),
@@ -351,6 +352,14 @@ def test_captions_of_org_are_read() -> None:
     assert texts[1:] == ["May [2022](https://x.org)", table]
     short = parse(b"#+caption[Short]: The long one\n| a |\n", "a.org")
     assert short.text.startswith("The long one\n\n")
+
+
+def test_deadlines_and_kinds_of_notes_of_org_are_read() -> None:
+    text = "* Pay\nDEADLINE: <2024-06-01 Sat>\nBody.\n"
+    text += "#+BEGIN_WARNING\nHot.\n#+END_WARNING\n"
+    assert parse(text.encode(), "a.org").text == (
+        "* Pay\n\nDEADLINE: <2024-06-01 Sat>\nBody.\n\nWARNING: Hot."
+    )
 
 
 def test_real_org_files_have_the_headings_that_a_person_sees(judged: Path) -> None:
