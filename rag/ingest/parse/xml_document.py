@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
+from textwrap import dedent
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
@@ -26,6 +27,7 @@ from rag.ingest.parse.markdown_mdx import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
     attribute,
+    is_mixed,
     looks_like_text,
     name_of,
     names,
@@ -52,6 +54,7 @@ _SETTINGS = names("""
     assembly xliff wsdl
 """)
 """Names of the roots of build files, settings, schemas and pictures."""
+_RECORDS = frozenset({"resources"})  # of Android, whose texts have markup
 _MOST = 40  # values of one record; what has more is divided
 _LONG = 200  # characters: longer values are texts, which need no label
 _KEYS = ("name", "key", "id", "title", "lang")
@@ -83,7 +86,7 @@ def _document(text: str, name: str) -> Document:
         return feed_document(root, name)
     if kind == "opml":
         return outline_document(root, name)
-    is_text = kind in _TEXTS or looks_like_text(root)
+    is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     body, blocks = compose(parts_of(root) if is_text else _records(root))
     about = document_facts(root)
     elsewhere = sum(name_of(element) == "include" for element in root.iter()) if is_text else 0
@@ -122,16 +125,29 @@ def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
         for key, value in element.attrib.items()
         if value.strip() and not key.startswith(_OF_XML)
     }
-    text = "" if len(element) else words(element)
+    is_whole = not len(element) or is_mixed(element)
+    text = _text_of(element) if is_whole else ""
     if text:
         key = next((name for name in _KEYS if name in attributes), "")
         label = " ".join(filter(None, (label or element.tag, attributes.pop(key, ""))))
         yield label, text
     for name, value in attributes.items():
         yield f"{label} {name}".strip(), clean(value)
-    for child in element:
+    for child in () if is_whole else element:
         if name_of(child):
             yield from _values(child, f"{label} {child.tag}".strip())
+
+
+def _text_of(element: Element) -> str:
+    """The text of a value, with its lines if it was written in lines, as code and logs are.
+
+    Text that is only wrapped and indented with the elements around it is one line.
+    """
+    text = clean("".join(element.itertext())).strip("\n").rstrip()
+    first, _, rest = text.partition("\n")
+    lines = rest if first == first.lstrip() else text
+    is_written_so = dedent(lines) == lines or any(line[:1].isspace() for line in dedent(lines).split("\n"))
+    return text if rest and is_written_so else words(element)
 
 
 _TITLES = ("article-title", "book-title", "title")

@@ -244,3 +244,20 @@ def test_real_files(judged: Path) -> None:
 )
 def test_what_readers_see_of_warnings_steps_and_references(content: str, seen: str) -> None:
     assert seen in parse(f"<article><title>T</title>{content}</article>".encode(), "a.xml").text
+
+
+def test_a_value_in_lines_keeps_them_and_a_wrapped_one_is_one_line() -> None:
+    trace = 'Traceback:\n  File "x.py", line 3\nAssertionError'
+    about = "<about>\n    Long\n    words\n  </about><note>And\n    more</note>"
+    record = f"<case><failure message='m'><![CDATA[{trace}]]></failure>{about}</case>"
+    assert (
+        parse(record.encode(), "a.xml").text
+        == f"failure: {trace}\nfailure message: m\nabout: Long words\nnote: And more"
+    )
+
+
+def test_strings_of_android_have_names_whatever_markup_they_have() -> None:
+    strings = "<string name='app'>My App</string><string name='hi'>Hello, <b>%1$s</b>!</string>"
+    assert parse(f"<resources>{strings}</resources>".encode(), "strings.xml").text == (
+        "string app: My App\nstring hi: Hello, %1$s!"
+    )
