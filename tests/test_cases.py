@@ -159,10 +159,14 @@ class Desk:
         return self._scripts.admin("source", path, "--text", "--data", self.data).stdout
 
     def found(self, words: str) -> list[dict[str, Any]]:
-        """The results of a search, with the URIs of their files."""
+        """The results of a search, with the URIs of the files that have them."""
         by_id = {source["id"]: source["uri"] for source in self.sources}
         results = self.answer("search", words)["results"]
-        return [result | {"file": by_id[result["id"].partition("/")[0]]} for result in results]
+        ids = [" ".join((result["id"], *result.get("also_in", ()))) for result in results]
+        return [
+            result | {"files": [uri for id_, uri in by_id.items() if id_ in named]}
+            for result, named in zip(results, ids, strict=True)
+        ]
 
     def replies(self, *lines: str) -> dict[int, Any]:
         """What a server answers to a whole conversation, by the ids of the requests."""
@@ -199,7 +203,7 @@ def test_a_small_input_that_failed_is_read_and_found(case: Case, desk: Desk) -> 
     for file, title in case.titles.items():
         assert [source["title"] for uri, source in stored.items() if uri.endswith(file)] == [title]
     for words, ends in case.finds.items():
-        uris = [result["file"] for result in desk.found(words)]
+        uris = [uri for result in desk.found(words) for uri in result["files"]]
         assert all(any(end in uri for uri in uris) for end in ends), (words, uris)
     for words, (title, cited) in case.first.items():
         result = desk.found(words)[0]
