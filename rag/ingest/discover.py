@@ -85,7 +85,8 @@ class Discovery:
     `files` and `remarks` are keyed by the URI of the document, `containers` and `spent` (the CPU seconds of
     opening) by the URI of the container. `folders` were walked. `whole` are the URI prefixes that were
     searched completely: folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/").
-    `partly` are prefixes inside those that could not be searched: their stored sources stay.
+    `partly` are prefixes inside those that could not be searched: their stored sources stay. `barren` are
+    walked folders without any file to read, which no ignore file explains.
 
     For an origin: `unchanged` documents need no reading, `retained` ones stay because their state is unknown,
     `deleted` ones are named as deleted, `forbidden` says why others that are there may not be read, and
@@ -99,6 +100,7 @@ class Discovery:
     folders: list[Path] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
+    barren: set[str] = field(default_factory=set)
     unchanged: set[str] = field(default_factory=set)
     retained: set[str] = field(default_factory=set)
     rights: dict[str, Access] = field(default_factory=dict)
@@ -180,8 +182,10 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             _walk(path, settings, discovery, left_out_folder)
             ignored = [*_about_ignored(discovery.ignoring.paths, path)]
             has_nothing = len(discovery.files) + len(discovery.outcomes) == before
-            is_barren = has_nothing and not is_named_already
-            discovery.notes += ignored or ([_about_barren(path)] if is_barren else [])
+            discovery.notes += ignored
+            if has_nothing and not (is_named_already or ignored):
+                discovery.barren.add(prefix_of(path))
+                discovery.notes.append(_about_barren(path))
         elif not path or not os.path.lexists(path):
             discovery.outcomes.append(_not_there(requested))
         elif not is_wanted(path.name, settings):

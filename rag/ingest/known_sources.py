@@ -5,7 +5,7 @@ recorded state of the file of a source whose text stays.
 
 An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
 at once, nothing of it is removed until an operator confirms it with --yes. The same holds for containers and
-for origins; an origin also needs a confirmation to lose its last document.
+for origins; origins, and folders without a file to read, also need it to lose their last document.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rag.ingest.parse.parsers import named_after
 from rag.ingest.report import Outcome, OutcomeKind
 from rag.ingest.source_files import LocalFile, is_local, name_of, path_of, prefixes, printable
 from rag.originals import local_path
+from rag.report.text_and_html import counted
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import KnownSource, SourceMove
 
@@ -201,11 +202,11 @@ async def remove_vanished(
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
     missing = await to_thread.run_sync(find_vanished, stored, discovery)
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
-    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery.whole)
+    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [source for source in missing if source.id not in kept_ids]:
         await writer.remove([source.id for source in gone])
-    reason = "the file is gone, and so are many others: nothing was removed"
+    reason = "the file is gone, perhaps not for good: nothing was removed"
     return Removed(
         [
             *(
@@ -219,8 +220,8 @@ async def remove_vanished(
             ),
         ],
         [
-            f"{len(ids)} {_what(prefix)} are gone. Nothing was removed, because {_why(prefix)}. "
-            "If you deleted them, run the command again with --yes."
+            f"{_what(prefix, len(ids))} gone. Nothing was removed, because {_why(prefix)}. "
+            f"If you deleted {'it' if len(ids) == 1 else 'them'}, run the command again with --yes."
             for prefix, ids in unmounted.items()
         ],
     )
@@ -256,9 +257,13 @@ def lost_ids(stored: Mapping[str, KnownSource], discovery: Discovery, new: Itera
 def perhaps_unmounted(
     missing: Iterable[KnownSource],
     stored_uris: Iterable[str],
-    whole: Collection[str],
+    discovery: Discovery,
 ) -> dict[str, set[str]]:
-    """The URI prefixes below which too much is missing at once, with the ids of the missing sources."""
+    """The URI prefixes below which too much is missing at once, with the ids of the missing sources.
+
+    An empty folder is what the mount point of an unmounted share looks like, however little was on the share.
+    """
+    whole = discovery.whole
     ids: dict[str, set[str]] = defaultdict(set)
     for source in missing:
         for prefix in _around(source.uri, whole):
@@ -270,7 +275,7 @@ def perhaps_unmounted(
         prefix: gone
         for prefix, gone in ids.items()
         if (len(gone) > FEW_GONE and len(gone) > MOST_GONE * stored[prefix])
-        or (_is_origin(prefix) and len(gone) == stored[prefix])
+        or ((_is_origin(prefix) or prefix in discovery.barren) and len(gone) == stored[prefix])
     }
 
 
@@ -287,9 +292,10 @@ def _around(uri: str, whole: Collection[str]) -> list[str]:
     return [prefix for prefix in prefixes(uri) if prefix in whole]
 
 
-def _what(prefix: str) -> str:
-    path = path_of(prefix.rstrip("#/") or prefix)
-    return f"parts of {path}" if "#" in prefix else f"files of {path}"
+def _what(prefix: str, number: int) -> str:
+    noun = "part" if "#" in prefix else "file"
+    verb = "is" if number == 1 else "are"
+    return f"{counted(number, noun)} of {path_of(prefix.rstrip('#/') or prefix)} {verb}"
 
 
 def _why(prefix: str) -> str:

@@ -108,8 +108,10 @@ def test_too_much_missing_from_a_container_or_an_origin_is_noticed_like_in_a_fol
     monkeypatch.setattr(known_sources, "FEW_GONE", 3)
     for whole in ("file:///d/x.mbox#", "origin:w/"):
         missing = [_stored(uri) for uri in known if uri.startswith(whole)]
-        assert perhaps_unmounted(missing, known, {whole}) == {whole: {one.id for one in missing}}
-        assert not perhaps_unmounted(missing[:3], known, {whole})
+        assert perhaps_unmounted(missing, known, Discovery(whole={whole})) == {
+            whole: {one.id for one in missing}
+        }
+        assert not perhaps_unmounted(missing[:3], known, Discovery(whole={whole}))
 
 
 def _stored(uri: str, content: str = "") -> KnownSource:

@@ -459,6 +459,43 @@ async def test_a_folder_of_which_much_is_gone_is_left_alone_until_one_insists(ar
     assert len(await archive.sources()) == 3
 
 
+@pytest.mark.parametrize("stays", ["", ".hidden.md", "deep/er/"])
+async def test_a_folder_without_a_file_to_read_is_left_alone_until_one_insists(
+    archive: Archive, stays: str
+) -> None:
+    archive.write("few/a.md", "# A\n\nText a.\n")
+    archive.write("few/b.md", "# B\n\nText b.\n")
+    await archive.ingest()
+    if stays.endswith("/"):
+        (archive.folder / "few" / stays).mkdir(parents=True)
+    elif stays:
+        archive.write(f"few/{stays}", "of the system\n")
+    for name in ("few/a.md", "few/b.md"):
+        (archive.folder / name).unlink()
+    report = await archive.ingest("few")
+    assert (report.counts["missing"], report.counts["removed"], report.complete) == (2, 0, False)
+    assert any("2 files of" in note and "--yes" in note for note in report.notes)
+    report = await archive.ingest("few", removes=True)
+    assert (report.counts["missing"], report.counts["removed"], report.complete) == (0, 2, True)
+
+
+async def test_a_folder_that_has_another_file_now_loses_its_last_document(archive: Archive) -> None:
+    archive.write("few/a.md", "# A\n\nText a.\n")
+    await archive.ingest()
+    (archive.folder / "few/a.md").unlink()
+    archive.write("few/new.md", "# New\n\nSomething else.\n")
+    assert (await archive.ingest("few")).counts["removed"] == 1
+
+
+async def test_what_an_ignore_file_leaves_out_is_removed_though_nothing_else_is_there(
+    archive: Archive,
+) -> None:
+    archive.write("few/a.md", "# A\n\nText a.\n")
+    await archive.ingest()
+    archive.write("few/.refdeskignore", "*.md\n")
+    assert (await archive.ingest("few")).counts["removed"] == 1
+
+
 async def test_a_folder_may_lose_a_third_or_ten_of_its_files(archive: Archive) -> None:
     for number in range(40):
         archive.write(f"many/{number}.md", f"# {number}\n\nText {number}.\n")

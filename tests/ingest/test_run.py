@@ -298,18 +298,19 @@ async def test_a_file_that_is_excluded_now_or_not_in_the_run_stays(library: Libr
 
 async def test_a_file_that_vanished_is_removed_by_a_run_over_its_folder_only(library: Library) -> None:
     library.write("sub/a.md", "a")
+    library.write("sub/stays.md", "d")
     library.write("sub-2/b.md", "b")
     library.write("other/c.md", "c")
     await library.ingest()
     for name in ("sub/a.md", "sub-2/b.md"):
         (library.folder / name).unlink()
     assert _counts(await library.ingest(library.folder / "other")) == {"unchanged": 1}
-    assert _counts(await library.ingest(library.folder / "sub")) == {"removed": 1}
-    assert set(await library.sources()) == {"sub-2/b.md", "other/c.md"}
+    assert _counts(await library.ingest(library.folder / "sub")) == {"removed": 1, "unchanged": 1}
+    assert set(await library.sources()) == {"sub/stays.md", "sub-2/b.md", "other/c.md"}
     (library.folder / "other" / "c.md").unlink()
     (library.folder / "other").rmdir()
-    assert _counts(await library.ingest()) == {"removed": 2}
-    assert await library.sources() == {}
+    assert _counts(await library.ingest()) == {"removed": 2, "unchanged": 1}
+    assert set(await library.sources()) == {"sub/stays.md"}
 
 
 async def test_a_missing_folder_is_reported_and_removes_no_source(library: Library) -> None:
