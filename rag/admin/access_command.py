@@ -420,7 +420,8 @@ def _named_folders(
 ) -> list[AccessRecord]:
     """The folders of this machine among the names of sources, each as its first record would be.
 
-    Without a change, that has the narrowest visibility that its collections give new documents.
+    A folder that is named by a link has two: tomorrow the link may lead elsewhere. Without a change, a first
+    record has the narrowest visibility that its collections give new documents.
     """
     files = [
         (place_of(source.uri), source.table.collection)
@@ -428,13 +429,18 @@ def _named_folders(
         if source.table and is_local(source.uri)
     ]
     folders: list[AccessRecord] = []
-    for path in dict.fromkeys(Path(os.path.realpath(name)) for name in names):
-        inside = {collection.name: collection for file, collection in files if path in file.parents}
+    for path, real in {
+        Path(place(name)): Path(os.path.realpath(name)) for name in names for place in NAMINGS
+    }.items():
+        inside = {collection.name: collection for file, collection in files if real in file.parents}
         if inside:
             usual = min(collection.visibility for collection in inside.values())  # restricted first
             ids, uri = SourceIds(inside[min(inside)], read_key(settings.home)), path.as_uri()
             folders.append(AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1)))
     return folders
+
+
+NAMINGS = (os.path.realpath, os.path.abspath)
 
 
 async def _change(  # noqa: PLR0913 what is changed, and how it is told

@@ -19,7 +19,7 @@ import click
 from anyio import to_thread
 
 from rag.access.names import valid_name
-from rag.access.rule import same_access
+from rag.access.rule import narrower, same_access
 from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_json, access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act
@@ -46,8 +46,9 @@ from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.terminal import echo, print_json
 from rag.admin.watch_folders import watch
+from rag.config.origin_settings import FolderOrigin, OriginSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
-from rag.corpus import Collection, LanguageChoice, Visibility
+from rag.corpus import Access, Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
 from rag.home import look_once
 from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
@@ -563,7 +564,10 @@ async def _no_leftover(settings: Settings, collection: Collection, began: dateti
 def rights_of(
     settings: Settings, requested: RequestedAccess | None = None, *, set_access: bool = False
 ) -> Rights:
-    """The access of ingested sources, by the options and the settings."""
+    """The access of ingested sources, by the options and the settings.
+
+    With `set_access`, the options go before what the settings state for folders, too.
+    """
     access = settings.access
     return Rights(
         "tenant",
@@ -571,7 +575,33 @@ def rights_of(
         access.rules,
         of_documents=access.of_documents,
         set_access=set_access,
+        stated={} if requested and set_access else stated_access(settings, settings.principal.tenant),
     )
+
+
+def stated_access(settings: Settings, tenant: str | None) -> dict[str, Access]:
+    """What the folder origins of a tenant state for their folders, by the URIs of all names of these.
+
+    Where it isn't known whose run or whose origin it is, the origin counts.
+    """
+    stated: dict[str, Access] = {}
+    for origin in settings.origins.values():
+        requested = access_of_origin(origin)
+        if not (isinstance(origin, FolderOrigin) and requested):
+            continue
+        if len({tenant, origin.tenant or settings.principal.tenant} - {None}) > 1:
+            continue
+        access = requested.record("tenant")
+        for uri in {path.as_uri() for path in (origin.path, Path(os.path.realpath(origin.path)))}:
+            stated[uri] = narrower(stated.get(uri, access), access) or access
+    return stated
+
+
+def access_of_origin(origin: OriginSettings) -> RequestedAccess | None:
+    """What an origin states for its new documents."""
+    if origin.visibility or origin.allow or origin.deny:
+        return RequestedAccess(origin.visibility, origin.allow, origin.deny)
+    return None
 
 
 def exit_code(report: Report, *, known_ok: bool = False) -> int:

@@ -20,12 +20,14 @@ from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import (
     PARTLY_FAILED,
     RunOptions,
+    access_of_origin,
     exit_code,
     known_ok_option,
     origin_run,
     report_json,
     rights_of,
     run_ingest,
+    stated_access,
 )
 from rag.admin.sources_command import orphaned_documents
 from rag.admin.terminal import echo, print_json
@@ -34,7 +36,7 @@ from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrig
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError, Report
-from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.ingest.rights.possible_access import Rights
 
 FAILED = 1
 
@@ -258,7 +260,6 @@ def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:
 
 def rights_of_origin(settings: Settings, origin: OriginSettings, *, set_access: bool) -> Rights:
     """Who may see the documents of an origin, by its own settings and the rules."""
-    requested = None
-    if origin.visibility or origin.allow or origin.deny:
-        requested = RequestedAccess(origin.visibility, origin.allow, origin.deny)
-    return replace(rights_of(settings, requested), set_access=set_access)
+    rights = rights_of(settings, access_of_origin(origin))
+    stated = stated_access(settings, origin.tenant or settings.principal.tenant)
+    return replace(rights, set_access=set_access, stated=stated)  # set, but not in the folders of others

@@ -86,7 +86,8 @@ class Discovery:
     opening) by the URI of the container. `folders` were walked. `whole` are the URI prefixes that were
     searched completely: folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/").
     `partly` are prefixes inside those that could not be searched: their stored sources stay. `barren` are
-    walked folders without any file to read, which no ignore file explains.
+    walked folders without any file to read, which no ignore file explains. `links` are where paths lead that
+    were named by links, and these paths.
 
     For an origin: `unchanged` documents need no reading, `retained` ones stay because their state is unknown,
     `deleted` ones are named as deleted, `forbidden` says why others that are there may not be read, and
@@ -98,6 +99,7 @@ class Discovery:
     files: dict[str, LocalFile] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
+    links: list[tuple[Path, Path]] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
@@ -174,6 +176,8 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
     left_out_folder = os.path.realpath(without) if without else None
     for requested in paths:
         path = _resolved_path(requested)
+        if path:
+            discovery.links += ((path, named) for named in _names_by_links(requested))
         if path and path.is_dir():
             is_named_already = any(path.is_relative_to(folder) for folder in discovery.folders)
             discovery.folders.append(path)
@@ -301,6 +305,21 @@ def _resolved_path(path: Path) -> Path | None:
         return Path(os.path.realpath(path))
     except OSError:
         return None
+
+
+MOST_LINKS = 40  # as many as the kernel follows
+
+
+def _names_by_links(requested: Path) -> Iterator[Path]:
+    """The names of a path up to the one without links, as each link in it leads to the next."""
+    path = Path(os.path.abspath(requested))  # noqa: PTH100 without ".."; Path would follow the links
+    for _ in range(MOST_LINKS):
+        link = next((above for above in (*reversed(path.parents), path) if above.is_symlink()), None)
+        if link is None:
+            return
+        yield path
+        target = os.path.join(link.parent, os.readlink(link), path.relative_to(link))  # noqa: PTH115, PTH118
+        path = Path(os.path.abspath(target))  # noqa: PTH100 as above
 
 
 def _add(file: LocalFile, discovery: Discovery) -> None:

@@ -237,6 +237,86 @@ def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> No
     assert [line for line in run.stderr.splitlines() if line.endswith(":")] == ["leave:", "pay:"]
 
 
+HR = {"visibility": "restricted", "allow": ["group:hr"]}
+
+
+@pytest.fixture
+def nested(origins: Origins) -> Origins:
+    """A folder of which an origin inside another one says that only hr may see it."""
+    (origins.folder / "d" / "hr").mkdir(parents=True)
+    (origins.folder / "d" / "hr" / "wages.md").write_text("# Wages\n\nOf leave, only hr reads.\n")
+    (origins.folder / "d" / "open.md").write_text("# Open\n\nOf leave, everybody reads.\n")
+    return origins
+
+
+def folder(path: Path, **more: object) -> dict[str, object]:
+    return {"type": "folder", "path": str(path), **more}
+
+
+@pytest.mark.parametrize(
+    ("wide", "inner"),
+    [
+        ({}, {}),
+        ({"visibility": "tenant"}, {}),
+        ({}, {"collection": "others"}),
+        ({}, {"tenant": "default"}),
+    ],
+    ids=["silent", "open", "another collection", "by tenant"],
+)
+def test_what_an_origin_states_counts_from_the_first_run_of_the_one_around_it(
+    nested: Origins, wide: dict[str, object], inner: dict[str, object]
+) -> None:
+    path = nested.folder / "d"
+    nested.set(all=folder(path, **wide), hr=folder(path / "hr", **HR, **inner))
+    assert nested.sync("all")["all"]["counts"]["added"] == 2
+    assert nested.seen("leave") == ["Open"]
+    assert nested.seen("leave", "hr") == ["Open", "Wages"]
+    synced = nested.sync("--set-access")
+    assert not any("earlier rights" in note for note in synced["hr"]["notes"])
+    assert nested.seen("leave") == ["Open"]
+
+
+def test_what_an_origin_states_counts_for_ingest_too_unless_its_access_is_set(nested: Origins) -> None:
+    path = nested.folder / "d"
+    link = nested.folder / "of-hr"
+    link.symlink_to(path / "hr")
+    nested.set(hr=folder(link, **HR))
+    nested.desk.run("ingest", path, "--config", nested.config)
+    assert nested.seen("leave") == ["Open"]
+    assert nested.seen("leave", "hr") == ["Open", "Wages"]
+    for_all = ("--visibility", "tenant", "--set-access", "--config", nested.config)
+    nested.desk.run("ingest", path, *for_all)
+    assert nested.seen("leave") == ["Open", "Wages"]
+
+
+def test_an_origin_of_another_tenant_states_nothing_here(nested: Origins) -> None:
+    path = nested.folder / "d"
+    for name in ("acme", "beta"):
+        nested.desk.run("tenant", "create", name)
+    nested.set(
+        all=folder(path, tenant="acme"), hr=folder(path / "hr", **HR, tenant="beta"), again=folder(path)
+    )
+    nested.sync("all")
+    found = nested.desk.json("search", "leave", "--tenant", "acme", "--user", "nobody")["results"]
+    assert sorted(hit["title"] for hit in found) == ["Open", "Wages"]
+
+
+def test_access_set_for_a_link_counts_wherever_it_leads_later(origins: Origins) -> None:
+    for release in "12":
+        (origins.folder / release).mkdir()
+        (origins.folder / release / f"{release}.md").write_text(f"# Release {release}\n\nOf leave.\n")
+    link = origins.folder / "current"
+    link.symlink_to("1")
+    origins.desk.run("ingest", link)
+    assert origins.seen("leave") == ["Release 1"]
+    origins.desk.run("access", "set", link, "--allow", "group:hr")
+    link.unlink()
+    link.symlink_to("2")
+    origins.desk.run("ingest", link)
+    assert origins.seen("leave") == []
+    assert origins.seen("leave", "hr") == ["Release 1", "Release 2"]
+
+
 def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay(origins: Origins) -> None:
     records = {"type": "records", "file": str(origins.folder / "records.jsonl")}
     origins.set(tickets=records)

@@ -9,7 +9,7 @@ from types import ModuleType
 import anyio
 import pytest
 
-from rag.config.settings import IngestSettings
+from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Outcome, Report
@@ -57,10 +57,11 @@ class Archive:
         of_documents: bool = False,
         removes: bool = False,
         collection: str = "documents",
+        rules: tuple[AccessRule, ...] = (),
         **settings: object,
     ) -> Report:
         made = await ensure_collection(self.data, "default", collection, self.embedder.identity)
-        rights = Rights(made.visibility, asked, set_access=set_access, of_documents=of_documents)
+        rights = Rights(made.visibility, asked, rules, set_access=set_access, of_documents=of_documents)
         files = IngestSettings.model_validate(settings)
         async with open_writer(self.data, made) as writer:
             paths = [self.folder / name for name in names] or [self.folder]
@@ -515,3 +516,69 @@ async def test_a_folder_that_moves_as_a_whole_loses_nothing(archive: Archive) ->
     archive.move("many", "elsewhere/many")
     report = await archive.ingest()
     assert (report.counts["moved"], report.counts["missing"], report.counts["removed"]) == (20, 0, 0)
+
+
+# A folder that is named by a link, and one of which an origin in the settings states the access.
+
+HR_ONLY = RequestedAccess("restricted", ("group:hr",))
+
+
+def _linked(archive: Archive) -> Path:
+    """A link to the folder of a first release."""
+    archive.write("releases/1/a.md", "# A\n\nText a.\n")
+    archive.write("releases/2/b.md", "# B\n\nText b of the second release.\n")
+    link = archive.folder / "current"
+    link.symlink_to(archive.folder / "releases/1")
+    return link
+
+
+def _switch(link: Path, target: Path) -> None:
+    link.unlink()
+    link.symlink_to(target)
+
+
+@pytest.mark.parametrize("named", ["current", "current/b.md", "hr/../current", "newest"])
+async def test_what_a_folder_was_ingested_with_counts_wherever_its_link_leads(
+    archive: Archive, named: str
+) -> None:
+    link = _linked(archive)
+    await archive.ingest("current", asked=HR_ONLY)
+    assert await archive.access() == {"releases/1/a.md": HR}
+    _switch(link, archive.folder / "releases/2")
+    (archive.folder / "newest").symlink_to("current")
+    await archive.ingest(named)
+    assert (await archive.access())["releases/2/b.md"] == HR
+    await archive.ingest("menu.md")  # the control: what isn't read through it
+    assert (await archive.access())["menu.md"] == TENANT
+
+
+async def test_a_link_within_the_named_path_is_a_name_of_the_folder_too(archive: Archive) -> None:
+    archive.write("releases/1/docs/a.md", "# A\n\nText a.\n")
+    archive.write("releases/2/docs/b.md", "# B\n\nText b of the second release.\n")
+    archive.write("releases/2/else/c.md", "# C\n\nText c of the second release.\n")
+    link = archive.folder / "current"
+    link.symlink_to(archive.folder / "releases/1")
+    await archive.ingest("current/docs", asked=HR_ONLY)
+    _switch(link, archive.folder / "releases/2")
+    await archive.ingest("current")
+    access = await archive.access()
+    assert (access["releases/2/docs/b.md"], access["releases/2/else/c.md"]) == (HR, TENANT)
+
+
+async def test_what_is_set_anew_for_a_link_counts(archive: Archive) -> None:
+    link = _linked(archive)
+    await archive.ingest("current", asked=HR_ONLY)
+    _switch(link, archive.folder / "releases/2")
+    await archive.ingest("current", asked=RequestedAccess("tenant"), set_access=True)
+    archive.write("releases/2/c.md", "# C\n\nText c.\n")
+    await archive.ingest("current")
+    access = await archive.access()
+    assert (access["releases/2/b.md"], access["releases/2/c.md"]) == (TENANT, TENANT)
+
+
+async def test_a_rule_for_the_name_of_a_link_counts_for_what_is_read_through_it(archive: Archive) -> None:
+    _linked(archive)
+    rule = AccessRule(path="current/*", visibility="restricted", allow=("group:hr",))
+    report = await archive.ingest("current", "menu.md", rules=(rule,))
+    assert await archive.access() == {"releases/1/a.md": HR, "menu.md": TENANT}
+    assert not any("matched no file" in note for note in report.notes)

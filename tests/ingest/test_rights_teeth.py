@@ -513,6 +513,28 @@ async def an_empty_folder_removes_nothing_however_little_was_in_it(office: Offic
     assert not report.complete
 
 
+async def what_is_read_through_a_link_is_as_its_name_was_ingested(office: Office) -> None:
+    office.write("first/a.md")
+    office.write("second/b.md", f"{SALARIES} New ones.")
+    link = office.folder / "current"
+    link.symlink_to("first")
+    await office.ingest("current", ONLY_HR)
+    link.unlink()
+    link.symlink_to("second")
+    await office.ingest("current")
+    control(await office.seen(HR) == {"first/a.md", "second/b.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def what_an_origin_states_counts_before_its_own_sync(office: Office) -> None:
+    office.write("hr/salaries.md")
+    office.write("menu.md", "A pendulum for lunch.")
+    stated = {(office.folder / "hr").as_uri(): ONLY_HR.record("tenant")}
+    await office.ingest("", RequestedAccess("tenant"), set_access=True, stated=stated)
+    control(await office.seen(HR) == {"hr/salaries.md", "menu.md"})
+    assert await office.seen(ANYBODY) == {"menu.md"}
+
+
 # What is broken in the builds.
 
 
@@ -741,6 +763,20 @@ BROKEN = [
         "rag.ingest.known_sources.perhaps_unmounted",
         lambda _real: lambda *_: {},
         a_folder_that_is_not_mounted_removes_nothing,
+    ),
+    Broken(
+        "the name of a link says nothing of what is read through it",
+        "rag.ingest.discover._names_by_links",
+        lambda _real: lambda _path: (),
+        what_is_read_through_a_link_is_as_its_name_was_ingested,
+    ),
+    Broken(
+        "what an origin states counts from its own sync on",
+        "rag.ingest.rights.possible_access.Rights._nearest",
+        lambda real: (
+            lambda rights, folders, path: real(rights, {} if folders is rights.stated else folders, path)
+        ),
+        what_an_origin_states_counts_before_its_own_sync,
     ),
     Broken(
         "a folder that is empty may lose its last ten documents",

@@ -144,8 +144,9 @@ class Claims:
         self._around: Callable[[LocalFile], Iterable[str]] = lambda _file: ()
 
     def learn(self, discovery: Discovery) -> None:
-        """Note the rights that origins decide, and the containers of parts."""
+        """Note the rights that origins decide, the containers of parts, and what was named by links."""
         self._by_origin, self._around = discovery.rights, discovery.around
+        self.rights = replace(self.rights, links=tuple(discovery.links))
 
     # The claims, by the row of a document.
 
@@ -314,7 +315,8 @@ class Claims:
 
     def _rights_changed(self, file: LocalFile) -> bool:
         """Whether this run gives a place other rights than the place had before."""
-        earlier, outer = replace(self.rights, folders=self._recorded.folders), container_places(file.uri)
+        earlier = replace(self.rights, folders=self._recorded.folders, stated={})
+        outer = container_places(file.uri)
         before = earlier.of_path(file.path, by_command=False, around=outer)
         access = self._run_access(file)
         return access is not None and not same_access(before, access)
@@ -325,12 +327,13 @@ class Claims:
         """The changes to record of folders, by URI, now that these are ingested by this command.
 
         Without `set_access`, a folder's access can only become narrower than it was, or than the access of
-        the nearest recorded folder above it. The folders inside it are narrowed, too.
+        the nearest recorded folder above it. The folders inside it are narrowed, too. A folder that was named
+        by a link is recorded by both names: tomorrow the link may lead elsewhere.
         """
         remembered = dict(self._recorded.folders)
         if command := self.rights.command:
             new_access = command.record(self.rights.usual)
-            for folder in folders:
+            for folder in (name for real in folders for name in self.rights.names_of_folder(real)):
                 uri, *above = (path.as_uri() for path in (folder, *folder.parents))
                 before = next(
                     (remembered[outer] for outer in (uri, *above) if outer in remembered), new_access
@@ -338,7 +341,9 @@ class Claims:
                 below = {inner: access for inner, access in remembered.items() if inner.startswith(f"{uri}/")}
                 for inner, access in (below | {uri: before}).items():
                     remembered[inner] = (
-                        new_access if self.rights.set_access else narrower(access, new_access) or new_access
+                        self.rights.stated_of_folder(inner, new_access)
+                        if self.rights.set_access
+                        else narrower(access, new_access) or new_access
                     )
                 if not same_access(remembered[uri], new_access):
                     self.report.narrowed_folders[uri] = remembered[uri]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache, partial
+from itertools import islice
 from pathlib import Path
 
 from rag.access.names import check_access, valid_entries
@@ -26,6 +27,7 @@ from rag.corpus import Access, AccessRecord, Visibility
 from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.ingest.source_files import folder_of, name_of, path_of
+from rag.originals import local_path
 from rag.store.read.schema import original_id
 from rag.store.write.access_claim import Claim
 from rag.store.write.access_writer import folder_records
@@ -57,9 +59,14 @@ class Rights:
 
     `command` is the request of the command line, for everything below its paths. `folders` are the accesses
     that folders, by URI, were ingested with before; the deepest folder counts. `rules` are from the settings;
-    the first match counts. With `of_documents`, documents may request access themselves. If several of these
-    apply, the narrowest access results, except that the command overrides rules, and with `set_access`
-    everything. If none applies, it is `usual`, the collection's visibility for new documents.
+    the first match counts. `stated` are the accesses that origins in the settings state for their folders, by
+    URI; here, too, the deepest counts, whichever origin brings a document in. With `of_documents`, documents
+    may request access themselves. If several of these apply, the narrowest access results, except that the
+    command overrides rules, and with `set_access` everything but `stated`. If none applies, it is `usual`,
+    the collection's visibility for new documents.
+
+    `links` are what this run reads by other names than it has, as pairs: where a path without links leads,
+    and the path as it was named. What is said of either place counts for what is there.
     """
 
     usual: Visibility
@@ -68,6 +75,8 @@ class Rights:
     of_documents: bool = False
     set_access: bool = False
     folders: Mapping[str, Access] = field(default_factory=dict)
+    stated: Mapping[str, Access] = field(default_factory=dict)
+    links: tuple[tuple[Path, Path], ...] = ()
 
     def claim(
         self,
@@ -125,13 +134,39 @@ class Rights:
 
     def _of_place(self, path: Path, *, by_command: bool) -> Access | None:
         command = self.command.record(self.usual) if self.command and by_command else None
-        if command and self.set_access:
-            return command
-        remembered = next((self.folders[uri] for uri in _above(path) if uri in self.folders), None)
-        rule = self.rule(path)
-        by_rule = RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual) if rule else None
-        applying = [access for access in (command or by_rule, remembered) if access]
+        applying = [command] if command else []
+        applying += self._nearest(self.stated, path)
+        if not (command and self.set_access):
+            applying += self._nearest(self.folders, path)
+            applying += () if command else self._by_rules(path)
         return narrower(*applying) if applying else None
+
+    def _nearest(self, folders: Mapping[str, Access], path: Path) -> Iterator[Access]:
+        """The accesses of the deepest of these folders above a path, for each of its names."""
+        for place in self._names(path) if folders else ():
+            yield from islice((folders[uri] for uri in _above(place) if uri in folders), 1)
+
+    def stated_of_folder(self, uri: str, access: Access) -> Access:
+        """An access for a folder, no wider than what the settings state for it."""
+        path = Path(local_path(uri)) / "any file"
+        return narrower(access, *self._nearest(self.stated, path)) or access
+
+    def _by_rules(self, path: Path) -> Iterator[Access]:
+        for place in self._names(path) if self.rules else ():
+            if rule := self.rule(place):
+                yield RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual)
+
+    def _names(self, path: Path) -> Iterator[Path]:
+        """A path, and the names by which this run was told to read it."""
+        yield path
+        for real, named in self.links:
+            if path.is_relative_to(real):
+                yield named / path.relative_to(real)
+
+    def names_of_folder(self, folder: Path) -> Iterator[Path]:
+        """A folder of the run, and the names by which this run was told to read it."""
+        yield folder
+        yield from (named for real, named in self.links if real == folder)
 
     def rule(self, path: Path) -> AccessRule | None:
         """The first rule whose pattern matches."""
@@ -139,7 +174,8 @@ class Rights:
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
         """The patterns of the rules that apply to none of these files."""
-        matched = {rule.path for path in paths if (rule := self.rule(path))} if self.rules else set[str]()
+        named = (name for path in paths for name in self._names(path)) if self.rules else ()
+        matched = {rule.path for path in named if (rule := self.rule(path))}
         return [rule.path for rule in self.rules if rule.path not in matched]
 
     def shown(self, metadata: Mapping[str, str]) -> dict[str, str]:
