@@ -32,8 +32,8 @@ from rag.admin.connect.connect_check import address_in, check_server
 from rag.admin.connect.connect_command import connected_entries
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
+from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import unchosen_exposures
-from rag.admin.sources_command import orphaned_documents
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.config.settings_checks import loose_permissions
@@ -377,7 +377,7 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
     with suppress(RefdeskError):  # other findings report it
         orphans = await orphaned_documents(settings)
         for orphan in orphans:
-            yield Finding("origins", orphan.origin, note=str(orphan))
+            yield Finding("origins", orphan.name, note=str(orphan))
         if not orphans:
             yield Finding("origins", f"{len(settings.origins)} in the settings")
     with suppress(RefdeskError):  # likewise

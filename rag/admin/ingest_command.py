@@ -41,6 +41,7 @@ from rag.admin.command_line import (
 from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
+from rag.admin.orphaned_documents import note_folders, orphaned_by_command
 from rag.admin.progress_bar import log_line, shown_progress
 from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
@@ -448,6 +449,7 @@ async def _ingest_into(
         async with with_cache(settings, target, working) as cached:
             run = None if paths else origin_run(settings, options.origin, target)
             inputs = [options.origin] if options.origin else paths
+            note_folders(settings.home, target, paths, options.origin)
             with keep_in_history(settings.home, target, options.act, inputs) as entry:
                 try:
                     with _progress(options) as progress:
@@ -455,7 +457,7 @@ async def _ingest_into(
                 except InterruptedRunError as error:
                     error.report = entry.report = with_bill(error.report, cached, model)
                     raise
-                report = await _with_notes(settings, writer, report)
+                report = await _with_notes(settings, writer, report, by_command=not options.origin)
                 entry.report = report = with_bill(report, cached, model)
             if run:  # the origin's state follows the commit: a crash before it only repeats work
                 await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
@@ -505,13 +507,20 @@ def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) ->
     return log_act(data, access_act(name, tenant, changed)) if changed else nullcontext()
 
 
-async def _with_notes(settings: Settings, writer: CollectionWriter, report: Report) -> Report:
-    """The report with notes on the model and on what is open to others, and the number of known failures."""
+async def _with_notes(
+    settings: Settings, writer: CollectionWriter, report: Report, *, by_command: bool
+) -> Report:
+    """The report with notes on the model and on what is open to others, and the number of known failures.
+
+    `by_command`: no origin was read, so the report tells of folders that no run reads any more.
+    """
     collection = writer.collection
+    former = await orphaned_by_command(settings, writer) if by_command else []
     foreign = await foreign_documents_notes(settings, writer, report)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
     known_failures = count_known_failures(settings.home, collection, report)
-    return replace(report, notes=(*report.notes, *foreign, *exposed), known_failures=known_failures)
+    notes = (*report.notes, *foreign, *map(str, former), *exposed)
+    return replace(report, notes=notes, known_failures=known_failures)
 
 
 @asynccontextmanager

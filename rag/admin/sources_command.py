@@ -1,17 +1,15 @@
 """`refdesk-admin sources` and `source`: list and show sources; how every command matches their names.
 
-Then the size of collections on disk, and the documents of origins that the settings no longer have, which no
-sync changes or removes.
+Then the size of collections on disk.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import aclosing, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -20,16 +18,14 @@ from typing import Any
 
 import click
 
-from rag.access.tenants import home_of, tenant_of, tenants
+from rag.access.tenants import home_of, tenant_of
 from rag.admin.command_line import collection_option, command, same_desk
 from rag.admin.terminal import echo, print_json, print_table
-from rag.config.origin_settings import FolderOrigin
 from rag.config.settings import Settings
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
-from rag.report.text_and_html import counted
 from rag.search.browse import MOST_LISTED, display_name, display_parts
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -295,79 +291,3 @@ def file_bytes(file: Path) -> int:
         return file.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-ORIGIN = "origin:"  # begins the URIs of what isn't a local file
-ROWS = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class OrphanedDocuments:
-    """Documents in a collection whose origin no longer feeds it.
-
-    `tenant` is empty if the desk has only one. `is_elsewhere`: the settings have an origin with this name.
-    """
-
-    tenant: str
-    collection: str
-    origin: str
-    documents: int
-    is_elsewhere: bool
-
-    def __str__(self) -> str:
-        why = "brings nothing into it any more" if self.is_elsewhere else "isn't in the settings any more"
-        tenant = f" --tenant {self.tenant}" if self.tenant else ""
-        verb = "comes" if self.documents == 1 else "come"
-        return (
-            f"{counted(self.documents, 'document')} in {self.collection} {verb} from the origin "
-            f"{self.origin}, which {why}, so no sync changes or removes them. To remove them, "
-            f"run refdesk-admin remove {ORIGIN}{self.origin} --collection {self.collection}{tenant}."
-        )
-
-
-async def orphaned_documents(settings: Settings) -> list[OrphanedDocuments]:
-    """The documents of origins that were removed, renamed, or moved to another collection.
-
-    Folder origins are not covered: their documents look as if `ingest` had stored them.
-
-    Raises:
-        ConfigurationError, StoreError: the desk can't be read.
-    """
-    reader, tenant_names = open_reader(settings), tenants(settings.data)
-    orphans = []
-    for tenant in tenant_names:
-        for collection in await reader.collections(tenant):
-            if collection.attached or collection.tag_of:
-                continue
-            counts = await _counts_by_origin(await reader.open(collection))
-            orphans += [
-                OrphanedDocuments(
-                    tenant if len(tenant_names) > 1 else "",
-                    collection.name,
-                    name,
-                    count,
-                    name in settings.origins,
-                )
-                for name, count in sorted(counts.items())
-                if not _feeds(settings, name, tenant, collection.name)
-            ]
-    return orphans
-
-
-def _feeds(settings: Settings, name: str, tenant: str, collection: str) -> bool:
-    """Whether an origin of the settings brings documents into this collection."""
-    origin = settings.origins.get(name)
-    if origin is None or isinstance(origin, FolderOrigin) or origin.collection != collection:
-        return False
-    return (origin.tenant or settings.principal.tenant) in {None, tenant}
-
-
-async def _counts_by_origin(table: CollectionReader) -> Counter[str]:
-    """The number of documents that came from each origin."""
-    counts = Counter[str]()
-    where = f"(starts_with(uri, '{ORIGIN}'))"
-    async with aclosing(table.source_batches(where, ["uri"], ROWS)) as batches:
-        async for batch in batches:
-            uris = filter(None, batch.column("uri").to_pylist())
-            counts.update(uri.removeprefix(ORIGIN).partition("/")[0] for uri in uris)
-    return counts

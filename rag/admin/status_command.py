@@ -13,6 +13,7 @@ from anyio import to_thread
 from rag.access.tenants import home_of, storages_of, tenant_of, tenants
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
+from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import (
     file_bytes,
@@ -144,8 +145,8 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
                 f"{counted(lacking, 'chunk')} of {size['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."
             )
-    for exposure in exposed:
-        echo(exposure)
+    for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings))):
+        echo(remark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from rag.admin.ingest_command import (
     run_ingest,
     stated_access,
 )
-from rag.admin.sources_command import orphaned_documents
+from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.terminal import echo, print_json
 from rag.admin.watch_folders import watch
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
@@ -79,10 +79,9 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     options = RunOptions(removes=yes, verbose=verbose, as_log=as_log, quiet=as_json or quiet)
     options = replace(options, only_news=quiet, known_ok=known_ok)
     sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
-    if not (origins or quiet):
-        await _warn_of_orphans(settings)
     names = selected_origins(settings, origins, quiet=quiet)
     if watches:
+        await _warn_of_orphans(settings)
         await watch_origins(settings, names, sync, are_named=bool(origins), as_json=as_json)
         return 0
     attempt = partial(_dry_run_result, settings, set_access=set_access, yes=yes, as_json=as_json)
@@ -92,6 +91,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     for name in names:
         code, results[name] = await _attempt(name, attempt if dry_run else synced)
         codes.append(code)
+    if not (origins or quiet):
+        await _warn_of_orphans(settings)
     if as_json:
         print_json({"origins": results})
     if codes and all(code == FAILED for code in codes):
@@ -101,7 +102,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
 
 async def _warn_of_orphans(settings: Settings) -> None:
     """Warn of documents that no origin brings in any more."""
-    with suppress(RefdeskError):  # the sync itself will report a desk that can't be read
+    with suppress(RefdeskError):  # the sync itself reports a desk that can't be read
         for orphans in await orphaned_documents(settings):
             echo(f"Note: {orphans}", err=True)
 

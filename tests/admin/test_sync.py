@@ -428,3 +428,93 @@ def git(repository: Path, *arguments: str) -> None:
 def commit(repository: Path, message: str) -> None:
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "-m", message)
+
+
+# Folders that nobody names any more.
+
+
+@pytest.fixture
+def gannets(origins: Origins) -> Path:
+    """A folder of six documents."""
+    path = origins.folder / "a"
+    path.mkdir()
+    for number in range(1, 7):
+        (path / f"g{number}.md").write_text(f"# G{number}\n\nGannets of cliff {number}, the old wording.\n")
+    return path
+
+
+def orphans(origins: Origins) -> list[str]:
+    """What doctor says of origins and folders that nobody names."""
+    findings = origins.desk.json("doctor", "--config", origins.config)["findings"]
+    return [
+        finding["text"] for finding in findings if (finding["check"], finding["state"]) == ("origins", "note")
+    ]
+
+
+def edit_and_move(path: Path, new: Path) -> None:
+    """Move a folder, of which three documents are changed and one is deleted."""
+    path.rename(new)
+    for number in (1, 2, 3):
+        (new / f"g{number}.md").write_text(f"# G{number}\n\nThe wording of cliff {number} is new, gannets.\n")
+    (new / "g6.md").unlink()
+
+
+def test_documents_of_a_folder_that_no_origin_names_any_more_are_told(
+    origins: Origins, gannets: Path
+) -> None:
+    desk, config, new = origins.desk, ("--config", origins.config), origins.folder / "b"
+    origins.set(h=folder(gannets))
+    assert "Note: " not in desk.run("sync", *config).stderr
+    assert orphans(origins) == []
+    assert str(gannets) not in desk.run("status", *config).stdout
+    edit_and_move(gannets, new)
+    origins.set(h=folder(new))
+    told = f"4 documents in documents come from the folder {gannets}, which isn't there any more"
+    assert f"Note: {told}" in desk.run("sync", *config).stderr
+    assert f"Note: {told}" in desk.run("sync", *config).stderr
+    assert told in desk.run("status", *config).stdout
+    (text,) = orphans(origins)
+    assert f"refdesk-admin remove {gannets} --collection documents." in text
+    report = origins.folder / "report.md"
+    desk.run("doctor", "--bundle", report, *config)
+    assert str(gannets) not in report.read_text()
+    desk.run("remove", gannets, "--collection", "documents")
+    assert orphans(origins) == []
+    assert len(origins.seen("gannets")) == 5
+
+
+def test_documents_of_a_former_folder_that_is_still_there_are_told(origins: Origins, gannets: Path) -> None:
+    origins.set(h=folder(gannets))
+    origins.sync()
+    (origins.folder / "b").mkdir()
+    origins.set(h=folder(origins.folder / "b"))
+    origins.sync()
+    (text,) = orphans(origins)
+    assert f"the folder {gannets}, which no origin of the settings names any more" in text
+    origins.set(h=folder(origins.folder / "b"), again=folder(gannets))  # the control
+    assert orphans(origins) == []
+
+
+def test_documents_of_the_former_target_of_a_link_are_told(origins: Origins, gannets: Path) -> None:
+    link = origins.folder / "current"
+    link.symlink_to(gannets)
+    desk, config = origins.desk, ("--config", origins.config)
+    origins.set()
+    assert "Note: " not in desk.run("ingest", link, *config).stderr
+    (origins.folder / "b").mkdir()
+    (origins.folder / "b" / "g7.md").write_text("# G7\n\nGannets of cliff 7.\n")
+    link.unlink()
+    link.symlink_to(origins.folder / "b")
+    told = f"6 documents in documents come from the folder {gannets}, which {link} doesn't lead to any more"
+    assert told in desk.run("ingest", link, *config).stderr
+    assert orphans(origins)[0].startswith(told)
+    desk.run("ingest", gannets, *config)  # the control: it is read by its own name
+    assert orphans(origins) == []
+
+
+def test_documents_of_an_ingested_folder_that_was_moved_are_told(origins: Origins, gannets: Path) -> None:
+    desk = origins.desk
+    desk.run("ingest", gannets)
+    edit_and_move(gannets, origins.folder / "b")
+    told = f"4 documents in documents come from the folder {gannets}, which isn't there any more"
+    assert told in desk.run("ingest", origins.folder / "b").stderr
