@@ -280,6 +280,15 @@ def access_state(access: Access | None) -> State:
     return {"visibility": access.visibility, "allow": sorted(access.allow), "deny": sorted(access.deny)}
 
 
+def logged_access(state: State) -> Access | None:
+    """The access record that a logged state has; None if it has none."""
+    match state:
+        case {"visibility": "tenant" | "restricted" as visibility, "allow": list(allow), "deny": list(deny)}:
+            return Access(visibility, frozenset(map(str, allow)), frozenset(map(str, deny)))
+        case _:
+            return None
+
+
 def access_act(
     name: ActName, tenant: str, pairs: Mapping[str, tuple[AccessRecord | None, AccessRecord]]
 ) -> Act:

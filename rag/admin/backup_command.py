@@ -13,11 +13,12 @@ from pydantic import ValidationError
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.access.names import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
-from rag.admin.audit_command import Act, log_act, read_log
+from rag.admin.audit_command import Act, log_act, logged_access, read_log
 from rag.admin.command_line import NamedPath, command
 from rag.admin.key_command import LOCK_SECONDS
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings, StorageSettings
+from rag.corpus import Access
 from rag.errors import ConfigurationError
 from rag.home import Bucket, check_data_folder, local_folder
 from rag.report.text_and_html import counted, names_briefly
@@ -106,8 +107,11 @@ async def restore_command(  # noqa: PLR0913 the options
         )
     prepare(home)
     forgotten = _purged_without_record(settings.data, tenant)
+    known = _last_known(settings.data, tenant)
     with log_act(settings.data, Act("restore", tenant, changes)):
-        result = await restore(home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten)
+        result = await restore(
+            home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten, last_known=known
+        )
         keys = _restore_keys(settings.data, result, backup, exact=exact)
     if as_json:
         lists = asdict(result)
@@ -129,6 +133,16 @@ def _purged_without_record(data: Path, tenant: str) -> set[str]:
     """The ids of sources whose access records a purge deleted, by the audit log."""
     lines = (line for _, line in read_log(data) if line and line.act == "purge" and line.tenant == tenant)
     return {change.id for line in lines for change in line.changes if change.after is None}
+
+
+def _last_known(data: Path, tenant: str) -> dict[str, Access]:
+    """The accesses that sources and folders had last, by id, by the audit log."""
+    known: dict[str, Access] = {}
+    for _, line in read_log(data):
+        for change in line.changes if line and line.tenant == tenant and not line.failed else ():
+            if access := logged_access(change.after) or logged_access(change.before):
+                known[change.id] = access
+    return known
 
 
 def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:

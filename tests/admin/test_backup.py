@@ -140,6 +140,45 @@ def test_what_was_purged_and_forgotten_stays_away_too(inside: Desk, backup: Path
     assert titles(inside) == {"travel"}
 
 
+def test_what_was_forgotten_is_named_and_no_wider_than_it_was_last(
+    inside: Desk, backup: Path, docs: Path
+) -> None:
+    inside.run("access", "set", "*/leave.md", "--visibility", "restricted", "--allow", "group:hr")
+    inside.run("remove", "--forget", docs / "leave.md", docs / "travel.md")
+    made = inside.json("restore", backup, "--yes")
+    assert [name.rpartition("/")[2] for name in made["returned"]] == ["leave.md", "travel.md"]
+    assert [name.rpartition("/")[2] for name in made["narrowed"]] == ["leave.md"]
+    assert titles(inside) == {"travel"}
+    assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
+    made = inside.json("restore", backup, "--yes", "--exact")
+    assert (made["returned"], made["narrowed"]) == ([], [])
+    assert titles(inside) == {"leave", "travel"}
+
+
+def test_what_was_restricted_before_its_tenant_was_removed_stays_so(inside: Desk, backup: Path) -> None:
+    inside.run("access", "set", "*/leave.md", "--visibility", "restricted", "--allow", "group:hr")
+    inside.run("tenant", "remove", "default", "--yes")
+    made = inside.json("restore", backup)
+    assert [name.rpartition("/")[2] for name in made["narrowed"]] == ["leave.md"]
+    assert made["returned"] == []
+    assert titles(inside) == {"travel"}
+    assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
+
+
+def test_what_a_folder_was_restricted_to_before_it_was_forgotten_stays_so(
+    inside: Desk, backup: Path, docs: Path
+) -> None:
+    inside.run("access", "set", docs, "--visibility", "restricted", "--allow", "group:hr")
+    inside.run("backup", backup, "--yes")
+    inside.run("access", "revoke", docs, "--from", "user:bob")
+    inside.run("remove", "--forget", docs)
+    inside.run("restore", backup, "--yes")
+    (docs / "later.md").write_text("# later\n\nA later pendulum.\n")
+    inside.run("ingest", docs)
+    assert titles(inside, "--group", "hr") == {"leave", "travel", "wages", "later"}
+    assert titles(inside, "--group", "hr", "--user", "bob") == set()
+
+
 def test_a_revoked_key_stays_revoked(inside: Desk, backup: Path) -> None:
     (key,) = inside.json("key", "list")["keys"]
     inside.run("key", "revoke", key["id"])

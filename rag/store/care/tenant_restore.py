@@ -9,8 +9,9 @@
 A process that is killed in step 1 or 2 changes nothing. One that is killed in step 3, which takes some
 milliseconds, leaves collections that nobody sees: run it again.
 
-Rights only become narrower: a document with an access record gets the narrower of both, unless the operator
-asks for exactly the backup's. Documents that were purged since the backup stay away.
+Rights only become narrower: a document gets the narrower of its access record and the backup's, unless the
+operator asks for exactly the backup's. If its record was deleted, the last one that the audit log has counts.
+Documents that were purged since the backup stay away.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ import pyarrow.compute as pc
 from rag.access.keys import parsed_keys
 from rag.access.rule import narrower, same_access
 from rag.access.tenants import storages_of
-from rag.corpus import AccessRecord, Collection
+from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import literal
 from rag.home import desk_around
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 RESTORING = "restoring"
 """The folder, in the data folder, of a restore that is not in force yet."""
 LOCK = "restore"
+NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class _Loaded:
         return rows.filter(pc.invert(pc.is_in(originals, value_set=pa.array(sorted(away), pa.string()))))
 
 
-async def restore(
+async def restore(  # noqa: PLR0913 what is restored, and what is known of rights besides
     data: Path,
     backup: Archive,
     tenant: str,
@@ -123,11 +126,13 @@ async def restore(
     exact: bool = False,
     overwrite: bool = False,
     forgotten: Iterable[str] = (),
+    last_known: Mapping[str, Access] = NO_ACCESS,
 ) -> RestoreResult:
     """Restore a checked backup as this tenant.
 
     With `exact`, the backup's access records count unchanged, and purged sources come back. `forgotten` are
-    ids of sources that were purged without leaving an access record.
+    ids of sources that were purged without leaving an access record. `last_known` are the accesses that
+    sources and folders had last, by id; they count where there is no record any more.
 
     Raises:
         ConfigurationError: the tenant has one of the collections and `overwrite` is false; or the backup has
@@ -163,7 +168,17 @@ async def restore(
                 _with_narrower_visibility(collection, present.get(collection.name))
                 for collection in collections
             ]
-        result = await _switch(data, folder, backup.about.tenant, collections, loaded, exact=exact)
+        known = {} if exact else last_known
+        result = await _switch(
+            data,
+            folder,
+            backup.about.tenant,
+            collections,
+            loaded,
+            replaced=present,
+            last_known=known,
+            exact=exact,
+        )
         untouched = tuple(sorted(present.keys() - {collection.name for collection in collections}))
     for collection in collections:
         if not collection.attached:
@@ -305,13 +320,15 @@ def _names(collection: Collection) -> tuple[str, str]:
     return collection_tables.table_names(collection)
 
 
-async def _switch(
+async def _switch(  # noqa: PLR0913 what is put in force
     data: Path,
     folder: Path,
     from_tenant: str,
     collections: Sequence[Collection],
     loaded: _Loaded,
     *,
+    replaced: Container[str],
+    last_known: Mapping[str, Access],
     exact: bool,
 ) -> RestoreResult:
     """Put the tables and the access records in force. The caller holds the locks of the collections."""
@@ -333,7 +350,8 @@ async def _switch(
         await stored.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
         table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
         async with access_table(data, tenant) as table:
-            rights = merged_records(await table.records(), backup, loaded.sources, names, exact=exact)
+            present = PresentRecords(await table.records(), last_known)
+            rights = merged_records(present, backup, loaded.sources, names, replaced, exact=exact)
             await table.put(rights.records)
         for collection in collections:
             await collection_tables.drop_tables(data, database, tenant, collection.name)
@@ -372,49 +390,65 @@ class MergedRecords:
     dropped: Sequence[AccessRecord]
 
 
+@dataclass(frozen=True, slots=True)
+class PresentRecords:
+    """The records of a tenant before a restore. `last_known` are accesses of records that were deleted."""
+
+    by_id: Mapping[str, AccessRecord]
+    last_known: Mapping[str, Access]
+
+    def narrowed(self, record: AccessRecord) -> Access | None:
+        """The access of a record of the backup, no wider than what its source or folder had last."""
+        if current := self.by_id.get(record.id):
+            return narrower(record.access, current.access)
+        known = self.last_known.get(record.id)
+        return narrower(record.access, known) if known else record.access
+
+
 def merged_records(
-    present: Mapping[str, AccessRecord],
+    present: PresentRecords,
     backup: Mapping[str, AccessRecord],
     restored: Container[str],
     collections: Container[str],
+    replaced: Container[str],
     *,
     exact: bool,
 ) -> MergedRecords:
     """The records of a tenant whose `collections` get the state of a backup, with the sources `restored`.
 
     If both have a record, the narrower access counts, unless `exact`. Records of sources that aren't restored
-    stay: they apply if the document comes back.
+    stay: they apply if the document comes back. Of the collections, `replaced` ones are there before.
     """
     put, narrowed, returned = [], [], []
+    stored = {record.uri for record in present.by_id.values() if record.present}
     for id_, record in backup.items():
-        current = present.get(id_)
+        current = present.by_id.get(id_)
+        access = record.access if exact else present.narrowed(record)
         if record.is_folder:
-            if current and not exact:
-                record = replace(record, access=narrower(record.access, current.access))  # noqa: PLW2901 a folder's
-            put.append(record)
+            put.append(replace(record, access=access))
         elif id_ in restored:
-            merged = _merged_source(record, current, exact=exact)
+            merged = _merged_source(record, current, access)
             put.append(merged)
             narrowed += [] if same_access(merged.access, record.access) else [merged]
-            returned += [merged] if current and not current.present else []
+            was_removed = not current.present if current else record.uri not in stored
+            returned += [merged] if was_removed and (current or record.collection in replaced) else []
         elif current is None:
-            put.append(replace(record, present=False, copied=True))
+            put.append(replace(record, access=access, present=False, copied=True))
     dropped = [
         record
-        for id_, record in present.items()
+        for id_, record in present.by_id.items()
         if record.present and record.collection in collections and id_ not in restored
     ]
     put += [replace(record, present=False, copied=True) for record in dropped]
     return MergedRecords(put, narrowed, returned, dropped)
 
 
-def _merged_source(record: AccessRecord, current: AccessRecord | None, *, exact: bool) -> AccessRecord:
-    if current is None:
-        return replace(record, present=True)
-    earlier = dict.fromkeys((*record.former, current.content, current.uri, *current.former))
-    former = tuple(part for part in earlier if part and part not in {record.content, record.uri})
-    restored = replace(record, present=True, former=former[:KEPT_FORMER])
-    access = record.access if exact else narrower(record.access, current.access)
+def _merged_source(record: AccessRecord, current: AccessRecord | None, access: Access | None) -> AccessRecord:
+    restored = replace(record, present=True)
+    if current:
+        earlier = dict.fromkeys((*record.former, current.content, current.uri, *current.former))
+        former = tuple(part for part in earlier if part and part not in {record.content, record.uri})
+        restored = replace(restored, former=former[:KEPT_FORMER])
     return restored if same_access(access, record.access) else revised(restored, access)
 
 
