@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,12 +14,13 @@ import click
 from anyio import to_thread
 from pydantic import ValidationError
 
+from rag.access.rule import visible
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, command
-from rag.admin.sources_command import open_collections
+from rag.admin.sources_command import open_collections, open_reader
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
-from rag.corpus import LetterCase, Principal
+from rag.corpus import AccessRecord, LetterCase, Principal
 from rag.errors import NotFoundError
 from rag.report.text_and_html import counted, shortened
 from rag.search.answer_citations import (
@@ -33,6 +35,7 @@ from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
 from rag.store.care.tenant_backup import checked_archive, cited_texts
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.write.desk_folder import PURGED
 from rag.uris import split_citation
 
 FAILED = 1
@@ -86,8 +89,9 @@ async def check_command(
     async with Desk.open(settings, os.environ) as desk:
         checked = await check_answer(desk, principal, text)
     if backup:
+        removed = await open_reader(settings, once=True).removed_records(principal.tenant)
         checked = await to_thread.run_sync(
-            _with_texts_of, backup, checked, principal, settings.access.letter_case
+            _with_texts_of, backup, checked, removed, principal, settings.access.letter_case
         )
     hidden = await _existing_ids(
         settings, {citation.id for citation in checked.citations if not citation.readable}
@@ -100,24 +104,49 @@ async def check_command(
 
 
 def _with_texts_of(
-    backup: Path, checked: CheckedAnswer, principal: Principal, case: LetterCase
+    backup: Path,
+    checked: CheckedAnswer,
+    removed: Mapping[str, AccessRecord],
+    principal: Principal,
+    case: LetterCase,
 ) -> CheckedAnswer:
     """The answer with the cited texts that a backup has, of passages that don't stand any more.
 
-    The asker may read their documents now, and must have been allowed to then.
+    The asker may read their documents now, or might if they came back where they were `removed`, and must
+    have been allowed to then.
     """
     archive = checked_archive(backup)
     edited = [
         citation.id
         for citation in checked.citations
-        if citation.standing in {"changed", "gone"} and citation.cited_text is None
+        if citation.cited_text is None
+        and (citation.standing in {"changed", "gone"} or _was_removed(citation, removed, principal, case))
     ]
     texts = cited_texts(archive, edited, principal, case)
     citations = tuple(
-        replace(citation, cited_text=texts.get(citation.id, citation.cited_text))
+        replace(citation, cited_text=texts[citation.id], standing=citation.standing or "gone")
+        if citation.id in texts
+        else citation
         for citation in checked.citations
     )
     return replace(checked, citations=citations)
+
+
+def _was_removed(
+    citation: CheckedCitation, removed: Mapping[str, AccessRecord], principal: Principal, case: LetterCase
+) -> bool:
+    """Whether a citation with a revision is of a removed document that its asker might read if it came back.
+
+    What was purged stays away, and nobody knows who may read what was forgotten.
+    """
+    if citation.readable:
+        return False
+    with suppress(NotFoundError):
+        source_id, revision, seqs = split_citation(citation.id)
+        record = removed.get(source_id)
+        if revision and seqs and record and not record.uri.startswith(PURGED):
+            return visible(principal, record.access, case)
+    return False
 
 
 def _answer(file: IO[bytes]) -> str | CitedAnswer:
@@ -215,6 +244,8 @@ def _citation_line(citation: CheckedCitation, *, exists: bool) -> str:
         return f"{'unknown':{WIDTH}}  [{citation.id}]  {label(citation.source.title)}; {UNKNOWN}"
     if exists:
         return f"{'hidden':{WIDTH}}  [{citation.id}]  it exists, but the asker may not read it"
+    if citation.standing:
+        return f"{citation.standing:{WIDTH}}  [{citation.id}]  its document was removed"
     return f"{'missing':{WIDTH}}  [{label(citation.id)}]  no such passage"
 
 

@@ -392,15 +392,23 @@ async def _open_source(desk: Desk, principal: Principal, source_id: str) -> Extr
 
 
 async def _citation(desk: Desk, principal: Principal, id_: str, extract: Extract | None) -> CheckedCitation:
-    if extract is None:
-        return CheckedCitation(id_)
     with suppress(NotFoundError):
         _, revision, seqs = split_citation(id_)
+        if extract is None:
+            return await _removed_citation(desk, principal, id_) if revision else CheckedCitation(id_)
         if revision and seqs:
             return await _lasting_citation(desk, principal, id_, extract)
         if chunks := _chunks(extract, seqs):
             return CheckedCitation(id_, extract.source, chunks)
     return CheckedCitation(id_)
+
+
+async def _removed_citation(desk: Desk, principal: Principal, id_: str) -> CheckedCitation:
+    """A citation of a document that is not readable, with its text if a tag has it for this principal."""
+    if not (tagged_id := await desk.tagged_id(principal, id_)):
+        return CheckedCitation(id_)
+    cited = await desk.extract(principal, tagged_id, max_chars=sys.maxsize, part=AS_CITED)
+    return CheckedCitation(id_, standing="gone", cited_text_id=tagged_id, cited_text=cited.text)
 
 
 async def _lasting_citation(desk: Desk, principal: Principal, id_: str, extract: Extract) -> CheckedCitation:

@@ -420,15 +420,22 @@ class Desk:
         window = await extract(view, id_, part, max_chars)
         if window.standing is None or window.standing.verdict == "stands":
             return window
-        tagged_id = await self._in_tag(principal, view.table.collection, id_)
+        tagged_id = await self.tagged_id(principal, id_, view.table.collection.name)
         notes = (*window.notes, CITED_TEXT.format(tagged_id)) if tagged_id else window.notes
         return replace(window, notes=notes, cited_text=tagged_id)
 
-    async def _in_tag(self, principal: Principal, collection: Collection, id_: str) -> str | None:
-        """The id of cited passages in a tag of the collection that has the revision, if they are readable."""
+    async def tagged_id(self, principal: Principal, id_: str, collection: str = "") -> str | None:
+        """The id of cited passages in a tag that has the revision, if they are readable; None without one.
+
+        The tag is one of the collection, or of any: of a document that was removed, only its tags are left.
+
+        Raises:
+            NotFoundError: it is no id.
+        """
         source_id, revision, seqs = split_citation(id_)
-        for view in await self._all_views(principal):
-            if view.table.collection.tag_of != collection.name:
+        for view in await self._all_views(principal) if seqs else ():
+            tagged = view.table.collection.tag_of
+            if not tagged or tagged != (collection or tagged):
                 continue
             for listed in await view.page("", 1):  # all ids of a tag have the same letters behind them
                 tagged_id = source_id + listed.stored.id[ID_CHARS:]

@@ -277,6 +277,55 @@ def test_a_backup_shows_the_text_as_it_was_cited_to_whom_it_was_readable_then_an
     assert "is not a backup" in other.stderr
 
 
+def _as_cited(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("as cited")]
+
+
+def test_a_tag_shows_what_was_cited_of_a_removed_document_to_whom_it_was_readable(case: Case) -> None:
+    last = f"{case.id}@{_revision(case)}/{case.last}"
+    case.inside.run("collection", "tag", "documents", "v1")
+    case.inside.run("remove", case.id)
+    lines = case.check(f"[{last}]", "--user", "bob", code=1)
+    assert lines[0].startswith(f"gone        [{last}]")
+    assert "Nobody works in August." in _as_cited(lines)[0]
+    case.file.write_text(f"[{last}]")
+    (citation,) = case.inside.json("cite", "check", case.file, code=1)["citations"]
+    assert (citation["readable"], citation["standing"], citation["now"]) == (False, "gone", None)
+    other = f"{case.id}@{'0' * 8}/0"
+    assert _as_cited(case.check(f"[{other}] [{case.id}/0]", code=1)) == []
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    assert _as_cited(case.check(f"[{last}]", "--user", "bob", code=1)) == []
+    assert len(_as_cited(case.check(f"[{last}]", "--user", "ann", code=1))) == 1
+
+
+def test_a_backup_shows_what_was_cited_of_a_removed_document_to_whom_it_was_readable(
+    case: Case, tmp_path: Path
+) -> None:
+    last, backup = f"{case.id}@{_revision(case)}/{case.last}", tmp_path / "b.tar"
+    case.inside.run("backup", backup)
+    case.inside.run("remove", case.id)
+
+    def shown(user: str) -> list[str]:
+        return _as_cited(case.check(f"[{last}]", "--user", user, "--backup", str(backup), code=1))
+
+    assert "Nobody works in August." in shown("bob")[0]
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    assert (len(shown("bob")), len(shown("ann"))) == (0, 1)
+    case.inside.run("purge")
+    assert shown("ann") == []
+
+
+def test_a_backup_shows_nothing_of_a_forgotten_or_a_hidden_document(case: Case, tmp_path: Path) -> None:
+    last, backup = f"{case.id}@{_revision(case)}/{case.last}", tmp_path / "b.tar"
+    case.inside.run("backup", backup)
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    options = ("--user", "bob", "--backup", str(backup))
+    assert _as_cited(case.check(f"[{last}]", *options, code=1)) == []
+    assert case.check(f"[{last}]", "--user", "ann")[0].startswith("stands")  # the control
+    case.inside.run("remove", "--forget", case.id)
+    assert _as_cited(case.check(f"[{last}]", *options, code=1)) == []
+
+
 def test_an_answer_by_the_schema_is_checked_like_text(case: Case) -> None:
     schema = json.loads(case.inside.run("cite", "schema").stdout)
     assert schema == case.inside.json("cite", "schema")
