@@ -219,7 +219,9 @@ async def explain_command(
     if source.is_torn and is_visible != visible(asker, source.access, case):
         reason = f"{_TORN} Its record says: {reason}"
     if at := await _expiry(source):
-        reason = f"it expired on {at:%Y-%m-%d}, and the next ingestion removes it. Apart from that: {reason}"
+        of_tag = source.table is not None and source.table.collection.tag_of
+        remover = "purge" if of_tag else "ingestion"  # nothing is ingested into a tag
+        reason = f"it expired on {at:%Y-%m-%d}, and the next {remover} removes it. Apart from that: {reason}"
         is_visible = False
     if source.table is None:
         reason = (

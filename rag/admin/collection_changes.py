@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -256,22 +257,28 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return updated
 
     declared = None
-    states = _planned_states(stored, after, fields, no_field, language)
-    with log_act(settings.data, Act("collection set", stored.tenant, {name: states}, name)):
+    shortened = await _shortened_tags(settings, stored, after.get("keep_days", stored.keep_days))
+    states = {name: _planned_states(stored, after, fields, no_field, language), **_tag_states(shortened)}
+    with log_act(settings.data, Act("collection set", stored.tenant, states, name)):
         collection = await change_collection(settings.home, stored.tenant, name, changed)
-        await _also_in_tags(settings, collection)
+        await _shorten(settings, shortened)
         if fields or no_field:
             declared = await declare(settings.home, collection, fields, no_field)
             collection = declared.collection
         collection = await _with_language(settings, collection, language)
     if as_json:
-        print_json(collection_json(collection) | (_declared_json(declared) if declared else {}))
+        changed_tags = {"shortened_tags": sorted(shortened)}
+        print_json(
+            collection_json(collection) | (_declared_json(declared) if declared else {}) | changed_tags
+        )
         return
     if declared:
         _print_declared(declared, no_field)
     after.pop("visibility_is_set", None)
-    for key, value in (after | ({"language": language_in_words(collection)} if language else {})).items():
-        echo(_set_line(name, key, value))
+    after |= {"language": language_in_words(collection)} if language else {}
+    set_lines = (_set_line(name, key, value) for key, value in after.items())
+    for line in (*set_lines, *map(_shortened_line, shortened.values())):
+        echo(line)
     if visibility and (staying := await _unchanged_note(table, visibility)):
         echo(staying)
 
@@ -348,14 +355,41 @@ async def tags_of(settings: Settings, name: str) -> list[Collection]:
     ]
 
 
-async def _also_in_tags(settings: Settings, collection: Collection) -> None:
-    """Keep no tag of a collection longer than the collection itself is kept."""
-    tenant, max_days = collection.tenant, collection.keep_days
-    for tag in await tags_of(settings, collection.name):
-        if max_days and not 0 < tag.keep_days <= max_days:
-            await change_collection(
-                settings.home, tenant, tag.name, lambda tag: replace(tag, keep_days=max_days)
-            )
+@dataclass(frozen=True, slots=True)
+class ShortenedTag:
+    """A tag whose documents are kept for fewer `days` from now on, as those of its collection."""
+
+    tag: Collection
+    days: int
+
+
+async def _shortened_tags(settings: Settings, collection: Collection, days: int) -> dict[str, ShortenedTag]:
+    """The tags, by name, that would be kept longer than their collection with so many days."""
+    tags = await tags_of(settings, collection.name) if days else []
+    return {tag.name: ShortenedTag(tag, days) for tag in tags if not 0 < tag.keep_days <= days}
+
+
+def _tag_states(shortened: Mapping[str, ShortenedTag]) -> dict[str, tuple[State, State]]:
+    """The changes of tags, for the audit log."""
+    return {
+        name: ({"keep_days": change.tag.keep_days}, {"keep_days": change.days})
+        for name, change in shortened.items()
+    }
+
+
+async def _shorten(settings: Settings, shortened: Mapping[str, ShortenedTag]) -> None:
+    for name, change in shortened.items():
+        keep = partial(replace, keep_days=change.days)
+        await change_collection(settings.home, change.tag.tenant, name, keep)
+
+
+def _shortened_line(change: ShortenedTag) -> str:
+    name, before = change.tag.name, change.tag.keep_days
+    earlier = counted(before, "day") if before else "without end"
+    return (
+        f"Its tag {name} keeps documents {counted(change.days, 'day')}, too; before: {earlier}. To undo it: "
+        f"refdesk-admin collection set {name} --keep-days {before}{same_desk()}"
+    )
 
 
 async def _with_language(

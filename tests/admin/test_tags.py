@@ -213,8 +213,19 @@ def test_documents_of_a_tag_expire_with_those_of_the_collection(handbook: Handbo
     handbook.ingest()
     handbook.tag()
     assert "leave" in handbook.found("--collection", "then")
-    handbook.desk.run("collection", "set", "handbook", "--keep-days", "365")
+    id_ = handbook.id_of("leave", "then")
+    said = handbook.desk.run("collection", "set", "handbook", "--keep-days", "365").stdout
+    assert "Its tag then keeps documents 365 days, too" in said
+    assert "collection set then --keep-days 0" in said
+    (line,) = handbook.desk.json("audit", "show", "--act", "collection set")["acts"]
+    assert [(change["id"], change["after"]["keep_days"]) for change in line["changes"]] == [
+        ("handbook", 365),
+        ("then", 365),
+    ]
+    assert "the next purge removes it" in handbook.desk.run("access", "explain", id_).stdout
     assert handbook.found("--collection", "then").keys() == {"canteen"}
+    again = handbook.desk.json("collection", "set", "handbook", "--keep-days", "400")
+    assert again["shortened_tags"] == []  # the control: nothing is kept for fewer days
     handbook.desk.run("collection", "set", "handbook", "--keep-days", "0")
     assert handbook.found("--collection", "then").keys() == {"canteen"}  # what is shorter stays
     handbook.desk.run("collection", "set", "then", "--keep-days", "0")
