@@ -20,14 +20,14 @@ async def watch(
     """Call `run` with all names, then with the names of the folders in which something changed.
 
     Changes in the folder `without` don't count. A failed run is reported; the next change begins another. A
-    folder that disappears is awaited. SIGINT and SIGTERM end the watch and a run in it; committed work stays.
+    folder that disappears is awaited, and a link that leads elsewhere is followed. SIGINT and SIGTERM end the
+    watch and a run in it; committed work stays.
     """
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_asked_to_end, tasks.cancel_scope)
-        watched = {_real(path): name for path, name in folders.items()}
         due = list(dict.fromkeys(folders.values()))
         while True:
-            due = await _watch_once(watched, run, due, _real(without))
+            due = await _watch_once(folders, run, due, _real(without))
     echo("Watching has ended.", err=True)
 
 
@@ -39,26 +39,35 @@ async def _until_asked_to_end(scope: anyio.CancelScope) -> None:
 
 
 async def _watch_once(
-    folders: Mapping[str, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
+    folders: Mapping[Path, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
 ) -> list[str]:
-    """Watch until a folder appears or disappears. Returns all names: changes in between were not seen."""
-    there = _existing(folders)
+    """Watch until a folder appears or disappears, or a link leads elsewhere.
+
+    Returns all names: changes in between were not seen.
+    """
+    watched = _names_by_real_path(folders)
+    there = _existing(watched)
     if not there:
         await _run(run, due)
-        while not _existing(folders):  # noqa: ASYNC110 no event comes of what isn't there
+        while not _existing(_names_by_real_path(folders)):  # noqa: ASYNC110 no event comes of what isn't there
             await anyio.sleep(LOOK_MS / 1000)
         return list(dict.fromkeys(folders.values()))
     async for paths in changes_in(there, without=without):
         # The first turn comes once the watch is active, so no change between it and the run is missed.
-        changed = [name for folder, name in folders.items() if any(is_below(path, folder) for path in paths)]
+        changed = [name for folder, name in watched.items() if any(is_below(path, folder) for path in paths)]
         await _run(run, list(dict.fromkeys([*due, *changed])))
         due = []
-        now = _existing(folders)
-        if now != there or paths & there.keys():
+        now = _existing(watched)
+        if now != there or paths & there.keys() or watched != _names_by_real_path(folders):
             for path in there.keys() - now.keys():
                 echo(f"{path} is gone. Waiting for it.", err=True)
             break
     return list(dict.fromkeys(folders.values()))
+
+
+def _names_by_real_path(folders: Mapping[Path, str]) -> dict[str, str]:
+    """The names of folders by where they are now: a link may lead elsewhere than before."""
+    return {_real(path): name for path, name in folders.items()}
 
 
 async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) -> None:

@@ -91,6 +91,25 @@ def test_a_folder_is_brought_in_when_it_changes_and_comes_back(desk: Desk, tmp_p
     assert sorted(path.rpartition("/")[2] for path in desk.paths()) == ["a.md", "c.md"]
 
 
+def test_a_link_is_followed_to_where_it_leads_now(desk: Desk, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.md").write_text(f"# {name}\n\nThe pendulum of the {name}.\n")
+    link = tmp_path / "current"
+    link.symlink_to("first")
+    with watching(desk, "ingest", link) as watched:
+        assert watched.run()["added"] == 1
+        link.unlink()
+        link.symlink_to("second")
+        while watched.run()["added"] == 0:
+            pass
+        (tmp_path / "second" / "later.md").write_text("# Later\n\nThe escapement.\n")
+        while watched.run()["added"] == 0:
+            pass
+        assert watched.end(signal.SIGTERM) == 0
+    assert sorted(path.rpartition("/")[2] for path in desk.paths()) == ["first.md", "later.md", "second.md"]
+
+
 def test_a_gentle_command_takes_one_processor_at_the_lowest_priority(desk: Desk, corpus: Path) -> None:
     program = desk.scripts.folder / "refdesk-admin"  # whose own process is looked at
     with watching(desk, "ingest", corpus / "glossary.txt", "--gentle", program=program) as watched:
