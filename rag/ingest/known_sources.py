@@ -10,6 +10,7 @@ for origins; origins, and folders without a file to read, also need it to lose t
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -180,7 +181,7 @@ class UnchangedSources:
         self.outcomes.finish_source(kind, source, remarks, record.access)
 
 
-GONE = "the file is gone"
+GONE, REPLACED = "the file is gone", "a folder or a link is in its place"
 MOST_GONE, FEW_GONE = 0.33, 10
 """The share of a folder's files, and their number: with more of both gone, perhaps it isn't mounted."""
 
@@ -232,7 +233,8 @@ def _reason(uri: str, discovery: Discovery) -> str:
         return reason
     if is_local(uri) and discovery.ignoring.covers(Path(local_path(uri))):
         return "a .gitignore or .refdeskignore file leaves it out now"
-    return GONE
+    is_replaced = is_local(uri) and "#" not in uri and os.path.lexists(local_path(uri))
+    return REPLACED if is_replaced else GONE
 
 
 def find_vanished(stored: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:

@@ -11,6 +11,7 @@ import pytest
 
 from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access
+from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Outcome, Report
 from rag.ingest.rights.possible_access import RequestedAccess, Rights
@@ -486,6 +487,19 @@ async def test_a_folder_that_has_another_file_now_loses_its_last_document(archiv
     (archive.folder / "few/a.md").unlink()
     archive.write("few/new.md", "# New\n\nSomething else.\n")
     assert (await archive.ingest("few")).counts["removed"] == 1
+
+
+async def test_a_file_in_whose_place_a_link_is_is_not_said_to_be_gone(archive: Archive) -> None:
+    archive.write("few/a.md", "# A\n\nText a.\n")
+    archive.write("few/b.md", "# B\n\nText b.\n")
+    archive.write("few/stays.md", "# C\n\nText c.\n")
+    await archive.ingest("few")
+    (archive.folder / "few/a.md").unlink()
+    (archive.folder / "few/a.md").symlink_to(archive.folder / "menu.md")
+    (archive.folder / "few/b.md").unlink()
+    outcomes = (await archive.ingest("few")).outcomes
+    reasons = {Path(one.path).name: one.reason for one in outcomes if one.outcome == "removed"}
+    assert reasons == {"a.md": known_sources.REPLACED, "b.md": known_sources.GONE}
 
 
 async def test_what_an_ignore_file_leaves_out_is_removed_though_nothing_else_is_there(
