@@ -366,6 +366,7 @@ def test_who_asks_cannot_tell_an_expired_document_from_one_that_was_removed(
     archive.at(LATER)
     expired = anyio.run(_seen, archive.desk.data, id_)
     (archive.folder / "a.md").unlink()
+    (archive.folder / "logo.xyz").touch()  # a folder that is empty keeps its last document
     archive.ingest()
     removed = anyio.run(_seen, archive.desk.data, id_)
     assert expired == removed

@@ -73,6 +73,7 @@ async def test_parts_are_sources_of_their_own_and_follow_their_container(shelf: 
     report = await shelf.ingest()
     assert (set(shelf.records), report.counts["removed"]) == ({"y.zip/b.md"}, 2)
     (shelf.folder / "y.zip").unlink()
+    shelf.write("logo.xyz", b"not read, but the folder isn't empty")
     await shelf.ingest()
     assert not shelf.records
 
