@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
-from rag.ingest.parse.document_draft import pipe_table
+from rag.ingest.parse.document_draft import omission_remarks, pipe_table
 from rag.ingest.parse.document_parts import (
     NAMED,
     NOT_READ_WITH_IT,
@@ -484,6 +485,10 @@ RST_SUFFIXES = (".rst", ".rest")
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*")
 _EXPLICIT = re.compile(r"\.\.(\s|$)")  # directives, comments, targets
+_RST_COMMENT = re.compile(r"\.\.(?:[ \t]+(?!_|\[|\||[\w:.+-]{1,80}[ ]?::)\S|[ \t]*$)")
+_REPLACED = re.compile(r"\.\. \|([^|\n]{1,80})\| replace::[ \t]*(\S.{0,199})$")
+_USED = re.compile(r"(``[^`\n]*``)|\|([^|\n]{1,80})\|")
+_RST_INCLUDE = re.compile(r"\.\. (?:literal)?include::[ \t]*(\S.*)")
 _RST_ITEM = re.compile(r"([-*+•]|\(?(\d+|[a-zA-Z#])[.)])\s")
 _RST_TABLE = re.compile(r"\+[-=+]{3,}|={2,}(\s+={2,})+\s*$")
 _ROLE = re.compile(r":[\w:.-]{1,40}:`[~!]?([^`<>]+?)(?:\s*<[^<>`]*>)?`")
@@ -497,14 +502,63 @@ class _Heading(NamedTuple):
 
 
 def parse_rst(text: str, name: str) -> Document:
-    """The document of a reStructuredText file; directives and literal text are code."""
-    blocks = tuple(line_blocks(text, _rst_parts(text.split("\n"))))
+    """The document of a reStructuredText file without comments; directives and literal text are code."""
+    lines, comments = _without_comments(text.split("\n"))
+    lines = _with_replacements(lines)
+    text = "\n".join(lines)
+    blocks = tuple(line_blocks(text, _rst_parts(lines)))
+    included = (match[1].strip() for line in lines if (match := _RST_INCLUDE.match(line)))
+    remarks = (*omission_remarks(comments, "comment"), *map(NOT_READ_WITH_IT.format, included))
     headers = rfc822_headers(text)
     if not headers.title:  # fields come first, or after the title
         after = next((block.end for block in blocks if block.kind == "heading"), 0)
         headers = next(filter(None, map(_fields, (text, text[after:]))), headers)
     title = headers.title or first_heading(blocks) or name
-    return Document(text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata)
+    return Document(
+        text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata, remarks=remarks
+    )
+
+
+def _without_comments(lines: Sequence[str]) -> tuple[list[str], int]:
+    """The lines without comments, and how many these are. Only one with text takes what is indented below."""
+    kept: list[str] = []
+    at = count = 0
+    while at < len(lines):
+        if not _RST_COMMENT.match(lines[at]):
+            kept.append(lines[at])
+            at += 1
+            continue
+        is_alone = lines[at].strip() == ".." and not "".join(lines[at + 1 : at + 2]).strip()
+        end = (
+            at + 1
+            if is_alone
+            else _rst_end(lines, at, lambda i: not lines[i].strip() or lines[i][0].isspace())
+        )
+        count += not is_alone
+        kept += [""] if end < len(lines) else []
+        at = end
+    return kept, count
+
+
+def _with_replacements(lines: list[str]) -> list[str]:
+    """The lines with what the file defines for |names| in its text; code stays."""
+    texts = {
+        match[1]: match[2].strip()
+        for line, below in pairwise([*lines, ""])
+        if not below[:1].isspace() and (match := _REPLACED.match(line))
+    }
+    if not texts:
+        return lines
+
+    def replaced(match: re.Match[str]) -> str:
+        return match[1] or texts.get(match[2], match[0])
+
+    replaced_lines = [*lines]
+    for part in _rst_parts(lines):
+        if part.kind != "code":
+            for at in range(part.first, part.last):
+                replaced_lines[at] = _USED.sub(replaced, lines[at])
+    return replaced_lines
 
 
 def _fields(text: str) -> Headers | None:

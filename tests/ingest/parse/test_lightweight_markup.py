@@ -288,6 +288,48 @@ def test_any_lines_are_a_document_or_a_parse_error(lines: list[str]) -> None:
 
 # Org files.
 
+COMMENTED = """Title
+=====
+
+.. |ver| replace:: 3.14
+.. TODO ask Bob.
+   He knows.
+
+Version |ver|, not ``|ver|`` or |other|.
+
+.. note:: Kept.
+.. _target:
+.. [1] A note.
+
+..
+
+    Quoted.
+
+.. include:: inc.txt
+
+::
+
+    echo |ver|
+"""
+
+
+def test_rst_is_read_without_comments_and_with_its_replacements() -> None:
+    document = parse(COMMENTED.encode(), "a.rst")
+    assert "Version 3.14, not ``|ver|`` or |other|." in document.text
+    assert [word for word in ("Bob", "knows", "..\n") if word in document.text] == []
+    for shown in ("note:: Kept.", "_target:", "[1] A note.", "    Quoted.", "    echo |ver|"):
+        assert shown in document.text
+    assert document.remarks == ("1 comment was left out", NOT_READ_WITH_IT.format("inc.txt"))
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize(
+    "part", [".. a\n", "..\n", "..\n\n", "|a|", "|", "``|", ".. |a| replace:: |a|\n", " \n"]
+)
+def test_hostile_rst_costs_no_more_than_its_length(part: str) -> None:
+    parse(f".. |a| replace:: b\n\n{part * 100_000} x".encode(), "a.rst")
+
+
 NOTES = """#+TITLE: Clocks
 #+AUTHOR: Ann
 #+DATE: <2024-05-01 Wed>
