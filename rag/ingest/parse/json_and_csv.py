@@ -50,8 +50,9 @@ def parse_json(text: str, name: str) -> Document:
         return chat
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(_lenient_value(text, as_spelled=True), name, "application/json")
-    if len(text) <= _READABLE * (1 + text.count("\n")):
-        text = with_letters(text)
+    letters = with_letters(text)
+    if len(letters) <= _READABLE * (1 + text.count("\n")):
+        text = letters
         title, metadata = _record_facts([value])
         return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
     return records_document([_record(_lenient_value(text, as_spelled=True))], name, "application/json")

@@ -133,7 +133,8 @@ _KEY = re.compile(
     r"(?P<key>[^\W\d][\w .$/-]{0,80}|\"[^\"\n]{1,80}\"|'[^'\n]{1,80}')[ \t]*:(?P<value>[ \t].*)?$"
 )
 _TABLE = re.compile(r"\[{1,2}\s*(?P<name>[^\[\]\n]{1,120}?)\s*\]{1,2}\s*(?:[#;].*)?$")
-_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*+"?')  # where \u is an escape
+_QUOTED = re.compile(r'"(?:[^"\\\n]|(?s:\\.))*+"?')  # where \u is an escape
+_SHORT = re.compile(r"(?<!\\)((?:\\\\)*+)\\x([0-9a-fA-F]{2})")  # as PyYAML writes letters below U+0100
 _TITLE = re.compile(
     r"^(?:title|name)[ \t]*[:=][ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'#{\[&*|>][^\n#]*))", re.MULTILINE
 )
@@ -142,6 +143,7 @@ _EMPTY = re.compile(r"[ \t]*(?:[|>&!#].*)?$")
 
 def parse_yaml(text: str, name: str) -> Document:
     """The document of a YAML file; a top-level key with its value below is a section."""
+    text = _QUOTED.sub(lambda quoted: _SHORT.sub(r"\1\\u00\2", quoted[0]), text)
     return _document(text, name, "application/yaml", _keys(text.split("\n")))
 
 
