@@ -36,6 +36,7 @@ from rag.ingest.parse.xml_text import (
     words,
     xml_tree,
 )
+from rag.text.plain_text import one_line
 from rag.uris import web_address
 
 SUFFIXES = (
@@ -45,7 +46,7 @@ SUFFIXES = (
 
 _TEXTS = names("""
     article book chapter section part set refentry tei tei.2 teicorpus topic concept task reference dita
-    html fictionbook mediawiki
+    html fictionbook
 """)
 _SETTINGS = names("""
     project beans configuration config web-app manifest persistence hibernate-configuration
@@ -86,6 +87,8 @@ def _document(text: str, name: str) -> Document:
         return feed_document(root, name)
     if kind == "opml":
         return outline_document(root, name)
+    if kind == "mediawiki":
+        return wiki_document(root, name)
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     body, blocks = compose(parts_of(root) if is_text else _records(root))
     about = document_facts(root)
@@ -335,3 +338,35 @@ def _outlines(element: Element, depth: int) -> Iterator[str]:
         note = attribute(entry, "_note")
         yield f"{_INDENT * depth}- {': '.join(filter(None, (label, note, address)))}"
         yield from _outlines(entry, depth + 1)
+
+
+def wiki_document(root: Element, name: str) -> Document:
+    """The document of an export of MediaWiki: a section for each page, as its last revision says."""
+    body, blocks = compose(part for page in root.iter("page") for part in _wiki_page(page))
+    title = next((words(element) for element in root.iter("sitename")), "")
+    return Document(
+        body, title or name, "application/xml", blocks, metadata=facts(language=attribute(root, "lang"))
+    )
+
+
+def _wiki_page(page: Element) -> Iterator[Part]:
+    title = one_line(clean(page.findtext("title", "")))
+    yield Part("heading", f"# {title}" if title else "", 1, title)
+    revisions = [text.text or "" for text in page.iter("text")]
+    lines: list[str] = []
+    for line in clean(revisions[-1]).split("\n") if revisions else ():
+        level = _wiki_level(line.strip())
+        if level or not line.strip():
+            yield Part("paragraph", "\n".join(lines))
+            lines = []
+        if level:
+            yield Part("heading", line.strip(), level, line.strip("= \t"))
+        else:
+            lines.append(line)
+    yield Part("paragraph", "\n".join(lines))
+
+
+def _wiki_level(line: str) -> int:
+    """The level of a heading, 0 for other lines: "== Head ==" -> 2."""
+    level = min(len(line) - len(line.lstrip("=")), len(line) - len(line.rstrip("=")))
+    return min(level, _DEEPEST) if line.strip("= ") else 0

@@ -160,6 +160,28 @@ def test_other_xml_is_read_as_records_of_texts_with_their_names(content: str, te
     assert [document.text[one.start : one.end] for one in document.blocks] == texts
 
 
+def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
+    about = "<ns>0</ns><id>12</id><revision><id>9</id><comment>edit</comment>"
+    text = "Intro.\n\n== Head ==\n* one\n* two\n=== In === \n{|\n|-\n| 1 || 2\n|}\n"
+    old = f"{about}<text>old</text></revision>"
+    page = f"<page><title>A</title>{old}<revision><text xml:space='preserve'>{text}</text></revision></page>"
+    wiki = f"<mediawiki xmlns='x' xml:lang='en'><siteinfo><sitename>W</sitename></siteinfo>{page}</mediawiki>"
+    document = parse(wiki.encode(), "a.xml")
+    assert document.title == "W"
+    assert document.text == (
+        "# A\n\nIntro.\n\n== Head ==\n\n* one\n* two\n\n=== In ===\n\n{|\n|-\n| 1 || 2\n|}"
+    )
+    headings = [(one.level, one.title) for one in document.blocks if one.kind == "heading"]
+    assert headings == [(1, "A"), (2, "Head"), (3, "In")]
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize("part", ["=", "== ", "= =", "\n", " \n", "==a", "a\n"])
+def test_hostile_lines_cost_no_more_than_their_length(part: str) -> None:
+    content = f"<page><title>A</title><text>x\n{part * 100_000}x</text></page>"
+    parse(f"<mediawiki>{content}</mediawiki>".encode(), "a.xml")
+
+
 @pytest.mark.parametrize("content", ["<project><version>4</version></project>", "<xs:schema xmlns:xs='x'/>"])
 def test_settings_stay_code(content: str) -> None:
     document = parse(content.encode(), "a.xml")
