@@ -10,13 +10,16 @@ import re
 
 SUP, SUP_END, SUB, SUB_END = "\ufdd2", "\ufdd3", "\ufdd4", "\ufdd5"
 """Noncharacters that mark where superscripts and subscripts begin and end."""
+STRUCK, STRUCK_END = "\ufdd6", "\ufdd7"
+"""Noncharacters that mark where struck-out text begins and ends, which is between tildes in the end."""
 HEIGHTS = {"superscript": 1, "super": 1, "subscript": -1, "sub": -1}
 """What formats call the scripts: higher than the line, or lower."""
 
-_STRUCK = "~~"
 _NESTED = 3  # exponents of exponents of exponents: people stop earlier
 _BASE = 40  # characters before a script that may belong to its base
-_MARK = re.compile(f"[{SUP}-{SUB_END}]")
+_MARK = re.compile(f"[{SUP}-{STRUCK_END}]")
+_STRUCK_CUT = re.compile(f"{STRUCK_END}{STRUCK}")
+_STRUCK = re.compile(f"{STRUCK}([^{STRUCK}{STRUCK_END}]*){STRUCK_END}")
 _CUT = re.compile(f"{SUP_END}{SUP}|{SUB_END}{SUB}")  # one script in two pieces
 _FRACTION = re.compile(rf"(?:(\d) ?)?{SUP}(\d{{1,6}}){SUP_END} ?[/\u2044\u2215] ?{SUB}(\d{{1,6}}){SUB_END}")
 _SCRIPT = re.compile(rf"[{SUP}{SUB}]([^{SUP}-{SUB_END}]*)[{SUP_END}{SUB_END}]")
@@ -40,10 +43,16 @@ def as_script(text: str, height: float) -> str:
     return f"{SUP}{text}{SUP_END}" if height > 0 else f"{SUB}{text}{SUB_END}"
 
 
-def struck(text: str) -> str:
-    """A struck-out text as in Markdown, since it no longer holds: " 500" -> " ~~500~~"."""
-    words = text.strip()
-    return text.replace(words, f"{_STRUCK}{words}{_STRUCK}", 1) if words else text
+def as_struck(text: str, *, is_struck: bool) -> str:
+    """A text with marks, if it is struck out, as a whole or in parts."""
+    if not is_struck or not text.strip():
+        return text
+    return f"{STRUCK}{text.replace(STRUCK, '').replace(STRUCK_END, '')}{STRUCK_END}"
+
+
+def _between_tildes(match: re.Match[str]) -> str:
+    text = match[1].strip()
+    return match[1].replace(text, f"~~{text}~~", 1) if text else match[1]
 
 
 def with_scripts(text: str) -> str:
@@ -53,6 +62,7 @@ def with_scripts(text: str) -> str:
     """
     if not _MARK.search(text):
         return text
+    text = _STRUCK.sub(_between_tildes, _STRUCK_CUT.sub("", text))
     text = _FRACTION.sub(_fraction, _CUT.sub("", text))
     for _ in range(_NESTED):
         text = _SCRIPT.sub(_written, text)

@@ -32,7 +32,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     symbol,
 )
 from rag.ingest.parse.office.symbol_fonts import with_symbols
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, struck, with_scripts
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import PAGE_BREAK
 
@@ -299,8 +299,8 @@ class _Reader:
             return ""
         height = HEIGHTS.get(value(about, "vertAlign"), 0)
         text = "".join(self._character(part) for part in run)
-        text = struck(text) if is_on(about, "strike") or is_on(about, "dstrike") else text
-        return as_script(with_symbols(text, _font(about)), height)
+        is_struck = is_on(about, "strike") or is_on(about, "dstrike")
+        return as_struck(as_script(with_symbols(text, _font(about)), height), is_struck=is_struck)
 
     def _character(self, part: Element) -> str:  # noqa: PLR0911 a table
         if part.tag == "fldChar":

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
 from rag.ingest.parse.office.symbol_fonts import PRIVATE, TICKED, UNTICKED, symbol_of, with_symbols
-from rag.ingest.parse.superscripts import as_script, with_scripts
+from rag.ingest.parse.superscripts import as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
@@ -79,12 +79,18 @@ def paragraph_text(paragraph: Element) -> str:
     for element in paragraph:
         if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
             run = "".join(part.text or "" for part in descendants(element, "t"))
-            texts.append(as_script(with_symbols(run, _font(element)), _height(element)))
+            run = as_script(with_symbols(run, _font(element)), _height(element))
+            texts.append(as_struck(run, is_struck=_is_struck(element)))
         elif element.tag == "br":
             texts.append("\n")
         elif element.tag in {"m", "AlternateContent"}:
             texts += [linear(math) for math in element.iter("oMath")]
     return with_scripts("".join(texts))
+
+
+def _is_struck(run: Element) -> bool:
+    about = child(run, "rPr")
+    return about is not None and about.get("strike", "noStrike") != "noStrike"
 
 
 def _height(run: Element) -> int:

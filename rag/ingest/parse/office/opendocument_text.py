@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import descendants, whole_number
 from rag.text.plain_text import one_line
 from rag.text.table_heads import PAGE_BREAK
@@ -39,6 +39,7 @@ class Style(NamedTuple):
     hidden: bool = False
     bold: bool = False
     height: int = 0
+    struck: bool = False
     marks: Mapping[int, str] = {}
     """The number format of a list by level: "1", "a", "i", or "" for bullets."""
 
@@ -62,7 +63,7 @@ def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
 
 
 def _style(name: str, elements: Mapping[str, Element]) -> Style:
-    hidden = bold = position = None
+    hidden = bold = position = line = None
     display, at = elements[name].get("display-name", name), name
     for _ in range(20):  # a loop of styles ends here
         element = elements.get(at)
@@ -76,9 +77,10 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
             if bold is None and weight:
                 bold = weight == "bold"
             position = position or properties.get("text-position")
+            line = line or properties.get("text-line-through-style")
         display = at if at in {"Title", "Subtitle"} else display
         at = element.get("parent-style-name", "")
-    return Style(display, bool(hidden), bool(bold), _height(position or ""))
+    return Style(display, bool(hidden), bool(bold), _height(position or ""), (line or "none") != "none")
 
 
 def _height(position: str) -> int:
@@ -189,7 +191,7 @@ class OdfReader:
 
     def _paragraph(self, paragraph: Element, depth: int, mark: str) -> None:
         style = self.style(paragraph)
-        text = self.inline(paragraph)
+        text = as_struck(self.inline(paragraph), is_struck=style.struck)
         level = paragraph.get("outline-level", "1")
         if style.hidden:
             self.hidden["text"] += bool(text.strip())
@@ -250,7 +252,8 @@ class OdfReader:
                 return ""
             case _:
                 text = "" if element.tag in _LEFT_OUT else self.inline(element)
-                return as_script(text, self.style(element).height)
+                style = self.style(element)
+                return as_struck(as_script(text, style.height), is_struck=style.struck)
 
     def _write_notes(self) -> None:
         while self._notes:
@@ -293,7 +296,9 @@ class OdfReader:
         texts = []
         for element in cell:
             if element.tag in {"p", "h"}:
-                texts.append("" if self.style(element).hidden else self.inline(element))
+                style = self.style(element)
+                text = as_struck(self.inline(element), is_struck=style.struck)
+                texts.append("" if style.hidden else text)
             elif element.tag == "annotation":
                 self.hidden["comment"] += 1
             elif element.tag in _ALTERNATIVES:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
 from rag.ingest.parse.document_parts import join_surrogates
-from rag.ingest.parse.superscripts import HEIGHTS, as_script
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
@@ -45,6 +46,7 @@ _CHARACTERS = {
     "enspace": " ",
     "qmspace": " ",
 }
+_SWITCHES = {"v": "hidden", "deleted": "hidden", "b": "bold", "strike": "struck", "striked": "struck"}
 _SYMBOLS = {"~": "\u00a0", "_": "\u2011", "\n": "\n", "\r": "\n"}
 _SYMBOL_BULLET = 0xF0B7  # in the font Symbol
 _CODE_PAGES = {"mac": "mac-roman", "pc": "cp437", "pca": "cp850"}
@@ -79,6 +81,7 @@ class _State:
     hidden: bool = False
     bold: bool = False
     height: int = 0
+    struck: bool = False
     codec: str = ""
     unicode_skip: int = 1
     around: str = ""
@@ -276,14 +279,13 @@ class _Reader:
         """Set the looks and the code page of the text of a group."""
         state = self._state
         match word:
-            case "v" | "deleted":
-                self._state = replace(state, hidden=number != 0)
-            case "b":
-                self._state = replace(state, bold=number != 0)
+            case _ if word in _SWITCHES:
+                switched: dict[str, Any] = {_SWITCHES[word]: number != 0}
+                self._state = replace(state, **switched)
             case "super" | "sub" | "nosupersub" | "up" | "dn":
                 self._state = replace(state, height=_height(word, number))
             case "plain":
-                self._state = replace(state, hidden=False, bold=False, height=0, codec="")
+                self._state = replace(state, hidden=False, bold=False, height=0, struck=False, codec="")
             case "f":
                 self._state = replace(state, codec=self._fonts.get(number or 0) or self._codec)
             case "uc":
@@ -344,7 +346,8 @@ class _Reader:
         elif state.hidden:
             self.hidden += bool(text.strip())
         else:
-            self._paragraph.texts.append(as_script(text, state.height))
+            text = as_struck(as_script(text, state.height), is_struck=state.struck)
+            self._paragraph.texts.append(text)
             self._paragraph.bold &= state.bold or not text.strip()
 
     def _end_paragraph(self) -> None:

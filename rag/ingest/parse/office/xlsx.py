@@ -17,12 +17,13 @@ from rag.ingest.parse.document_draft import Draft, core_properties, document_of_
 from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
 from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
+from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,
     Package,
     child,
     descendants,
+    is_on,
     simplify,
     value,
     whole_number,
@@ -100,6 +101,7 @@ class _Book:
         styles = package.xml_if_there(package.related_as(main, "styles"))
         self._formats = _formats(styles)
         self._boxes = _boxes(styles)
+        self._struck = _struck(styles)
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
             [_text(item) for item in _elements(package, strings, "si")] if strings in package else []
@@ -182,7 +184,8 @@ class _Book:
             match = _REFERENCE.fullmatch(cell.get("r", ""))
             column = column_number(match[1]) if match else column + 1
             if cell.tag == "c" and (text := self._cell(cell).strip()):
-                cells[column] = text
+                is_struck = whole_number(cell.get("s", "")) in self._struck
+                cells[column] = f"~~{text}~~" if is_struck and "~~" not in text else text
         return cells
 
     def _cell(self, cell: Element) -> str:
@@ -245,12 +248,21 @@ def _boxes(styles: Element) -> set[int]:
     return {at for at, form in forms if next(form.iter("xfComplement"), None) is not None}
 
 
+def _struck(styles: Element) -> set[int]:
+    """The cell styles that strike out what is in the cell."""
+    fonts = {at for at, font in enumerate(descendants(styles, "fonts", "font")) if is_on(font, "strike")}
+    forms = enumerate(descendants(styles, "cellXfs", "xf"))
+    return {at for at, form in forms if whole_number(form.get("fontId", "")) in fonts}
+
+
 def _text(item: Element) -> str:
     """The text of a shared or inline string, without its phonetic reading."""
     runs = [text.text or "" for text in descendants(item, "t")]
     for run in descendants(item, "r"):
         height = HEIGHTS.get(value(run, "rPr", "vertAlign"), 0)
-        runs += [as_script(text.text or "", height) for text in descendants(run, "t")]
+        is_struck = is_on(run, "rPr", "strike")
+        texts = (as_script(text.text or "", height) for text in descendants(run, "t"))
+        runs += [as_struck(text, is_struck=is_struck) for text in texts]
     return with_scripts(_without_escapes("".join(runs)))
 
 
