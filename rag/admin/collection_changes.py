@@ -364,7 +364,7 @@ class ShortenedTag:
 
 
 async def _shortened_tags(settings: Settings, collection: Collection, days: int) -> dict[str, ShortenedTag]:
-    """The tags, by name, that would be kept longer than their collection with so many days."""
+    """The tags, by name, that would be kept longer than their collection, which is for these days."""
     tags = await tags_of(settings, collection.name) if days else []
     return {tag.name: ShortenedTag(tag, days) for tag in tags if not 0 < tag.keep_days <= days}
 

@@ -26,7 +26,7 @@ from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.document_parts import SHARED
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
-from rag.ingest.parse.markdown_mdx import MIME_TYPE as MARKDOWN
+from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
 from rag.ingest.parse.parsers import LEFT_OUT
 from rag.ingest.source_files import LocalFile, read_if_there
 from rag.originals import EXPIRES, SIDECAR_BYTES, SIDECAR_SUFFIX

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from rag.corpus import Block, BlockKind, Document, Heading, Source
-from rag.ingest.parse import markdown_mdx, source_code
+from rag.ingest.parse import markdown, source_code
 from rag.ingest.parse.document_parts import block
 
 _GAP = re.compile(r"\n[^\S\n]*\n\s*")
@@ -36,8 +36,8 @@ def _candidates(text: str, name: str) -> Iterator[Document]:
     suffix = PurePath(name.lower()).suffix
     if suffix in source_code.SUFFIXES:
         yield source_code.parse(text, name)
-    elif suffix in markdown_mdx.SUFFIXES:
-        yield markdown_mdx.parse(text, name)
+    elif suffix in markdown.SUFFIXES:
+        yield markdown.parse(text, name)
 
 
 def _agrees(document: Document, text: str, outline: Sequence[Heading]) -> bool:

@@ -164,14 +164,14 @@ def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     years: dict[Bound, set[int]] = {"in": set(), "since": set(), "before": set(), "not": set()}
     for clause in _asking_clauses(question):
         for numbers in _NUMBERS.finditer(clause):
-            first, *rest = _years(numbers[0].rstrip(".:/-–_")) or [0]
+            first, *later = _years(numbers[0].rstrip(".:/-–_")) or [0]
             if first:
                 start, end = numbers.span()
                 bound = _bound(clause[max(0, start - _NEAR) : start], clause[end : end + _NEAR])
-                years[bound] |= {first - 1} if bound == "before" else {first, *rest}
+                years[bound] |= {first - 1} if bound == "before" else {first, *later}
     excluded = frozenset(years["not"])
-    if wanted := years["in"] | years["before"]:
-        return AskedTime(frozenset(wanted), excluded=excluded)
+    if asked_years := years["in"] | years["before"]:
+        return AskedTime(frozenset(asked_years), excluded=excluded)
     asks = years["since"] or excluded or _PRESENT.search(question)
     return AskedTime(today=today, excluded=excluded) if asks else None
 

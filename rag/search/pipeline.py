@@ -119,15 +119,13 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await apply_hit_stages(hits, queries[0], state)
     judged = state.judged(hits)
     hits = await state.joined(hits, queries[0].views_by_collection)  # wider than the plan's if it was relaxed
-    if not asked_time(queries[0].text):
-        hits = _with_differing_editions(hits, state)
+    hits = _with_differing_editions(hits, queries[0], state)
     if plan.detail != "passage":
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
     is_weak = await lacks_evidence(judged, queries[0], plan, state.spellings)
-    # Their reader needs these before all else.
-    state.notes[:0] = evidence_notes(queries[0], is_weak=is_weak) if hits and plan.mode != "exact" else []
+    state.notes[:0] = evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
     if is_weak:
         hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
@@ -302,17 +300,20 @@ def _edition_note(wanted_time: AskedTime) -> str:
     return NOT_OF_YEARS.format(years) if years else NEWEST
 
 
-def _with_differing_editions(hits: list[Hit], state: SearchState) -> list[Hit]:
-    """The hits. A note tells of editions with different numbers, and each of these says when it is from."""
-    differing = differing_editions(hits)
+def _with_differing_editions(hits: list[Hit], question: Query, state: SearchState) -> list[Hit]:
+    """The hits. A note tells of editions with different numbers, and each of these says when it is from.
+
+    If the question asks for a time, that has decided which comes first.
+    """
+    differing = [] if asked_time(question.text) else differing_editions(hits)
     if not differing:
         return hits
     hits = with_datings(hits, [*chain(*differing)])
-    own = [hit.source.collection not in state.foreign for hit in hits]
+    are_own = [hit.source.collection not in state.foreign for hit in hits]
     present = AskedTime(today=datetime.now(UTC).date())
     in_order = all(
-        own[first] > own[second]
-        or (own[first] == own[second] and present.prefers(hits[first].dating, hits[second].dating))
+        are_own[first] > are_own[second]
+        or (are_own[first] == are_own[second] and present.prefers(hits[first].dating, hits[second].dating))
         for ranks in differing
         for first, second in combinations(ranks, 2)
     )

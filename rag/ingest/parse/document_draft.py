@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import clean, date, first_heading, shifted, title_line
-from rag.ingest.parse.superscripts import with_scripts
 from rag.ingest.parse.titles_and_questions import with_questions
+from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
 from rag.text.table_heads import PAGE_BREAK, is_header, pipe_row

@@ -13,7 +13,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_parts import GAP, date, facts, shifted, title_line
-from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
 
 SUFFIXES = (".epub",)

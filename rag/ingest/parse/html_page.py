@@ -20,12 +20,11 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
-from rag.ingest.parse.html_boxes import main_part, without_site_boxes
-from rag.ingest.parse.html_tables import with_code_and_layout
+from rag.ingest.parse.html_layout import main_part, with_code_and_layout, without_site_boxes
 from rag.ingest.parse.html_widgets import NO_ITEM, with_formulas, with_widgets_as_text, without_marks
-from rag.ingest.parse.markdown_mdx import markdown_blocks
-from rag.ingest.parse.superscripts import with_scripts
+from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import with_questions
+from rag.ingest.parse.typefaces import with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import without_note_ids
 from rag.uris import web_address

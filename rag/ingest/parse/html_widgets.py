@@ -17,7 +17,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.mathml import formula, tex_of
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text, ticked
-from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END
+from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END
 from rag.ingest.parse.xml_text import xml_tree
 from rag.ingest.parse.zip_package import whole_number
 
@@ -282,7 +282,7 @@ class _TagTexts:
 
 
 def _is_alone(tag: re.Match[str]) -> bool:
-    """Whether a picture is no part of a sentence, a list item or a cell."""
+    """Whether a picture stands alone: not in a sentence, a list item or a cell."""
     before = tag.string[max(0, tag.start() - _AROUND) : tag.start()]
     return bool(_BLOCK_BEFORE.search(before)) and bool(_BLOCK_BEHIND.match(tag.string, tag.end()))
 

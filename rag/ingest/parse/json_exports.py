@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse import html_page, markdown_mdx
+from rag.ingest.parse import html_page, markdown
 from rag.ingest.parse.document_parts import Part, clean, date, facts, title_line
 from rag.ingest.parse.xml_document import composed_entries, entry_head
 from rag.text.plain_text import one_line
@@ -47,7 +47,7 @@ def parse_notebook(text: str, name: str) -> Document:
     kernel = _mapping(about.get("kernelspec")) | _mapping(about.get("language_info"))
     language = kernel.get("language") or kernel.get("name")
     parts = [part for cell in cells for part in _parts(cell, language if isinstance(language, str) else "")]
-    document = markdown_mdx.parse(clean("\n\n".join(parts)), name)
+    document = markdown.parse(clean("\n\n".join(parts)), name)
     authors = about.get("authors")
     people = [_mapping(author).get("name") for author in authors] if isinstance(authors, list) else []
     stated = facts(author=[person for person in people if isinstance(person, str)])

@@ -22,9 +22,8 @@ from rag.ingest.parse.document_parts import (
     first_heading,
     paragraphs,
 )
-from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
-from rag.ingest.parse.latex_units import with_quantities
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, with_scripts
+from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, with_scripts
 from rag.report.text_and_html import counted, names_briefly
 from rag.text.plain_text import one_line
 

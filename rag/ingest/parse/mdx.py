@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rag.corpus import Document
 from rag.ingest.parse.document_parts import title_line
-from rag.ingest.parse.markdown_mdx import parse
+from rag.ingest.parse.markdown import parse
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
 from rag.text.plain_text import one_line
 

@@ -23,15 +23,16 @@ from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import (
     archive_files,
+    asciidoc,
     epub,
     html_page,
     json_and_csv,
     json_exports,
     latex,
-    lightweight_markup,
-    markdown_mdx,
+    markdown,
     mdx,
     ocr,
+    org_and_rst,
     picture_files,
     source_code,
     subtitles,
@@ -51,10 +52,10 @@ from rag.report.text_and_html import counted
 from rag.text.plain_text import with_line_ends
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {
-    **dict.fromkeys(markdown_mdx.SUFFIXES, markdown_mdx.parse),
+    **dict.fromkeys(markdown.SUFFIXES, markdown.parse),
     **dict.fromkeys(html_page.SUFFIXES, html_page.parse),
     **dict.fromkeys(text_and_settings.SUFFIXES, text_and_settings.parse),
-    **dict.fromkeys(lightweight_markup.RST_SUFFIXES, lightweight_markup.parse_rst),
+    **dict.fromkeys(org_and_rst.RST_SUFFIXES, org_and_rst.parse_rst),
     **dict.fromkeys(source_code.SUFFIXES, source_code.parse),
     **dict.fromkeys(json_and_csv.JSON_SUFFIXES, json_and_csv.parse_json),
     **dict.fromkeys(json_and_csv.LINES_SUFFIXES, json_and_csv.parse_json_lines),
@@ -63,9 +64,9 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(mdx.SUFFIXES, mdx.parse_mdx),
     **dict.fromkeys(json_exports.NOTEBOOK_SUFFIXES, json_exports.parse_notebook),
     **dict.fromkeys(subtitles.SUFFIXES, subtitles.parse),
-    **dict.fromkeys(lightweight_markup.ASCIIDOC_SUFFIXES, lightweight_markup.parse_asciidoc),
+    **dict.fromkeys(asciidoc.ASCIIDOC_SUFFIXES, asciidoc.parse_asciidoc),
     **dict.fromkeys(latex.SUFFIXES, latex.parse),
-    **dict.fromkeys(lightweight_markup.ORG_SUFFIXES, lightweight_markup.parse_org),
+    **dict.fromkeys(org_and_rst.ORG_SUFFIXES, org_and_rst.parse_org),
     **dict.fromkeys(text_and_settings.YAML_SUFFIXES, text_and_settings.parse_yaml),
     **dict.fromkeys(text_and_settings.TABLE_SUFFIXES, text_and_settings.parse_tables),
 }

@@ -14,7 +14,7 @@ from typing import Any
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean, first_heading, title_line
-from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.ingest.parse.markdown import markdown_blocks
 
 OFFICE_SUFFIXES = (".doc", ".dot", ".ppt", ".pps", ".pot", ".xlsb", ".xla", ".xlam")
 """Of Microsoft Office. Files of these names often have the content of a format with a parser of ours."""

@@ -23,7 +23,7 @@ from rag.ingest.parse import html_page, source_code
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, facts, shifted
-from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
     attribute,

@@ -12,7 +12,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import Part, clean
 from rag.ingest.parse.mathml import formula
-from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END, with_scripts
+from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.text.plain_text import one_line
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")

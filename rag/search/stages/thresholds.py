@@ -304,12 +304,14 @@ class _Evidence:
         )
 
 
-def evidence_notes(query: Query, *, is_weak: bool) -> list[str]:
+def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[str]:
     """The notes on weak evidence, and on a query in a language that none of the searched models reads.
 
     If a collection has documents in that language, words can find them. Where the language of the query isn't
-    plain, a query without usual English words may be in another one.
+    plain, a query without usual English words may be in another one. None on hits by exact text.
     """
+    if all(hit.similarity is None for hit in hits):
+        return []
     collections = [view.table.collection for view in query.views]
     known = {"English"}.union(*map(query_languages, collections))
     spoken = spoken_language(query.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.ingest.parse.parsers import parse
-from rag.ingest.parse.superscripts import SUB, SUB_END, SUP, SUP_END, with_scripts
+from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
 from tests.ingest.parse.packages import slides, word, workbook, xml
 
 _MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.ingest.parse.parsers import parse
-from rag.ingest.parse.superscripts import STRUCK, STRUCK_END, with_scripts
+from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, with_scripts
 from tests.ingest.parse.packages import slides, word, workbook, xml
 
 

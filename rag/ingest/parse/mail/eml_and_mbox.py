@@ -16,10 +16,10 @@ from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.document_parts import GAP, Member, UniqueNames, block, facts, paragraphs, shifted
-from rag.ingest.parse.html_tables import is_no_data, without_layout_tables
+from rag.ingest.parse.html_layout import is_no_data, without_layout_tables
 from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail.mail_message import Parts, header, message_of, parts_of, people, safe_name, sent_at
-from rag.ingest.parse.markdown_mdx import markdown_blocks
+from rag.ingest.parse.markdown import markdown_blocks
 from rag.uris import web_address
 
 MAIL_SUFFIXES = (".eml",)

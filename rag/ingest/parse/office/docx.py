@@ -31,8 +31,7 @@ from rag.ingest.parse.office.drawings_and_forms import (
     picture_words,
     symbol,
 )
-from rag.ingest.parse.office.symbol_fonts import with_symbols
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import PAGE_BREAK
 

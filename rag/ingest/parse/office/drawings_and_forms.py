@@ -13,8 +13,16 @@ from itertools import islice, zip_longest
 from typing import NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
-from rag.ingest.parse.office.symbol_fonts import PRIVATE, TICKED, UNTICKED, symbol_of, with_symbols
-from rag.ingest.parse.superscripts import as_script, as_struck, with_scripts
+from rag.ingest.parse.typefaces import (
+    PRIVATE,
+    TICKED,
+    UNTICKED,
+    as_script,
+    as_struck,
+    symbol_of,
+    with_scripts,
+    with_symbols,
+)
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line

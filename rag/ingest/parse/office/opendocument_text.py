@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import descendants, whole_number
 from rag.text.plain_text import one_line
 from rag.text.table_heads import PAGE_BREAK

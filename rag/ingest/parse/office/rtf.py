@@ -11,7 +11,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
 from rag.ingest.parse.document_parts import join_surrogates
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"

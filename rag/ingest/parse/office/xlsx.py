@@ -17,7 +17,7 @@ from rag.ingest.parse.document_draft import Draft, core_properties, document_of_
 from rag.ingest.parse.office.drawings_and_forms import ticked
 from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
 from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
-from rag.ingest.parse.superscripts import HEIGHTS, as_script, as_struck, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,
     Package,
