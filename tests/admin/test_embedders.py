@@ -64,6 +64,8 @@ def test_a_collection_is_made_ingested_and_searched_with_the_embedder_that_it_na
     house.provider.requests.clear()
     house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
     assert {one["model"] for one in house.provider.requests} == {"beta"}
+    letter = house.folder / "a.md"
+    letter.write_text(f"{letter.read_text()}\nMore.\n")  # equal passages would be one result
     house.desk.run("ingest", house.folder, "--config", config)
     found = house.results(config)
     assert {one["collection"] for one in found} == {"letters", "documents"}

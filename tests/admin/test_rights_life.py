@@ -73,7 +73,8 @@ class Life:
         """The paths of what somebody finds."""
         settings = self.config.read_text()
         self.config.write_text(f"{settings}\n[principal]\n{who}\n")
-        reply = self.inside.json("search", word, "--limit", "100", "--config", self.config)
+        exactly = ("--mode", "exact", "--limit", "100")  # in other modes, equal passages are one result
+        reply = self.inside.json("search", word, *exactly, "--config", self.config)
         self.config.write_text(settings)
         return {hit["metadata"]["path"] for hit in reply["results"]}
 
