@@ -18,6 +18,7 @@ from hypothesis import settings
 from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, NotFoundError
+from rag.search.source_window import TOO_FEW
 from rag.store.write import table_maintenance
 from rag.uris import NOT_FOUND
 
@@ -244,8 +245,9 @@ def test_a6_behind_the_last_passage_of_a_document_comes_none(world: World, asker
         reply = asker.tool("get_source", {"id": paper.id, "max_chars": 100_000})["structuredContent"]
         assert reply["text"].strip() == paper.text.strip()
         assert "next_start" not in reply
-        beyond = {"id": f"{paper.id}/{len(reply['chunks'])}"}
-        assert asker.tool_error("get_source", beyond) == NOT_FOUND
+        count = len(reply["chunks"])
+        told = asker.tool_error("get_source", {"id": f"{paper.id}/{count}"})
+        assert told == TOO_FEW.format(paper.id, count - 1)
 
 
 ONLY_WARDENS = Access("restricted", frozenset({"group:wardens"}))

@@ -31,7 +31,7 @@ NAMES = {
     for name in (collection, *fields)
 }
 VARYING = {
-    "search": {"score", "similarity", "start", "end", "tokens", "lists"},
+    "search": {"score", "similarity", "start", "end", "tokens", "lists", "also_in"},
     "get_source": {
         "mime_type",
         "indexed_at",
@@ -123,32 +123,43 @@ def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool)
     for hit in hits:
         yield from _hit_faults(library, duel, hit)
     shown = [id_ for hit in hits for id_ in _found_in(library, duel, hit)]
+    copies = [id_ for hit in hits for id_ in _copies_of(hit)]
     found = {*shown}
     if relaxed and not expected:
         unfiltered = {name: value for name, value in duel.arguments.items() if name != "filter"}
         if not found <= (library.passages(duel.person, unfiltered) or set()):
             yield f"relaxed more than the filter: {found}"
         return
-    yield from _number_faults(duel, expected, shown, len(hits))
+    yield from _number_faults(library, duel, expected, shown, copies)
 
 
-def _number_faults(duel: Duel, expected: set[str], shown: Sequence[str], hits: int) -> Iterator[str]:
-    """Hits that are missing, too many or of something else.
+def _number_faults(
+    library: Library, duel: Duel, expected: set[str], shown: Sequence[str], copies: Sequence[str]
+) -> Iterator[str]:
+    """Hits that are missing, too many or of something else. Papers with one text are one hit with `copies`.
 
     A paper has at most two short passages, so those that are found of it are one hit. Its second one may be
     missing where its place is another paper's: among so many papers that the limit drops some, and in a
     search without a limit. A hit of mode exact tells only its first matches, so both may not be named.
     """
     wanted, found = ({id_.partition("/")[0] for id_ in ids} for ids in (expected, shown))
-    right = min(len(wanted), duel.arguments.get("limit", min(DEFAULT_LIMIT, duel.person.limit)))
-    is_exact = duel.arguments.get("mode") == "exact"
-    is_whole = not is_exact and "limit" in duel.arguments and len(wanted) == right
-    if hits != right or len(found) != right or len({*shown}) != len(shown):
-        yield f"{hits} hits, not {right}: {shown}"
-    if strange := {*shown} - expected:
+    is_exact = duel.arguments.get("mode") == "exact"  # which lists every copy
+    papers = library.seen[duel.person]
+    distinct = {id_ if is_exact else tuple(papers[id_].paragraphs) for id_ in wanted if id_ in papers}
+    right = min(len(distinct), duel.arguments.get("limit", min(DEFAULT_LIMIT, duel.person.limit)))
+    is_whole = not is_exact and "limit" in duel.arguments and len(distinct) == right
+    if len(found) != right or len({*shown, *copies}) != len(shown) + len(copies):
+        yield f"{len(found)} hits, not {right}: {shown}, {copies}"
+    if strange := {*shown, *copies} - expected:
         yield f"{strange} is too much"
-    if is_whole and (missing := expected - {*shown}):
+    if is_whole and (missing := expected - {*shown, *copies}):
         yield f"{missing} is not found"
+
+
+def _copies_of(hit: Json) -> list[str]:
+    """The ids of the passages of other papers that a hit has the text of."""
+    ranges = (_range({"id": cited.rpartition("[")[2].rstrip("]")}) for cited in hit.get("also_in", ()))
+    return [f"{id_}/{seq}" for id_, first, last in ranges for seq in range(first, last + 1)]
 
 
 def _found_in(library: Library, duel: Duel, hit: Json) -> list[str]:

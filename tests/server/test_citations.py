@@ -11,7 +11,9 @@ from mcp import Client, StdioServerParameters
 
 from rag.answers import BETWEEN_EXCERPTS
 from rag.config.profiles import ParentStage
+from rag.search.source_window import TOO_FEW
 from rag.text.plain_text import sentences, with_indent
+from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -131,8 +133,10 @@ def test_a_wide_citation_opens_in_every_tool(opened: Callable[..., Wire], stage:
         assert len(exact["chunks"]) <= len(window["chunks"])
     source_id, _, seqs = id_.rpartition("/")
     first, last = map(int, seqs.split("-"))
-    for wrong in (f"{last}-{first}", f"{first}-{last + 1000}"):
-        assert "Nothing readable" in wire.tool_error("get_source", {"id": f"{source_id}/{wrong}"})
+    told = {"id": f"{source_id}/{last}-{first}"}, {"id": f"{source_id}/{first}-{last + 1000}"}
+    backwards, beyond = (wire.tool_error("get_source", arguments) for arguments in told)
+    assert backwards == NOT_FOUND
+    assert TOO_FEW.split("{0}")[1] in beyond
 
 
 def test_a_context_has_each_passage_under_what_is_shown_of_it(opened: Callable[..., Wire]) -> None:

@@ -299,6 +299,8 @@ def test_a_document_without_an_address_has_one_by_the_template_of_its_collection
     (pages / "hr" / "new hires?.md").write_text("# Clocks\n\nA pendulum.\n")
     (pages / "own.md").write_text("---\nurl: https://example.com/own\n---\n# Own\n\nA pendulum of its own.\n")
     for collection in ("handbook", "notes"):
+        for page in pages.rglob("*.md"):
+            page.write_text(f"{page.read_text()}\nIn {collection}.\n")  # equal passages would be one result
         done = scripts.admin("ingest", pages, "--collection", collection, "--data", tmp_path / "data")
         assert done.returncode == 0
     config = tmp_path / "config.toml"
