@@ -107,10 +107,10 @@ async def restore_command(  # noqa: PLR0913 the options
         )
     prepare(home)
     forgotten = _purged_without_record(settings.data, tenant)
-    known = _last_known(settings.data, tenant)
+    last_known = _last_accesses(settings.data, tenant)
     with log_act(settings.data, Act("restore", tenant, changes)):
         result = await restore(
-            home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten, last_known=known
+            home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten, last_known=last_known
         )
         keys = _restore_keys(settings.data, result, backup, exact=exact)
     if as_json:
@@ -135,14 +135,14 @@ def _purged_without_record(data: Path, tenant: str) -> set[str]:
     return {change.id for line in lines for change in line.changes if change.after is None}
 
 
-def _last_known(data: Path, tenant: str) -> dict[str, Access]:
+def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:
     """The accesses that sources and folders had last, by id, by the audit log."""
-    known: dict[str, Access] = {}
+    accesses: dict[str, Access] = {}
     for _, line in read_log(data):
         for change in line.changes if line and line.tenant == tenant and not line.failed else ():
             if access := logged_access(change.after) or logged_access(change.before):
-                known[change.id] = access
-    return known
+                accesses[change.id] = access
+    return accesses
 
 
 def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:

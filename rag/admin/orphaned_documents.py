@@ -1,4 +1,4 @@
-"""Documents that no run changes or removes any more: their origin or folder is named by nobody, or is gone.
+"""Documents that no run changes or removes any more: their origin or folder is gone, or nothing names it.
 
 Each collection has a note of the folders that runs on this machine read (`note_folders`), since the documents
 of a folder don't tell by which name, link or origin it was read.
@@ -77,14 +77,16 @@ async def orphaned_documents(settings: Settings, tenant: str = "") -> list[Orpha
     reader, tenant_names = open_reader(settings), tenants(settings.data)
     orphans: list[OrphanedDocuments] = []
     for name in [tenant] if tenant else tenant_names:
-        shown = name if len(tenant_names) > 1 else ""
+        tenant_named = name if len(tenant_names) > 1 else ""
         for collection in await reader.collections(name):
             if not (collection.attached or collection.tag_of):
                 table = await reader.open(collection)
-                orphans += await _of_origins(settings, table, shown)
+                orphans += await _of_origins(settings, table, tenant_named)
                 if folders := read_folders(settings.home, collection):
                     by_folder = Counter([_folder_of(uri) async for uri in _uris(table, LOCAL)])
-                    orphans += of_former_folders(settings, collection, folders, by_folder, tenant=shown)
+                    orphans += of_former_folders(
+                        settings, collection, folders, by_folder, tenant=tenant_named
+                    )
     return orphans
 
 
@@ -198,8 +200,8 @@ def of_former_folders(
     counts = Counter[str]()
     for path, number in by_folder.items():
         if not _is_below(path, current):
-            known = max((folder for folder in former if _is_below(path, [folder])), key=len, default="")
-            counts[known or _outermost_gone(path)] += number
+            above = max((folder for folder in former if _is_below(path, [folder])), key=len, default="")
+            counts[above or _outermost_gone(path)] += number
     del counts[""]
     return [
         OrphanedDocuments(tenant, collection.name, printable(path), count, _why(path, former.get(path)))

@@ -69,14 +69,16 @@ _BEFORE_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
         "since",
         re.compile(
             r"\b(?:after|since|later than|newer than|nach|seit|ab|après|depuis|después de|desde|dopo|dal|após"
-            r"|na|sinds|vanaf|после|с|sau|từ)\s+(?:the\s+year\s+)?$"
+            r"|na|sinds|vanaf|после|с|sau|từ)\s+(?:the\s+year\s+)?$",
+            re.IGNORECASE,
         ),
     ),
     (
         "before",
         re.compile(
             r"\b(?:before|earlier than|older than|vor|avant|antes de|prima del|voor|до|trước)"
-            r"\s+(?:the\s+year\s+)?$"
+            r"\s+(?:the\s+year\s+)?$",
+            re.IGNORECASE,
         ),
     ),
     (
@@ -84,7 +86,8 @@ _BEFORE_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
         re.compile(
             r"\b(?:not|except|excluding|without|other than|instead of|nicht|außer|ohne|statt|sauf|pas|excepto"
             r"|salvo|tranne|non|exceto|niet|behalve|кроме|не)\s+(?:(?:for|in|from|of|aus|von)\s+)?"
-            r"(?:(?:the|de[mnrs]|die|das|la|le|el|celle de)\s+)?$"
+            r"(?:(?:the|de[mnrs]|die|das|la|le|el|celle de)\s+)?$",
+            re.IGNORECASE,
         ),
     ),
 )
@@ -97,7 +100,8 @@ _AFTER_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
     ("before", re.compile(r"\s*(?:年?(?:以前|之前)|년\s*이전|से\ पहले)")),
 )
 _OF_ASKER = re.compile(
-    r"\W*(?:and\s+|but\s+|und\s+)?(?:I|I['’]\w+|we|my|our|ich|wir|mein\w*|je|nous|mon|я|мы|我|我们)\b"
+    r"\W*(?:and\s+|but\s+|und\s+)?(?:I|I['’]\w+|we|my|our|ich|wir|mein\w*|je|nous|mon|я|мы|我|我们)\b",
+    re.IGNORECASE,
 )
 _CLAUSE_END = re.compile(r"(?<=[.?!;,])\s+|(?<=[。？！，；])")
 _VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*", re.IGNORECASE)

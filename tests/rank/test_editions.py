@@ -56,6 +56,7 @@ IN_2018 = AskedTime(frozenset({2018}))
         "chính sách hiện tại",
         "annual leave after 2022",
         "leave from 2023 on",
+        "Since 2022, how much leave is there?",
         "Urlaub seit 2022",
         "2018年以降の規程",
     ],
@@ -77,6 +78,7 @@ def test_the_present_is_asked_for_in_the_usual_words(question: str) -> None:
         ("the budget of 2019/20", {2019, 2020}),
         ("results of Q3/2024 and FY2022", {2022, 2024}),
         ("leave before 2023", {2022}),
+        ("Before 2023, what was the fee?", {2022}),
         ("2018年以前的政策", {2017}),
         ("the policy from 2023", {2023}),
         ("security-bulletin-2021", {2021}),
@@ -94,7 +96,8 @@ def test_years_are_asked_for_by_their_numbers(question: str, years: set[int]) ->
         *("What is the fee?", "currency", "known nowhere", "ISO 9001", "RFC2018", "2,018 pounds", "2018.5 m"),
         *("Is CVE-2021-44228 fixed?", "QA-2024-017", "Directive 2016/679", "Regulation 2022/2065"),
         *("ISO 9001:2015", "IEEE 802.11-2016", "PyCharm 2023.1", "https://a.example/2020/post"),
-        *("I joined in 2022. What is the fee?", "I was born in 1990, how many days do I get?"),
+        *("I joined in 2022. What is the fee?", "i came in 2022, what is the fee?"),
+        *("ICH KAM 2022. WAS KOSTET ES?", "I was born in 1990, how many days do I get?"),
     ],
 )
 def test_other_questions_ask_for_no_time(question: str) -> None:
