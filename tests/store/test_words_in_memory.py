@@ -26,7 +26,9 @@ from rag.store.read.words_in_memory import (
     WordsInMemory,
     best_first,
     counted,
+    highest,
     merged_words,
+    rows_with,
     score_rows,
     words_of,
 )
@@ -137,6 +139,20 @@ def test_the_highest_scores_come_first_and_equals_in_the_order_of_ids() -> None:
     ids = pa.chunked_array([["e", "d", "c", "a", "b"]])
     for limit, places in ((1, [1]), (2, [1, 3]), (3, [1, 3, 4]), (9, [1, 3, 4, 2, 0]), (0, [])):
         assert best_first(scores, limit, ids).tolist() == places
+
+
+@pytest.mark.parametrize("distinct", [3, 5_000])
+@pytest.mark.parametrize("count", [1, 7, 4_999, 5_000])
+def test_the_highest_of_many_scores_are_found_with_all_ties(count: int, distinct: int) -> None:
+    scores = np.random.default_rng(count).integers(0, distinct, 5_000).astype(np.float32)
+    least = np.sort(scores)[-count]
+    assert highest(scores, count).tolist() == np.flatnonzero(scores >= least).tolist()
+
+
+def test_rows_with_all_terms_of_a_form_are_those_that_have_each() -> None:
+    words = _words("a b c", "b a", "c", "c b a", "")
+    for form, rows in ((["a"], [0, 1, 3]), (["a", "c"], [0, 3]), (["c", "b", "a"], [0, 3]), (["a", "z"], [])):
+        assert rows_with(form, words).tolist() == rows
 
 
 async def _opened(data: Path, memory_bytes: int) -> CollectionReader:

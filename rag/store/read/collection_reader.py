@@ -32,6 +32,7 @@ from rag.store.read.rows_in_memory import (
     cosines,
     read_indexes,
     rounded_vectors,
+    selector,
 )
 from rag.store.read.sources_reader import NAMES_GROUP, REPLACED, AccessReader, SourcesReader
 from rag.store.read.word_analysis import (
@@ -50,6 +51,7 @@ from rag.store.read.words_in_memory import (
     WordsInMemory,
     best_first,
     counted,
+    highest,
     merged_words,
     score_with_spellings,
     words_of,
@@ -475,7 +477,8 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     over = over or counted(words)
     query = query_words(text, languages)
     scores = score_with_spellings(words, query, also, over, every=every)
-    matching = among[scores[among] > 0]
+    matching = among[scores[selector(among)] > 0]
+    matching = matching[highest(scores[matching], limit)]
     best = matching[best_first(scores[matching], limit, rows.columns["id"].take(matching))]
     of_rows = words_of_rows(words, query, best)
     return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.rows), of_rows)

@@ -41,6 +41,7 @@ from rag.store.read.words_in_memory import (
     Positions,
     WordsInMemory,
     best_first,
+    highest,
     merged_words,
     words_of,
 )
@@ -174,13 +175,15 @@ class RowsInMemory:
         # faster (60,000 x 384 numbers take 1.2 ms, in float16 3.2, in float32 12.3). One byte a component is
         # too coarse to rank by, but good enough to choose the candidates.
         coarse = np.rint(vector * (127 / largest)).astype(np.int8)
-        rows = self.coarse[among[0] : among[-1] + 1] if _are_consecutive(among) else self.coarse[among]
-        products = simsimd.cdist(coarse[None], rows, metric="dot")
-        rough = (np.asarray(products)[0] * self.scales[among]).astype(np.float32)
-        rough[self.scales[among] == 0] = -np.inf
+        part = selector(among)
+        products = simsimd.cdist(coarse[None], self.coarse[part], metric="dot")
+        scales = self.scales[part]
+        # A product of up to 1,040 numbers is below 2^24, which float32 holds exactly.
+        rough = np.multiply(np.asarray(products)[0], scales, dtype=np.float32, casting="same_kind")
+        rough[scales == 0] = -np.inf
         # Second pass over an oversample: the exact cosines decide which of these are returned, and in which
         # order.
-        best = _highest(rough, OVERSAMPLING * limit)
+        best = highest(rough, OVERSAMPLING * limit)
         chosen = among[best[rough[best] > -np.inf]]
         similarities = cosines(self.vectors(chosen), vector)
         order = best_first(similarities, limit, self.columns["id"].take(chosen))
@@ -199,16 +202,11 @@ def cosines(vectors: Vectors, vector: npt.NDArray[np.float32]) -> npt.NDArray[np
     return cast("npt.NDArray[np.float32]", np.einsum("ij,j->i", vectors, vector))
 
 
-def _are_consecutive(positions: Positions) -> bool:
-    """Whether the positions are consecutive, so that a slice needs no copy."""
-    return bool(positions[-1] - positions[0] + 1 == len(positions))
-
-
-def _highest(scores: npt.NDArray[np.float32], count: int) -> Positions:
-    """The positions of the `count` highest scores, and of all that tie with the last of them."""
-    if count >= len(scores):
-        return np.arange(len(scores))
-    return np.flatnonzero(scores >= np.partition(scores, len(scores) - count)[len(scores) - count])
+def selector(positions: Positions) -> Positions | slice:
+    """What takes these positions from an array: a slice, which needs no copy, if they are consecutive."""
+    if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+    return positions
 
 
 class MemoryBudget:

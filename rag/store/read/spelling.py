@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 
 from rag.corpus import Language
 from rag.store.read.word_analysis import Word, query_words, stems
-from rag.store.read.words_in_memory import Counted, WordsInMemory
+from rag.store.read.words_in_memory import Counted, WordsInMemory, count_rows_with, rows_with
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -132,8 +131,7 @@ def _as_two_words(
     for language in languages:
         terms = stems(text, language, names=False)
         for pair in zip(terms[::2], terms[1::2], strict=True):
-            first, second = (words.postings(term)[0] for term in pair)
-            if rows := over.count(np.intersect1d(first, second, assume_unique=True)):
+            if rows := count_rows_with(pair, words, over):
                 yield Spelling(pair, 1, rows)
 
 
@@ -247,7 +245,7 @@ def first_row_with(
     terms: Sequence[str], words: WordsInMemory, over: Counted, ids: pa.ChunkedArray[Any]
 ) -> int:
     """The counted row with all of these terms whose id is the first. Which it is depends on no other row."""
-    rows = reduce(np.intersect1d, [words.postings(term)[0] for term in terms]).astype(np.int64)
+    rows = rows_with(terms, words).astype(np.int64)
     rows = rows if over.mask is None else rows[over.mask[rows]]
     named = ids.take(rows)
     return int(rows[pc.index(named, pc.min(named)).as_py()])

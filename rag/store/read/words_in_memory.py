@@ -37,6 +37,7 @@ KEPT_PLACES = 4096  # of looked-up words
 RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
 MOST_TIMES = np.iinfo(np.uint16).max  # of a word in a row: beyond a hundred, more changes nothing
 MERGED_AT_ONCE = 32  # parts: an insertion copies all that there is, and a first copy has hundreds of parts
+BLOCKS, LEAST_BLOCK = 8, 16  # blocks per score that is wanted, and the scores of a block that is worth it
 ROW_BITS = 32  # of a key that orders postings by word, then by row
 
 
@@ -229,9 +230,15 @@ def unknown_words(query: Sequence[Word], words: WordsInMemory, over: Counted) ->
     return [word.text for word in query[:MAX_TERMS] if not any(map(has, word.forms))]
 
 
+def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32]:
+    """The rows that have all terms of a form, in order."""
+    rarest, *more = sorted((words.postings(term)[0] for term in form), key=len)
+    return reduce(lambda rows, holding: rows[_are_in(holding, rows)], more, rarest)
+
+
 def count_rows_with(form: Sequence[str], words: WordsInMemory, over: Counted) -> int:
     """How many counted rows have all terms of a form."""
-    return over.count(reduce(np.intersect1d, (words.postings(term)[0] for term in form)))
+    return over.count(rows_with(form, words))
 
 
 def score_with_spellings(
@@ -270,7 +277,7 @@ def _any_form(word: Word, having: Mapping[str, Mask]) -> Mask:
     return reduce(np.logical_or, forms)
 
 
-def _are_in(holding: npt.NDArray[np.int32], rows: Positions) -> Mask:
+def _are_in(holding: npt.NDArray[np.int32], rows: Positions | npt.NDArray[np.int32]) -> Mask:
     """For each of `rows`, whether it is among those `holding` a word, which are in order."""
     if not len(holding):
         return np.zeros(len(rows), np.bool_)
@@ -287,12 +294,31 @@ def _mask(rows: npt.NDArray[np.int32], count: int) -> Mask:
 
 def best_first(scores: npt.NDArray[np.float32], limit: int, ids: pa.ChunkedArray[Any]) -> Positions:
     """The places of the highest scores, up to `limit`, best first. Ties are ordered by id."""
-    places = np.arange(len(scores))
-    if 0 < limit < len(scores):
-        places = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+    places = highest(scores, limit)
     named = cast("list[str]", ids.take(places).to_pylist())
     order = sorted(range(len(places)), key=lambda rank: (-scores[places[rank]], named[rank]))
     return places[order[:limit]]
+
+
+def highest(scores: npt.NDArray[np.float32], count: int) -> Positions:
+    """The places of the `count` highest scores and of all that tie with the last of them, in order.
+
+    All places if there are no more, or `count` is 0.
+    """
+    if not 0 < count < len(scores):
+        return np.arange(len(scores))
+    # Partitioning 250,000 scores takes 1.3 ms. The maxima of blocks take a twentieth: at least `count` scores
+    # reach the lowest of the `count` highest maxima, and few others do.
+    block = len(scores) // (BLOCKS * count)
+    if block < LEAST_BLOCK:
+        return np.flatnonzero(scores >= _nth_highest(scores, count))
+    maxima = scores[: len(scores) // block * block].reshape(-1, block).max(axis=1)
+    places = np.flatnonzero(scores >= _nth_highest(maxima, count))
+    return places[scores[places] >= _nth_highest(scores[places], count)]
+
+
+def _nth_highest(scores: npt.NDArray[np.float32], count: int) -> np.float32:
+    return cast("np.float32", np.partition(scores, len(scores) - count)[len(scores) - count])
 
 
 def rarity(rows: int, holding: int) -> float:
