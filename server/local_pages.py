@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from rag.access.page_pass import holds_pass
+from rag.access.keys import holds_pass
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import RefdeskError

@@ -26,7 +26,7 @@ from mcp import MCPError, types
 from mcp.server.lowlevel import Server
 
 from rag.access.keys import keys_in
-from rag.access.names import DEFAULT_TENANT
+from rag.access.rule import DEFAULT_TENANT
 from rag.access.tenants import LocalAsker, tenants
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
 from rag.config.server_settings import LimitSettings, ToolSettings, check_exposure

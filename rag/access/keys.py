@@ -1,7 +1,12 @@
-"""API keys: the file that stores them, and the check of a presented key. `refdesk-admin key` writes the file.
+"""What a request is let in by: API keys, and the pass of a browser to the pages that citations open.
 
-A key has the form `rdk_{id}_{secret}`. The file stores only the SHA-256 digest of the secret. A slow password
-hash would add nothing: the secret is 256 random bits, which nobody can guess.
+`refdesk-admin key` writes the file of API keys. A key has the form `rdk_{id}_{secret}`. The file stores only
+the SHA-256 digest of the secret. A slow password hash would add nothing: the secret is 256 random bits, which
+nobody can guess.
+
+Who signs in to the console may see the whole desk. So the console also gives the browser a pass: a cookie
+with its day of issue, signed with a key that only the desk has. A process that shows pages checks it, and
+needs nothing but to read the desk.
 """
 
 from __future__ import annotations
@@ -11,8 +16,9 @@ import hmac
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag.access.rule import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
-from rag.home import Bucket, Home
+from rag.home import Bucket, Home, read
 
 PREFIX = "rdk"
 SECRET_BYTES = 32
@@ -149,3 +155,62 @@ def holder_of(token: str, keys: Iterable[ApiKey], now: datetime | None = None) -
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+COOKIE = "refdesk-pages-"  # and what tells desks apart, as a browser may be signed in to several
+DESK_KEY = "key"  # of the desk, from which ids are derived, too
+VALID_DAYS = 7
+MOST_PASSES = 4  # of a request that are looked at
+
+
+def new_pass(home: Home, now: datetime) -> tuple[str, str] | None:
+    """The name and the value of a cookie with a pass; None for a desk without a key, so without documents.
+
+    Raises:
+        OSError, StoreError: the key can't be read.
+    """
+    key = read(home, DESK_KEY)
+    return (_cookie(key), _signed(key, now.astimezone(UTC).toordinal())) if key else None
+
+
+def holds_pass(home: Home, cookies: Iterable[str], now: datetime) -> bool:
+    """Whether a request's cookie headers have a pass that is at most `VALID_DAYS` old.
+
+    Raises:
+        OSError, StoreError: the key can't be read.
+    """
+    key, today = read(home, DESK_KEY), now.astimezone(UTC).toordinal()
+    if not key:
+        return False
+    valid = [_signed(key, today - age) for age in range(VALID_DAYS + 1)]
+    presented = islice(cookie_values(cookies, _cookie(key)), MOST_PASSES)
+    return any(same(value, pass_) for value in presented for pass_ in valid)
+
+
+def _cookie(key: bytes) -> str:
+    return COOKIE + _keyed_digest(key, "pages")[:8]
+
+
+def _signed(key: bytes, day: int) -> str:
+    return f"{day}.{_keyed_digest(key, f'pages {day}')}"
+
+
+def _keyed_digest(key: bytes, purpose: str) -> str:
+    return hmac.new(key, f"refdesk {purpose}".encode(), hashlib.sha256).hexdigest()
+
+
+def cookie_values(headers: Iterable[str], name: str) -> Iterator[str]:
+    """The values of a cookie in a request's headers.
+
+    Browsers also send the cookies of other servers on this host, in any syntax: a strict parser would give up
+    at somebody's `prefs={"theme":"dark"}` and miss ours.
+    """
+    for pair in (pair for header in headers for pair in header.split(";")):
+        cookie, _, value = pair.strip().partition("=")
+        if cookie == name:
+            yield value
+
+
+def same(presented: str, secret: str) -> bool:
+    """Whether two secrets are equal, in constant time."""
+    return hmac.compare_digest(presented.encode("utf-8", "replace"), secret.encode())

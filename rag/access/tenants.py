@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.access.names import DEFAULT_TENANT, NAME_PATTERN
+from rag.access.rule import DEFAULT_TENANT, NAME_PATTERN
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, Home, names, read, sizes

@@ -15,14 +15,16 @@ import click
 from anyio import to_thread
 
 from rag.access.keys import keys_in
-from rag.access.names import bare_name, check_access, valid_entries
 from rag.access.rule import (
+    bare_name,
+    check_access,
     entries_of,
     entries_of_principal,
     in_words,
     is_narrowed,
     narrower,
     same_access,
+    valid_entries,
     visible,
 )
 from rag.access.tenants import tenant_of

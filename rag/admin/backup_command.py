@@ -11,7 +11,7 @@ import click
 from pydantic import ValidationError
 
 from rag.access.keys import Keys, keys_file, read_keys
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, logged_access, read_log
 from rag.admin.command_line import NamedPath, command

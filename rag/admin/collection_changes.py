@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import click
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, State, log_act
 from rag.admin.collection_options import (

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import click
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act, log_now
 from rag.admin.collection_changes import (

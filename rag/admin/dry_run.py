@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rag.access.names import valid_name
-from rag.access.rule import AccessChange, access_changes
+from rag.access.rule import AccessChange, access_changes, valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.chosen_embedder import cache_of, chosen_embedder
 from rag.admin.ingest_output import outcome_line

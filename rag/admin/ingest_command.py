@@ -18,8 +18,7 @@ import anyio
 import click
 from anyio import to_thread
 
-from rag.access.names import valid_name
-from rag.access.rule import narrower, same_access
+from rag.access.rule import narrower, same_access, valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_json, access_options, requested_access
 from rag.admin.audit_command import ActName, access_act, log_act

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 from pydantic import ValidationError
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.admin.command_line import command, same_desk, settings_file
 from rag.admin.terminal import ask, echo, print_json
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL

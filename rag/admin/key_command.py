@@ -24,8 +24,7 @@ from rag.access.keys import (
     read_keys,
     token_of,
 )
-from rag.access.names import MAX_ENTRIES, bare_name
-from rag.access.rule import CredentialBoundTo, walls
+from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, walls
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from anyio import to_thread
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.access.tenants import at_tenant, storage_of, storages_of, tenants
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from rag.access.names import NAME_LENGTH
+from rag.access.rule import NAME_LENGTH
 from rag.config.profiles import AbsolutePath, Section, matching
 from rag.corpus import Pooling
 

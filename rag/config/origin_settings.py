@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rag.access.names import check_access
-from rag.access.rule import Name
+from rag.access.rule import Name, check_access
 from rag.config.profiles import AbsolutePath, Section, matching
 from rag.corpus import Visibility
 from rag.errors import as_value_error

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from rag.access.names import MAX_ENTRIES, bare_name
-from rag.access.rule import MAX_TOOLS, BoundTo, CredentialBoundTo, Name
+from rag.access.rule import MAX_ENTRIES, MAX_TOOLS, BoundTo, CredentialBoundTo, Name, bare_name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
 from rag.corpus import Principal

@@ -27,8 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from rag.access.names import DEFAULT_TENANT, check_access
-from rag.access.rule import BoundFilter, Name
+from rag.access.rule import DEFAULT_TENANT, BoundFilter, Name, check_access
 from rag.answers import Detail, Mode
 from rag.config.model_settings import (
     BUILTIN_MODELS,

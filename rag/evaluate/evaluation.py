@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from rag.access.names import DEFAULT_TENANT
+from rag.access.rule import DEFAULT_TENANT
 from rag.access.tenants import home_of, tenant_of
 from rag.answers import Mode, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings, StorageSettings

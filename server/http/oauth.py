@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rag.access.keys import SEARCH_SCOPE
-from rag.access.names import MAX_ENTRIES
+from rag.access.rule import MAX_ENTRIES
 from rag.config.server_settings import OAuthSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ProviderError, RefdeskError

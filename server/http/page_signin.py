@@ -25,8 +25,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rag.access.keys import PREFIX, SEARCH_SCOPE
-from rag.access.page_pass import cookie_values, same
+from rag.access.keys import PREFIX, SEARCH_SCOPE, cookie_values, same
 from rag.config.server_settings import is_tamper_proof, resource_url
 from rag.config.settings import Settings
 from rag.errors import NotFoundError, ProviderError

@@ -1,39 +1,195 @@
-"""Who may see a source: the rule and its SQL predicate, what bindings leave, and who gains by a change."""
+"""Who may see a source: the rule and its SQL predicate, what bindings leave, and who gains by a change.
+
+Also which names tenants, collections, users and groups may have.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import lancedb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from rag.access.rule import (
     EVERYBODY_IN_TENANT,
+    MAX_ENTRIES,
+    MAX_ENTRY_CHARS,
+    NAME_LENGTH,
     UNBOUND,
     Bounds,
     access_changes,
     access_of,
+    bare_name,
     bounds,
+    check_access,
     entries_of,
     labels_of,
     predicate,
+    valid_entries,
+    valid_name,
     visible,
     walls,
 )
+from rag.config.server_settings import PrincipalSettings
+from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError
 from rag.filters.evaluators import matches
 from rag.store.read.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record
 from rag.store.write.table_rows import access_values
+from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rag.corpus import Value, Visibility
+
+
+@pytest.mark.parametrize("name", ["a", "documents", "my-notes_2024", "0", "a-b_c", "x" * NAME_LENGTH])
+def test_names_of_lower_case_letters_digits_and_single_marks_are_valid(name: str) -> None:
+    assert valid_name(name) == name
+    assert PrincipalSettings(tenant=name).tenant == name
+    assert SearchSettings(collections=(name,)).collections == (name,)
+
+
+NAMES = "{} names a {}; give the name of a {}."
+INVALID = "is not a valid name of a {}"
+BAD_NAMES = [
+    "",
+    "A",
+    "a__b",
+    "a--b",
+    "a-_b",
+    "-a",
+    "a-",
+    "_a",
+    "a_",
+    "a.b",
+    "a/b",
+    "../a",
+    "a b",
+    "ä",
+    "a\n",
+    "a\x00",
+]
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "٣", "x" * (NAME_LENGTH + 1)])
+def test_other_names_are_refused_everywhere_and_the_message_says_what_is_valid(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="lower-case letters and digits, separated by single - or _"):
+        valid_name(name)
+    with pytest.raises(ValidationError):
+        PrincipalSettings(tenant=name)
+    with pytest.raises(ValidationError):
+        SearchSettings(collections=(name,))
+
+
+@given(st.text())
+def test_the_function_and_the_settings_agree_on_names(name: str) -> None:
+    try:
+        PrincipalSettings(tenant=name)
+    except ValidationError:
+        with pytest.raises(ConfigurationError):
+            valid_name(name)
+    else:
+        assert valid_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["hr", "hr-europe", "hr: all", "Jos\u00e9", "a b", "team:hr"])
+def test_a_bare_name_is_taken_as_it_is(name: str) -> None:
+    assert bare_name("group", name) == name
+    assert bare_name("user", name) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("group", "group:hr", "prefix: hr, not group:hr"),
+        ("group", "Group:hr", "prefix: hr, not Group:hr"),
+        ("group", "group: hr", "prefix: hr, not group: hr"),
+        ("user", "user:ann", "prefix: ann, not user:ann"),
+        ("group", "user:ann", NAMES.format("user:ann", "user", "group")),
+        ("user", "group:hr", NAMES.format("group:hr", "group", "user")),
+        ("group", "group:", "prefix: NAME, not group:"),
+        ("group", "", INVALID.format("group")),
+        ("user", " ", INVALID.format("user")),
+        ("group", "h\nr", INVALID.format("group")),
+        ("group", "x" * 251, "up to 250 printable characters"),
+    ],
+)
+def test_an_access_list_entry_in_place_of_a_bare_name_is_refused_with_the_bare_name(
+    kind: Literal["user", "group"], name: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        bare_name(kind, name)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_list_takes_users_and_groups_and_each_once() -> None:
+    entries = ["user:ann", "group:hr", "user:ann", "user:O'Neill", "group:a:b", "user:Łukasz K"]
+    assert valid_entries(entries) == set(entries)
+    assert valid_entries([]) == frozenset()
+
+
+def test_a_list_takes_so_many_entries_and_no_more() -> None:
+    many = [f"user:{number}" for number in range(MAX_ENTRIES)]
+    assert len(valid_entries([*many, *many])) == MAX_ENTRIES
+    with pytest.raises(ConfigurationError) as error:
+        valid_entries([*many, "user:more"])
+    assert str(error.value) == "The access list has 257 entries; the maximum is 256. Use a group instead."
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "",
+        "ann",
+        ":ann",
+        "user",
+        "user:",
+        "user: ",
+        "group:\u00a0",
+        "User:ann",
+        "USER:ann",
+        " user:ann",
+        "users:ann",
+        "role:hr",
+        "*",
+        "user:a\nb",
+        "user:a\x00b",
+        "user:a\u202eb",
+        "user:a\ud800b",
+        "user:" + "x" * (MAX_ENTRY_CHARS - 4),
+    ],
+    ids=ascii,
+)
+def test_what_names_no_user_or_group_stands_in_no_list(entry: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        valid_entries(["user:ann", entry])
+    shown = repr(entry[:64])
+    assert str(error.value) == f"{shown} is not a valid access list entry; write user:NAME or group:NAME."
+
+
+def test_a_long_name_is_allowed_up_to_its_limit() -> None:
+    entry = "user:" + "x" * (MAX_ENTRY_CHARS - 5)
+    assert valid_entries([entry]) == {entry}
+
+
+def test_a_record_for_everybody_allows_nobody_in_particular() -> None:
+    check_access("tenant", [], ["user:bob"])
+    check_access("restricted", ["group:hr"], [])
+    check_access(None, ["group:hr"], ["user:bob"])
+    with pytest.raises(ConfigurationError, match="remove allow, or set visibility to restricted"):
+        check_access("tenant", ["group:hr"], [])
+    for allow, deny in ((["hr"], []), ([], ["hr"])):
+        assert refusal(check_access, None, allow, deny) == refusal(valid_entries, ["hr"])
+
 
 NOBODY = Principal("t")
 ANN = Principal("t", "ann", frozenset({"hr", "staff"}))

@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 from onnx import TensorProto, helper
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.config.model_settings import unknown_embedder
 from rag.config.settings import Settings
 from rag.corpus import Principal

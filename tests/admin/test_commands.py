@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.admin.main import COMMANDS, commands
 from rag.config.load import load_settings
 from rag.uris import NOT_FOUND

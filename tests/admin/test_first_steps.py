@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from rag.access.names import valid_name
-from rag.access.rule import in_words
+from rag.access.rule import in_words, valid_name
 from rag.admin.demo_command import QUESTIONS, RESULTS
 from rag.admin.main import main
 from rag.config.settings import Settings

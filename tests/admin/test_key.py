@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.access.keys import Keys, holder_of, keys_file, read_keys
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.corpus import Binding, Principal
 from rag.filters.grammar import check_form
 from tests.refusals import refusal

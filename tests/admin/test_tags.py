@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import rag
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.corpus import Binding, Principal
 from rag.errors import StoreError
 from rag.search.view import UNREADABLE

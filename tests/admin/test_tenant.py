@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from tests.refusals import refusal
 
 if TYPE_CHECKING:

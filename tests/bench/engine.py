@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from rag.access.names import DEFAULT_TENANT
+from rag.access.rule import DEFAULT_TENANT
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.runtime import concurrently
 from rag.store.read import schema

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rag.access.names import DEFAULT_TENANT
+from rag.access.rule import DEFAULT_TENANT
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:

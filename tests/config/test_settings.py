@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from rag.access.names import valid_entries, valid_name
+from rag.access.rule import valid_entries, valid_name
 from rag.config.load import asker_flags, config_path, environment_name, load_settings, setting_keys
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import Settings, StorageSettings

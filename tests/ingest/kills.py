@@ -508,7 +508,7 @@ class Trials:
 
 def prepared() -> None:
     """Import what the commands need, so that they can be forked."""
-    importlib.import_module("rag.store.lancedb_import").import_lancedb()
+    importlib.import_module("rag.store")  # which imports LanceDB
     for name, _ in importlib.import_module("rag.admin.main").COMMANDS.values():
         importlib.import_module(f"rag.admin.{name}")
     for name in MODULES:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rag.access.names import check_access, valid_entries
-from rag.access.rule import narrower, same_access
+from rag.access.rule import check_access, narrower, same_access, valid_entries
 from rag.config.settings import AccessRule
 from rag.corpus import Access, AccessRecord, Visibility
 from rag.errors import ParseError

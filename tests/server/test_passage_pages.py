@@ -16,7 +16,7 @@ import httpx2
 import psutil
 import pytest
 
-from rag.access.page_pass import VALID_DAYS, cookie_values, holds_pass, new_pass
+from rag.access.keys import VALID_DAYS, cookie_values, holds_pass, new_pass
 from rag.uris import NOT_FOUND, passage_page
 from server.local_pages import MOST_CONNECTIONS
 

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rag.access.names import valid_name
-from rag.access.rule import labels_of
+from rag.access.rule import labels_of, valid_name
 from rag.corpus import Access, AccessRecord, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store.read import schema

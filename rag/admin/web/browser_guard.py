@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from rag.access.page_pass import cookie_values, same
+from rag.access.keys import cookie_values, same
 
 if TYPE_CHECKING:
     from starlette.responses import Response

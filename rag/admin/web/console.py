@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from rag.access.names import DEFAULT_TENANT, bare_name
+from rag.access.rule import DEFAULT_TENANT, bare_name
 from rag.access.tenants import at_tenant, tenants
 from rag.admin.sources_command import open_tables, readable_tables
 from rag.admin.web.browser_guard import Door

@@ -30,7 +30,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from rag.access.page_pass import VALID_DAYS, new_pass
+from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import NamedPath, command, settings_file
 from rag.admin.sources_command import open_reader

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
 
-from rag.access.names import check_access
-from rag.access.rule import access_changes, in_words, same_access, visible
+from rag.access.rule import access_changes, check_access, in_words, same_access, visible
 from rag.admin.access_command import (
     SourceAccess,
     access_reason,

@@ -15,7 +15,7 @@ from anyio import move_on_after, to_thread
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response, StreamingResponse
 
-from rag.access.names import valid_entries, valid_name
+from rag.access.rule import valid_entries, valid_name
 from rag.admin.runs_command import duration
 from rag.admin.web.console import Console, EntryError, comma_parts, entry, number_in, see_other
 from rag.config.settings import DEFAULT_COLLECTION

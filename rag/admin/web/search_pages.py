@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
-from rag.access.names import valid_name
+from rag.access.rule import valid_name
 from rag.admin.search_report import hit_articles, summary_line, trace_sections
 from rag.admin.web.console import Asker, Console, number_in, see_other
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, cast
 
-from rag.access.names import check_access, valid_entries
-from rag.access.rule import narrower
+from rag.access.rule import check_access, narrower, valid_entries
 from rag.config.origin_settings import RecordsOrigin
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, ParseError

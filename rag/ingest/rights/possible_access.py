@@ -20,8 +20,7 @@ from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
-from rag.access.names import check_access, valid_entries
-from rag.access.rule import is_narrowed, narrower
+from rag.access.rule import check_access, is_narrowed, narrower, valid_entries
 from rag.config.settings import AccessRule
 from rag.corpus import Access, AccessRecord, Visibility
 from rag.errors import ConfigurationError, WithheldError

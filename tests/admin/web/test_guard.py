@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from starlette.datastructures import Headers
 
-from rag.access.page_pass import COOKIE, holds_pass
+from rag.access.keys import COOKIE, holds_pass
 from rag.admin.web.browser_guard import Door
 from rag.admin.web.console_command import CHANGES, PAGES
 from rag.uris import PASSAGE_PAGES

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import pytest
 
-from rag.access.names import check_access, valid_entries
-from rag.access.rule import in_words
+from rag.access.rule import check_access, in_words, valid_entries
 from rag.admin.web import console
 from rag.admin.web.desk_pages import server_at
 from rag.config.settings import Settings

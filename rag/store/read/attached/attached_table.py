@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from anyio import to_thread
 
-from rag.access.names import valid_entries
-from rag.access.rule import EVERYBODY
+from rag.access.rule import EVERYBODY, valid_entries
 from rag.corpus import Access, Attachment, Collection, Vectors
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.filters.evaluators import EPOCH
