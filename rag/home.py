@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rag.errors import ConfigurationError, StoreError
 
@@ -104,7 +105,7 @@ class Bucket:
 
     @cached_property
     def store(self) -> Any:  # noqa: ANN401 its package is only there with the extra
-        """The library's own object, whose errors `failure` explains.
+        """The library's own object, whose errors `being` explains.
 
         Raises:
             ConfigurationError: the package is not installed, or an option is not valid.
@@ -171,15 +172,14 @@ class Bucket:
         store = self.store
         from obstore.exceptions import NotModifiedError  # noqa: PLC0415 few desks are in a bucket
 
-        try:
-            answer = store.get(name, options={"if_none_match": tag} if tag else None)
-            return _Seen(now, bytes(answer.bytes()), answer.meta["e_tag"])
-        except NotModifiedError:
-            return _Seen(now, cached.content if cached else None, tag)
-        except FileNotFoundError:
-            return _Seen(now, None, None)
-        except Exception as error:
-            raise self.failure("read", error) from error
+        with self.being("read"):
+            try:
+                answer = store.get(name, options={"if_none_match": tag} if tag else None)
+                return _Seen(now, bytes(answer.bytes()), answer.meta["e_tag"])
+            except NotModifiedError:
+                return _Seen(now, cached.content if cached else None, tag)
+            except FileNotFoundError:
+                return _Seen(now, None, None)
 
     def names(self, folder: str) -> tuple[str, ...]:
         """The names of the objects in a folder, without those of folders in it, sorted.
@@ -198,10 +198,8 @@ class Bucket:
         cached, now = self._listed.get(folder), time.monotonic()
         if cached and self._is_fresh(cached[0], now):
             return cached[1]
-        try:
+        with self.being("read"):
             listed = self.store.list_with_delimiter(folder)
-        except Exception as error:
-            raise self.failure("read", error) from error
         sizes = {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed["objects"]}
         self._listed[folder] = now, dict(sorted(sizes.items()))
         return self._listed[folder][1]
@@ -220,11 +218,17 @@ class Bucket:
         self._seen.pop(name, None)
         self._listed.pop(name.rpartition("/")[0], None)
 
-    def failure(self, done: str, error: Exception) -> StoreError:
-        """What to raise if the bucket can't be `done`. The library's own words are for the log only."""
-        if isinstance(error, ConfigurationError):
-            raise error
-        return StoreError(f"{self.uri} can't be {done}: {reason(error)}. Run refdesk-admin doctor storage.")
+    @contextmanager
+    def being(self, done: Literal["read", "written"]) -> Iterator[None]:
+        """Turn the library's errors into a `StoreError`. Its own words are for the log only."""
+        try:
+            yield
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            raise StoreError(
+                f"{self.uri} can't be {done}: {reason(error)}. Run refdesk-admin doctor storage."
+            ) from error
 
 
 def look_once(*homes: Home) -> None:
@@ -339,10 +343,8 @@ def folders(home: Home, folder: str) -> tuple[str, ...]:
     """
     if not isinstance(home, Bucket):
         return names(home, folder)
-    try:
+    with home.being("read"):
         listed = home.store.list_with_delimiter(folder)["common_prefixes"]
-    except Exception as error:
-        raise home.failure("read", error) from error
     return tuple(sorted(name.rstrip("/").rpartition("/")[2] for name in listed))
 
 

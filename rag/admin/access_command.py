@@ -37,7 +37,7 @@ from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.rights.possible_access import RequestedAccess, document_name
 from rag.ingest.source_files import is_local, place_of
-from rag.store.care.table_damage import torn_copies
+from rag.store.care.folder_checks import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.read.desk_reader import DeskReader
@@ -51,7 +51,7 @@ from rag.text.plain_text import in_one_line
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """Maps a source's access record to the changed one. None means that there is no record."""
 ENTRIES = "user:NAME or group:NAME. Repeatable."
-_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.table_damage
+_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.folder_checks
 access_options = options(
     click.option(
         "--visibility",

@@ -20,9 +20,17 @@ from rag.errors import ConfigurationError, NotFoundError, RefdeskError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report.text_and_html import counted
 from rag.store.write.change_collection import drop_tenant
-from rag.store.write.desk_folder import forget_console, forget_tenant, prepare, read_key, spending_reserve
+from rag.store.write.desk_folder import (
+    forget_console,
+    forget_owner,
+    forget_tenant,
+    give_up,
+    is_given_up,
+    prepare,
+    read_key,
+    spending_reserve,
+)
 from rag.store.write.make_collection import create_tenant
-from rag.store.write.tenant_storage import forget_owner, give_up, is_given_up
 
 
 @click.group("tenant", cls=Group)

@@ -24,8 +24,8 @@ from rag.config.settings import RetrieverSettings
 from rag.corpus import NO_VECTORS, Collection, FieldType, Principal, Retrieved, Visibility
 from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
+from rag.store.read.attached.attached_reader import HeldReader, attachment_of, hold_for
 from rag.store.read.attached.attached_table import TableMemory
-from rag.store.read.attached.retrieved_passages import HeldReader, attachment_of, hold_for
 from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
 from rag.store.read.word_analysis import query_terms, stop_languages
 

@@ -133,7 +133,7 @@ def killed_at(
 REMOVING = (
     "rag.store.write.change_collection.collection_tables.drop_tables",
     "rag.admin.tenant_command.forget_runs",
-    "rag.store.write.tenant_storage._delete_desk",
+    "rag.store.write.desk_folder._delete_desk",
     "rag.admin.tenant_command.forget_tenant",
 )
 """The steps of a removal that is repeated by the same command, each time from the first step on."""
@@ -167,8 +167,8 @@ def test_a_removal_leaves_nothing_there_also_after_a_kill_and_no_other_tenant_is
 
 
 CREATING = (
-    "rag.store.write.tenant_storage.prepare",
-    "rag.store.write.tenant_storage.note_tenant",
+    "rag.store.write.desk_folder.prepare",
+    "rag.store.write.desk_folder.note_tenant",
     "rag.store.write.make_collection.note_tenant",
 )
 

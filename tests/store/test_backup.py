@@ -15,8 +15,9 @@ from rag.corpus import Access, Principal
 from rag.errors import BusyError
 from rag.search.desk import Desk
 from rag.store.care.tenant_backup import back_up, checked_archive
-from rag.store.care.tenant_restore import RESTORING, restore
+from rag.store.care.tenant_restore import restore
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.desk_folder import RESTORING
 
 pytestmark = pytest.mark.anyio
 

@@ -44,7 +44,7 @@ def held(bucket: Bucket) -> set[str]:
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is known to be fit, so all requests are the copy's own."""
-    monkeypatch.setattr(bucket_moves, "creates_once", lambda _bucket: True)
+    monkeypatch.setattr(bucket_moves, "check_fit", lambda _bucket: None)
 
 
 async def stored_in(home: Home) -> list[StoredSource]:
@@ -381,6 +381,7 @@ def test_an_object_is_created_once_and_replaced_only_as_it_was_read(bucket: Buck
     assert not put_new(bucket, "once", b"2")
     content, tag = bucket.read_now("once")
     assert content == b"1"
+    assert tag
     assert put_over(bucket, "once", b"3", tag)
     assert not put_over(bucket, "once", b"4", tag)
     assert bucket.read("once") == b"3"

@@ -10,8 +10,8 @@ import pytest
 
 from rag.home import Bucket
 from rag.store.read.connection import connect
-from rag.store.write import small_tables
-from rag.store.write.small_tables import Condition, rows_of, upsert
+from rag.store.write import table_maintenance
+from rag.store.write.table_maintenance import Condition, rows_of, upsert
 from tests.bucket import ObjectStore
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ async def test_rows_are_put_also_where_damage_has_left_an_id_twice(there: lanced
     assert [row["uri"] for row in await rows(there) if row["id"] == "b"] == ["new"]
 
 
-@pytest.mark.parametrize("limit", [small_tables.SMALL_BYTES, 0])
+@pytest.mark.parametrize("limit", [table_maintenance.SMALL_BYTES, 0])
 async def test_rows_are_put_in_place_of_those_with_their_ids(
     there: lancedb.AsyncTable, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(small_tables, "SMALL_BYTES", limit)
+    monkeypatch.setattr(table_maintenance, "SMALL_BYTES", limit)
     new = pa.table({"id": ["b", "e"], "uri": ["new", "newer"], "present": [True, True]})
     await upsert(there, new)
     expected = [("a", "x"), ("b", "new"), ("c", None), ("d", "x"), ("e", "newer")]

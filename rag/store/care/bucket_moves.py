@@ -27,7 +27,7 @@ from rag.store.read import schema
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.bucket_objects import (
     PROBES,
-    creates_once,
+    check_fit,
     delete,
     digest_of,
     fetch,
@@ -37,7 +37,7 @@ from rag.store.write.bucket_objects import (
 )
 from rag.store.write.collection_tables import is_swept
 from rag.store.write.desk_folder import FETCHING, make_private, prepare, read_key, unwritable, write_whole
-from rag.store.write.locks import ENDED, LEASES, locked, unfit_store
+from rag.store.write.locks import ENDED, LEASES, locked
 from rag.store.write.table_maintenance import sync_to_disk
 
 MARK = "copying"
@@ -97,8 +97,7 @@ def _claim(data: Path, bucket: Bucket, there: Collection[str]) -> None:
                 "an empty bucket or prefix: --to s3://bucket/prefix."
             )
         return
-    if not creates_once(bucket):
-        raise unfit_store(bucket)
+    check_fit(bucket)
     if not put_new(bucket, MARK, desk):
         raise BusyError(f"Another copy to {bucket} has just begun.")
 

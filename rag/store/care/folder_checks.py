@@ -3,13 +3,19 @@
 A check only reads. Most of them take an opened folder. Its findings may have a function that repairs the
 problem; a repair that can lose a text says so in `loses`. Nothing here widens a right: a damaged access
 record is never replaced by an older one.
+
+A writer marks an access record as copied once the chunks hold its labels in its revision. If a copied record
+and the chunks have different revisions (`torn_copies`), the newest versions of a table were lost, as after a
+partial restore of the folder. The engine filters by the chunks' labels and the gate checks the record, so a
+search shows only what both allow.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,15 +24,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from anyio import to_thread
 
+from rag.access.rule import access_of
 from rag.access.tenants import tenant_file
 from rag.corpus import Access, Collection
 from rag.errors import ConfigurationError, StoreError
 from rag.report.text_and_html import counted
-from rag.store.care.table_damage import disagreements, index_problem, roll_back, table_damage, torn_copies
-from rag.store.care.tenant_restore import LOCK, RESTORING
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
-from rag.store.read.connection import CHECK_THE_DISK, connect, database_folder, disk_fault, table_folder
+from rag.store.read.connection import (
+    CHECK_THE_DISK,
+    connect,
+    database_folder,
+    disk_fault,
+    engine_errors,
+    table_folder,
+)
 from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.change_collection import (
     CATALOG_WAIT_SECONDS,
@@ -34,13 +46,21 @@ from rag.store.write.change_collection import (
     make_tables_anew,
     open_writer,
 )
-from rag.store.write.collection_tables import forget_swept
+from rag.store.write.collection_tables import forget_swept, table_names
 from rag.store.write.collection_writer import table_folders
-from rag.store.write.desk_folder import RESERVE_BYTES, note_tenant, prepare, reserve_file
+from rag.store.write.desk_folder import (
+    RESERVE_BYTES,
+    RESTORE_LOCK,
+    RESTORING,
+    note_tenant,
+    prepare,
+    reserve_file,
+)
 from rag.store.write.locks import held_locks, locked
 
 if TYPE_CHECKING:
     import lancedb
+    import pyarrow as pa
 
 KEY_BYTES = 32
 FIX = "Run refdesk-admin doctor --fix."
@@ -196,7 +216,7 @@ async def check_stray(desk: OpenFolder) -> list[Finding]:
     """Whether the folder has leftovers that nothing uses."""
     findings = []
     restoring = desk.data / RESTORING
-    if restoring.exists() and LOCK not in desk.locks:
+    if restoring.exists() and RESTORE_LOCK not in desk.locks:
         problem = "A restore was killed before it was in force. If collections are missing, run it again."
         findings.append(Finding("stray", RESTORING, problem, FIX, partial(_remove_restoring, desk)))
     spool = desk.data / "spool"
@@ -205,13 +225,13 @@ async def check_stray(desk: OpenFolder) -> list[Finding]:
             problem = "A killed run left copies of documents."
             mend = partial(_remove_spool, desk, folder)
             findings.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
-    if "catalog" not in desk.locks and LOCK not in desk.locks:
+    if "catalog" not in desk.locks and RESTORE_LOCK not in desk.locks:
         findings += _stray_tables(desk)
     return findings or [Finding("stray", str(desk.data))]
 
 
 async def _remove_restoring(desk: OpenFolder) -> None:
-    with locked(desk.data, LOCK, seconds=0):
+    with locked(desk.data, RESTORE_LOCK, seconds=0):
         shutil.rmtree(desk.data / RESTORING)
 
 
@@ -422,3 +442,151 @@ async def check_versions(desk: OpenFolder) -> list[Finding]:
             mend = partial(_rebuild_indexes, desk, collection)
         findings.append(Finding("versions", lock_name(collection), problem, FIX if mend else "", mend))
     return findings
+
+
+# What is wrong with a table, and how it is rolled back to a readable version.
+
+ROWS_AT_ONCE = 1_024
+ASIDE = ".damaged"
+
+
+async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
+    """The damage of a table as part of a sentence; empty if all its rows can be read.
+
+    Raises:
+        StoreError: the disk fails, so the table may be whole.
+    """
+    wrong = "it can't be opened"
+    try:
+        opened = await database.open_table(table)
+        wrong = "some rows can't be read"
+        async for _ in await opened.query().to_batches(max_batch_length=ROWS_AT_ONCE):
+            pass
+    except (RuntimeError, ValueError, OSError) as error:
+        if fault := disk_fault(error):
+            raise StoreError(fault) from error
+        return wrong
+    return ""
+
+
+async def index_problem(database: lancedb.AsyncConnection, collection: Collection) -> str:
+    """The problem of a collection's indexes as a sentence; empty if they are fine."""
+    try:
+        chunks = await database.open_table(table_names(collection)[0])
+        needed = await table_maintenance.needed_indexes(chunks, collection)
+        indexes = await chunks.list_indices()
+        behind = await table_maintenance.is_behind(chunks)
+    except (RuntimeError, ValueError, OSError):
+        return "They can't be read."
+    there = {column for index in indexes for column in index.columns}
+    if missing := sorted(needed.keys() - there):
+        return f"The index on {', '.join(missing)} is missing: searches are slow or fail."
+    for index in indexes:
+        try:
+            await chunks.prewarm_index(index.name)
+        except (RuntimeError, ValueError, OSError):
+            return f"The index on {', '.join(index.columns)} is damaged: searches fail."
+    return "Rows are missing from them: searches are slow." if behind else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreements:
+    """The numbers of chunks without a source, of access records that don't fit, and of incomplete sources."""
+
+    orphans: int
+    records: int
+    incomplete: int
+
+
+async def disagreements(database: lancedb.AsyncConnection, collection: Collection) -> Disagreements:
+    """Compare the tables of a collection with each other, and with the access records."""
+    chunks_name, sources_name = table_names(collection)
+    with engine_errors("comparing tables"):
+        sources = await _read_columns(database, sources_name, ["id", "generation", "chunk_count"])
+        chunks = await _read_columns(database, chunks_name, ["source_id", "generation"])
+        records = await _read_columns(
+            database, schema.access_table(collection.tenant), ["id", "collection", "present"]
+        )
+    stored = Counter(zip(chunks["source_id"].to_pylist(), chunks["generation"].to_pylist(), strict=True))
+    expected = {(row["id"], row["generation"]): row["chunk_count"] for row in sources.to_pylist()}
+    present = {
+        row["id"] for row in records.to_pylist() if row["present"] and row["collection"] == collection.name
+    }
+    return Disagreements(
+        sum(count for key, count in stored.items() if key not in expected),
+        len(present ^ {id_ for id_, _ in expected}),
+        sum(stored[key] != count for key, count in expected.items()),
+    )
+
+
+async def _read_columns(database: lancedb.AsyncConnection, name: str, columns: list[str]) -> pa.Table:
+    table = await database.open_table(name)
+    return await table.query().select(columns).to_arrow()
+
+
+def _put_back(aside: Iterable[tuple[Path, Path]]) -> None:
+    for manifest, moved in aside:
+        moved.rename(manifest)
+
+
+async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
+    """Roll a table back to its newest readable version. The caller holds the collection's lock.
+
+    The later manifests are put aside, with names that end in `.damaged`.
+
+    Raises:
+        StoreError: no version can be read, or the disk fails; then nothing has changed.
+    """
+    aside = []
+    for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first
+        moved = manifest.with_name(manifest.name + ASIDE)
+        manifest.rename(moved)
+        aside.append((manifest, moved))
+        with suppress(FileNotFoundError):
+            (folder / "_versions" / "latest_version_hint.json").unlink()
+        try:
+            if not await table_damage(database, folder.stem):
+                return
+        except StoreError:
+            _put_back(aside)
+            raise
+    _put_back(aside)
+    raise StoreError(
+        f"No version of the table {folder.name} can be read. Restore a backup (refdesk-admin restore FILE "
+        f"--yes). Or move {folder} away, run refdesk-admin doctor --fix --yes, and ingest again."
+    )
+
+
+async def torn_copies(
+    database: lancedb.AsyncConnection, collection: Collection, ids: Iterable[str] | None = None
+) -> dict[str, Access | None]:
+    """The access in chunks whose revision differs from the record's, by source id: of all sources, or these.
+
+    Raises:
+        StoreError: a table can't be read.
+    """
+    chunks_name, sources_name = table_names(collection)
+    chosen = None if ids is None else [*ids]
+    with engine_errors("comparing access records"):
+        sources = await database.open_table(sources_name)
+        chunks = await database.open_table(chunks_name)
+        records = await database.open_table(schema.access_table(collection.tenant))
+        # The records last: one that changes meanwhile is not marked as copied.
+        columns = ["source_id", "generation", "labels", "revision"]
+        first = chunks.query().where(_of("source_id", chosen, "(seq = 0)")).select(columns)
+        copies = (await first.to_arrow()).to_pylist()
+        stored = sources.query().where(_of("id", chosen)).select(["id", "generation"])
+        generations = {row["id"]: row["generation"] for row in (await stored.to_arrow()).to_pylist()}
+        copied = records.query().where(_of("id", chosen, f"{schema.PRESENT} AND copied"))
+        rows = (await copied.select(["id", "revision"]).to_arrow()).to_pylist()
+    revisions = {row["id"]: row["revision"] for row in rows}
+    return {
+        row["source_id"]: access_of(row["labels"], row["revision"])
+        for row in copies
+        if row["generation"] == generations.get(row["source_id"])
+        and row["revision"] != revisions.get(row["source_id"], row["revision"])
+    }
+
+
+def _of(column: str, ids: list[str] | None, condition: str = "(true)") -> str:
+    return condition if ids is None else f"{condition} AND {schema.one_of(column, ids)}"

@@ -54,6 +54,8 @@ from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, open_writer
 from rag.store.write.desk_folder import (
     PURGED,
+    RESTORE_LOCK,
+    RESTORING,
     SourceIds,
     flush_folder,
     note_tenant,
@@ -67,9 +69,6 @@ from rag.uris import ID_CHARS
 if TYPE_CHECKING:
     import lancedb
 
-RESTORING = "restoring"
-"""The folder, in the data folder, of a restore that is not in force yet."""
-LOCK = "restore"
 NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
 
 
@@ -144,7 +143,7 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
     _refuse_foreign_tables(collections)
     prepare(data)
     with ExitStack() as stack:
-        stack.enter_context(locked(data, LOCK, seconds=0))
+        stack.enter_context(locked(data, RESTORE_LOCK, seconds=0))
         for name in sorted(collection.name for collection in collections):
             stack.enter_context(locked(data, f"{tenant}.{name}", seconds=0))
         stack.enter_context(engine_errors("restoring the backup"))

@@ -73,7 +73,7 @@ OF_PASSAGES = frozenset({FLAGS, REVISION, FORMER})
 COLLECTIONS = "collections"
 """The catalog: one row per collection. A collection exists if its row does."""
 
-_MOMENT = pa.timestamp("us", tz="UTC")
+MOMENT = pa.timestamp("us", tz="UTC")
 
 
 def _schema(required: Mapping[str, pa.DataType], optional: Mapping[str, pa.DataType]) -> pa.Schema:
@@ -93,7 +93,7 @@ LABEL_COLUMNS: dict[str, pa.DataType] = {"labels": pa.list_(pa.string()), "revis
 GROUP_LABEL = "group"
 """The label of a record that names any group. It differs from the label of every entry."""
 
-_FIELD_TYPES: dict[FieldType, pa.DataType] = {
+FIELD_TYPES: dict[FieldType, pa.DataType] = {
     "string": pa.string(),
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -107,7 +107,7 @@ COLLECTIONS_SCHEMA = _schema(
         "tenant": pa.string(),
         "name": pa.string(),
         "definition": pa.string(),  # JSON: what its tables were made with
-        "created_at": _MOMENT,
+        "created_at": MOMENT,
     },
     {},
 )
@@ -123,12 +123,12 @@ SOURCES_SCHEMA = _schema(
         "metadata": pa.string(),  # JSON, for display
         "chunk_count": pa.int32(),
         "length": pa.int64(),
-        "ingested_at": _MOMENT,
+        "ingested_at": MOMENT,
         "fields": pa.string(),  # JSON: the declared fields of the source, and ours: `FILE` and others
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
     },
-    {"url": pa.string(), "date": _MOMENT},
+    {"url": pa.string(), "date": MOMENT},
 )
 SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
 SOURCE_COLUMNS = [
@@ -184,7 +184,7 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
         "body": pa.string(),
         "vector": pa.list_(pa.float32(), dimension),
     }
-    declared = {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()}
+    declared = {field_column(name): FIELD_TYPES[kind] for name, kind in fields.items()}
     return _schema(required, {"page": pa.int32(), TERMS: pa.string(), **declared})
 
 
@@ -204,7 +204,7 @@ def attributes(title: str, path: str | None, date: datetime | None) -> dict[str,
 
 def field_columns(fields: Mapping[str, FieldType]) -> pa.Schema:
     """The columns of declared fields in a chunk table."""
-    return _schema({}, {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()})
+    return _schema({}, {field_column(name): FIELD_TYPES[kind] for name, kind in fields.items()})
 
 
 def chunks_table(tenant: str, collection: str, build: int = 0) -> str:

@@ -39,7 +39,7 @@ from rag.store.write import table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, limits, revised, settle
 from rag.store.write.desk_folder import PURGED, SourceIds, is_uri, prepare, spending_reserve
 from rag.store.write.locks import locked, open_in_turn
-from rag.store.write.small_tables import Condition, rows_of, upsert
+from rag.store.write.table_maintenance import Condition, rows_of, upsert
 from rag.store.write.table_rows import KeyedRows
 
 if TYPE_CHECKING:

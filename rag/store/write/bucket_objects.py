@@ -11,37 +11,35 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import IO, Any, Literal
 
-from rag.errors import StoreError
+from rag.errors import ConfigurationError, StoreError
 from rag.home import Bucket, data_folder_problem
 
 PART_BYTES = 5 << 20  # S3 takes no smaller ones
 PARTS = 2  # of one object at once
 
 
-def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
-    """Write an object, over any earlier one. Returns the tag that the store gives it.
+def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> None:
+    """Write an object, over any earlier one.
 
     Raises:
         StoreError: the store doesn't answer, or refuses.
     """
-    store = bucket.store if isinstance(content, bytes) else bucket.carrier
     bucket.forget(name)
-    try:
-        answer = store.put(name, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
-    except Exception as error:
-        raise bucket.failure("written", error) from error
-    return _bare(answer["e_tag"])
+    store = bucket.store if isinstance(content, bytes) else bucket.carrier
+    with bucket.being("written"):
+        store.put(name, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
 
 
-def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str | None:
-    """Write an object if it still has this tag; with None, if it still doesn't exist.
+def put_over(bucket: Bucket, name: str, content: bytes, tag: str) -> bool:
+    """Write an object if it still has this tag.
 
-    Returns its new tag, or None if nothing was written: somebody has changed it, or the store can't compare.
+    False, and nothing is written, if somebody has changed it, or the store can't compare.
 
     Raises:
         StoreError: as `put`.
@@ -50,13 +48,12 @@ def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str 
     from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
 
     bucket.forget(name)
-    try:
-        answer = store.put(name, content, mode={"e_tag": f'"{tag}"'} if tag else "create")
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
-        return None
-    except Exception as error:
-        raise bucket.failure("written", error) from error
-    return _bare(answer["e_tag"])
+    with bucket.being("written"):
+        try:
+            store.put(name, content, mode={"e_tag": f'"{tag}"'})
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
+            return False
+    return True
 
 
 def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
@@ -69,12 +66,11 @@ def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
     from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 few desks are in a bucket
 
     bucket.forget(name)
-    try:
-        store.put(name, content, mode="create")
-    except AlreadyExistsError:
-        return False
-    except Exception as error:
-        raise bucket.failure("written", error) from error
+    with bucket.being("written"):
+        try:
+            store.put(name, content, mode="create")
+        except AlreadyExistsError:
+            return False
     return True
 
 
@@ -87,13 +83,9 @@ def delete(bucket: Bucket, names: Iterable[str]) -> None:
     listed = list(names)
     for name in listed:
         bucket.forget(name)
-    try:
-        if listed:
+    if listed:
+        with bucket.being("written"), suppress(FileNotFoundError):
             bucket.store.delete(listed)
-    except FileNotFoundError:
-        pass
-    except Exception as error:
-        raise bucket.failure("written", error) from error
 
 
 def object_facts(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, str | None]]:
@@ -102,16 +94,7 @@ def object_facts(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[i
     Raises:
         StoreError: as `put`.
     """
-    return {entry["path"]: (entry["size"], _bare(entry["e_tag"])) for entry in entries_of(bucket, prefix)}
-
-
-def written_at(bucket: Bucket, prefix: str) -> dict[str, datetime]:
-    """When these objects were written, by the clock of the store.
-
-    Raises:
-        StoreError: as `put`.
-    """
-    return {entry["path"]: entry["last_modified"] for entry in entries_of(bucket, prefix)}
+    return {entry["path"]: (entry["size"], entry["e_tag"]) for entry in entries_of(bucket, prefix)}
 
 
 def entries_of(bucket: Bucket, prefix: str | None) -> list[Any]:
@@ -120,15 +103,8 @@ def entries_of(bucket: Bucket, prefix: str | None) -> list[Any]:
     Raises:
         StoreError: as `put`.
     """
-    try:
+    with bucket.being("read"):
         return [entry for page in bucket.store.list(prefix) for entry in page]
-    except Exception as error:
-        raise bucket.failure("read", error) from error
-
-
-def _bare(tag: str | None) -> str | None:
-    """A tag without quotation marks, which Azure leaves out of some answers."""
-    return tag and tag.strip('"')
 
 
 def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
@@ -138,7 +114,7 @@ def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
         StoreError: as `put`; also if the object doesn't exist.
     """
     store = bucket.carrier
-    try:
+    with bucket.being("read"):
         whole = store.get(name)
         size = whole.meta["size"]
         if size <= PART_BYTES:
@@ -146,8 +122,6 @@ def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
             return
         for start in range(0, size, PART_BYTES):
             yield bytes(store.get_range(name, start=start, end=min(start + PART_BYTES, size)))
-    except Exception as error:
-        raise bucket.failure("read", error) from error
 
 
 def digest_of(bucket: Bucket, name: str) -> str:
@@ -244,10 +218,8 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[BucketCheck]:
 
 def _clock(bucket: Bucket, probe: str) -> BucketCheck:
     """Compare the store's time of writing with our clock."""
-    try:
+    with bucket.being("read"):
         written_at: datetime = bucket.store.head(probe)["last_modified"]
-    except Exception as error:
-        raise bucket.failure("read", error) from error
     skew = abs((datetime.now(UTC) - written_at).total_seconds())
     text = f"The clocks of this machine and of the store differ by {skew:.0f} s."
     return BucketCheck("clock", "fine" if skew < SKEW_SECONDS else "wrong", text)
@@ -272,3 +244,22 @@ def creates_once(bucket: Bucket) -> bool:
             return not put_new(bucket, names[0], b"2")
     finally:
         delete(bucket, names)
+
+
+def check_fit(bucket: Bucket) -> None:
+    """Check that a store keeps concurrent writers apart.
+
+    Raises:
+        ConfigurationError: it doesn't.
+        StoreError: as `creates_once`.
+    """
+    if not creates_once(bucket):
+        raise unfit_store(bucket)
+
+
+def unfit_store(bucket: Bucket) -> ConfigurationError:
+    """The error to raise if a store can't keep concurrent writers apart."""
+    return ConfigurationError(
+        f"The object store of {bucket} ignores If-None-Match: what one writer has committed, another could "
+        "replace. Nothing was written. Use one with conditional writes."
+    )

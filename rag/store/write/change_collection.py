@@ -26,7 +26,7 @@ from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import empty_spool, forget_origins, read_key, spending_reserve
 from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.locks import locked, open_in_turn
-from rag.store.write.small_tables import rows_of
+from rag.store.write.table_maintenance import rows_of
 
 if TYPE_CHECKING:
     import lancedb

@@ -42,7 +42,7 @@ from rag.store.write.access_writer import Around, CollectionAccess, nothing_arou
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import SourceIds, forget_origins, is_full
 from rag.store.write.locks import Lease
-from rag.store.write.small_tables import is_small, rows_of, upsert
+from rag.store.write.table_maintenance import is_small, rows_of, upsert
 from rag.store.write.table_rows import (
     KeyedRows,
     KnownSource,
@@ -424,7 +424,7 @@ class CollectionWriter:
         await self._copy_labels()
 
     async def mend_access(self, copies: Mapping[str, Access | None]) -> None:
-        """Narrow access records and their differing `copies` to what both allow (`care.table_damage`)."""
+        """Narrow access records and their differing `copies` to what both allow (`care.folder_checks`)."""
         await self._access.mend(copies)
         await self._copy_labels()
 

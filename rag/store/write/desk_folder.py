@@ -1,8 +1,13 @@
-"""The data folder: its tenants, its key and the ids that are made with it, its spool, and its reserve.
+"""The data folder: its tenants, their storages, its key and the ids that are made with it, and its reserve.
 
 The reserve is a file of a few MiB without content. On a full disk it is deleted to make room for a change
 that revokes rights (`spending_reserve`). Without a complete reserve, nothing starts that adds documents or
 grants rights, because revoking them might be impossible.
+
+A tenant can have a storage of its own: a folder or a bucket with a desk of this tenant alone. `owner` is the
+first thing that is written there, and the last that is deleted. It tells the desk and the tenant
+(`rag.access.tenants.owner_of`), or nobody once the tenant is being removed. So creating and removing can be
+repeated after a kill, and no other tenant or desk gets the same storage under any address.
 
 Ids of sources, and the names that purged sources keep, are keyed hashes of a URI. Without the key nobody can
 compute the id of a document from a guessed path.
@@ -22,18 +27,20 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from rag.access.tenants import tenant_file
+from rag.access.tenants import OWNER, owner_in, owner_of, tenant_file
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.home import Bucket, Home, local_folder, overview_file
+from rag.home import Bucket, Home, desk_around, local_folder, overview_file
 from rag.store.read.connection import database_folder
-from rag.store.write.bucket_objects import delete, put_new
+from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
 from rag.uris import TAG_CHARS
 
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
 RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
 FETCHING = "fetching"
 """The file that says that a desk is not fetched completely (`rag.store.care.bucket_moves`)."""
+RESTORING, RESTORE_LOCK = "restoring", "restore"
+"""The folder of a restore that is not in force yet, and its lock (`rag.store.care.tenant_restore`)."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -217,10 +224,15 @@ def forget_origins(home: Home, tenant: str, name: str) -> None:
 
 def note_tenant(data: Home, tenant: str, storage: str = "") -> None:
     """Create a tenant if it doesn't exist, with the address of its own storage, if it has one."""
-    if isinstance(data, Bucket):
-        put_new(data, f"tenants/{tenant}", storage.encode())
-    elif not (file := tenant_file(data, tenant)).exists():
-        write_whole(file, storage.encode())
+    _create(data, f"tenants/{tenant}", storage.encode())
+
+
+def _create(home: Home, name: str, content: bytes) -> None:
+    """Write a file of the desk, unless it exists."""
+    if isinstance(home, Bucket):
+        put_new(home, name, content)
+    elif not (home / name).exists():
+        write_whole(home / name, content)
 
 
 def forget_tenant(data: Home, tenant: str) -> None:
@@ -232,16 +244,140 @@ def forget_tenant(data: Home, tenant: str) -> None:
     tenant_file(data, tenant).unlink(missing_ok=True)
 
 
+def claim_storage(data: Home, tenant: str, storage: Home) -> None:
+    """Make a desk for a tenant of the desk `data` in an empty folder or bucket, or complete it.
+
+    Raises:
+        ConfigurationError: it holds something else, or it is in another desk or around it, or it is a folder
+            of this machine and the desk is in a bucket.
+        StoreError: it can't be read or written.
+    """
+    _check_apart(data, storage)
+    owner, present = owner_of(data, tenant), owner_in(storage)
+    if present == b"":  # of a removal that was killed
+        _delete_desk(storage)
+    elif present is not None and present != owner:
+        raise ConfigurationError(
+            f"{storage} belongs to another tenant, or to another desk. Name another storage."
+        )
+    elif present is None:
+        if _has_something(storage):
+            raise ConfigurationError(f"{storage} is not empty. Name an empty or new one.")
+        if isinstance(storage, Bucket):
+            check_fit(storage)
+    if present != owner:
+        _write_owner(storage, owner, is_new=present is None)
+    prepare(storage)
+    note_tenant(storage, tenant)
+
+
+def is_given_up(storage: Home) -> bool:
+    """Whether a removal emptied the storage, and was killed before its end."""
+    return owner_in(storage) == b""
+
+
+def give_up(storage: Home) -> None:
+    """Delete the desk of a tenant whose collections were dropped, but for a note that nobody owns it."""
+    _write_owner(storage, b"", is_new=False)
+    _delete_desk(storage)
+
+
+def forget_owner(storage: Home) -> None:
+    """Delete that note, and the folder if nothing else is in it."""
+    if isinstance(storage, Bucket):
+        delete(storage, [OWNER])
+        return
+    (storage / OWNER).unlink(missing_ok=True)
+    if not _has_something(storage):
+        storage.rmdir()
+
+
+def _check_apart(data: Home, storage: Home) -> None:
+    if isinstance(data, Bucket) and not isinstance(storage, Bucket):
+        raise ConfigurationError(
+            f"The desk is in {data}, whose servers may run on other machines, and {storage} is a folder of "
+            "this machine. Name a bucket: --storage s3://bucket/tenant."
+        )
+    outer = _outer_bucket(storage, data) if isinstance(storage, Bucket) else _outer_folder(storage, data)
+    if outer:
+        raise ConfigurationError(
+            f"{outer} is a desk, and {storage} is inside it or contains it. Name another storage."
+        )
+
+
+def _outer_folder(storage: Path, data: Home) -> str:
+    """The desk that a folder is in; also `data` if that is in the folder."""
+    folder, common = storage.resolve(), local_folder(data).resolve()
+    if common.is_relative_to(folder) or folder.is_relative_to(common):
+        return str(common)
+    return str(desk_around(folder) or "")
+
+
+def _outer_bucket(storage: Bucket, data: Home) -> str:
+    """The same for a bucket, as far as the credentials can look."""
+    if isinstance(data, Bucket):
+        common, inner = f"{data}/", f"{storage}/"
+        if common.startswith(inner) or inner.startswith(common):
+            return data.uri
+    scheme, _, path = storage.uri.partition("://")
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        outer = Bucket(f"{scheme}://{path}", storage.options)
+        try:
+            if outer.names("tenants") and (outer.read("key") or outer.read(OWNER)):
+                return outer.uri
+        except StoreError:  # credentials for the inner prefix alone
+            continue
+    return ""
+
+
+def _has_something(storage: Home) -> bool:
+    if isinstance(storage, Bucket):
+        return bool(object_facts(storage))
+    try:
+        return any(storage.iterdir())
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unwritable(f"The storage {storage} can't be read", error) from error
+
+
+def _write_owner(storage: Home, owner: bytes, *, is_new: bool) -> None:
+    conflict = ConfigurationError(f"Somebody else has just taken {storage}. Name another storage.")
+    if isinstance(storage, Bucket):
+        if not is_new:
+            put(storage, OWNER, owner)
+        elif not put_new(storage, OWNER, owner):
+            raise conflict
+        return
+    try:
+        make_private(storage)
+        if is_new:
+            os.close(os.open(storage / OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError as error:
+        raise conflict from error
+    except OSError as error:
+        raise unwritable(f"The storage {storage} can't be created", error) from error
+    write_whole(storage / OWNER, owner)
+
+
+def _delete_desk(storage: Home) -> None:
+    if isinstance(storage, Bucket):
+        delete(storage, [name for name in object_facts(storage) if name != OWNER])
+        return
+    for entry in storage.iterdir():
+        if entry.name != OWNER:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    flush_folder(storage)
+
+
 def make_key(data: Home) -> None:
     """Create the key of the desk, 32 random bytes, if it has none. Source ids are derived from it.
 
     Raises:
         ConfigurationError: it can't be written.
     """
-    if isinstance(data, Bucket):
-        put_new(data, "key", secrets.token_bytes(32))
-    elif not (data / "key").exists():
-        write_whole(data / "key", secrets.token_bytes(32))
+    _create(data, "key", secrets.token_bytes(32))
 
 
 def write_whole(file: Path, content: bytes) -> None:

@@ -38,7 +38,7 @@ from filelock import FileLock, Timeout
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, Home
 from rag.store.read.connection import connect, engine_errors, taken_over
-from rag.store.write.bucket_objects import delete, entries_of, put, put_new, put_over
+from rag.store.write.bucket_objects import delete, entries_of, put, put_new, put_over, unfit_store
 from rag.store.write.desk_folder import unwritable
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Lease:
             BusyError: somebody else has changed it.
             StoreError: the bucket can't be written.
         """
-        if put_over(self.bucket, name, content, tag):
+        if put_over(self.bucket, name, content, tag) if tag else put_new(self.bucket, name, content):
             return
         if self.bucket.read_now(name)[1] != tag:
             raise taken_over()
@@ -320,14 +320,6 @@ def _holder_json(beats: int) -> bytes:
     command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
     holder = f"{command} (process {os.getpid()} on {socket.gethostname()})"
     return json.dumps({"holder": holder, "beats": beats}).encode()
-
-
-def unfit_store(bucket: Bucket) -> ConfigurationError:
-    """The error to raise if a store can't keep concurrent writers apart."""
-    return ConfigurationError(
-        f"The object store of {bucket} ignores If-None-Match: what one writer has committed, another could "
-        "replace. Nothing was written. Use one with conditional writes."
-    )
 
 
 async def open_in_turn(

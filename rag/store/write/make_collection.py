@@ -49,9 +49,8 @@ from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop, in_catalog, open_writer
-from rag.store.write.desk_folder import make_key, note_tenant, prepare, read_key, tag_letters
+from rag.store.write.desk_folder import claim_storage, make_key, note_tenant, prepare, read_key, tag_letters
 from rag.store.write.locks import locked, open_in_turn
-from rag.store.write.tenant_storage import claim_storage
 from rag.text.flags import Flag
 
 if TYPE_CHECKING:

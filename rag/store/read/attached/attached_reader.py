@@ -1,4 +1,4 @@
-"""Opening an attached table, and reading it as a collection.
+"""Opening an attached table, and reading it as a collection; also the passages that a retriever found.
 
 Whatever others have done to a table, the error says what is wrong with it.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from anyio import to_thread
 
-from rag.corpus import Access, AccessRecord, Attachment, Collection, Value
+from rag.access.rule import EVERYBODY
+from rag.corpus import Access, AccessRecord, Attachment, Collection, Retrieved, Value
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.filters.evaluators import literal
 from rag.store.read import schema
@@ -41,7 +42,6 @@ from rag.store.read.words_in_memory import NO_WORDS, Positions, WordsInMemory
 
 if TYPE_CHECKING:
     import lancedb
-    import numpy.typing as npt
     from lancedb.index import IndexConfig
 
 ALL = 2**31 - 1  # rows
@@ -49,6 +49,7 @@ FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must 
 ALL_MAY = Access("tenant")
 NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (schema.SOURCES_SCHEMA.empty_table(), {})
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,17 @@ class Survey:
     hidden: int
 
 
+def _or_nothing(
+    method: Callable[Concatenate[CollectionReader, P], Coroutine[Any, Any, T]], nothing: Callable[[], T]
+) -> Callable[Concatenate[CollectionReader, P], Coroutine[Any, Any, T]]:
+    """The method of a reader, which returns `nothing` if it fails."""
+
+    async def attempted(reader: CollectionReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await reader.attempt(method(reader, *args, **kwargs), nothing())
+
+    return attempted
+
+
 class AttachedReader(CollectionReader):
     """An attached table, read for one request. If reading fails, results are empty and `failed` is true.
 
@@ -204,14 +216,13 @@ class AttachedReader(CollectionReader):
             self.failed = True
             return nothing
 
-    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> schema.Ranking:
-        """As `CollectionReader.dense`."""
-        reading = super().dense(vector, limit, where)
-        return await self.attempt(reading, [])
-
-    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> schema.Ranking:
-        """As `CollectionReader.sparse`, by the words as the other table's index has them."""
-        return await self.attempt(super().sparse(text, limit, where, every=every), [])
+    # As of the class above; `sparse` goes by the words as the other table's index has them.
+    dense = _or_nothing(CollectionReader.dense, list)
+    sparse = _or_nothing(CollectionReader.sparse, list)
+    sources = _or_nothing(CollectionReader.sources, dict)
+    page = _or_nothing(CollectionReader.page, list)
+    matching_sources = _or_nothing(CollectionReader.matching_sources, list)
+    has_any = _or_nothing(CollectionReader.has_any, bool)
 
     async def words(self, where: str, query: Sequence[Word]) -> tuple[pa.Table, WordsInMemory]:
         """As `CollectionReader.words`, as far as the other table's index tells: a word counts once per row.
@@ -245,27 +256,9 @@ class AttachedReader(CollectionReader):
         )
         return np.flatnonzero(pc.is_in(ids, value_set=having["id"]).to_numpy())
 
-    async def sources(self, ids: Iterable[str]) -> dict[str, schema.StoredSource]:
-        """As `SourcesReader.sources`."""
-        return await self.attempt(super().sources(ids), {})
-
     async def chunks(self, ids: Sequence[str], where: str) -> list[schema.StoredChunk]:
         """As `CollectionReader.chunks`. Of rows of one id, the one that is shown comes last."""
         return lowest_last(await self.attempt(super().chunks(ids, where), []))
-
-    async def page(self, after: str, limit: int, where: str) -> list[schema.ListedSource]:
-        """As `SourcesReader.page`."""
-        return await self.attempt(super().page(after, limit, where), [])
-
-    async def matching_sources(
-        self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
-    ) -> list[schema.ListedSource]:
-        """As `CollectionReader.matching_sources`."""
-        return await self.attempt(super().matching_sources(where, after=after, first=first, rows=rows), [])
-
-    async def has_any(self, where: str) -> bool:
-        """As `SourcesReader.has_any`."""
-        return await self.attempt(super().has_any(where), nothing=False)
 
     async def walk(
         self, where: str, beginning: str | None = None
@@ -480,3 +473,91 @@ def absolute_address(address: str) -> str:
     if tables:
         raise ConfigurationError(f"{path} is a folder of tables. Name one of them: {', '.join(tables)}.")
     raise ConfigurationError(f"There is no LanceDB table {path}. Its folder ends with {SUFFIX}.")
+
+
+IN_MEMORY = "memory://"
+FIELD = "field_"
+_PLAIN = {**dict.fromkeys(("id", "text", "title", "url"), pa.string()), "date": schema.MOMENT}
+_FIELD_TYPES = schema.FIELD_TYPES | {"datetime": schema.MOMENT}
+
+
+class HeldReader(AttachedReader):
+    """The passages that a retriever found in one request and that are held; others are not there.
+
+    They are in memory, as a table like an attached one. So they are filtered, checked, cited and opened by
+    the same code as all others.
+    """
+
+    retrieves = True
+
+    async def hold(self, passages: Sequence[Retrieved]) -> None:
+        """Add passages.
+
+        Raises:
+            StoreError: a value doesn't have the type of its field.
+        """
+        with engine_errors("holding what a retriever found"):
+            rows = pa.Table.from_pylist([*map(self._row, passages)], schema=_columns_held(self.collection))
+            await self._attached.table.add(rows)
+
+    async def attributes(self) -> None:
+        """Unknown before the search."""
+
+    async def chunks_by_their_id(self, where: str) -> dict[str, schema.StoredChunk]:
+        """The chunks of the passages that satisfy the predicate, by the retriever's own ids."""
+        rows = await self.chunk_rows(
+            lambda query: query.where(where).select([*schema.CHUNK_COLUMNS, "vector"]).limit(ALL)
+        )
+        known_id = self._attached.memory.their_id
+        chunks = [
+            (known_id(chunk.id.partition("/")[0]), chunk) for chunk in lowest_last(schema.stored_chunks(rows))
+        ]
+        return {id_: chunk for id_, chunk in chunks if id_ is not None}
+
+    def theirs(self, id_: str) -> str | None:
+        """The retriever's id for one of ours, None if it was never found."""
+        return self._attached.memory.their_id(id_)
+
+    def _row(self, passage: Retrieved) -> dict[str, Any]:
+        # In this table the entry "*" means everybody, so a retriever may not write it. In doubt: nobody.
+        entries = None if EVERYBODY in passage.allow else list(passage.allow)
+        if passage.visibility == "tenant":
+            entries = None if passage.allow else [EVERYBODY]
+        values = {name: getattr(passage, name) for name in _PLAIN}
+        fields = {FIELD + name: passage.fields.get(name) for name in self.collection.fields}
+        return {**values, **fields, "title": passage.title or None, "allow": entries}
+
+
+def attachment_of(fields: Sequence[str]) -> Attachment:
+    """Which columns a table of held passages has."""
+    columns = {name: FIELD + name for name in fields}
+    return Attachment(IN_MEMORY, "id", "text", None, "title", "url", "date", "allow", columns)
+
+
+Held = TypeVar("Held", bound=HeldReader)
+
+
+async def hold_for(
+    kind: type[Held],
+    collection: Collection,
+    memory: TableMemory,
+    scans: anyio.CapacityLimiter,
+    seconds: float,
+) -> Held:
+    """A reader of this kind, for one request, that holds nothing yet. It takes 1 ms of CPU."""
+    columns_held = _columns_held(collection)
+    with engine_errors("preparing to hold what a retriever finds"):
+        table = await (await connect_to(IN_MEMORY)).create_table("held", schema=columns_held)
+    columns = replace(
+        columns_of(collection, collection.attached or attachment_of(()), columns_held), ours=True
+    )
+    sources = AttachedTable("sources", table, columns, collection, memory)
+    chunks = AttachedTable("chunks", table, columns, collection, memory)
+    reader = kind(collection, sources, chunks, [], timeout_seconds=seconds, scans=scans)
+    reader.by_words = True
+    return reader
+
+
+def _columns_held(collection: Collection) -> pa.Schema:
+    declared = {FIELD + name: _FIELD_TYPES[kind] for name, kind in collection.fields.items()}
+    return pa.schema({**_PLAIN, "allow": pa.list_(pa.string()), **declared})
