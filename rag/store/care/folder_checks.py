@@ -47,7 +47,6 @@ from rag.store.write.change_collection import (
     open_writer,
 )
 from rag.store.write.collection_tables import forget_swept, table_names
-from rag.store.write.collection_writer import table_folders
 from rag.store.write.desk_folder import (
     RESERVE_BYTES,
     RESTORE_LOCK,
@@ -290,6 +289,10 @@ async def _drop(desk: OpenFolder, tenant: str, name: str) -> None:
 NAMED = 5  # documents in a finding; --fix mends all
 
 
+def _table_folders(desk: OpenFolder, collection: Collection) -> list[Path]:
+    return [table_folder(desk.data, name) for name in table_names(collection)]
+
+
 async def check_tables(desk: OpenFolder) -> list[Finding]:
     """Whether all rows of each collection can be read."""
     return [await _check_tables(desk, collection) for collection in desk.own]
@@ -297,7 +300,7 @@ async def check_tables(desk: OpenFolder) -> list[Finding]:
 
 async def _check_tables(desk: OpenFolder, collection: Collection) -> Finding:
     part = lock_name(collection)
-    for folder in table_folders(desk.data, collection):
+    for folder in _table_folders(desk, collection):
         if not folder.exists():
             remedy = (
                 "Restore a backup (refdesk-admin restore FILE --yes). Or make it again, empty (refdesk-admin "
@@ -434,7 +437,7 @@ async def check_versions(desk: OpenFolder) -> list[Finding]:
     """Whether old versions have built up."""
     findings = []
     for collection in desk.own:
-        there = [folder for folder in table_folders(desk.data, collection) if folder.exists()]
+        there = [folder for folder in _table_folders(desk, collection) if folder.exists()]
         old = max(map(table_maintenance.old_versions, there), default=0)
         problem, mend = "", None
         if old > 2 * table_maintenance.MAX_OLD_VERSIONS:

@@ -21,6 +21,7 @@ from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.write import table_maintenance, table_rows
 from rag.store.write.collection_tables import create_tables, table_names, with_build
+from rag.store.write.table_maintenance import rows_of, update_rows, upsert
 from rag.store.write.table_rows import WholeSource, sample_for_everybody, sample_vectors
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RebuildTarget:
     async def rows(self) -> dict[str, dict[str, Any]]:
         """The summaries of its sources, by id."""
         with engine_errors("reading sources"):
-            rows = (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+            rows = (await rows_of(self._sources, schema.SUMMARY_COLUMNS)).to_pylist()
         return {row["id"]: row for row in rows}
 
     async def sample(self, limit: int) -> tuple[list[str], Vectors]:
@@ -61,23 +62,18 @@ class RebuildTarget:
 
     async def put(self, sources: Sequence[WholeSource]) -> None:
         """Store sources with their chunks, in place of their earlier rows."""
-        rows = [source.row for source in sources]
+        rows = [dict(source.row) for source in sources]
         chunks = [source.table for source in sources if source.table.num_rows]
         with engine_errors("writing"):
             await self._chunks.delete(schema.one_of("source_id", [row["id"] for row in rows]))
             if chunks:
                 await self._chunks.add(pa.concat_tables(chunks))
-            upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            await upsert.execute(pa.Table.from_pylist(list(rows), schema=schema.SOURCES_SCHEMA))
+            await upsert(self._sources, pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA))
 
     async def describe(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Update the summaries of sources whose text and chunks stay."""
-        if not rows:
-            return
-        kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in schema.SUMMARY_COLUMNS])
         with engine_errors("writing"):
-            update = self._sources.merge_insert("id").when_matched_update_all()
-            await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
+            await update_rows(self._sources, rows, schema.source_columns(schema.SUMMARY_COLUMNS))
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources that the collection no longer has."""

@@ -49,7 +49,7 @@ from rag.store.read.connection import (
     table_folder,
 )
 from rag.store.write import collection_tables, table_maintenance
-from rag.store.write.access_claim import KEPT_FORMER, revised
+from rag.store.write.access_claim import KEPT_FORMER, with_access
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, open_writer
 from rag.store.write.desk_folder import (
@@ -286,7 +286,7 @@ async def _load(
                 await _add(database, tables, collection, kind, rows)
     for collection in collections:
         if not collection.attached:
-            chunks, sources = (tables[name] for name in _names(collection))
+            chunks, sources = (tables[name] for name in collection_tables.table_names(collection))
             await table_maintenance.create_chunk_indexes(chunks)
             await table_maintenance.compact(chunks, sources, collection)
     return loaded
@@ -300,7 +300,7 @@ async def _add(
     rows: pa.Table,
 ) -> None:
     """Add rows to a table, which the first rows create."""
-    chunks, sources = _names(collection)
+    chunks, sources = collection_tables.table_names(collection)
     name = chunks if kind == "chunks" else sources
     if name not in tables:
         needed = schema.SOURCES_SCHEMA
@@ -313,10 +313,6 @@ async def _add(
         tables[name] = await database.create_table(name, schema=rows.schema)
     if rows.num_rows:
         await tables[name].add(rows)
-
-
-def _names(collection: Collection) -> tuple[str, str]:
-    return collection_tables.table_names(collection)
 
 
 async def _switch(  # noqa: PLR0913 what is put in force
@@ -354,7 +350,7 @@ async def _switch(  # noqa: PLR0913 what is put in force
             await table.put(rights.records)
         for collection in collections:
             await collection_tables.drop_tables(data, database, tenant, collection.name)
-            for name in _names(collection) if not collection.attached else ():
+            for name in collection_tables.table_names(collection) if not collection.attached else ():
                 (folder / f"{name}.lance").rename(table_folder(data, name))
         flush_folder(database_folder(data))
         await stored.add(pa.concat_tables([*map(catalog.collection_row, collections)]))
@@ -448,7 +444,7 @@ def _merged_source(record: AccessRecord, current: AccessRecord | None, access: A
         earlier = dict.fromkeys((*record.former, current.content, current.uri, *current.former))
         former = tuple(part for part in earlier if part and part not in {record.content, record.uri})
         restored = replace(restored, former=former[:KEPT_FORMER])
-    return restored if same_access(access, record.access) else revised(restored, access)
+    return with_access(restored, access)
 
 
 def with_ids_of(

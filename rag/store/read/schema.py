@@ -130,6 +130,13 @@ SOURCES_SCHEMA = _schema(
     },
     {"url": pa.string(), "date": MOMENT},
 )
+
+
+def source_columns(names: Iterable[str]) -> pa.Schema:
+    """These columns of the source table."""
+    return pa.schema([SOURCES_SCHEMA.field(name) for name in names])
+
+
 SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
 SOURCE_COLUMNS = [
     name for name in SUMMARY_COLUMNS if name not in {"digest", "generation", "metadata", "fields"}

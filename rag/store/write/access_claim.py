@@ -100,25 +100,24 @@ def settle(
     `overtaken` means that somebody else changed the record after the run began. That change must survive, so
     even `Policy.REPLACE` can only narrow it.
     """
-    if claim.policy.is_sync:
-        return _by_origin(record, claim, floor, fresh, overtaken=overtaken)
     if record is None:
-        return replace(fresh, access=_first_revision(narrower(fresh.access, *floor)))
-    replaces = claim.policy is Policy.REPLACE
-    access = (
-        _replacing_access(record, claim, floor, overtaken=overtaken)
-        if replaces
-        else _kept_access(record, claim, floor)
-    )
-    updated = replace(fresh, access=record.access, copied=record.copied, former=_former(record, fresh))
-    return updated if same_access(record.access, access) else revised(updated, access)
+        fresh = replace(fresh, requested=_note(1, None)) if claim.policy.is_sync else fresh
+        access = narrower(fresh.access, *floor)
+        return replace(fresh, access=access and replace(access, revision=1))
+    current = replace(fresh, access=record.access, copied=record.copied, former=_former(record, fresh))
+    if claim.policy.is_sync:
+        return _by_origin(record, claim, floor, current, overtaken=overtaken)
+    if claim.policy is Policy.REPLACE:
+        access = narrower(record.access, claim.access) if overtaken else claim.access
+        return with_access(current, narrower(access, *floor))
+    return with_access(current, _kept_access(record, claim, floor))
 
 
 def _by_origin(
-    record: AccessRecord | None,
+    record: AccessRecord,
     claim: Claim,
     floor: Iterable[Access | None],
-    fresh: AccessRecord,
+    current: AccessRecord,
     *,
     overtaken: bool,
 ) -> AccessRecord:
@@ -127,23 +126,25 @@ def _by_origin(
     The record notes in `requested` which revision the origin made. If it has another one now, somebody
     changed it by hand: from then on it is never wider than they made it. `SYNC_ALL` lifts that limit.
     """
-    if record is None:
-        access = narrower(fresh.access, *floor)
-        return replace(fresh, access=_first_revision(access), requested=_note(1, None))
-    revision = record.access.revision if record.access else 0
     noted, limit = _origin_note(record.requested)
-    if noted != revision:
+    if noted != _revision(record):
         limit = record.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None
     # A container may have been narrowed by hand, which its origin doesn't know.
     access = narrower(claim.access, *([limit] if limit else []), *floor)
     access = narrower(record.access, access) if claim.policy is Policy.SYNC_NARROW else access
-    updated = replace(fresh, access=record.access, copied=record.copied, former=_former(record, fresh))
-    if not same_access(record.access, access):
-        updated = revised(updated, access)
-        revision = updated.access.revision if updated.access else 0
-    return replace(updated, requested=_note(revision, limit))
+    settled = with_access(current, access)
+    return replace(settled, requested=_note(_revision(settled), limit))
+
+
+def with_access(record: AccessRecord, access: Access | None) -> AccessRecord:
+    """The record with this access, `revised` unless it has it already."""
+    return record if same_access(record.access, access) else revised(record, access)
+
+
+def _revision(record: AccessRecord) -> int:
+    return record.access.revision if record.access else 0
 
 
 def _note(revision: int, limit: Access | None) -> str:
@@ -161,13 +162,6 @@ def _origin_note(requested: str) -> tuple[int | None, Access | None]:
 def decided_by_origin(record: AccessRecord) -> bool:
     """Whether the origin of a document decides who may see it, with each sync."""
     return _origin_note(record.requested)[0] is not None
-
-
-def _replacing_access(
-    record: AccessRecord, claim: Claim, floor: Iterable[Access | None], *, overtaken: bool
-) -> Access | None:
-    access = narrower(record.access, claim.access) if overtaken else claim.access
-    return narrower(access, *floor)
 
 
 def _kept_access(record: AccessRecord, claim: Claim, floor: Iterable[Access | None]) -> Access | None:
@@ -193,12 +187,8 @@ def until_stored(claim: Claim) -> Claim:
 
 def revised(record: AccessRecord, access: Access | None) -> AccessRecord:
     """The record with its next revision, whose labels the chunks don't hold yet."""
-    before = record.access.revision if record.access else 0
-    return replace(record, access=access and replace(access, revision=before + 1), copied=False)
-
-
-def _first_revision(access: Access | None) -> Access | None:
-    return access and replace(access, revision=1)
+    revision = _revision(record) + 1
+    return replace(record, access=access and replace(access, revision=revision), copied=False)
 
 
 def _former(record: AccessRecord, fresh: AccessRecord) -> tuple[str, ...]:

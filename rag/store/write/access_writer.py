@@ -217,7 +217,7 @@ async def _of_folders(
     A folder without a record gets one if the change takes anything away from what new files get in it now, by
     the nearest folder above it: a change of documents lets nobody see others that come later.
     """
-    stored = [*folder_records(await table.records(FOLDERS))] if folders else []
+    stored = [*(await table.records(FOLDERS)).values()] if folders else []
     pairs: Pairs = {}
     for folder in folders:
         inside = [record for record in stored if f"{record.uri}/".startswith(f"{folder.uri}/")]
@@ -352,7 +352,7 @@ class CollectionAccess:
 
     async def _overtaken_folders(self, table: AccessTable) -> list[AccessRecord]:
         """The folders whose access somebody else changed since this writer read the records."""
-        folders = folder_records(await table.records(FOLDERS))
+        folders = (await table.records(FOLDERS)).values()
         pairs = ((folder, self._before(folder.id)) for folder in folders)
         return [folder for folder, before in pairs if before is None or folder.access != before.access]
 

@@ -25,7 +25,7 @@ from rag.store.write.collection_tables import forget_swept, is_swept
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import empty_spool, forget_origins, read_key, spending_reserve
 from rag.store.write.evaluation_runs import drop_runs
-from rag.store.write.locks import locked, open_in_turn
+from rag.store.write.locks import Lease, locked, open_in_turn
 from rag.store.write.table_maintenance import rows_of
 
 if TYPE_CHECKING:
@@ -186,18 +186,11 @@ async def drop_collection(data: Home, collection: Collection, *, forget: Iterabl
         BusyError: another process is writing to it.
     """
     tenant, name = collection.tenant, collection.name
-    with (
-        locked(data, f"{tenant}.{name}", seconds=0) as lease,
-        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog,
-        engine_errors("removing the collection"),
-    ):
-        _, (collections,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
+    async with _dropping(data, tenant, name) as (collections, lease):
         started = time.time()
         await collections.delete(in_catalog(tenant, name))
         table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # no row without tables
-        await _drop_without_row(data, tenant, name, forget)
-        if lease:
-            lease.settle()
+        await _drop_without_row(data, tenant, name, forget, lease)
 
 
 async def finish_drop(data: Home, tenant: str, name: str) -> bool:
@@ -208,21 +201,29 @@ async def finish_drop(data: Home, tenant: str, name: str) -> bool:
     """
     if await open_if_there(await connect(data), schema.access_table(tenant)) is None:
         return False
+    async with _dropping(data, tenant, name) as (collections, lease):
+        if await collections.count_rows(in_catalog(tenant, name)):
+            return False
+        return await _drop_without_row(data, tenant, name, (), lease)
+
+
+@asynccontextmanager
+async def _dropping(
+    data: Home, tenant: str, name: str
+) -> AsyncIterator[tuple[lancedb.AsyncTable, Lease | None]]:
+    """The catalog under its lock, and the lease of a collection."""
     with (
         locked(data, f"{tenant}.{name}", seconds=0) as lease,
         locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog,
         engine_errors("removing the collection"),
     ):
         _, (collections,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
-        if await collections.count_rows(in_catalog(tenant, name)):
-            return False
-        there = await _drop_without_row(data, tenant, name, ())
-        if lease:
-            lease.settle()
-        return there
+        yield collections, lease
 
 
-async def _drop_without_row(data: Home, tenant: str, name: str, forget: Iterable[str]) -> bool:
+async def _drop_without_row(
+    data: Home, tenant: str, name: str, forget: Iterable[str], lease: Lease | None
+) -> bool:
     """Drop the tables of a collection, and mark its sources as removed. Returns whether there were any.
 
     The access records of a tag are deleted: another tag of that name has other ids.
@@ -237,6 +238,8 @@ async def _drop_without_row(data: Home, tenant: str, name: str, forget: Iterable
         present = [record for record in records if record.present or not record.copied]
         await table.put([replace(record, present=False, copied=True) for record in present])
         await table.forget([*forget, *filter(schema.original_id, (record.id for record in records))])
+    if lease:
+        lease.settle()
     return there or bool(present)
 
 

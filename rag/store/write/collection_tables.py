@@ -38,6 +38,7 @@ from rag.store.read.connection import connect, engine_errors, table_folder
 from rag.store.write import table_rows
 from rag.store.write.desk_folder import write_whole
 from rag.store.write.locks import Lease
+from rag.store.write.table_maintenance import rows_of, update_rows
 
 if TYPE_CHECKING:
     import lancedb
@@ -179,11 +180,12 @@ async def add_fields(
     await drop_fields(chunks, fields)
     columns = schema.field_columns(fields)
     await chunks.add_columns(columns)
-    rows = (await sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+    rows = (await rows_of(sources, schema.SUMMARY_COLUMNS)).to_pylist()
     by_source = {
         row["id"]: table_rows.stored_fields(values(schema.source_record(row, collection))) for row in rows
     }
-    await _update(sources, [_source(row, fields, by_source[row["id"]]) for row in rows], _OF_SOURCES)
+    changed = [_source(row, fields, by_source[row["id"]]) for row in rows]
+    await update_rows(sources, changed, schema.source_columns(["id", "fields"]))
     ids: dict[str, list[str]] = defaultdict(list)
     for id_ in cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()):
         ids[schema.split_chunk_id(id_)[0]].append(id_)
@@ -193,7 +195,7 @@ async def add_fields(
         if of_source
         for id_ in ids[source_id]
     ]
-    await _update(chunks, filled, pa.schema([pa.field("id", pa.string(), nullable=False), *columns]))
+    await update_rows(chunks, filled, pa.schema([pa.field("id", pa.string(), nullable=False), *columns]))
 
 
 async def drop_fields(chunks: lancedb.AsyncTable, names: Iterable[str]) -> None:
@@ -203,19 +205,10 @@ async def drop_fields(chunks: lancedb.AsyncTable, names: Iterable[str]) -> None:
         await chunks.drop_columns(columns)
 
 
-_OF_SOURCES = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in ("id", "fields")])
-
-
 def _source(row: Mapping[str, Any], fields: Iterable[str], values: Mapping[str, object]) -> dict[str, Any]:
     """The row of a source with these `values` for the fields; its other fields stay."""
     remaining = {name: value for name, value in json.loads(row["fields"]).items() if name not in fields}
     return {"id": row["id"], "fields": json.dumps({**remaining, **values}, ensure_ascii=False)}
-
-
-async def _update(table: lancedb.AsyncTable, rows: list[dict[str, Any]], columns: pa.Schema) -> None:
-    if rows:
-        update = table.merge_insert("id").when_matched_update_all()
-        await update.execute(pa.Table.from_pylist(rows, schema=columns))
 
 
 def is_swept(data: Home, collection: Collection, lease: Lease | None = None) -> bool:

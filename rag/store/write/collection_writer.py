@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -34,7 +33,7 @@ from rag.errors import StoreError
 from rag.filters.evaluators import literal
 from rag.home import Home, local_folder
 from rag.store.read import schema
-from rag.store.read.connection import engine_errors, table_folder
+from rag.store.read.connection import engine_errors
 from rag.store.read.word_analysis import terms_of
 from rag.store.write import collection_tables, table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, until_stored
@@ -42,7 +41,7 @@ from rag.store.write.access_writer import Around, CollectionAccess, nothing_arou
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import SourceIds, forget_origins, is_full
 from rag.store.write.locks import Lease
-from rag.store.write.table_maintenance import is_small, rows_of, upsert
+from rag.store.write.table_maintenance import is_small, rows_of, update_rows, upsert
 from rag.store.write.table_rows import (
     KeyedRows,
     KnownSource,
@@ -239,14 +238,13 @@ class CollectionWriter:
 
     async def _summaries(self, ids: Sequence[str]) -> list[Source]:
         """These sources, without their texts."""
-        query = self._sources.query().where(schema.one_of("id", ids)).select(schema.SUMMARY_COLUMNS)
-        rows = (await query.to_arrow()).to_pylist()
-        return [schema.source_record(row, self.collection.name) for row in rows]
+        rows = await rows_of(self._sources, schema.SUMMARY_COLUMNS, {"id": ids})
+        return [schema.source_record(row, self.collection.name) for row in rows.to_pylist()]
 
     async def source_rows(self) -> list[dict[str, Any]]:
         """The summaries of all sources, as stored."""
         with engine_errors("reading sources"):
-            return (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+            return (await rows_of(self._sources, schema.SUMMARY_COLUMNS)).to_pylist()
 
     async def language_counts(self) -> Counter[str]:
         """How many sources have which language tag; "" without one."""
@@ -256,7 +254,7 @@ class CollectionWriter:
     async def whole_sources(self, ids: Sequence[str]) -> list[WholeSource]:
         """These sources, with their texts and chunks."""
         with engine_errors("reading sources"):
-            sources = await self._sources.query().where(schema.one_of("id", ids)).to_arrow()
+            sources = await rows_of(self._sources, schema.SOURCES_SCHEMA.names, {"id": ids})
             chunks = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
         return whole_sources(sources, chunks)
 
@@ -266,10 +264,8 @@ class CollectionWriter:
             {"id": id_, "metadata": json.dumps(dict(entries), ensure_ascii=False)}
             for id_, entries in metadata.items()
         ]
-        if rows:
-            with engine_errors("describing sources"):
-                self._changed = True
-                await self._update(rows, ("id", "metadata"))
+        with engine_errors("describing sources"):
+            await self._update(rows, ("id", "metadata"))
 
     async def reanalyse(self, ids: Sequence[str], language: Language) -> None:
         """Analyse the words of these sources' chunks and names again, by the rules of this language."""
@@ -292,13 +288,10 @@ class CollectionWriter:
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Record the file states of sources whose text stays, by id."""
         with engine_errors("recording the state of files"):
-            query = self._sources.query().where(schema.one_of("id", files)).select(["id", "fields"])
-            rows = (await query.to_arrow()).to_pylist()
+            rows = (await rows_of(self._sources, ["id", "fields"], {"id": files})).to_pylist()
             for row in rows:
                 row["fields"] = table_rows.with_file(row["fields"], files[row["id"]])
-            if rows:
-                self._changed = True
-                await self._update(rows, ("id", "fields"))
+            await self._update(rows, ("id", "fields"))
 
     async def examine_again(self) -> None:
         """Look for flags by the present rules where a source has none, or those of other rules.
@@ -314,7 +307,6 @@ class CollectionWriter:
                 for source in [await to_thread.run_sync(stored.examined, self.collection.name, former)]
             ]
             with engine_errors("storing flags"):
-                self._changed = True
                 await self._update(rows, ("id", "fields"))
 
     async def _unexamined(self) -> list[str]:
@@ -338,9 +330,8 @@ class CollectionWriter:
 
     async def _update(self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
         """Update these columns of sources, by id."""
-        kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in columns])
-        update = self._sources.merge_insert("id").when_matched_update_all().use_index(use_index=False)
-        await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
+        self._changed |= bool(rows)
+        await update_rows(self._sources, rows, schema.source_columns(columns))
 
     async def without_vector(self, ids: Sequence[str]) -> pa.Table:
         """The chunk rows of these sources that have no vector."""
@@ -368,15 +359,12 @@ class CollectionWriter:
 
     async def _note_without_vector(self, counts: Mapping[str, int]) -> None:
         """Store how many chunks of each source have no vector, where the number has changed."""
-        query = self._sources.query().where(schema.one_of("id", counts)).select(["id", "digest"])
         rows = []
-        for row in (await query.to_arrow()).to_pylist():
+        for row in (await rows_of(self._sources, ["id", "digest"], {"id": counts})).to_pylist():
             digest, before = schema.split_digest(row["digest"])
             if counts[row["id"]] != before:
                 rows.append(row | {"digest": schema.digest_value(digest, counts[row["id"]])})
-        if rows:
-            self._changed = True
-            await self._update(rows, ("id", "digest"))
+        await self._update(rows, ("id", "digest"))
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first commit on. Their access records stay."""
@@ -570,8 +558,7 @@ class CollectionWriter:
         rows = (await query.select(["id", "fields"]).to_arrow()).to_pylist()
         for row in rows:
             row["fields"] = table_rows.without_former(row["fields"])
-        if rows:
-            await self._update(rows, ("id", "fields"))
+        await update_rows(self._sources, rows, schema.source_columns(("id", "fields")))
 
     def _flush(self) -> None:
         since = 0.0  # a killed writer flushed nothing
@@ -597,9 +584,8 @@ class CollectionWriter:
 
     async def _named_chunks(self) -> dict[tuple[str, str], int]:
         """The number of chunks that each source's row promises, by source id and generation."""
-        query = self._sources.query().select(["id", "generation", "chunk_count"])
-        rows = (await query.to_arrow()).to_pylist()
-        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
+        rows = await rows_of(self._sources, ["id", "generation", "chunk_count"])
+        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows.to_pylist()}
 
 
 def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
@@ -623,9 +609,3 @@ def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
 def _chosen_rows(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
     """The rows whose vector is zero, or, without `zero`, isn't. `vectors` are in the order of the rows."""
     return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))
-
-
-def table_folders(data: Path, collection: Collection) -> tuple[Path, Path]:
-    """The folders of a collection's chunk table and source table."""
-    key = collection.tenant, collection.name, collection.build
-    return table_folder(data, schema.chunks_table(*key)), table_folder(data, schema.sources_table(*key))

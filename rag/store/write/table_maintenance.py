@@ -553,6 +553,15 @@ async def upsert(table: lancedb.AsyncTable, rows: pa.Table) -> None:
         _keep(await table.uri(), result.version, rows)
 
 
+async def update_rows(
+    table: lancedb.AsyncTable, rows: Sequence[Mapping[str, Any]], columns: pa.Schema
+) -> None:
+    """Update these columns of rows, by `id`, in one commit."""
+    if rows:
+        update = table.merge_insert("id").when_matched_update_all().use_index(use_index=False)
+        await update.execute(pa.Table.from_pylist(list(rows), schema=columns))
+
+
 async def _all_rows(table: lancedb.AsyncTable) -> pa.Table | None:
     """All rows of a small table in a bucket; None of another one."""
     if not await is_small(table):

@@ -477,7 +477,8 @@ def absolute_address(address: str) -> str:
 
 IN_MEMORY = "memory://"
 FIELD = "field_"
-_PLAIN = {**dict.fromkeys(("id", "text", "title", "url"), pa.string()), "date": schema.MOMENT}
+_TEXTS: dict[str, pa.DataType] = dict.fromkeys(("id", "text", "title", "url"), pa.string())
+_PLAIN = _TEXTS | {"date": schema.MOMENT}
 _FIELD_TYPES = schema.FIELD_TYPES | {"datetime": schema.MOMENT}
 
 

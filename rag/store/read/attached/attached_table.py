@@ -27,7 +27,7 @@ from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.filters.evaluators import EPOCH
 from rag.store.read.attached.column_mapping import Columns, Translation
 from rag.store.read.connection import MAX_VERSION
-from rag.store.read.schema import SOURCES_SCHEMA, chunks_schema, vector_column
+from rag.store.read.schema import chunks_schema, source_columns, vector_column
 from rag.text.plain_text import in_one_line
 from rag.uris import web_address
 
@@ -336,8 +336,8 @@ def source_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collecti
         if id_ not in distinct or row[f"{OURS}generation"] < distinct[id_][f"{OURS}generation"]:
             distinct[id_] = row
     sources = [_source(row, columns, collection) for row in distinct.values()]
-    schema = pa.schema([SOURCES_SCHEMA.field(name) for name in names])
-    return pa.Table.from_pylist([{name: row[name] for name in names} for row in sources], schema=schema)
+    selected = [{name: row[name] for name in names} for row in sources]
+    return pa.Table.from_pylist(selected, schema=source_columns(names))
 
 
 def _source(row: Mapping[str, Any], columns: Columns, collection: Collection) -> dict[str, Any]:
