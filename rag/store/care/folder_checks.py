@@ -16,9 +16,9 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -99,6 +99,16 @@ class OpenFolder:
 
 
 Check: TypeAlias = "Callable[[OpenFolder], Awaitable[list[Finding]]]"
+
+
+def _of_each(check: Callable[[OpenFolder, Collection], Awaitable[Finding]]) -> Check:
+    """A check of every collection that has tables here."""
+
+    @wraps(check)
+    async def check_all(desk: OpenFolder) -> list[Finding]:
+        return [await check(desk, collection) for collection in desk.own]
+
+    return check_all
 
 
 async def check_files(data: Path) -> list[Finding]:
@@ -293,12 +303,9 @@ def _table_folders(desk: OpenFolder, collection: Collection) -> list[Path]:
     return [table_folder(desk.data, name) for name in table_names(collection)]
 
 
-async def check_tables(desk: OpenFolder) -> list[Finding]:
-    """Whether all rows of each collection can be read."""
-    return [await _check_tables(desk, collection) for collection in desk.own]
-
-
-async def _check_tables(desk: OpenFolder, collection: Collection) -> Finding:
+@_of_each
+async def check_tables(desk: OpenFolder, collection: Collection) -> Finding:
+    """Whether all rows of a collection can be read."""
     part = lock_name(collection)
     for folder in _table_folders(desk, collection):
         if not folder.exists():
@@ -356,14 +363,12 @@ async def _let_readers_open_anew(desk: OpenFolder, collection: Collection) -> No
     await change_collection(desk.data, collection.tenant, collection.name, lambda now: now)
 
 
-async def check_indexes(desk: OpenFolder) -> list[Finding]:
+@_of_each
+async def check_indexes(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether every index exists, can be read and covers its rows."""
-    findings = []
-    for collection in desk.own:
-        problem = await index_problem(desk.database, collection)
-        mend = partial(_rebuild_indexes, desk, collection) if problem else None
-        findings.append(Finding("indexes", lock_name(collection), problem, FIX if problem else "", mend))
-    return findings
+    problem = await _index_problem(desk.database, collection)
+    mend = partial(_rebuild_indexes, desk, collection) if problem else None
+    return Finding("indexes", lock_name(collection), problem, FIX if problem else "", mend)
 
 
 async def _rebuild_indexes(desk: OpenFolder, collection: Collection) -> None:
@@ -371,20 +376,17 @@ async def _rebuild_indexes(desk: OpenFolder, collection: Collection) -> None:
         pass
 
 
-async def check_leftovers(desk: OpenFolder) -> list[Finding]:
+@_of_each
+async def check_leftovers(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether chunks, sources and access records agree."""
-    findings = []
-    for collection in desk.own:
-        problem, remedy, mend = "", "", None
-        if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
-            problem, remedy, mend = await _leftovers_problem(desk, collection)
-        findings.append(Finding("leftovers", lock_name(collection), problem, remedy, mend))
-    return findings
+    return Finding("leftovers", lock_name(collection), *await _leftovers_problem(desk, collection))
 
 
 async def _leftovers_problem(desk: OpenFolder, collection: Collection) -> tuple[str, str, Mend | None]:
+    if lock_name(collection) in desk.locks:  # a running ingestion is between two steps
+        return "", "", None
     try:
-        wrong = await disagreements(desk.database, collection)
+        wrong = await _disagreements(desk.database, collection)
     except StoreError:
         return "A table is damaged, so the tables can't be compared.", "Mend the tables first.", None
     if wrong.orphans or wrong.records:
@@ -399,19 +401,13 @@ async def _leftovers_problem(desk: OpenFolder, collection: Collection) -> tuple[
     return "", "", None
 
 
-async def check_rights(desk: OpenFolder) -> list[Finding]:
+@_of_each
+async def check_rights(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether the labels of chunks match the access records."""
-    findings = []
-    for collection in desk.own:
-        copies: Mapping[str, Access | None] = {}
-        if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
-            with suppress(StoreError):  # which other findings say
-                copies = await torn_copies(desk.database, collection)
-        findings.append(_rights_finding(desk, collection, copies))
-    return findings
-
-
-def _rights_finding(desk: OpenFolder, collection: Collection, copies: Mapping[str, Access | None]) -> Finding:
+    copies: Mapping[str, Access | None] = {}
+    if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
+        with suppress(StoreError):  # which other findings say
+            copies = await torn_copies(desk.database, collection)
     if not copies:
         return Finding("rights", lock_name(collection))
     first = sorted(copies)[:NAMED]
@@ -433,18 +429,17 @@ async def _mend_rights(desk: OpenFolder, collection: Collection) -> None:
         await writer.finish()
 
 
-async def check_versions(desk: OpenFolder) -> list[Finding]:
+@_of_each
+async def check_versions(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether old versions have built up."""
-    findings = []
-    for collection in desk.own:
-        there = [folder for folder in _table_folders(desk, collection) if folder.exists()]
-        old = max(map(table_maintenance.old_versions, there), default=0)
-        problem, mend = "", None
-        if old > 2 * table_maintenance.MAX_OLD_VERSIONS:
-            problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."
-            mend = partial(_rebuild_indexes, desk, collection)
-        findings.append(Finding("versions", lock_name(collection), problem, FIX if mend else "", mend))
-    return findings
+    there = [folder for folder in _table_folders(desk, collection) if folder.exists()]
+    old = max(map(table_maintenance.old_versions, there), default=0)
+    if old <= 2 * table_maintenance.MAX_OLD_VERSIONS:
+        return Finding("versions", lock_name(collection))
+    problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."
+    return Finding(
+        "versions", lock_name(collection), problem, FIX, partial(_rebuild_indexes, desk, collection)
+    )
 
 
 # What is wrong with a table, and how it is rolled back to a readable version.
@@ -472,7 +467,7 @@ async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
     return ""
 
 
-async def index_problem(database: lancedb.AsyncConnection, collection: Collection) -> str:
+async def _index_problem(database: lancedb.AsyncConnection, collection: Collection) -> str:
     """The problem of a collection's indexes as a sentence; empty if they are fine."""
     try:
         chunks = await database.open_table(table_names(collection)[0])
@@ -493,7 +488,7 @@ async def index_problem(database: lancedb.AsyncConnection, collection: Collectio
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreements:
+class _Disagreements:
     """The numbers of chunks without a source, of access records that don't fit, and of incomplete sources."""
 
     orphans: int
@@ -501,7 +496,7 @@ class Disagreements:
     incomplete: int
 
 
-async def disagreements(database: lancedb.AsyncConnection, collection: Collection) -> Disagreements:
+async def _disagreements(database: lancedb.AsyncConnection, collection: Collection) -> _Disagreements:
     """Compare the tables of a collection with each other, and with the access records."""
     chunks_name, sources_name = table_names(collection)
     with engine_errors("comparing tables"):
@@ -515,7 +510,7 @@ async def disagreements(database: lancedb.AsyncConnection, collection: Collectio
     present = {
         row["id"] for row in records.to_pylist() if row["present"] and row["collection"] == collection.name
     }
-    return Disagreements(
+    return _Disagreements(
         sum(count for key, count in stored.items() if key not in expected),
         len(present ^ {id_ for id_, _ in expected}),
         sum(stored[key] != count for key, count in expected.items()),
@@ -527,11 +522,6 @@ async def _read_columns(database: lancedb.AsyncConnection, name: str, columns: l
     return await table.query().select(columns).to_arrow()
 
 
-def _put_back(aside: Iterable[tuple[Path, Path]]) -> None:
-    for manifest, moved in aside:
-        moved.rename(manifest)
-
-
 async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
     """Roll a table back to its newest readable version. The caller holds the collection's lock.
 
@@ -540,20 +530,20 @@ async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
     Raises:
         StoreError: no version can be read, or the disk fails; then nothing has changed.
     """
-    aside = []
+    aside = ExitStack()  # which puts the manifests back
     for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first
         moved = manifest.with_name(manifest.name + ASIDE)
         manifest.rename(moved)
-        aside.append((manifest, moved))
+        aside.callback(moved.rename, manifest)
         with suppress(FileNotFoundError):
             (folder / "_versions" / "latest_version_hint.json").unlink()
         try:
             if not await table_damage(database, folder.stem):
                 return
         except StoreError:
-            _put_back(aside)
+            aside.close()
             raise
-    _put_back(aside)
+    aside.close()
     raise StoreError(
         f"No version of the table {folder.name} can be read. Restore a backup (refdesk-admin restore FILE "
         f"--yes). Or move {folder} away, run refdesk-admin doctor --fix --yes, and ingest again."

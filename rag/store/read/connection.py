@@ -96,13 +96,11 @@ async def connect_to(
         database,
         read_consistency_interval=None if seconds is None else timedelta(seconds=seconds),
         storage_options=dict(options) if options else None,
-        session=_session(index_cache_bytes, options),
+        session=lancedb.Session(
+            index_cache_size_bytes=index_cache_bytes,
+            metadata_cache_size_bytes=METADATA_CACHE_BYTES if options is None else METADATA_IN_BUCKET_BYTES,
+        ),
     )
-
-
-def _session(index_cache_bytes: int, options: Mapping[str, str] | None) -> lancedb.Session:
-    metadata = METADATA_CACHE_BYTES if options is None else METADATA_IN_BUCKET_BYTES
-    return lancedb.Session(index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata)
 
 
 SERVICE = "db://"

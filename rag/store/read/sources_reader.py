@@ -7,9 +7,11 @@ readers cache is valid until the next commit to their tables.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -102,9 +104,7 @@ class SourcesReader:
         self._version = -1, -1
         self._kept = KeptRows()
         self._summaries: dict[str, schema.StoredSource | None] = {}
-        self._attributes: Mapping[str, Mapping[str, Value]] | None = None
-        self._expiries: Mapping[str, datetime] | None = None
-        self._languages: Mapping[str, Language] | None = None
+        self._values: dict[tuple[str, ...], dict[str, Any]] = {}  # by the columns that they are read from
         self._chunk_count: int | None = None
 
     @property
@@ -165,30 +165,19 @@ class SourcesReader:
         Cached like `sources`, for up to `SOURCES_KEPT` sources. None if the sources are unknown before a
         search, as with retrievers.
         """
-        with engine_errors("reading sources"):
-            await self._forget_if_changed()
-            if (attributes := self._attributes) is None:
-                columns = ["id", "title", "date", "metadata"]
-                rows = await self._rows(self._sources.query().select(columns))
-                attributes = {
-                    row["id"]: schema.attributes(
-                        row["title"], json.loads(row["metadata"]).get("path"), row["date"]
-                    )
-                    for row in rows
-                }
-                self._attributes = attributes if len(attributes) <= SOURCES_KEPT else None
-        return attributes
+
+        def attributes(row: Mapping[str, Any]) -> Mapping[str, Value]:
+            return schema.attributes(row["title"], json.loads(row["metadata"]).get("path"), row["date"])
+
+        return await self._of_each(attributes, ["title", "date", "metadata"], most=SOURCES_KEPT)
 
     async def languages(self) -> Mapping[str, Language]:
         """By whose rules the words of each source are analysed, by id; cached like `sources`."""
-        with engine_errors("reading sources"):
-            await self._forget_if_changed()
-            if (languages := self._languages) is None:
-                rows = await self._rows(self._sources.query().select(["id", "metadata"]))
-                languages = self._languages = {
-                    row["id"]: analysed_in(self.collection, json.loads(row["metadata"])) for row in rows
-                }
-        return languages
+
+        def language(row: Mapping[str, Any]) -> Language:
+            return analysed_in(self.collection, json.loads(row["metadata"]))
+
+        return await self._of_each(language, ["metadata"])
 
     async def ids(self, where: str) -> pa.ChunkedArray[Any]:
         """The ids of the sources whose present access record satisfies the predicate on labels."""
@@ -196,15 +185,25 @@ class SourcesReader:
 
     async def expiries(self) -> Mapping[str, datetime]:
         """The expiry of each source that has one, by id; cached like `sources`."""
+        expiry = partial(schema.expiry_of, keep_days=self.collection.keep_days)
+        return await self._of_each(expiry, ["metadata", "date", "fields", "ingested_at"])
+
+    async def _of_each(
+        self, value: Callable[[dict[str, Any]], T | None], columns: Sequence[str], *, most: float = math.inf
+    ) -> Mapping[str, T]:
+        """The `value` of each source that has one, by id, from these columns; cached like `sources`.
+
+        The values of more than so many sources are not cached.
+        """
         with engine_errors("reading sources"):
             await self._forget_if_changed()
-            if (expiries := self._expiries) is None:
-                query = self._sources.query().select(["id", "metadata", "date", "fields", "ingested_at"])
-                keep_days, rows = self.collection.keep_days, await self._rows(query)
-                expiries = self._expiries = {
-                    row["id"]: expiry for row in rows if (expiry := schema.expiry_of(row, keep_days))
-                }
-        return expiries
+            cache, key = self._values, tuple(columns)
+            if (values := cache.get(key)) is None:
+                rows = await self._rows(self._sources.query().select(["id", *columns]))
+                values = {row["id"]: of_row for row in rows if (of_row := value(row)) is not None}
+                if len(rows) <= most:
+                    cache[key] = values
+        return values
 
     async def all_sources(self) -> list[schema.StoredSource]:
         """All sources, ordered by id, with their access; without tombstones, whose removal is in force."""
@@ -347,8 +346,8 @@ class SourcesReader:
     async def _forget_if_changed(self) -> None:
         version = await self._sources.version(), await self._access.refresh()
         if version != self._version or len(self._summaries) > SOURCES_KEPT:
-            self._summaries, self._kept, self._version = {}, KeptRows(), version
-            self._attributes = self._chunk_count = self._expiries = self._languages = None
+            self._summaries, self._values, self._kept, self._version = {}, {}, KeptRows(), version
+            self._chunk_count = None
 
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, schema.StoredSource]:
         """The sources of rows, by id, with their access records."""

@@ -44,16 +44,8 @@ def put_over(bucket: Bucket, name: str, content: bytes, tag: str) -> bool:
     Raises:
         StoreError: as `put`.
     """
-    store = bucket.store
-    from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
-
-    bucket.forget(name)
-    with bucket.being("written"):
-        try:
-            store.put(name, content, mode={"e_tag": f'"{tag}"'})
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
-            return False
-    return True
+    refusals = "AlreadyExistsError", "PreconditionError", "NotSupportedError"
+    return _put_if(bucket, name, content, {"e_tag": f'"{tag}"'}, *refusals)
 
 
 def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
@@ -62,14 +54,19 @@ def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
     Raises:
         StoreError: as `put`.
     """
+    return _put_if(bucket, name, content, "create", "AlreadyExistsError")
+
+
+def _put_if(bucket: Bucket, name: str, content: bytes, mode: object, *refusals: str) -> bool:
+    """Write an object in this mode of the library. False if it answers with one of these of its errors."""
     store = bucket.store
-    from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 few desks are in a bucket
+    from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
 
     bucket.forget(name)
     with bucket.being("written"):
         try:
-            store.put(name, content, mode="create")
-        except AlreadyExistsError:
+            store.put(name, content, mode=mode)
+        except tuple(getattr(exceptions, refusal) for refusal in refusals):
             return False
     return True
 

@@ -70,8 +70,10 @@ each row of the table. With the last share, a change writes less than a megabyte
 MAX_FILES = 64  # of a table; merging all of them rewrites it
 SMALL_LOOKED_AT = 16  # versions of a small table in a bucket, of which two are looked at
 MAX_OLD_VERSIONS = 2000  # files of some KiB, which slow nothing down; dropping them rewrites indexes
-_RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
-_NEEDED: dict[str, FTS | BTree] = {
+_Index: TypeAlias = FTS | BTree | LabelList | IvfSq
+_OF_VECTORS = IvfSq(distance_type="cosine")
+_RECORD_INDEXES: dict[str, _Index] = {"labels": LabelList(), "collection": BTree()}
+_NEEDED: dict[str, _Index] = {
     TERMS: FTS(  # `rag.store.read.word_analysis` has prepared the words
         base_tokenizer="whitespace",
         with_position=True,
@@ -95,17 +97,21 @@ async def create_chunk_indexes(chunks: lancedb.AsyncTable, *, coming: int = 0) -
     """
     if await chunks.count_rows() + coming < LARGE_ROWS:
         return
-    for column in _NEEDED.keys() - await _indexed_columns(chunks):
-        await chunks.create_index(column, config=_NEEDED[column])
+    await _create_missing(chunks, _NEEDED)
+
+
+async def _create_missing(table: lancedb.AsyncTable, indexes: Mapping[str, _Index]) -> None:
+    for column in indexes.keys() - await _indexed_columns(table):
+        await table.create_index(column, config=cast("Any", indexes[column]))
 
 
 async def _indexed_columns(chunks: lancedb.AsyncTable) -> set[str]:
     return {column for index in await chunks.list_indices() for column in index.columns}
 
 
-def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelList]:
+def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, _Index]:
     """The indexes that filtered searches of a large chunk table need, by column."""
-    lists: dict[str, BTree | LabelList] = {"labels": LabelList(), "section": LabelList()}
+    lists: dict[str, _Index] = {"labels": LabelList(), "section": LabelList()}
     return lists | {
         field_column(name): LabelList() if kind == "string list" else BTree() for name, kind in fields.items()
     }
@@ -137,9 +143,7 @@ async def compact(
         await drop_bare_versions(chunks, sources)
         return
     await create_chunk_indexes(chunks)
-    needed = _large_indexes(collection.fields)
-    for column in needed.keys() - await _indexed_columns(chunks):
-        await chunks.create_index(column, config=needed[column])
+    await _create_missing(chunks, _large_indexes(collection.fields))
     await _index_ids(sources)
     many = await _unindexed_rows(chunks) > rows * MANY_SHARE
     for table in (chunks, sources):
@@ -223,9 +227,8 @@ async def _index_ids(table: lancedb.AsyncTable) -> None:
         await table.create_index("id", config=BTree())
 
 
-async def _optimize(*tables: lancedb.AsyncTable, keep: timedelta | None = None) -> None:
-    for table in tables:
-        await table.optimize(cleanup_older_than=KEPT_VERSIONS if keep is None else keep)
+async def _optimize(table: lancedb.AsyncTable, keep: timedelta | None = None) -> None:
+    await table.optimize(cleanup_older_than=KEPT_VERSIONS if keep is None else keep)
 
 
 async def _merge_last_files(table: lancedb.AsyncTable) -> None:
@@ -244,8 +247,7 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
         await _optimize(records)
         await drop_bare_versions(records)
         return
-    for column in _RECORD_INDEXES.keys() - await _indexed_columns(records):
-        await records.create_index(column, config=_RECORD_INDEXES[column])
+    await _create_missing(records, _RECORD_INDEXES)
     await _index_ids(records)
     if await is_behind(records) or await _has_built_up(records):
         await _optimize(records)
@@ -263,22 +265,22 @@ async def rebuild_indexes(
             await chunks.drop_index(index.name)
     for column, config in needed.items():
         await chunks.create_index(column, config=cast("Any", config))
-    await _optimize(chunks, sources)
+    await _optimize(chunks)
+    await _optimize(sources)
 
 
-async def needed_indexes(
-    chunks: lancedb.AsyncTable, collection: Collection
-) -> dict[str, FTS | BTree | LabelList | IvfSq]:
+async def needed_indexes(chunks: lancedb.AsyncTable, collection: Collection) -> dict[str, _Index]:
     """The indexes that a chunk table of this size needs, by column."""
-    if await chunks.count_rows() < LARGE_ROWS:
-        return {}
-    return {**_NEEDED, **_large_indexes(collection.fields), "vector": IvfSq(distance_type="cosine")}
+    return {} if await chunks.count_rows() < LARGE_ROWS else _all_indexes(collection)
+
+
+def _all_indexes(collection: Collection) -> dict[str, _Index]:
+    return {**_NEEDED, **_large_indexes(collection.fields), "vector": _OF_VECTORS}
 
 
 async def purge_chunks(data: Home, chunks: lancedb.AsyncTable, collection: Collection) -> None:
     """As `purge_rows`, of a chunk table."""
-    vectors = {"vector": IvfSq(distance_type="cosine")}
-    await purge_rows(data, chunks, "seq", {**_NEEDED, **_large_indexes(collection.fields), **vectors})
+    await purge_rows(data, chunks, "seq", _all_indexes(collection))
 
 
 async def purge_records(data: Home, records: lancedb.AsyncTable) -> None:
@@ -306,7 +308,7 @@ async def purge_rows(
 
 
 async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
-    await chunks.create_index("vector", config=cast("Any", IvfSq(distance_type="cosine")))
+    await chunks.create_index("vector", config=cast("Any", _OF_VECTORS))
 
 
 async def _drop_versions(data: Home, table: lancedb.AsyncTable, before: set[str]) -> None:
