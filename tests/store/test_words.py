@@ -10,7 +10,7 @@ import pytest
 
 from rag.corpus import Language
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.names_in_text import without_particles
+from rag.store.read.other_scripts import without_particles
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import (
     MAX_TERMS,

@@ -29,8 +29,7 @@ from rag.search.recall import Query
 from rag.search.source_window import between_words, centered_window
 from rag.search.stages.surroundings import in_sections
 from rag.search.view import View
-from rag.store.read.names_in_text import with_name_forms
-from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages
+from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.plain_text import TABLE_RULE, Span, sentences, with_indent
 
 if TYPE_CHECKING:

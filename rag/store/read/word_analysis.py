@@ -1,7 +1,15 @@
 """The one analysis of words: those of chunks for the full-text index, and those of queries to search it.
 
-Words are segmented, in lower case, folded and stemmed; `names_in_text` has the forms of names and of
-letters in all scripts.
+Words are segmented, in lower case, folded and stemmed. `other_scripts` gives one form to what is usually
+written in several ways.
+
+Names have several forms: PD-1, parseJsonFile, C++, WHO, and numbers with a sign, § 5. "PD-1" is written
+"PD1", too, and "parseJsonFile" consists of words. In a text, its pieces stand where the name does. What it is
+as a whole, and the words inside of it, are added at the end, each once and only if the text doesn't have it
+anyway, so that they hardly lengthen it. A query is searched for in all forms. So a name is found by the whole
+and by its parts, however it is written here or there.
+
+An acronym that is another word in small letters ("WHO", "IT") has a form of its own, for one in capitals.
 """
 
 from __future__ import annotations
@@ -17,20 +25,7 @@ from unicodedata import normalize
 from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
-from rag.store.read.names_in_text import (
-    ACRONYMS,
-    CAPITALS,
-    LONGEST,
-    MOST_PARTS,
-    Name,
-    comparable_text,
-    comparable_word,
-    has_other_letters,
-    names_in,
-    pairs_of_syllables,
-    syllables,
-    unspaced_parts,
-)
+from rag.store.read import other_scripts
 from rag.text.chinese import simplified
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
@@ -125,6 +120,194 @@ def spoken_language(query: str) -> Language | None:
     most = max(counts.values(), default=0)
     spoken = [language for language, count in counts.items() if count == most]
     return spoken[0] if most >= max(PLAINLY, PLAIN_SHARE * len(words)) and len(spoken) == 1 else None
+
+
+_OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
+
+
+def has_other_letters(text: str) -> bool:
+    """Whether a text has letters beyond Latin, Greek and Cyrillic, and may need one of these forms."""
+    return not text.isascii() and bool(_OTHER.search(text))
+
+
+_AROUND = 80  # characters of a line on each side that tell whether it is in capitals
+MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
+LONGEST = 80  # characters of a word; a SHA-256 has 64
+
+_LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
+_NAME = re.compile(
+    r"(?<!\w)(?P<sign>[A-Za-z]{1,2}(?:\+\+|#)|\.[A-Z]{2,})(?![\w+#])"
+    rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
+    "|[\u0620-\u06d3]+(?:\u200c[\u0620-\u06d3]+)+"  # Persian: می‌خواهم
+)
+_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&\u200c]+")
+_CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  # not APIs, CoT, IPv6
+_BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
+_DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
+_NUMBER = re.compile("[0-9]+(?:[.,][0-9]+)*[a-z]?")  # § 5a has a letter
+_SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
+    r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
+    r"|(?<!\w)(?P<euro>EUR) ?"
+    r"|(?<![\w&])(?P<number>\#))$"
+)
+_SIGN_BEHIND = re.compile(  # not 5 % 3 and 3%20
+    r" ?(?:(?P<percent>%(?!\w| [0-9(])|[Pp]er ?cent\b|Prozent)|(?P<euro>€|EUR\b|Euros?\b)"
+    r"|(?P<money>[£¥₹$](?!\w))|(?P<degrees>°))"
+)
+_ONE_SIGN = {"article": "art.", "percent": "%", "euro": "€"}
+_LAST_OF_SIGN = {*"§€£¥₹$#.elR"}
+_LONGEST_NUMBER = 5  # digits of "#12"; with more it is a colour
+_ARTICLE = 9  # characters of "Article" with the spaces around it
+_ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
+ACRONYMS = frozenset(
+    """
+    ALS AM AN AS AT AUS BE BIS BY DA DAS DES ER ES IF IM IN IS IT MAN MIT OB ON SO TO UM US WAR WAS WER WHO WO
+    """.split()  # noqa: SIM905 as a list, it would be three times as long
+)
+"""What stands for something in capitals, and in small letters is a stop word.
+
+Words that people only emphasize are none of them: "which are NOT allowed", "cats OR dogs".
+"""
+CAPITALS = "^"  # behind an acronym in capitals, which makes it another term
+
+
+def with_name_forms(text: str) -> str:
+    """A text followed by the other forms of its names, for comparisons by other rules.
+
+    Example: "PD-1 blocks it" -> "PD-1 blocks it PD 1 PD1".
+    """
+    names = [name for _, name in names_in(text) if name]
+    forms = dict.fromkeys(part for name in names for part in (*name.run, *name.added) if part)
+    return " ".join([text, *forms])
+
+
+def names_in(text: str) -> Iterator[tuple[str, Name | None]]:
+    """The names of a text with their forms, and what is between them."""
+    text, end = normalize("NFKC", text), 0
+    text = other_scripts.plain_letters(text) if has_other_letters(text) else text
+    for match in _NAME.finditer(text):
+        word = match[0]
+        if word.isalpha() and (word.islower() or word.istitle()):
+            continue  # most words, at a tenth of the time
+        if name := _name(match):
+            yield text[end : match.start()], None
+            yield word, name
+            end = match.end()
+    yield text[end:], None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The forms of a name. `run` is what stands in its place, and `inside` the words in its pieces.
+
+    Examples: PD-1 -> ("PD", "1"), "PD1", ("PD", "1"). parseJsonFile -> ("parseJsonFile",), "parseJsonFile",
+    ("parse", "Json", "File"). l'avion -> ("l", "avion"), "", ("l", "avion").
+    """
+
+    run: tuple[str, ...]
+    whole: str
+    inside: tuple[str, ...]
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """Its run, if that begins with an acronym: WHO-led -> ("WHO^", "led")."""
+        begins = len(self.run) > 1 and self.run[0] in ACRONYMS and not self.whole.isupper()
+        return (self.run[0] + CAPITALS, *self.run[1:]) if begins else ()
+
+    @property
+    def added(self) -> list[str]:
+        """The forms that are appended to a text."""
+        return [self.whole, *self.pieces, *self.inside, *self.begun[:1]]
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        """The ways in which a text may contain it, each once."""
+        forms = (self.run, (self.whole,), self.pieces, self.inside, self.begun)
+        return [*dict.fromkeys(form for form in forms if any(form))]
+
+
+def _name(match: re.Match[str]) -> Name | None:
+    """The forms of a match of `_NAME`, None if it is a plain word."""
+    text = match[0]
+    if text[0].isdecimal() and ((name := _signed_number(match)) or text.isdecimal()):
+        return name
+    if text in ACRONYMS:
+        return None if _is_among_capitals(match) else Name((text,), text + CAPITALS, (text,))
+    if match["sign"]:  # C++, C#, .NET
+        letters = text.strip("+#.")
+        return Name((letters,), text, (letters,))
+    return _name_of_parts(match)
+
+
+def _name_of_parts(match: re.Match[str]) -> Name | None:
+    """The forms of PD-1, parseJsonFile and the like, None if it has one part."""
+    text = match[0]
+    pieces = tuple(_JOINT.split(text))
+    if _GROUPED.fullmatch(text):
+        return Name(("".join(pieces),), "", ())
+    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    inside = run
+    if not _BRAND.fullmatch(text) or match.string.startswith(("(", "[", "{", "<"), match.end()):
+        inside = tuple(part for piece in run for part in _CASE.split(piece))
+    if len(inside) == 1:
+        return None
+    if len(inside) > MOST_PARTS:
+        run = inside = pieces
+    whole = _whole(text, pieces)
+    if whole in ACRONYMS:  # U.S.
+        pieces = (whole + CAPITALS,)
+    return Name(run, whole, inside, pieces if pieces != run else ())
+
+
+def _signed_number(match: re.Match[str]) -> Name | None:
+    """The forms of a number beside a sign: as it is without, and with the sign first, wherever that stands.
+
+    Example: 5 in "5 %" or "5 percent" -> ("5",), "%5"; in "Art. 5" or "Article 5" -> ("5",), "art.5".
+    """
+    text = match[0]
+    if not (sign := _sign(match)) or not _NUMBER.fullmatch(text):
+        return None
+    pieces = tuple(_JOINT.split(text))
+    if _GROUPED.fullmatch(text):
+        pieces = ("".join(pieces),)
+    value = ".".join(pieces)
+    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    return Name(run, sign + value, (), (value,) if len(run) > 1 else ())
+
+
+def _sign(match: re.Match[str]) -> str:
+    """The sign of a number, in one way to write it; empty if it has none."""
+    text, (start, end) = match.string, match.span()
+    sign = _SIGN_BEHIND.match(text, end)
+    if not sign and text[max(0, start - 2) : start].rstrip()[-1:] in _LAST_OF_SIGN:
+        sign = _SIGN_BEFORE.search(text[max(0, start - _ARTICLE) : start])
+    kind = sign.lastgroup if sign else None
+    if sign is None or kind is None:
+        return ""
+    is_code = (sign[kind] == "$" and end == start + 1) or (
+        sign[kind] == "#" and end - start > _LONGEST_NUMBER
+    )
+    return "" if is_code else _ONE_SIGN.get(kind, sign[kind])
+
+
+def _is_among_capitals(match: re.Match[str]) -> bool:
+    """Whether the rest of a match's line has letters, and all of them are capitals, as in a heading."""
+    text, start, end = match.string, match.start(), match.end()
+    before = text[max(0, start - _AROUND) : start].rpartition("\n")[2]
+    return (before + text[end : end + _AROUND].partition("\n")[0]).isupper()
+
+
+def _whole(text: str, pieces: Sequence[str]) -> str:
+    """The pieces as one word; empty for "don't" and the like, or if it is too long."""
+    whole = "".join(pieces)
+    if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(text)} - {".", ","}:
+        whole = ".".join(pieces)  # 3.14 is not 314
+    elif len(pieces) == 2 and ("'" in text or "’" in text):  # noqa: PLR2004 two
+        is_plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
+        whole = "" if is_plain else whole
+    return whole if len(whole) <= LONGEST else ""
 
 
 Form: TypeAlias = tuple[str, ...]
@@ -286,7 +469,7 @@ def plain_terms(text: str, language: Language) -> frozenset[str]:
 def _other_terms(run: str, language: Language) -> list[str]:
     """What else a run of words may be asked for by: words without accents, or single syllables."""
     folded = _terms(run, language, fold=True) if language in _ACCENTED else []
-    return folded + (syllables(run) if has_other_letters(run) else [])
+    return folded + (other_scripts.syllables(run) if has_other_letters(run) else [])
 
 
 def _run(text: str) -> tuple[str, list[Name]]:
@@ -348,16 +531,19 @@ def _terms(
     base: str = TOKENIZER,
 ) -> list[str]:
     """The words of a text in lower case, and unless `as_written` folded and stemmed."""
-    is_other = False
     if not text.isascii():
         text = text.translate(_INVISIBLE).replace("İ", "i")
-        is_other = has_other_letters(text)
-    if not is_other:
+    if not has_other_letters(text):
         return _tokens(text, language, as_written, fold, base)
+    if not as_written:
+        text = other_scripts.comparable_text(text)
     terms: list[str] = []
-    for at, part in enumerate(unspaced_parts(text if as_written else comparable_text(text))):
-        terms += pairs_of_syllables(part) if at % 2 else _tokens(part, language, as_written, fold, base)
-    return terms if as_written else [comparable_word(term) for term in terms]
+    for at, part in enumerate(other_scripts.unspaced_parts(text)):
+        if at % 2:  # a run without spaces
+            terms += other_scripts.pairs_of_syllables(part)
+        else:
+            terms += _tokens(part, language, as_written, fold, base)
+    return terms if as_written else [other_scripts.comparable_word(term) for term in terms]
 
 
 def _tokens(text: str, language: Language, as_written: bool, fold: bool | None, base: str) -> list[str]:  # noqa: FBT001 for speed

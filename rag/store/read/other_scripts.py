@@ -1,0 +1,113 @@
+"""One form of what scripts besides Latin, Greek and Cyrillic write in several ways, to compare words by it."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from rag.text.chinese import SIMPLIFIED
+
+_ZEROS = (  # of decimal digits, each followed by nine more: Arabic, Persian, Indic, Thai, Lao, Burmese, Khmer
+    "\u0660\u06f0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\u0f20\u1040\u17e0"
+)
+_DIGITS = {ord(zero) + digit: str(digit) for zero in _ZEROS for digit in range(10)}
+_POINTS = (  # of Hebrew and of Arabic: vowels, cantillation, and the line that stretches a word
+    *(set(range(0x0591, 0x05C8)) - {0x05BE, 0x05C0, 0x05C3, 0x05C6}),
+    *(*range(0x0610, 0x061B), 0x0640, *range(0x064B, 0x0660), 0x0670, *range(0x06D6, 0x06DD)),
+)
+_PLAIN = _DIGITS | dict.fromkeys(_POINTS) | str.maketrans("٫٬٪", ".,%")
+_MARK_IN_HEBREW = re.compile("(?<=[א-ת])[\"'’”״׳](?=[א-ת])")  # in צה״ל and ג׳ירפה, also as on a keyboard
+_OF_PERSIAN = {"ي": "ىیې", "ك": "کڪ", "ه": "ۀەہھۃ"}  # and the letters of Arabic for them
+_ARABIC = {ord(letter): arabic for arabic, letters in _OF_PERSIAN.items() for letter in letters}
+_ENDS_AND_ALEFS = str.maketrans("أإآٱة", "اااا" + "ه")  # after stemming: the stemmer of Arabic needs them
+_KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x309E)}  # by their hiragana
+_LONG = re.compile("[ァ-ヺー]{3,}ー")
+_ONE_LETTER = {**SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
+
+_VOWEL_AM = re.compile("([\u0e4d\u0ecd])([\u0e48-\u0e4b\u0ec8-\u0ecb]?)([\u0e32\u0eb2])")  # น้ํา
+_AM = {"\u0e32": "\u0e33", "\u0eb2": "\u0eb3"}
+_BEFORE = "\u0e40-\u0e44\u0ec0-\u0ec4"  # vowels of Thai and Lao that are written before their consonant
+_CONSONANTS = "\u0e01-\u0e2e\u0e81-\u0eae\u0edc-\u0edf\u1000-\u102a\u103f\u1050-\u1055\u1780-\u17b3"
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u1038\u103a-\u103e\u1056-\u1059"
+    "\u17b4-\u17d1\u17d3\u17dd"
+)
+_BELOW = "\u1039\u17d2"  # a consonant under another one follows
+_BEHIND = "\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3"
+_SYLLABLE = f"[{_BEFORE}]?[{_CONSONANTS}](?:[{_BELOW}][{_CONSONANTS}]|[{_MARKS}])*[{_BEHIND}]?"
+_SYLLABLES = re.compile(_SYLLABLE)
+_UNSPACED_RUN = re.compile(f"((?:{_SYLLABLE})+)")
+_KOREAN = re.compile("(?<![가-힣])[가-힣]{3,80}(?![가-힣])")  # longer is not a word, and would take seconds
+_PARTICLE = re.compile(
+    "(?<=[가-힣][가-힣])(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|에서|에게|에게서|께|께서|한테|한테서|까지|부터"
+    "|처럼|보다|마다|조차|마저|밖에|이나|이라|라는|이라는|이란|하고|으로서|로서|으로써|로써|대로|만큼|뿐|이며|이고|들"
+    "|입니다|이다|입니까|합니다|합니까|하다|하는|하여|해서|했다|했습니다|됩니다|되다|되는|되어|된|할|한)$"
+)
+
+
+def plain_letters(text: str) -> str:
+    """A text as most people type it: with digits from 0 to 9, and without the points of Hebrew and Arabic.
+
+    The vowel am of Thai and Lao is one letter again, which Unicode's compatible form takes to pieces.
+    Example: "שָׁלוֹם" -> "שלום"; "צה״ל" -> "צהל"; "كتــابٌ ۱۲" -> "كتاب 12".
+    """
+    text = _MARK_IN_HEBREW.sub("", text.translate(_PLAIN))
+    return _VOWEL_AM.sub(lambda match: match[2] + _AM[match[3]], text)
+
+
+def unspaced_parts(text: str) -> list[str]:
+    """The parts of a text: every second one is a run of Thai, Lao, Burmese or Khmer, without any spaces.
+
+    Example: "see ตัวอย่าง 2" -> ["see ", "ตัวอย่าง", " 2"].
+    """
+    return _UNSPACED_RUN.split(text)
+
+
+def syllables(run: str) -> list[str]:
+    """The syllables of a run: each a consonant with what is written around it.
+
+    Example: "น้ำดื่ม" -> ["น้ำ", "ดื่", "ม"].
+    """
+    return _SYLLABLES.findall(run)
+
+
+def pairs_of_syllables(run: str) -> list[str]:
+    """What counts as the words of a run: each syllable with the next one, or the only one.
+
+    Example: "น้ำดื่ม" -> ["น้ำดื่", "ดื่ม"].
+    """
+    single = syllables(run)
+    return [first + second for first, second in pairwise(single)] or single
+
+
+def comparable_text(text: str) -> str:
+    """A text before its words are stemmed: Persian with Arabic letters, Korean words `without_particles`.
+
+    Example: "کتاب" -> "كتاب".
+    """
+    return _KOREAN.sub(lambda word: without_particles(word[0]), text.translate(_ARABIC))
+
+
+def comparable_word(word: str) -> str:
+    """A stemmed word with one letter for each that is written in several.
+
+    Chinese is in simplified characters, Japanese in katakana without the mark of a long vowel at the end, and
+    Arabic with bare alefs and without teh marbuta.
+    Example: "用戶" -> "用户"; "りんご" -> "リンゴ"; "サーバー" -> "サーバ"; "أحمد" -> "احمد".
+
+    Source for Arabic and Persian: their normalization in Apache Lucene.
+    """
+    word = word.translate(_ONE_LETTER)
+    return word[:-1] if _LONG.fullmatch(word) else word
+
+
+def without_particles(word: str) -> str:
+    """A Korean word without the particles and endings behind it, as long as two syllables are left.
+
+    They are written together with a noun, which without this would be another word with each of them. Words
+    that only look as if they had one lose it in texts and queries alike.
+    Example: "경비실에서는" -> "경비실"; "회의" -> "회의".
+    """
+    while (stem := _PARTICLE.sub("", word)) != word:
+        word = stem
+    return word
