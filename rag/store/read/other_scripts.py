@@ -1,4 +1,4 @@
-"""One form of what scripts besides Latin, Greek and Cyrillic write in several ways, to compare words by it."""
+"""One form of what scripts besides Latin, Greek and Cyrillic write in several ways, to compare words."""
 
 from __future__ import annotations
 
