@@ -139,13 +139,13 @@ from rag.store.read.desk_reader import DeskReader
 
 async def main(data, step):
     (made,) = await DeskReader(data, timeout_seconds=15).collections("default")
-    real, steps = columns._update, []
+    real, steps = columns.update_rows, []
     async def update(*arguments):
         if len(steps) == step:
             os.kill(os.getpid(), signal.SIGKILL)
         steps.append(1)
         await real(*arguments)
-    columns._update = update
+    columns.update_rows = update
     if step == 2:
         import rag.ingest.metadata as module
         change = module._changed

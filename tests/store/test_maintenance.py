@@ -63,11 +63,7 @@ async def _unindexed(data: Path) -> int:
 async def test_a_changed_document_is_found_at_once_and_costs_what_it_weighs_until_there_are_many(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace(
-            [small_desk.new_source(writer, f"s{one}", *_texts(f"first{one}")) for one in range(SOURCES)]
-        )
-        await writer.finish()
+    await _ingested(small_desk, tmp_path, range(SOURCES))
     assert await _unindexed(tmp_path) == 0
     whole = sum(_sizes(tmp_path).values())
 
@@ -93,11 +89,7 @@ async def test_compactions_one_after_another_leave_two_files_and_segments_withou
 ) -> None:
     monkeypatch.setattr(table_maintenance, "MERGED_SHARE", 0.5)
     monkeypatch.setattr(table_maintenance, "MAX_UNINDEXED_SHARE", 0.5)
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace(
-            [small_desk.new_source(writer, f"s{one}", *_texts(f"first{one}")) for one in range(SOURCES)]
-        )
-        await writer.finish()
+    await _ingested(small_desk, tmp_path, range(SOURCES))
     indexed: list[object] = []
     monkeypatch.setattr(table_maintenance, "_index_vectors", indexed.append)
     for number in range(6):
@@ -181,11 +173,7 @@ async def test_old_versions_and_small_files_don_t_build_up(
 ) -> None:
     monkeypatch.setattr(table_maintenance, "MAX_OLD_VERSIONS", 6)
     monkeypatch.setattr(table_maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace(
-            [small_desk.new_source(writer, f"s{one}", *_texts("first")) for one in range(SOURCES)]
-        )
-        await writer.finish()
+    await _ingested(small_desk, tmp_path, range(SOURCES))
     folders = [one for one in database_folder(tmp_path).iterdir() if one.name[:6] in {"chunks", "source"}]
     for _ in range(10):
         await _changed(small_desk, tmp_path, 1, "astrolabe")

@@ -386,17 +386,17 @@ async def _leftovers_problem(desk: OpenFolder, collection: Collection) -> tuple[
     if lock_name(collection) in desk.locks:  # a running ingestion is between two steps
         return "", "", None
     try:
-        wrong = await _disagreements(desk.database, collection)
+        orphans, records, incomplete = await _disagreements(desk.database, collection)
     except StoreError:
         return "A table is damaged, so the tables can't be compared.", "Mend the tables first.", None
-    if wrong.orphans or wrong.records:
+    if orphans or records:
         problem = (
-            f"{wrong.orphans} chunks belong to no source, and {wrong.records} access records don't fit: a "
-            "run was killed. Nobody sees them."
+            f"{orphans} chunks belong to no source, and {records} access records don't fit: a run was "
+            "killed. Nobody sees them."
         )
         return problem, FIX, partial(repair_collection, desk, collection)
-    if wrong.incomplete:
-        problem = f"{wrong.incomplete} sources lack chunks, as after a power failure."
+    if incomplete:
+        problem = f"{incomplete} sources lack chunks, as after a power failure."
         return problem, f"Run refdesk-admin ingest again for the files of {collection.name}.", None
     return "", "", None
 
@@ -487,17 +487,8 @@ async def _index_problem(database: lancedb.AsyncConnection, collection: Collecti
     return "Rows are missing from them: searches are slow." if behind else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Disagreements:
+async def _disagreements(database: lancedb.AsyncConnection, collection: Collection) -> tuple[int, int, int]:
     """The numbers of chunks without a source, of access records that don't fit, and of incomplete sources."""
-
-    orphans: int
-    records: int
-    incomplete: int
-
-
-async def _disagreements(database: lancedb.AsyncConnection, collection: Collection) -> _Disagreements:
-    """Compare the tables of a collection with each other, and with the access records."""
     chunks_name, sources_name = table_names(collection)
     with engine_errors("comparing tables"):
         sources = await _read_columns(database, sources_name, ["id", "generation", "chunk_count"])
@@ -510,7 +501,7 @@ async def _disagreements(database: lancedb.AsyncConnection, collection: Collecti
     present = {
         row["id"] for row in records.to_pylist() if row["present"] and row["collection"] == collection.name
     }
-    return _Disagreements(
+    return (
         sum(count for key, count in stored.items() if key not in expected),
         len(present ^ {id_ for id_, _ in expected}),
         sum(stored[key] != count for key, count in expected.items()),

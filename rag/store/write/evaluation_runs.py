@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -16,9 +16,6 @@ from rag.store.read.connection import connect, database_folder, engine_errors, o
 from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import prepare
 from rag.store.write.locks import locked, open_in_turn
-
-if TYPE_CHECKING:
-    import lancedb
 
 EVAL_RUNS = "eval_runs"
 WAIT_SECONDS = 15
@@ -51,7 +48,8 @@ async def save_runs(data: Home, tenant: str, runs: Sequence[StoredRun]) -> list[
     with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as lease, engine_errors("storing the runs"):
         await (await connect(data, writes=True)).create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
         _, (table,) = await open_in_turn(data, lease, EVAL_RUNS)
-        last = max(await _ids(table), default=0)
+        stored = (await table.query().select(["id"]).to_arrow())["id"].to_pylist()
+        last = max(cast("list[int]", stored), default=0)
         ids = list(range(last + 1, last + 1 + len(runs)))
         rows = [{"id": id_, "tenant": tenant, **asdict(run)} for id_, run in zip(ids, runs, strict=True)]
         await table.add(pa.Table.from_pylist(rows, schema=_SCHEMA))
@@ -92,10 +90,6 @@ async def stored_run(data: Home, tenant: str, id_: int) -> StoredRun:
 
 def _theirs(tenant: str) -> str:
     return f"(tenant = {literal(tenant)})"
-
-
-async def _ids(table: lancedb.AsyncTable) -> list[int]:
-    return cast("list[int]", (await table.query().select(["id"]).to_arrow())["id"].to_pylist())
 
 
 async def _rows(data: Home, where: str, columns: list[str]) -> list[dict[str, Any]]:

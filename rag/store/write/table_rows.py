@@ -108,17 +108,17 @@ def body(context: str, text: str) -> str:
 
 def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
-    fields = with_file(json.dumps(stored_fields(new.fields), ensure_ascii=False), new.source.file)
     chunks = [] if new.derived else [_chunk(new, passage) for passage in new.passages]
     flags = new.derived.flags if new.derived else flags_entry(new.source, new.text, chunks)
     marks = new.derived.marks if new.derived else [mark(chunk.text) for chunk in chunks]
-    fields = json.dumps(json.loads(fields) | {schema.FLAGS: flags}, ensure_ascii=False)
+    file = _file_entry(new.source.file) if new.source.file else {}
+    entries = stored_fields(new.fields) | file | {schema.FLAGS: flags}
     return {
         **{name: getattr(new.source, name) for name in schema.SOURCE_COLUMNS},
         "digest": schema.digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
-        "fields": _with_revision(fields, new.source.digest, marks, new.former),
+        "fields": _with_revision(entries, new.source.digest, marks, new.former),
         "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
         "text": new.text,
     }
@@ -157,11 +157,13 @@ def _stored(value: Value) -> object:
     return microseconds(value) if isinstance(value, datetime) else value
 
 
-def with_file(fields: str, file: FileState | None) -> str:
-    """The column `fields` of a source whose file has this state; unchanged without one."""
-    if file is None:
-        return fields
-    return json.dumps(json.loads(fields) | {schema.FILE: [file.modified, file.size]}, ensure_ascii=False)
+def with_file(fields: str, file: FileState) -> str:
+    """The column `fields` of a source whose file has this state."""
+    return json.dumps(json.loads(fields) | _file_entry(file), ensure_ascii=False)
+
+
+def _file_entry(file: FileState) -> dict[str, object]:
+    return {schema.FILE: [file.modified, file.size]}
 
 
 def flags_entry(source: Source, text: str, chunks: Sequence[Chunk]) -> list[object]:
@@ -181,20 +183,23 @@ def flags_entry(source: Source, text: str, chunks: Sequence[Chunk]) -> list[obje
     return entry
 
 
-def _with_revision(fields: str, digest: str, passages: Sequence[bytes], former: Marks) -> str:
-    """The column `fields` of a source with the revision of passages with these marks, and former marks."""
+def _with_revision(
+    entries: Mapping[str, object], digest: str, passages: Sequence[bytes], former: Marks
+) -> str:
+    """The column `fields` of a source, with the revision of passages with these marks, and former marks."""
     revision = revision_of(passages)
     others = {name: marks for name, marks in former.items() if name != revision}
-    entries = {schema.REVISION: [digest, revision]} | ({schema.FORMER: packed(others)} if others else {})
-    return json.dumps(json.loads(without_former(fields)) | entries, ensure_ascii=False)
+    whole = {**entries, schema.REVISION: [digest, revision], schema.FORMER: packed(others)}
+    if not others:
+        del whole[schema.FORMER]
+    return json.dumps(whole, ensure_ascii=False)
 
 
 def without_former(fields: str) -> str:
     """The column `fields` without the marks of former revisions."""
     entries = json.loads(fields)
-    return json.dumps(
-        {name: value for name, value in entries.items() if name != schema.FORMER}, ensure_ascii=False
-    )
+    entries.pop(schema.FORMER, None)
+    return json.dumps(entries, ensure_ascii=False)
 
 
 def _chunk(new: NewSource, passage: Passage) -> Chunk:
@@ -266,7 +271,6 @@ class KeyedRows(MutableMapping[str, T]):
         self._values: dict[str, T] = {}
 
     def __getitem__(self, key: str) -> T:
-        """The value of a key, made at the first call."""
         if key not in self._values:
             row_number = self._row_numbers[key]
             if len(self._values) < FEW_ROWS:
@@ -283,25 +287,20 @@ class KeyedRows(MutableMapping[str, T]):
                 self._values[key] = self._value(rows[row_number])
 
     def __setitem__(self, key: str, value: T) -> None:
-        """Set a value. Of a key that has a row, the row counts no more."""
-        self._row_numbers[key] = _NO_ROW
+        self._row_numbers[key] = _NO_ROW  # of a key that has a row, the row counts no more
         self._values[key] = value
 
     def __delitem__(self, key: str) -> None:
-        """Forget a key."""
         del self._row_numbers[key]
         self._values.pop(key, None)
 
     def __contains__(self, key: object) -> bool:
-        """Whether the key has a value; makes none."""
         return key in self._row_numbers
 
     def __iter__(self) -> Iterator[str]:
-        """The keys, in order."""
         return iter(self._row_numbers)
 
     def __len__(self) -> int:
-        """The number of keys."""
         return len(self._row_numbers)
 
     def matching(self, mask: Callable[[pa.Table], pa.BooleanArray]) -> list[T]:
@@ -452,11 +451,9 @@ class WholeSource:
         """The source with the flags of its chunks by the present rules, and with its revision."""
         source = self.source(collection)
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
-        entries = json.loads(self.row["fields"]) | {
-            schema.FLAGS: flags_entry(source, self.row["text"], chunks)
-        }
-        fields = json.dumps(entries, ensure_ascii=False)
-        fields = _with_revision(fields, source.digest, [mark(text) for text in self.texts], former)
+        flags = flags_entry(source, self.row["text"], chunks)
+        entries = json.loads(self.row["fields"]) | {schema.FLAGS: flags}
+        fields = _with_revision(entries, source.digest, [mark(text) for text in self.texts], former)
         return replace(self, row={**self.row, "fields": fields})
 
     def with_vectors(self, vectors: Vectors) -> WholeSource:

@@ -348,21 +348,13 @@ REMOTE = ("s3://", "gs://", "az://")
 OF_SERVICE = rf"{SERVICE}[\w.-]+(/[\w.-]+)+"
 
 
-@dataclass(slots=True)
-class _Handle:
-    """An open table, and what is remembered of it."""
-
-    table: lancedb.AsyncTable
-    memory: TableMemory
-
-
 class AttachedTables:
     """The attached tables of a data folder. Handles are kept, and checked for each request."""
 
     def __init__(self, timeout_seconds: float, scans: anyio.CapacityLimiter | None = None) -> None:
         self._timeout_seconds = timeout_seconds
         self._scans = scans or anyio.CapacityLimiter(1)
-        self._handles: dict[tuple[str, str], _Handle] = {}
+        self._handles: dict[tuple[str, str], tuple[lancedb.AsyncTable, TableMemory]] = {}
 
     async def open(self, collection: Collection) -> AttachedReader:
         """The collection, for one request. If the table can't be read, the reader's `failure` says why."""
@@ -393,23 +385,20 @@ class AttachedTables:
         key = collection.tenant, collection.name
         try:
             if key not in self._handles:
-                self._handles[key] = _Handle(await open_table(attachment.table), TableMemory())
-            handle = self._handles[key]
+                self._handles[key] = await open_table(attachment.table), TableMemory()
+            table, memory = self._handles[key]
             with engine_errors(f"opening the attached table {attachment.table}"):
-                their_schema = await handle.table.schema()
-                indexes = list(await handle.table.list_indices())
+                their_schema = await table.schema()
+                indexes = list(await table.list_indices())
         except RefdeskError:
             self._handles.pop(key, None)  # the next request opens it again
             raise
         columns = columns_of(collection, attachment, their_schema)
-        if (
-            columns.dimension != collection.embedder.dimension
-        ):  # it has other vectors than when it was attached
+        if columns.dimension != collection.embedder.dimension:  # not the vectors of when it was attached
             embedder = replace(collection.embedder, dimension=columns.dimension)
             collection = replace(collection, embedder=embedder)
         sources, chunks = (
-            AttachedTable(kind, handle.table, columns, collection, handle.memory)
-            for kind in ("sources", "chunks")
+            AttachedTable(kind, table, columns, collection, memory) for kind in ("sources", "chunks")
         )
         return AttachedReader(
             collection, sources, chunks, indexes, timeout_seconds=self._timeout_seconds, scans=self._scans
