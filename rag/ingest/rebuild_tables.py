@@ -25,11 +25,10 @@ from rag.ingest.prepare import chunking_of, cut_key, cut_of, digest_with_cut, li
 from rag.ingest.split_text import Reading
 from rag.ingest.stored_document import document_of
 from rag.models.embed import Embedder
-from rag.store.care import rebuild_target
-from rag.store.care.rebuild_target import RebuildTarget
 from rag.store.read import schema
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import change_collection, redefine
+from rag.store.write.collection_tables import RebuildTarget
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import WholeSource
 
@@ -105,7 +104,7 @@ async def _complete(
     max_tokens: int | None,
     progress: Callable[[int, int], None],
 ) -> Rebuilt:
-    target = await rebuild_target.open_target(writer.data, writer.collection, coming)
+    target = await collection_tables.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
     access = {id_: record.access for id_, record in records.items()}
     tokens = max_tokens or usual_tokens(embedder.identity)
@@ -116,7 +115,7 @@ async def _complete(
     stay = {
         id_: row
         for id_, row in rows.items()
-        if id_ in target_rows and rebuild_target.same_text(row, target_rows[id_])
+        if id_ in target_rows and collection_tables.same_text(row, target_rows[id_])
     }
     await target.describe([_source_row(row, target_rows[id_]) for id_, row in stay.items()])
     missing = [id_ for id_ in rows if id_ not in stay]
