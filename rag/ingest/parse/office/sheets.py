@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft, rule
-from rag.ingest.parse.office.sheet_drawings import ListedControl
 from rag.text.plain_text import one_line
 from rag.text.table_heads import is_header, pipe_row
 from rag.uris import cell_range, column_name
@@ -35,8 +34,8 @@ class Sheet:
     """A sheet: the texts of its cells by row and column, from 1.
 
     `merged` has the first row and column and the last row and column of merged cells. `boxes` are the row,
-    column and text of shapes on the sheet, `charts` the caption and the rows of each chart. `controls` are
-    those that the file lists; the caller writes their values into cells.
+    column and text of shapes on the sheet, `charts` the caption and the rows of each chart, without
+    rows if its numbers are in visible cells.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Sheet:
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
     boxes: list[tuple[int, int, str]] = field(default_factory=list)
     charts: list[tuple[str, list[list[str]]]] = field(default_factory=list)
-    controls: list[ListedControl] = field(default_factory=list)
 
 
 class _Row(NamedTuple):

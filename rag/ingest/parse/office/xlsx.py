@@ -1,4 +1,8 @@
-"""Excel (XLSX): the sheets in order, each cell as Excel shows it, formulas with their last values."""
+"""Excel (XLSX): the sheets in order, each cell as Excel shows it, formulas with their last values.
+
+The drawings on a sheet follow its cells: text boxes, pictures and charts. The values of form controls are
+written into cells.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,22 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
-from rag.ingest.parse.office.drawings_and_forms import ticked
-from rag.ingest.parse.office.sheet_drawings import Control, listed_control, read_drawings
+from rag.ingest.parse.office.drawings_and_forms import (
+    chart_rows,
+    diagram_lines,
+    paragraph_text,
+    picture_words,
+    ticked,
+)
 from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import (
@@ -27,32 +37,38 @@ from rag.ingest.parse.zip_package import (
     simplify,
     value,
     whole_number,
+    xml_root,
 )
+from rag.text.plain_text import one_line
 from rag.uris import column_number
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 MAX_COLUMNS = 16_384  # of a sheet, as in Excel
-
 MAX_ENTRIES = 1_000  # of a list from which something is chosen
+ROW_HEIGHT = 190_500  # EMU, of a usual row: a control belongs to the row of its middle
 
 _READ = frozenset({"worksheet", "chartsheet"})
 _OBJECTS = frozenset({"oleObject", "package"})
 _NO_SIZE = frozenset({"0", "0.0"})
+_TRUE = frozenset({"1", "true"})
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?([1-9]\d{0,6})")
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
+_ANCHORS = frozenset({"oneCellAnchor", "twoCellAnchor", "absoluteAnchor"})
+_OPEN_TAG = re.compile(rb"<br\s*>")  # as Excel writes it in VML, which isn't XML then
+_BOXES, _LISTS = frozenset({"checkbox", "radio"}), frozenset({"drop", "list"})
+_LABELS = frozenset({"gbox", "label"})
+_SHEET_OF_CELLS = re.compile(r"'((?:[^']|'')+)'!|([^'!(),:]+)!")
 
 
 def parse(data: bytes, name: str) -> Document:
     """The document of a workbook, without hidden content and comments; remarks count these."""
     package = Package(data)
-    main = package.related_as("", "officeDocument") or "xl/workbook.xml"
-    book = _Book(package, main)
+    book = _Book(package, package.related_as("", "officeDocument") or "xl/workbook.xml")
     draft, hidden = Draft(), 0
     for name_, (kind, path) in book.visible.items():
         if kind in _READ and path in package:
             hidden += write_sheet(draft, book.sheet(name_, path))
-            book.count_beside(path)
     remarks = [
         *omission_remarks(len(book.sheets) - len(book.visible), "hidden sheet"),
         *omission_remarks(hidden, "hidden row or column", "hidden rows or columns"),
@@ -76,19 +92,35 @@ def write_embedded(draft: Draft, data: bytes) -> bool:
     return True
 
 
+class _CellStyle(NamedTuple):
+    """A number format, whether TRUE is shown as a checkbox, and whether the text is struck out."""
+
+    form: str = ""
+    is_box: bool = False
+    is_struck: bool = False
+
+
+class _ListedControl(NamedTuple):
+    """A control as its sheet lists it: the ids of its shape and part, and its cell (row 0: unknown)."""
+
+    id: str
+    part: str = ""
+    row: int = 0
+    column: int = 0
+
+
 class _Book:
     """A workbook: what its sheets share, such as strings, formats and the calendar."""
 
     def __init__(self, package: Package, main: str) -> None:
         root, related = package.xml(main), package.related(main)
         listed = [*descendants(root, "sheets", "sheet")]
-        paths = {sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed}
-        self.sheets = paths
-        visible_names = (
-            sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible"
-        )
-        self.visible = {name: paths[name] for name in visible_names}
+        self.sheets = {
+            sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed
+        }
         """Kind and path of the part of each sheet, by its name."""
+        visible = (sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible")
+        self.visible = {name: self.sheets[name] for name in visible}
         self.unknown = 0
         self.left_out = Counter[str]()
         self._package = package
@@ -97,11 +129,8 @@ class _Book:
         }
         self._lists: dict[str, Sheet] = {}
         about = child(root, "workbookPr")
-        self._since_1904 = about is not None and about.get("date1904") in {"1", "true"}
-        styles = package.xml_if_there(package.related_as(main, "styles"))
-        self._formats = _formats(styles)
-        self._boxes = _boxes(styles)
-        self._struck = _struck(styles)
+        self._since_1904 = about is not None and about.get("date1904") in _TRUE
+        self._styles = _cell_styles(package.xml_if_there(package.related_as(main, "styles")))
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
             [_text(item) for item in _elements(package, strings, "si")] if strings in package else []
@@ -109,42 +138,163 @@ class _Book:
 
     def sheet(self, name: str, path: str) -> Sheet:
         """The sheet at `path`, with the charts, boxes and controls on it."""
-        sheet = self._cells_of(name, path)
-        drawn = read_drawings(self._package, path, sheet.controls, self.visible)
-        sheet.boxes, sheet.charts = drawn.boxes, drawn.charts
-        for control in drawn.controls:
-            cells = sheet.rows.setdefault(control.row, {})
-            texts = (control.text, self._chosen_entries(control, sheet), cells.get(control.column, ""))
-            cells[control.column] = " ".join(filter(None, texts))
-        self.left_out += Counter(shape=drawn.hidden, chart=drawn.charts_left, control=drawn.controls_left)
+        sheet, listed = self._cells_of(name, path)
+        self._draw(sheet, path, listed)
+        self._count_beside(path)
         return sheet
 
-    def _cells_of(self, name: str, path: str) -> Sheet:
-        """A sheet without the drawings on it."""
-        sheet, number = Sheet(name), 0
+    def _cells_of(self, name: str, path: str) -> tuple[Sheet, list[_ListedControl]]:
+        """A sheet without the drawings on it, and the controls that it lists."""
+        sheet, listed, number = Sheet(name), list[_ListedControl](), 0
         for element in _elements(self._package, path, "row", "col", "mergeCell", "control"):
             if element.tag == "row":
                 number = whole_number(element.get("r", "")) or number + 1
-                if element.get("hidden") in {"1", "true"} or element.get("ht") in _NO_SIZE:
+                if element.get("hidden") in _TRUE or element.get("ht") in _NO_SIZE:
                     sheet.hidden_rows.add(number)
                 if cells := self._cells(element):
                     sheet.rows[number] = cells
             elif element.tag == "control":
-                sheet.controls.append(listed_control(element))
-            elif element.tag == "col" and (
-                element.get("hidden") in {"1", "true"} or element.get("width") in _NO_SIZE
-            ):
-                last = min(whole_number(element.get("max", "")), MAX_COLUMNS)
-                sheet.hidden_columns.update(range(whole_number(element.get("min", "")), last + 1))
+                anchor = next(element.iter("anchor"), None)
+                cell = _cell(anchor) if anchor is not None else (0, 0)
+                listed.append(_ListedControl(element.get("shapeId", ""), element.get("r:id", ""), *cell))
             elif element.tag == "mergeCell":
                 sheet.merged += merged_cells(element.get("ref", ""))
-        return sheet
+            elif element.get("hidden") in _TRUE or element.get("width") in _NO_SIZE:
+                last = min(whole_number(element.get("max", "")), MAX_COLUMNS)
+                sheet.hidden_columns.update(range(whole_number(element.get("min", "")), last + 1))
+        return sheet, listed
 
-    def _chosen_entries(self, control: Control, sheet: Sheet) -> str:
+    def _cells(self, row: Element) -> dict[int, str]:
+        cells: dict[int, str] = {}
+        column = 0
+        for cell in row:
+            match = _REFERENCE.fullmatch(cell.get("r", ""))
+            column = column_number(match[1]) if match else column + 1
+            if cell.tag != "c":
+                continue
+            at = whole_number(cell.get("s", ""))
+            style = self._styles[at] if at < len(self._styles) else _CellStyle()
+            if text := self._cell_text(cell, style).strip():
+                cells[column] = f"~~{text}~~" if style.is_struck and "~~" not in text else text
+        return cells
+
+    def _cell_text(self, cell: Element, style: _CellStyle) -> str:
+        """The displayed text of a cell."""
+        value = next((part.text or "" for part in cell if part.tag == "v"), "")
+        match cell.get("t", "n") if value else "":
+            case "":
+                inline = child(cell, "is")
+                self.unknown += child(cell, "f") is not None
+                return _text(inline) if inline is not None else ""
+            case "s":
+                at = whole_number(value)
+                return self._strings[at] if at < len(self._strings) else ""
+            case "b":
+                return ticked(value == "1") if style.is_box else "TRUE" if value == "1" else "FALSE"
+            case "n":
+                return self._number(value, style.form)
+            case _:
+                return _without_escapes(value)
+
+    def _number(self, value: str, form: str) -> str:
+        try:
+            return formatted(float(value), form, since_1904=self._since_1904)
+        except (ValueError, OverflowError):
+            return value
+
+    def _draw(self, sheet: Sheet, path: str, listed: Sequence[_ListedControl]) -> None:
+        """Add the boxes and charts on a sheet, and write its controls into their cells."""
+        drawing = self._package.related_as(path, "drawing")
+        root, related = self._package.xml_if_there(drawing), self._package.related(drawing)
+        for alternatives in [*root.iter("AlternateContent")]:
+            for for_older_programs in [*descendants(alternatives, "Fallback")]:
+                alternatives.remove(for_older_programs)
+        labels = {
+            id_: text
+            for shape in root.iter("sp")
+            if (text := _shape_text(shape)) and (id_ := next(shape.iter("cNvPr"), shape).get("id", ""))
+        }
+        ids = self._write_controls(sheet, path, listed, labels)
+        for anchor in (part for part in root.iter() if part.tag in _ANCHORS):
+            about = next(anchor.iter("cNvPr"), anchor)
+            if about.get("id") in ids:
+                continue
+            if about.get("hidden") in _TRUE:
+                self.left_out["shape"] += 1
+                continue
+            texts = [*map(_shape_text, anchor.iter("sp")), *picture_words(anchor)]
+            for diagram in anchor.iter("relIds"):
+                texts += diagram_lines(self._part(related, diagram.get("r:dm", "")))
+            sheet.boxes += [(*_cell(anchor), text) for text in texts if text]
+            for chart in anchor.iter("chart"):
+                self._add_chart(sheet, self._part(related, chart.get("r:id", "")))
+
+    def _part(self, related: Mapping[str, tuple[str, str]], id_: str) -> Element:
+        return self._package.xml_if_there(related.get(id_, ("", ""))[1])
+
+    def _add_chart(self, sheet: Sheet, root: Element) -> None:
+        """Add the rows of a chart, or only its name if its numbers are in visible sheets."""
+        caption, rows = chart_rows(root)
+        formulas = [formula.text or "" for formula in root.iter("f")]
+        sources = {
+            match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)
+        }
+        if not rows or (sources and sources <= self.visible.keys()):
+            series = ", ".join(filter(None, rows[0])) if rows else ""
+            name = one_line(": ".join(filter(None, (caption, series))))
+            caption, rows = f"(chart: {name})" if name else "", []
+        if caption or rows:
+            sheet.charts.append((caption, rows))
+        else:
+            self.left_out["chart"] += 1
+
+    def _write_controls(
+        self, sheet: Sheet, path: str, listed: Sequence[_ListedControl], labels: Mapping[str, str]
+    ) -> set[str]:
+        """Write the controls of a sheet, and return the ids of their shapes."""
+        related = self._package.related(path)
+        old = {id_: (about, label, shape) for id_, about, label, shape in _old_shapes(self._package, path)}
+        places = {control.id: control for control in reversed(listed)} | {
+            control.id: control for control in reversed(listed) if control.row
+        }
+        for id_ in dict.fromkeys([*places, *old]):
+            place = places.get(id_, _ListedControl(id_))
+            about, label, shape = old.get(id_, (None, "", None))
+            if related.get(place.part, ("", ""))[0] == "control":  # of ActiveX, whose state is no text
+                self.left_out["control"] += 1
+            elif shape is not None and "visibility:hidden" in shape.get("style", "").replace(" ", ""):
+                self.left_out["shape"] += 1
+            else:
+                new = self._part(related, place.part)
+                state = _new_state(new) if new.tag else _old_state(about)
+                cell = (place.row, place.column) if place.row else _old_cell(about)
+                self._write_control(sheet, state, labels.get(id_) or label, *cell)
+        return {*places, *old}
+
+    def _write_control(
+        self, sheet: Sheet, state: Mapping[str, str], label: str, row: int, column: int
+    ) -> None:
+        """Write a checkbox, list or label before the text of its cell; nothing of other controls."""
+        kind = state.get("objectType", "").casefold()
+        if kind in _BOXES:
+            texts = [ticked(state.get("checked") in {"Checked", "1"}), label]
+        elif kind in _LISTS:
+            texts = [label, self._chosen_entries(state, sheet)]
+        elif kind in _LABELS and label:
+            texts = [label]
+        else:
+            return
+        cells = sheet.rows.setdefault(row, {})
+        cells[column] = " ".join(filter(None, (*texts, cells.get(column, ""))))
+
+    def _chosen_entries(self, state: Mapping[str, str], sheet: Sheet) -> str:
         """The chosen entries of a list control, which has entries of its own or takes them from cells."""
-        entries = control.entries or self._range(control.source, sheet)
+        numbers = [state.get("sel", ""), *state.get("multiSel", "").replace(" ", "").split(",")]
+        chosen = dict.fromkeys(filter(None, (whole_number(number.strip()) for number in numbers)))
+        own = [*filter(None, state.get("entries", "").split("\n"))]
+        entries = own or self._range(state.get("fmlaRange", ""), sheet)
         return ", ".join(
-            entries[at - 1] if at <= len(entries) else f"(entry {at} of a list)" for at in control.chosen
+            entries[at - 1] if at <= len(entries) else f"(entry {at} of a list)" for at in chosen
         )
 
     def _range(self, reference: str, sheet: Sheet) -> Sequence[str]:
@@ -158,7 +308,7 @@ class _Book:
             kind, path = self.sheets.get(name, ("", ""))
             if name not in self._lists and kind == "worksheet" and path in self._package:
                 unknown = self.unknown
-                self._lists[name], self.unknown = self._cells_of(name, path), unknown
+                self._lists[name], self.unknown = self._cells_of(name, path)[0], unknown
             sheet = self._lists.get(name, Sheet(name))
         first_row, first, last_row, last = area
         rows = (
@@ -168,7 +318,7 @@ class _Book:
             cells.get(at, "") for cells in rows for at in range(first, min(last, first + MAX_ENTRIES) + 1)
         ]
 
-    def count_beside(self, path: str) -> None:
+    def _count_beside(self, path: str) -> None:
         """Count the comments and embedded objects of a sheet. Each thread is also stored as a note."""
         kinds = (("comments", "comment"), ("threadedComment", "threadedComment"))
         parts = (
@@ -176,44 +326,6 @@ class _Book:
         )
         self.left_out["comment"] += max(sum(1 for _ in root.iter(tag)) for root, tag in parts)
         self.left_out["object"] += sum(kind in _OBJECTS for kind, _ in self._package.related(path).values())
-
-    def _cells(self, row: Element) -> dict[int, str]:
-        cells: dict[int, str] = {}
-        column = 0
-        for cell in row:
-            match = _REFERENCE.fullmatch(cell.get("r", ""))
-            column = column_number(match[1]) if match else column + 1
-            if cell.tag == "c" and (text := self._cell(cell).strip()):
-                is_struck = whole_number(cell.get("s", "")) in self._struck
-                cells[column] = f"~~{text}~~" if is_struck and "~~" not in text else text
-        return cells
-
-    def _cell(self, cell: Element) -> str:
-        """The displayed text of a cell."""
-        value = next((part.text or "" for part in cell if part.tag == "v"), "")
-        match cell.get("t", "n") if value else "":
-            case "":
-                inline = child(cell, "is")
-                self.unknown += child(cell, "f") is not None
-                return _text(inline) if inline is not None else ""
-            case "s":
-                at = whole_number(value)
-                return self._strings[at] if at < len(self._strings) else ""
-            case "b" if whole_number(cell.get("s", "")) in self._boxes:
-                return ticked(value == "1")
-            case "b":
-                return "TRUE" if value == "1" else "FALSE"
-            case "n":
-                return self._number(value, whole_number(cell.get("s", "")))
-            case _:
-                return _without_escapes(value)
-
-    def _number(self, value: str, style: int) -> str:
-        form = self._formats[style] if style < len(self._formats) else ""
-        try:
-            return formatted(float(value), form, since_1904=self._since_1904)
-        except (ValueError, OverflowError):
-            return value
 
 
 def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
@@ -230,29 +342,20 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
             raise ParseError(f"the file is damaged: its part {path} is not valid XML") from error
 
 
-def _formats(styles: Element) -> list[str]:
-    """The number format of each cell style."""
-    custom_formats = {
+def _cell_styles(styles: Element) -> list[_CellStyle]:
+    custom = {
         whole_number(number_format.get("numFmtId", "")): number_format.get("formatCode", "")
         for number_format in styles.iter("numFmt")
     }
-    ids = [
-        whole_number(cell_format.get("numFmtId", "")) for cell_format in descendants(styles, "cellXfs", "xf")
-    ]
-    return [custom_formats.get(id_) or BUILT_IN.get(id_, "General") for id_ in ids]
-
-
-def _boxes(styles: Element) -> set[int]:
-    """The cell styles that show TRUE and FALSE as a checkbox."""
-    forms = enumerate(descendants(styles, "cellXfs", "xf"))
-    return {at for at, form in forms if next(form.iter("xfComplement"), None) is not None}
-
-
-def _struck(styles: Element) -> set[int]:
-    """The cell styles that strike out what is in the cell."""
-    fonts = {at for at, font in enumerate(descendants(styles, "fonts", "font")) if is_on(font, "strike")}
-    forms = enumerate(descendants(styles, "cellXfs", "xf"))
-    return {at for at, form in forms if whole_number(form.get("fontId", "")) in fonts}
+    struck = {at for at, font in enumerate(descendants(styles, "fonts", "font")) if is_on(font, "strike")}
+    cell_styles = []
+    for cell_format in descendants(styles, "cellXfs", "xf"):
+        id_ = whole_number(cell_format.get("numFmtId", ""))
+        form = custom.get(id_) or BUILT_IN.get(id_, "General")
+        is_box = next(cell_format.iter("xfComplement"), None) is not None
+        is_struck = whole_number(cell_format.get("fontId", "")) in struck
+        cell_styles.append(_CellStyle(form, is_box, is_struck))
+    return cell_styles
 
 
 def _text(item: Element) -> str:
@@ -281,3 +384,63 @@ def merged_cells(reference: str) -> Iterator[tuple[int, int, int, int]]:
             int(bottom_right[2]),
             column_number(bottom_right[1]),
         )
+
+
+def _new_state(properties: Element) -> dict[str, str]:
+    """The state of a control, from its own part."""
+    entries = "\n".join(one_line(item.get("val", "")) for item in properties.iter("item"))
+    return properties.attrib | {"entries": entries}
+
+
+def _old_state(about: Element | None) -> dict[str, str]:
+    """The state of a control, from its VML shape, in the words of newer parts."""
+    if about is None:
+        return {}
+    texts = {part.tag[:1].lower() + part.tag[1:]: (part.text or "").strip() for part in about}
+    return texts | {"objectType": about.get("ObjectType", "")}
+
+
+def _old_shapes(package: Package, path: str) -> Iterator[tuple[str, Element, str, Element]]:
+    """The VML shapes of controls: id, state, label, shape. Other VML shapes are notes."""
+    try:
+        data = package.read(package.related_as(path, "vmlDrawing"))
+        root = xml_root(_OPEN_TAG.sub(b"<br/>", data), "")
+    except ParseError:
+        return
+    for shape in root.iter("shape"):
+        about = child(shape, "ClientData")
+        if about is not None and about.get("ObjectType", "Note").casefold() in _BOXES | _LISTS | _LABELS:
+            label = " ".join("".join(box.itertext()) for box in shape.iter("textbox"))
+            id_ = shape.get("spid", "") or shape.get("id", "")
+            yield id_.rpartition("_s")[2], about, one_line(label), shape
+
+
+def _old_cell(about: Element | None) -> tuple[int, int]:
+    """The cell of a VML shape, by its anchor "1, 15, 2, 10, …": column, offset, row, offset, …."""
+    anchor = child(about, "Anchor")
+    numbers = re.findall(r"-?\d{1,7}", anchor.text or "") if anchor is not None else []
+    if len(numbers) < 8:  # noqa: PLR2004 two corners
+        return 1, 1
+    column, top, offset, bottom = (int(numbers[at]) for at in (0, 2, 3, 6))
+    return top + 1 + (bottom > top and offset > 10), column + 1  # noqa: PLR2004 points: half a row
+
+
+def _cell(anchor: Element) -> tuple[int, int]:
+    """The row and column of an anchor: the row of its middle if it is about one row high."""
+    first, last = (
+        {part.tag: whole_number((part.text or "").strip()) for part in (corner if corner is not None else ())}
+        for corner in (child(anchor, "from"), child(anchor, "to"))
+    )
+    row = first.get("row", 0)
+    middle = (row + last.get("row", row)) / 2 + (
+        first.get("rowOff", 0) + last.get("rowOff", 0)
+    ) / 2 / ROW_HEIGHT
+    is_low = last.get("row", row) - row <= 1
+    return (int(middle) if is_low else row) + 1, first.get("col", 0) + 1
+
+
+def _shape_text(shape: Element) -> str:
+    """The text of a shape, a line for each paragraph."""
+    return "\n".join(
+        filter(None, (paragraph_text(line).strip() for line in descendants(shape, "txBody", "p")))
+    )
