@@ -1,40 +1,57 @@
 """OpenDocument (LibreOffice and others): texts, sheets and slides, packed or as one flat XML file.
 
 A cell's text is what the program showed when it was saved. Slides are read as those of PowerPoint.
-`opendocument_text` reads texts.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import document_of_draft, omission_remarks, open_document_properties
-from rag.ingest.parse.office.drawings_and_forms import Box, in_reading_order, open_controls
-from rag.ingest.parse.office.opendocument_text import OdfReader, capped_repeat_count, repeat_count, styles_of
+from rag.ingest.parse.document_draft import (
+    Draft,
+    document_of_draft,
+    omission_remarks,
+    open_document_properties,
+)
+from rag.ingest.parse.office.docx_styles import roman
+from rag.ingest.parse.office.drawings_and_forms import Box, alternative_text, in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, xml_root
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
+from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
+from rag.text.plain_text import one_line
+from rag.text.table_heads import PAGE_BREAK
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
+MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
+MAX_COLUMNS = 16_384  # of a sheet
+MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
+
 _MIME_TYPE = "application/vnd.oasis.opendocument."
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    body: Element
-    styles: list[Element]
-    meta: Element
-    package: Package | None = None
-
-    def opened(self, name: str) -> Element:
-        """The content of an embedded object; an empty element if it is missing or isn't XML."""
-        path = f"{posixpath.normpath(name)}/content.xml"
-        return self.package.xml_if_there(path) if self.package else Element("")
+_SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
+_SPACE = re.compile(r"[ \t\r\n]+")
+_LEFT_OUT = frozenset(
+    {
+        *("tracked-changes", "table-of-content", "illustration-index", "table-index", "alphabetical-index"),
+        *("forms", "sequence-decls", "variable-decls", "user-field-decls", "ruby-text"),
+        *("event-listeners", "image", "notes", "settings", "glue-point", "annotation-end"),
+    }
+)
+_ALTERNATIVES = frozenset({"title", "desc"})  # of frames: their alternative texts
+_FIGURES = _ALTERNATIVES | {"object", "control"}
+_ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
+_COLUMNS = frozenset({"table-columns", "table-header-columns", "table-column-group"})
+_CELLS = frozenset({"table-cell", "covered-table-cell"})
+_SHAPES = frozenset({"frame", "custom-shape", "g", "rect", "ellipse"})
+_FURNITURE = frozenset({"footer", "header", "date-time", "page-number"})
+_LENGTH = re.compile(r"(-?\d{0,9}(?:\.\d{1,9})?)(cm|mm|in|pt)")
+_CENTIMETRES = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -42,17 +59,27 @@ def parse(data: bytes, name: str) -> Document:
 
     The pages of a text come from the program that saved it, if it noted them.
     """
-    parts = _parts(data)
-    styles = styles_of(parts.styles)
-    reader = OdfReader(styles, parts.opened, open_controls(parts.body))
+    package = Package(data) if data.startswith(ZIP) else None
+    if package and package.xml_if_there("META-INF/manifest.xml").find(".//encryption-data") is not None:
+        raise ParseError(ENCRYPTED, "encrypted")
+    content = package.xml("content.xml") if package else xml_root(data, "content")
+    body = child(content, "body")
+    if body is None:
+        raise ParseError(
+            "the file is damaged: its part content.xml has no body"
+            if package
+            else "it isn't an OpenDocument file"
+        )
+    styles = [content, package.xml_if_there("styles.xml")] if package else [content]
+    reader = _Reader(styles_of(styles), open_controls(body), package)
     title = ""
-    if (sheets := child(parts.body, "spreadsheet")) is not None:
+    if (sheets := child(body, "spreadsheet")) is not None:
         kind, title = "spreadsheet", name
         read_sheets(reader, sheets)
-    elif (slides := child(parts.body, "presentation")) is not None:
+    elif (slides := child(body, "presentation")) is not None:
         kind = "presentation"
         read_slides(reader, slides)
-    elif (text := child(parts.body, "text")) is not None:
+    elif (text := child(body, "text")) is not None:
         kind = "text"
         reader.blocks(text)
         title = reader.title
@@ -67,35 +94,319 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(reader.hidden["comment"], "comment"),
         *omission_remarks(reader.hidden["object"], "embedded object"),
     ]
-    properties = open_document_properties(parts.meta)
+    meta = package.xml_if_there("meta.xml") if package else next(descendants(content, "meta"), Element(""))
+    properties = open_document_properties(meta)
     return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
 
 
-def _parts(data: bytes) -> _Parts:
-    if not data.startswith(ZIP):
-        root = xml_root(data, "content")
-        body = child(root, "body")
-        if body is None:
-            raise ParseError("it isn't an OpenDocument file")
-        return _Parts(body, [root], next(descendants(root, "meta"), Element("")))
-    package = Package(data)
-    if package.xml_if_there("META-INF/manifest.xml").find(".//encryption-data") is not None:
-        raise ParseError(ENCRYPTED, "encrypted")
-    content = package.xml("content.xml")
-    body = child(content, "body")
-    if body is None:
-        raise ParseError("the file is damaged: its part content.xml has no body")
-    styles = package.xml_if_there("styles.xml")
-    return _Parts(body, [content, styles], package.xml_if_there("meta.xml"), package)
+class Style(NamedTuple):
+    """The properties of a style that matter for reading."""
+
+    name: str = ""
+    hidden: bool = False
+    bold: bool = False
+    height: int = 0
+    struck: bool = False
+    marks: Mapping[int, str] = {}
+    """The number format of a list by level: "1", "a", "i", or "" for bullets."""
 
 
-MAX_COLUMNS = 16_384  # of a sheet
-_SHAPES = frozenset({"frame", "custom-shape", "g", "rect", "ellipse"})
-_GROUPS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
-_COLUMN_GROUPS = frozenset({"table-columns", "table-header-columns", "table-column-group"})
+_PLAIN = Style()
 
 
-def read_sheets(reader: OdfReader, spreadsheet: Element) -> None:
+def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
+    """The styles of a document by name; names of list styles get the prefix "list "."""
+    elements = {element.get("name", ""): element for root in roots for element in root.iter("style")}
+    styles = {name: _style(name, elements) for name in elements}
+    for root in roots:
+        for list_style in root.iter("list-style"):
+            marks = {
+                int(level.get("level", "1")[:2]): level.get("num-format", "")
+                for level in list_style
+                if level.get("level")
+            }
+            styles[f"list {list_style.get('name', '')}"] = Style(marks=marks)
+    return styles
+
+
+def _style(name: str, elements: Mapping[str, Element]) -> Style:
+    hidden = bold = position = line = None
+    display, at = elements[name].get("display-name", name), name
+    for _ in range(20):  # a loop of styles ends here
+        element = elements.get(at)
+        if element is None:
+            break
+        for properties in element:
+            display_value = properties.get("display", properties.get("visibility"))
+            weight = properties.get("font-weight")
+            if hidden is None and display_value:
+                hidden = display_value in {"none", "false", "hidden"}
+            if bold is None and weight:
+                bold = weight == "bold"
+            position = position or properties.get("text-position")
+            line = line or properties.get("text-line-through-style")
+        display = at if at in {"Title", "Subtitle"} else display
+        at = element.get("parent-style-name", "")
+    return Style(display, bool(hidden), bool(bold), _height(position or ""), (line or "none") != "none")
+
+
+def _height(position: str) -> int:
+    """How much a text is set higher than its line (lower below 0): "super 58%" -> 1; "-33% 58%" -> -33."""
+    height = position.split(" ", 1)[0].rstrip("%")
+    number = whole_number(height.removeprefix("-"), max_digits=3)
+    return HEIGHTS.get(height, -number if height.startswith("-") else number)
+
+
+class _Reader:
+    """Reads the body of a document into a draft, and counts in `hidden` what it omits."""
+
+    def __init__(
+        self, styles: Mapping[str, Style], controls: Mapping[str, str], package: Package | None
+    ) -> None:
+        """`controls` are form values by id; embedded objects are in the `package`, if the file isn't flat."""
+        self.draft = Draft()
+        self.hidden: Counter[str] = Counter()
+        self.title = ""
+        self._styles = styles
+        self._controls = controls
+        self._package = package
+        self._notes: list[Element] = []
+        self._written_notes = 0
+        self._frames: list[Element] = []
+        self._counts: dict[str, int] = {}
+
+    def style(self, element: Element) -> Style:
+        """The style of an element."""
+        return self._styles.get(element.get("style-name", ""), _PLAIN)
+
+    def blocks(self, parent: Element, depth: int = 0, mark: str = "") -> None:
+        """Write the paragraphs, lists, tables and frames of a body, or of a list item with its `mark`."""
+        for element in parent:
+            if element.tag in {"p", "h"}:
+                self._paragraph(element, depth, mark)
+                mark = " " if mark else ""
+            elif element.tag == "list":
+                self._list(element, depth + bool(mark))
+            elif element.tag == "table":
+                self.draft.table(self._table_rows(element))
+            elif element.tag == "soft-page-break":
+                self.draft.page()
+            elif element.tag == "annotation":
+                self.hidden["comment"] += 1
+            elif element.get("display") in {"none", "condition"} and element.tag == "section":
+                self.hidden["text"] += 1
+            elif element.tag in _FIGURES:
+                self._figure(element)
+            elif element.tag not in _LEFT_OUT:
+                self.blocks(element, depth)
+            self._write_notes()
+
+    def _control(self, control: Element) -> str:
+        """The value of a form control."""
+        return self._controls.get(control.get("control", ""), "")
+
+    def _table_rows(self, table: Element) -> list[list[str]]:
+        """The texts of a table; a cell that spans several rows is repeated in each."""
+        rows: list[list[str]] = []
+        rows_left: dict[int, int] = {}
+        for row in _elements_in_groups(table, "table-row", _ROWS):
+            texts: list[str] = []
+            for at, cell in enumerate(_repeated_cells(row)):
+                rows_left[at] = rows_left.get(at, 0) - 1
+                if cell.tag == "covered-table-cell" and rows_left[at] >= 0 and at < len(rows[-1]):
+                    texts.append(rows[-1][at])
+                else:
+                    rows_left[at] = repeat_count(cell, "number-rows-spanned") - 1
+                    texts.append(self.cell_text(cell))
+            rows.append(texts)
+        return rows
+
+    def _figure(self, figure: Element) -> None:
+        """Write the text of a figure or control, the numbers of a chart, a worksheet or a formula."""
+        if figure.tag != "object":
+            is_control = figure.tag == "control"
+            text = self._control(figure) if is_control else alternative_text("".join(figure.itertext()))
+            self.draft.paragraph(text)
+            return
+        for text, rows in self.figures(figure):
+            self.draft.paragraph(text)
+            self.draft.table(rows)
+
+    def figures(
+        self, object_: Element, sheets: Collection[str] = ()
+    ) -> Iterator[tuple[str, list[list[str]]]]:
+        """Pairs of text and table in an object; either may be empty. Other objects are counted.
+
+        Of a chart whose numbers are in the cells of `sheets`, only the title is written.
+        """
+        root = next(descendants(object_, "document"), Element(""))
+        if linked := object_.get("href"):
+            path = f"{posixpath.normpath(linked)}/content.xml"
+            root = self._package.xml_if_there(path) if self._package else Element("")
+        formulas, tables = [*root.iter("annotation")], [*root.iter("table")]
+        self.hidden["object"] += not (tables or formulas)
+        titles = [self.cell_text(title) for title in root.iter("title")] if tables else []
+        plot = next(root.iter("plot-area"), root)
+        sources = _SHEET_OF_CELLS.findall(plot.get("cell-range-address", ""))
+        if sources and {quoted or plain for quoted, plain in sources} <= {*sheets}:
+            yield f"(chart: {one_line(', '.join(filter(None, titles))) or 'untitled'})", []
+            return
+        yield from ((title, []) for title in titles)
+        yield from (("", self._table_rows(table)) for table in tables)
+        yield from (("".join(formula.itertext()), []) for formula in formulas)
+
+    def _paragraph(self, paragraph: Element, depth: int, mark: str) -> None:
+        style = self.style(paragraph)
+        text = as_struck(self.inline(paragraph), is_struck=style.struck)
+        level = paragraph.get("outline-level", "1")
+        if style.hidden:
+            self.hidden["text"] += bool(text.strip())
+        elif paragraph.tag == "h" and text.strip():
+            self.draft.heading(text, int(level) if level in set("123456789") else 1)
+        elif style.name == "Title" and text.strip():
+            self.title = self.title or " ".join(with_scripts(text).split())
+            self.draft.heading(text, 1)
+        elif mark:
+            self.draft.item(text, depth, mark)
+        else:
+            self.draft.paragraph(text, bold=self._is_bold(paragraph, bold=style.bold))
+        frames, self._frames = self._frames, []
+        for frame in frames:
+            self.blocks(frame)
+
+    def _is_bold(self, paragraph: Element, *, bold: bool) -> bool:
+        loose = [paragraph.text or "", *(child_.tail or "" for child_ in paragraph)]
+        spans = [
+            child_ for child_ in paragraph if child_.tag == "span" and "".join(child_.itertext()).strip()
+        ]
+        return (
+            (bold or not any(text.strip() for text in loose))
+            and all(bold or self.style(span).bold for span in spans)
+            and bool(spans or bold)
+        )
+
+    def inline(self, parent: Element) -> str:
+        """The text of a paragraph."""
+        texts = [_SPACE.sub(" ", parent.text or "")]
+        for child_ in parent:
+            texts += [self._inline_part(child_), _SPACE.sub(" ", child_.tail or "")]
+        return "".join(texts)
+
+    def _inline_part(self, element: Element) -> str:  # noqa: PLR0911 a table
+        match element.tag:
+            case "s":
+                return " " * min(int(element.get("c", "1")[:3]), 99)
+            case "tab":
+                return "\t"
+            case "line-break":
+                return "\n"
+            case "soft-page-break":
+                return PAGE_BREAK
+            case "note":
+                self._notes.append(element)
+                return f"[^{self._written_notes + len(self._notes)}]"
+            case "annotation" | "hidden-text" | "hidden-paragraph":
+                self.hidden["comment" if element.tag == "annotation" else "text"] += 1
+                return ""
+            case "control":
+                return self._control(element)
+            case "frame" | "custom-shape" | "g" | "text-box":
+                self._frames.append(element)
+                return ""
+            case "span" if self.style(element).hidden:
+                self.hidden["text"] += 1
+                return ""
+            case _:
+                text = "" if element.tag in _LEFT_OUT else self.inline(element)
+                style = self.style(element)
+                return as_struck(as_script(text, style.height), is_struck=style.struck)
+
+    def _write_notes(self) -> None:
+        while self._notes:
+            note = self._notes.pop(0)
+            self._written_notes += 1
+            lines = (
+                self.inline(paragraph).strip()
+                for body in note
+                if body.tag == "note-body"
+                for paragraph in body.iter("p")
+            )
+            if text := "\n".join(filter(None, lines)):
+                self.draft.paragraph(f"[^{self._written_notes}]: {text}")
+
+    def _list(self, element: Element, depth: int, style_name: str = "") -> None:
+        name = element.get("style-name", style_name)
+        kind = self._styles.get(f"list {name}", _PLAIN).marks.get(depth + 1, "")
+        key = f"{name} {depth}"
+        if element.get("continue-numbering") != "true" and not element.get("continue-list"):
+            self._counts[key] = 0
+        for item in element:
+            if item.tag == "list-header":
+                self.blocks(item, depth, " ")
+            if item.tag != "list-item":
+                continue
+            start = item.get("start-value", "")
+            self._counts[key] = int(start) if start.isdecimal() else self._counts.get(key, 0) + 1
+            mark = _number(self._counts[key], kind) if kind else "-"
+            for block in item:
+                if block.tag == "list":
+                    self._list(block, depth + 1, name)
+                    continue
+                holder = item.makeelement("list-item", {})
+                holder.append(block)
+                self.blocks(holder, depth, mark)
+                mark = " "
+
+    def cell_text(self, cell: Element) -> str:
+        """The text of a cell on one line."""
+        texts = []
+        for element in cell:
+            if element.tag in {"p", "h"}:
+                style = self.style(element)
+                text = as_struck(self.inline(element), is_struck=style.struck)
+                texts.append("" if style.hidden else text)
+            elif element.tag == "annotation":
+                self.hidden["comment"] += 1
+            elif element.tag in _ALTERNATIVES:
+                texts.append(alternative_text("".join(element.itertext())))
+            elif element.tag == "control":
+                texts.append(self._control(element))
+            elif element.tag not in _LEFT_OUT:
+                texts.append(self.cell_text(element))
+        frames, self._frames = self._frames, []
+        texts += [self.cell_text(frame) for frame in frames]
+        return " ".join(text.strip(" \t\n") for text in texts if text.strip(" \t\n"))
+
+
+def _repeated_cells(row: Element) -> Iterator[Element]:
+    for cell in row:
+        if cell.tag in _CELLS:
+            for _ in range(capped_repeat_count(cell, "number-columns-repeated") if len(cell) else 1):
+                yield cell
+
+
+def capped_repeat_count(element: Element, attribute: str) -> int:
+    """The repeat count of a filled row or cell, at most `MAX_REPEATED`."""
+    return min(repeat_count(element, attribute), MAX_REPEATED)
+
+
+def repeat_count(element: Element, attribute: str) -> int:
+    """The repeat count of a row or cell."""
+    return whole_number(element.get(attribute, "1"), 1)
+
+
+def _number(count: int, kind: str) -> str:
+    match kind:
+        case "a" | "A":
+            return f"{chr(ord(kind) + (count - 1) % 26)}."
+        case "i":
+            return f"{roman(count)}."
+        case "I":
+            return f"{roman(count).upper()}."
+    return f"{count}."
+
+
+def read_sheets(reader: _Reader, spreadsheet: Element) -> None:
     """Write the sheets that aren't hidden."""
     tables = [table for table in spreadsheet if table.tag == "table"]
     visible = [table for table in tables if not reader.style(table).hidden]
@@ -105,7 +416,7 @@ def read_sheets(reader: OdfReader, spreadsheet: Element) -> None:
         reader.hidden["row"] += write_sheet(reader.draft, _sheet(reader, table, names))
 
 
-def _sheet(reader: OdfReader, table: Element, names: Collection[str]) -> Sheet:
+def _sheet(reader: _Reader, table: Element, names: Collection[str]) -> Sheet:
     """A sheet; `names` are the names of the visible sheets."""
     objects = [
         child_ for shape in table.iter() if shape.tag in _SHAPES for child_ in shape if child_.tag == "object"
@@ -113,7 +424,7 @@ def _sheet(reader: OdfReader, table: Element, names: Collection[str]) -> Sheet:
     sheet = Sheet(table.get("name", ""))
     sheet.charts = [figure for object_ in objects for figure in reader.figures(object_, names)]
     column = 1
-    for column_element in _elements_in_groups(table, "table-column", _COLUMN_GROUPS):
+    for column_element in _elements_in_groups(table, "table-column", _COLUMNS):
         count = min(repeat_count(column_element, "number-columns-repeated"), MAX_COLUMNS)
         if column_element.get("visibility", "visible") != "visible":
             sheet.hidden_columns.update(range(column, min(column + count, MAX_COLUMNS)))
@@ -122,7 +433,7 @@ def _sheet(reader: OdfReader, table: Element, names: Collection[str]) -> Sheet:
         (1, 1, text) for child_ in table if child_.tag == "shapes" if (text := reader.cell_text(child_))
     ]
     number = 1
-    for row in _elements_in_groups(table, "table-row", _GROUPS):
+    for row in _elements_in_groups(table, "table-row", _ROWS):
         cells = _cells(reader, sheet, row, number)
         for at in range(number, number + capped_repeat_count(row, "number-rows-repeated")) if cells else ():
             sheet.rows[at] = dict(cells)
@@ -140,11 +451,11 @@ def _elements_in_groups(parent: Element, tag: str, groups: frozenset[str]) -> It
             yield from _elements_in_groups(element, tag, groups)
 
 
-def _cells(reader: OdfReader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
+def _cells(reader: _Reader, sheet: Sheet, row: Element, number: int) -> dict[int, str]:
     cells: dict[int, str] = {}
     column = 1
     for cell in row:
-        if cell.tag not in {"table-cell", "covered-table-cell"}:
+        if cell.tag not in _CELLS:
             continue
         boxes = [shape for shape in cell if shape.tag in _SHAPES]
         sheet.boxes += [(number, column, text) for shape in boxes if (text := reader.cell_text(shape))]
@@ -162,13 +473,7 @@ def _cells(reader: OdfReader, sheet: Sheet, row: Element, number: int) -> dict[i
     return cells
 
 
-MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
-_FURNITURE = frozenset({"footer", "header", "date-time", "page-number"})
-_LENGTH = re.compile(r"(-?\d{0,9}(?:\.\d{1,9})?)(cm|mm|in|pt)")
-_CENTIMETRES = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
-
-
-def read_slides(reader: OdfReader, presentation: Element) -> None:
+def read_slides(reader: _Reader, presentation: Element) -> None:
     """Write the slides that aren't hidden: title, shapes in reading order, notes."""
     for number, page in enumerate((element for element in presentation if element.tag == "page"), 1):
         reader.draft.page()
@@ -178,7 +483,7 @@ def read_slides(reader: OdfReader, presentation: Element) -> None:
         _slide(reader, page, number)
 
 
-def _slide(reader: OdfReader, page: Element, number: int) -> None:
+def _slide(reader: _Reader, page: Element, number: int) -> None:
     shapes = [
         shape for shape in _shapes_in_order(page) if shape.get("class") not in _FURNITURE and _has_text(shape)
     ]
