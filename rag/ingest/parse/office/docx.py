@@ -14,22 +14,16 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.document_draft import (
-    Draft,
-    core_properties,
-    document_of_draft,
-    omission_remarks,
-)
+from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
 from rag.ingest.parse.office.drawings_and_forms import (
-    chart_rows,
-    diagram_lines,
     field_value,
     fill_controls,
     linear,
     picture_words,
     symbol,
+    write_figure,
 )
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
@@ -78,14 +72,8 @@ def parse(data: bytes, name: str) -> Document:
         *omission_remarks(sum(1 for _ in comments.iter("comment")), "comment"),
         *omission_remarks(reader.unread, "embedded object"),
     ]
-    return document_of_draft(
-        draft,
-        name,
-        MIME_TYPE,
-        core_properties(package),
-        remarks=remarks,
-        title=reader.title or reader.cover(),
-    )
+    title = reader.title or reader.cover()
+    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=title)
 
 
 def _noted_page_count(package: Package) -> int:
@@ -147,13 +135,9 @@ class _Reader:
     def _imported_file(self, id_: str) -> None:
         """Write a file that is imported as text of the document (altChunk)."""
         data = self._part(id_)
+        read = html_page.parse if data.lstrip()[:1] == b"<" else text_and_settings.parse
         try:
-            if data.startswith(ZIP):
-                document = parse(data, "")
-            elif data.lstrip()[:1] == b"<":
-                document = html_page.parse(decode(data)[0], "")
-            else:
-                document = text_and_settings.parse(decode(data)[0], "")
+            document = parse(data, "") if data.startswith(ZIP) else read(decode(data)[0], "")
         except ParseError:
             self.unread += 1
             return
@@ -164,17 +148,19 @@ class _Reader:
 
     def _part(self, id_: str) -> bytes:
         """The content of a related part, b"" if it is missing."""
-        path = self._related.get(id_, ("", ""))[1]
         try:
-            return self._package.read(path)
+            return self._package.read(self._path(id_))
         except ParseError:
             return b""
+
+    def _path(self, id_: str) -> str:
+        return self._related.get(id_, ("", ""))[1]
 
     def margins(self, body: Element) -> None:
         """Write each header and footer once, except those that only number pages."""
         settings = self._package.xml_if_there(self._package.related_as(self._main, "settings"))
         even = is_on(settings, "evenAndOddHeaders")
-        sections = [*body.iter("sectPr")]
+        sections = body.iter("sectPr")
         paths = dict.fromkeys(path for section in sections for path in self._margin_paths(section, even=even))
         if lines := dict.fromkeys(line for path in paths for line in self._margin_lines(path)):
             self.draft.heading("Headers and footers of the pages:", 1, title="")
@@ -182,15 +168,11 @@ class _Reader:
 
     def _margin_paths(self, section: Element, *, even: bool) -> Iterator[str]:
         """The parts with the visible headers and footers of a section."""
-        shown_types = {
-            "default",
-            *(["first"] if is_on(section, "titlePg") else []),
-            *(["even"] if even else []),
-        }
+        is_shown = {"default": True, "first": is_on(section, "titlePg"), "even": even}
         for reference in section:
             is_margin = reference.tag in {"headerReference", "footerReference"}
-            if is_margin and reference.get("type", "default") in shown_types:
-                yield self._related.get(reference.get("r:id", ""), ("", ""))[1]
+            if is_margin and is_shown.get(reference.get("type", "default")):
+                yield self._path(reference.get("r:id", ""))
 
     def _margin_lines(self, path: str) -> Iterator[str]:
         for paragraph in self._package.xml_if_there(path).iter("p"):
@@ -205,7 +187,7 @@ class _Reader:
             return
         text = self._inline(paragraph)
         level = _level(about, style.level)
-        mark, depth = self._numbering.mark(about, style) if text.strip() else ("", 0)
+        mark, depth = self._mark(paragraph, text)
         if style.name == "title" and not self.title:
             self.title = " ".join(with_scripts(text).split())
         self._collect_cover(paragraph, text, level)
@@ -221,6 +203,11 @@ class _Reader:
         for drawing in drawn:
             self._figure(drawing)
 
+    def _mark(self, paragraph: Element, text: str) -> tuple[str, int]:
+        """The mark and the depth of an item of a list."""
+        about = child(paragraph, "pPr")
+        return self._numbering.mark(about, self._styles[value(about, "pStyle")]) if text.strip() else ("", 0)
+
     def _figure(self, drawn: Element) -> None:
         """Write the text of a frame, chart, diagram, embedded sheet or picture; other objects are counted."""
         for box in _outermost_elements(drawn, "txbxContent"):
@@ -228,14 +215,8 @@ class _Reader:
         for text in picture_words(drawn):
             self.draft.paragraph(text)
         for element in drawn.iter():
-            if element.tag == "chart" and element.get("r:id"):
-                caption, rows = chart_rows(self._xml(element.get("r:id", "")))
-                self.draft.paragraph(caption)
-                self.draft.table(rows)
-            elif element.tag == "relIds":
-                for line in diagram_lines(self._xml(element.get("r:dm", ""))):
-                    self.draft.item(line)
-            elif element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
+            write_figure(self.draft, element, lambda id_: self._package.xml_if_there(self._path(id_)))
+            if element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
                 self.unread += not xlsx.write_embedded(self.draft, self._part(element.get("r:id", "")))
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
@@ -245,9 +226,6 @@ class _Reader:
         self.hidden += inner.hidden
         self.unread += inner.unread
         yield from filter(None, inner.draft.text.split("\n"))
-
-    def _xml(self, id_: str) -> Element:
-        return self._package.xml_if_there(self._related.get(id_, ("", ""))[1])
 
     def _collect_cover(self, paragraph: Element, text: str, level: int) -> None:
         """Collect the large words on the first page, until a heading is found."""
@@ -384,13 +362,8 @@ class _Reader:
         texts = []
         for block in _blocks(cell):
             if block.tag == "p":
-                about = child(block, "pPr")
                 text = self._inline(block)
-                mark = (
-                    self._numbering.mark(about, self._styles[value(about, "pStyle")])[0]
-                    if text.strip()
-                    else ""
-                )
+                mark, _ = self._mark(block, text)
                 texts.append(f"{mark} {text}" if mark else text)
                 drawn, self._drawn = self._drawn, []
                 texts += [text for figure in drawn for text in self._figure_texts(figure)]
@@ -446,12 +419,10 @@ def _by_id(root: Element, kind: str) -> dict[str, Element]:
 
 def _level(about: Element | None, styled: int) -> int:
     """The level of a heading, 0 for other paragraphs. Its own level overrides its style's."""
-    outline_level = value(about, "outlineLvl")
-    return (
-        (int(outline_level) + 1 if outline_level < "9" else 0)
-        if outline_level.isdecimal() and len(outline_level) == 1
-        else styled
-    )
+    level = value(about, "outlineLvl")
+    if len(level) != 1 or not level.isdecimal():
+        return styled
+    return int(level) + 1 if level < "9" else 0
 
 
 def _is_tiny(about: Element | None) -> bool:

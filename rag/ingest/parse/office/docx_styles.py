@@ -40,24 +40,18 @@ class Style(NamedTuple):
     list_level: str = ""
 
 
-_PLAIN = Style()
-
-
 class Styles:
     """The styles of a document by their ids, with what they inherit."""
 
     def __init__(self, root: Element) -> None:
         elements = {element.get("styleId", ""): element for element in root.iter("style")}
         self._styles = {id_: _style(id_, elements) for id_ in elements}
-        default = next(
-            (
-                id_
-                for id_, element in elements.items()
-                if element.get("type") == "paragraph" and element.get("default") in {"1", "true"}
-            ),
-            "",
+        defaults = (
+            self._styles[id_]._replace(name="")
+            for id_, element in elements.items()
+            if element.get("type") == "paragraph" and element.get("default") in {"1", "true"}
         )
-        self._default = self._styles.get(default, _PLAIN)._replace(name="")
+        self._default = next(defaults, Style())
 
     def __getitem__(self, id_: str) -> Style:
         """The style of an id; the default style for "" and unknown ids."""
@@ -94,15 +88,7 @@ _CODE_STYLE = re.compile(r"\bcode\b|quellcode|verbatim|html (?:preformatted|vorf
 _TYPEWRITERS = frozenset({"courier", "courier new", "liberation mono"})
 _CODE_FONTS = frozenset(
     {
-        *(
-            "consolas",
-            "menlo",
-            "monaco",
-            "lucida console",
-            "source code pro",
-            "cascadia code",
-            "cascadia mono",
-        ),
+        *("consolas", "menlo", "monaco", "lucida console", "source code pro", "cascadia code"),
         *("cascadia mono", "dejavu sans mono", "jetbrains mono", "fira code", "fira mono", "roboto mono"),
         "ubuntu mono",
     }
@@ -139,9 +125,8 @@ class Numbering:
             self._abstract[id_] = {
                 whole_number(level.get("ilvl", "")): _level(level) for level in descendants(definition, "lvl")
             }
-            linked[id_] = (
-                styles[value(definition, "numStyleLink")].list_id if value(definition, "numStyleLink") else ""
-            )
+            if link := value(definition, "numStyleLink"):
+                linked[id_] = styles[link].list_id
         for instance in descendants(root, "num"):
             id_ = instance.get("numId", "")
             self._lists[id_] = value(instance, "abstractNumId")

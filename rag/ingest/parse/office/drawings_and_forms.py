@@ -13,6 +13,7 @@ from itertools import islice, zip_longest
 from typing import NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
+from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.typefaces import (
     PRIVATE,
     TICKED,
@@ -36,6 +37,17 @@ _NO_WORDS = re.compile(
     r"[\s_#-]*\d*|https?:.*|.{0,200}\.(?:png|jpe?g|gif|svg|webp|bmp|tiff?|emf|wmf)"
 )
 _ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description automatically generated[^.]*)\.?$")
+
+
+def write_figure(draft: Draft, element: Element, opened: Callable[[str], Element]) -> None:
+    """Write a chart or a diagram, whose part `opened` returns by its id; nothing of other elements."""
+    if element.tag == "chart" and element.get("r:id"):
+        caption, rows = chart_rows(opened(element.get("r:id", "")))
+        draft.paragraph(caption)
+        draft.table(rows)
+    elif element.tag == "relIds":
+        for line in diagram_lines(opened(element.get("r:dm", ""))):
+            draft.item(line)
 
 
 def chart_rows(root: Element) -> tuple[str, list[list[str]]]:

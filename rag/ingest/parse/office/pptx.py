@@ -11,11 +11,10 @@ from rag.ingest.parse.document_draft import Draft, core_properties, document_of_
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.drawings_and_forms import (
     Box,
-    chart_rows,
-    diagram_lines,
     in_reading_order,
     paragraph_text,
     picture_words,
+    write_figure,
 )
 from rag.ingest.parse.zip_package import Package, child, descendants
 
@@ -136,26 +135,23 @@ class _Reader:
         if shape.tag != "graphicFrame":
             self._write(_texts(shape))
             return
+        related = self._package.related(slide)
+
+        def path_of(id_: str) -> str:
+            return related.get(id_, ("", ""))[1]
+
         data = child(shape, "graphic", "graphicData")
         for element in data if data is not None else ():
-            _, part = self._package.related(slide).get(element.get("r:id", element.get("r:dm", "")), ("", ""))
             if element.tag == "tbl":
                 self.draft.table(_rows(element))
-            elif element.tag == "chart":
-                caption, rows = chart_rows(self._package.xml_if_there(part))
-                self.draft.paragraph(caption)
-                self.draft.table(rows)
-            elif element.tag == "relIds":
-                for line in diagram_lines(self._package.xml_if_there(part)):
-                    self.draft.item(line)
+            write_figure(self.draft, element, lambda id_: self._package.xml_if_there(path_of(id_)))
             for embedded in element.iter("oleObj"):
-                self._embedded_object(embedded, slide)
+                self._embedded_object(path_of(embedded.get("r:id", "")))
 
-    def _embedded_object(self, embedded: Element, slide: str) -> None:
+    def _embedded_object(self, path: str) -> None:
         """Write an embedded worksheet; other objects are counted."""
-        _, part = self._package.related(slide).get(embedded.get("r:id", ""), ("", ""))
         try:
-            data = self._package.read(part)
+            data = self._package.read(path)
         except ParseError:
             data = b""
         self.unread += not xlsx.write_embedded(self.draft, data)
