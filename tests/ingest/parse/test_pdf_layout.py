@@ -24,7 +24,7 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
-from rag.ingest.parse.pdf.page_cleanup import dehyphenator
+from rag.ingest.parse.pdf.page_tables import dehyphenator
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box
 from rag.ingest.parse.pdf.readable_pages import is_garbled
 

@@ -1,4 +1,6 @@
-"""The reading order of a PDF page: its columns of text, and the rows in each of them.
+"""What lies where on a PDF page: its running lines, its columns of text, and the rows in each of them.
+
+Running lines are headers, footers and page numbers, which pages add to the text.
 
 A gutter is an empty vertical strip in a band of the page. Its sides are columns of text if the file stores
 them one after the other, or if their sentences run on from line to line; otherwise they are cells of a table.
@@ -8,12 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, PageLines, box_around, most_letters
 
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""
@@ -115,14 +117,12 @@ def _bands(lines: Sequence[Line], rules: Sequence[Box]) -> list[_Band] | None:
         return None
     edges = sorted({round(line.box.left / _SAME_EDGE) for line in lines})
     sides = [((edge - 1) * _SAME_EDGE, _columns_at(lines, (edge - 1) * _SAME_EDGE)) for edge in edges]
-    sides.sort(
-        key=lambda side: -side[1].fewest
-    )  # no later gutter can beat a band with more lines than it has
+    sides.sort(key=lambda side: -side[1].fewest)
     best: list[_Band] | None = None
     best_count = _FEW - 1
     for edge, columns in sides:
         if columns.fewest <= best_count:
-            break
+            break  # no later gutter has as many lines beside it
         are_columns = _are_columns(columns, lines)
         if not are_columns and not _may_be_prose(columns):
             continue
@@ -162,13 +162,13 @@ def _bands_at(lines: Sequence[Line], rules: Sequence[Box], edge: float, *, are_c
 
 def _is_across(line: Line, edge: float, tables: Sequence[Box]) -> bool:
     stands_across = edge - _GUTTER < line.box.right and line.box.left < edge
-    return stands_across or any(table.top <= _middle(line) <= table.bottom for table in tables)
+    return stands_across or any(table.top <= line.box.middle <= table.bottom for table in tables)
 
 
 def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -> list[Box]:
     """The boxes of tables whose rules cross the gutter and frame rows that the file stores one by one."""
     tables: list[Box] = []
-    height = max((line.box.height for line in lines), default=0.0)
+    height = max(line.box.height for line in lines)
     frame: list[Box] = []
     for rule in [*crossing, None]:
         if rule and (not frame or rule.top - frame[-1].top <= _ROWS_APART * height):
@@ -183,7 +183,7 @@ def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -
 def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
     """Whether rules divide both sides of a gutter into cells, or into text that is stored row by row."""
     parts = [
-        _columns_at([line for line in lines if above.top <= _middle(line) <= below.top], edge)
+        _columns_at([line for line in lines if above.top <= line.box.middle <= below.top], edge)
         for above, below in pairwise(rules)
     ]
     rows = [part for part in parts if part.fewest]
@@ -192,10 +192,6 @@ def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
         return False
     cells = [row for row in rows if max(map(len, row)) <= _CELL]
     return 2 * len(cells) > len(parts) or _side_changes(whole) >= len(rows) or not _are_prose(whole)
-
-
-def _middle(line: Line) -> float:
-    return (line.box.top + line.box.bottom) / 2
 
 
 def _columns_in(lines: list[Line], crossing: Sequence[Box], edge: float) -> list[_Band]:
@@ -252,23 +248,14 @@ def _are_columns(columns: _Columns, lines: Sequence[Line]) -> bool:
     return across <= _CROSSING * count
 
 
-class _Reach(NamedTuple):
-    top: float
-    bottom: float
-
-    @property
-    def height(self) -> float:
-        return self.bottom - self.top
+def _reach(lines: Sequence[Line]) -> Box:
+    return box_around(line.box for line in lines)
 
 
-def _reach(lines: Sequence[Line]) -> _Reach:
-    return _Reach(min(line.box.top for line in lines), max(line.box.bottom for line in lines))
-
-
-def _shared_reach(columns: _Columns) -> _Reach:
-    """The vertical range in which both sides have lines."""
+def _shared_reach(columns: _Columns) -> Box:
+    """From the left of one side to the right of the other, where both have lines."""
     left, right = map(_reach, columns)
-    return _Reach(max(left.top, right.top), min(left.bottom, right.bottom))
+    return Box(left.left, max(left.top, right.top), right.right, min(left.bottom, right.bottom))
 
 
 def _overlap(columns: _Columns) -> _Columns | None:
@@ -326,7 +313,7 @@ def reads_on(above: str, below: str) -> bool:
     return not begins and not _SENTENCE_END.search(above)
 
 
-def _is_within(line: Line, reach: _Reach) -> bool:
+def _is_within(line: Line, reach: Box) -> bool:
     return reach.top <= line.box.bottom and line.box.top <= reach.bottom
 
 
@@ -340,7 +327,7 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
     """Rows from top to bottom: the lines at one height, from left to right."""
     rows: list[Row] = []
     reach = Box(0, 0, 0, 0)
-    for line in sorted(lines, key=lambda line: line.box.top + line.box.bottom):
+    for line in sorted(lines, key=lambda line: line.box.middle):
         if rows and line.box.is_level_with(reach):
             rows[-1].append(line)
             reach = reach if reach.height >= line.box.height else line.box
@@ -352,10 +339,7 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
 
 def body_size(lines: Iterable[Line]) -> float:
     """The font size of most characters."""
-    sizes = Counter[float]()
-    for line in lines:
-        sizes[line.size] += len(line.text)
-    return max(sizes, key=lambda size: sizes[size], default=0.0)  # most_common() imports a module: too late
+    return most_letters(((line.size, line.text) for line in lines), 0.0)
 
 
 def _joined_row(row: Row) -> Row:
@@ -392,3 +376,103 @@ def _is_list_mark(mark: Line, line: Line, row: Row) -> bool:
 
 def _runs_left(lines: Sequence[Line]) -> bool:
     return 2 * sum(line.runs_left for line in lines) > len(lines)
+
+
+_TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
+_PAGES = 3  # that a line stands on at least
+_NUMBERED_PAGES = 2  # the same, if it counts the pages
+_SLACK = 10.0  # points that a line may be moved
+_LARGEST = 1.15  # times the size of most letters: a larger line is a heading
+_FROM_TEXT = 0.5  # times the height of a line: how far from the text it stands at least
+_NEXT = 2.5  # times the height of a line: how far away the next row of a table is
+_LENGTH = 200  # characters
+_PAGE_NUMBER = re.compile(r"\d{1,5}")
+_ROMAN = re.compile(r"[ivxlc]+", re.IGNORECASE)
+_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
+
+
+class _Edge(NamedTuple):
+    """A row at the edge of a page."""
+
+    page: int
+    lines: Row
+    text: str
+
+    @property
+    def height(self) -> int:
+        return round(self.lines[0].box.top / _SLACK)
+
+
+def without_running_lines(sheets: Sequence[PageLines]) -> list[list[Line]]:
+    """The lines of each page without page numbers, and without headers and footers of earlier pages.
+
+    A page with nothing else keeps all of its lines.
+    """
+    largest = _LARGEST * body_size(line for sheet in sheets for line in sheet.lines)
+    edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
+    left_out = defaultdict[int, set[int]](set)
+    for edge in _repeated_edges(edges):
+        left_out[edge.page].update(map(id, edge.lines))
+    return [
+        [line for line in sheet.lines if id(line) not in left_out[page]] or sheet.lines
+        for page, sheet in enumerate(sheets)
+    ]
+
+
+def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
+    rows = level_rows([line for line in sheet.lines if not line.turned])
+    for edge in (rows[:_TOP], rows[: -_BOTTOM - 1 : -1]):
+        for at, row in enumerate(edge):
+            inner = rows[at + 1 : at + 2] if edge[0] is rows[0] else rows[-at - 2 : -at - 1]
+            text = " ".join(line.text for line in row)
+            if row[0].size > largest or len(text) > _LENGTH or (inner and _is_of_table(row, inner[0])):
+                break
+            is_ruled = bool(inner) and not any(map(str.isalnum, "".join(line.text for line in inner[0])))
+            if is_ruled or (inner and _distance(row, inner[0]) > _FROM_TEXT * row[0].box.height):
+                outer_rows = edge[: at + 1] + inner if is_ruled else edge[: at + 1]
+                yield from (_Edge(page, outer, " ".join(line.text for line in outer)) for outer in outer_rows)
+                break
+
+
+def _distance(row: Row, inner: Row) -> float:
+    """The empty space between two rows."""
+    box, inner_box = row[0].box, inner[0].box
+    return max(box.top - inner_box.bottom, inner_box.top - box.bottom)
+
+
+def _is_of_table(row: Row, inner: Row) -> bool:
+    if min(len(row), len(inner)) < 2:  # noqa: PLR2004 one cell doesn't make a table
+        return False
+    return abs(row[0].box.top - inner[0].box.top) < _NEXT * row[0].box.height
+
+
+def _repeated_edges(edges: Sequence[_Edge]) -> Iterator[_Edge]:
+    """The edges that number the pages, and all but the first of equal edges."""
+    by_text, by_count = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
+    for edge in edges:
+        by_text[edge.height, edge.text].append(edge)
+        for text, first in _numberings(edge):
+            by_count[edge.height, text, first].append(edge)
+    for repeats in by_text.values():
+        if len({edge.page for edge in repeats}) >= _PAGES:
+            yield from (edge for edge in repeats if edge.page != repeats[0].page)
+    for repeats in by_count.values():
+        if len({edge.page for edge in repeats}) >= _NUMBERED_PAGES:
+            yield from repeats
+
+
+def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
+    """For each number in an edge: the text with # in its place, and what the number is on the first page."""
+    if _ROMAN.fullmatch(edge.text):
+        yield "#", _roman(edge.text) - edge.page
+    for number in _PAGE_NUMBER.finditer(edge.text):
+        yield edge.text[: number.start()] + "#" + edge.text[number.end() :], int(number[0]) - edge.page
+
+
+def _roman(numeral: str) -> int:
+    """The value of a Roman numeral. Example: "xiv" -> 14."""
+    digits = [_DIGITS[digit] for digit in numeral.casefold()]
+    return sum(
+        -digit if digit < following else digit
+        for digit, following in zip(digits, [*digits[1:], 0], strict=True)
+    )

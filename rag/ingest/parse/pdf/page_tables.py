@@ -1,19 +1,19 @@
 """The parts of a PDF page: paragraphs, and tables where cells are aligned in columns.
 
-Vertical words are column headers where they are side by side above the columns.
+Vertical words are column headers where they are side by side above the columns. Words that are cut at the
+ends of lines are joined by the vocabulary of the whole document.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
-from rag.ingest.parse.pdf.page_cleanup import with_next_line
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
-from rag.ingest.parse.pdf.pdf_words import SEAM, Box, Line, as_read, box_around
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, SEAM, Box, Line, as_read, box_around
 
 _MOST_COLUMNS = 200  # of code: letters can be as small as a file likes
 _BLANK_LINE = 1.6  # times the usual distance of two lines of code
@@ -59,9 +59,8 @@ class PagePart(NamedTuple):
 def _is_numbers(row: Sequence[str]) -> bool:
     """Whether most cells after the first are numbers, as in the rows below a header."""
     filled = [cell for cell in row[1:] if cell]
-    return 2 * sum(bool(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell)) for cell in filled) > len(
-        filled
-    )
+    numbers = [cell for cell in filled if _NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell)]
+    return 2 * len(numbers) > len(filled)
 
 
 def _pipe_row(cells: Sequence[str]) -> str:
@@ -100,14 +99,8 @@ def _code(rows: Sequence[Row], usual: float) -> PagePart:
             column = round((begin - left) / width) if width else 0
             text = text.ljust(max(min(column, _MOST_COLUMNS), len(text) + bool(text))) + word
         texts.append((text,))
-    first = rows[0][0]
-    return PagePart(
-        tuple(texts),
-        box_around(line.box for row in rows for line in row),
-        first.size,
-        first.bold,
-        is_code=True,
-    )
+    first, box = rows[0][0], box_around(line.box for row in rows for line in row)
+    return PagePart(tuple(texts), box, first.size, first.bold, is_code=True)
 
 
 def _placed_words(line: Line) -> Iterator[tuple[float, str]]:
@@ -171,9 +164,8 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
     """The rows as a table; None if their cells aren't aligned in columns."""
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
-    if not columns or sum(map(len, rows)) < (_RULED_CELLS if is_ruled else _CELLS):
-        return None
-    if sum(len(cell.text) for row in rows for cell in row) > _LONG * sum(map(len, rows)):
+    count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
+    if not columns or count < (_RULED_CELLS if is_ruled else _CELLS) or letters > _LONG * count:
         return None
     if not is_ruled and _reads_on(rows):
         return None
@@ -203,22 +195,17 @@ def _reads_on(rows: Sequence[Row]) -> bool:
         if len(above) == len(row)
     ]
     flowing = [
-        pair
+        len(pair) > 1 and all(reads_on(cell.text, following.text) for cell, following in pair)
         for pair in pairs
-        if len(pair) > 1 and all(reads_on(cell.text, following.text) for cell, following in pair)
     ]
-    return 2 * len(flowing) > len(rows) - 1
+    return 2 * sum(flowing) > len(rows) - 1
 
 
 def _is_ruled(rows: Sequence[Row], rules: Sequence[Box]) -> bool:
     """Whether as many rules as rows run across them."""
-    top, bottom, middle = rows[0][0].box.top, rows[-1][0].box.bottom, rows[0][0].box.right
-    reach = rows[0][0].box.height
-    across = [
-        rule
-        for rule in rules
-        if top - reach <= rule.top <= bottom + reach and rule.left < middle and rule.right > middle
-    ]
+    first, bottom = rows[0][0].box, rows[-1][0].box.bottom
+    top, end = first.top - first.height, bottom + first.height
+    across = [rule for rule in rules if top <= rule.top <= end and rule.left < first.right < rule.right]
     return len({round(rule.top) for rule in across}) > len(rows) // 2 + 1
 
 
@@ -276,8 +263,7 @@ def _column(cell: Line, columns: Sequence[Box]) -> int:
     """The number of the column that a cell overlaps most, else of the nearest."""
 
     def shared(number: int) -> float:
-        column = columns[number]
-        return min(cell.box.right, column.right) - max(cell.box.left, column.left)
+        return min(cell.box.right, columns[number].right) - max(cell.box.left, columns[number].left)
 
     return max(range(len(columns)), key=shared)
 
@@ -287,9 +273,8 @@ def _continues_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequenc
     here = row[0].box
     if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
         return False
-    middle = ((above.top + above.bottom) / 2, (here.top + here.bottom) / 2)
     return not any(
-        middle[0] < rule.top < middle[1] and rule.left <= here.left and rule.right >= here.right
+        above.middle < rule.top < here.middle and rule.left <= here.left and rule.right >= here.right
         for rule in rules
         if rule.right - rule.left > rule.height
     )
@@ -308,9 +293,8 @@ def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
 
 def _begins_paragraph(above: Line, line: Line, usual: float) -> bool:
     size, before = line.size or 1.0, above.size or 1.0
-    pitch = line.box.bottom - above.box.bottom
     return (
-        pitch > max(_APART * usual, 0.0)
+        line.box.bottom - above.box.bottom > max(_APART * usual, 0.0)
         or max(size, before) > _OTHER_SIZE * min(size, before)
         or line.bold != above.bold
     )
@@ -394,17 +378,11 @@ def _level_box(line: Line) -> Box:
 def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
     """Whether headers are directly above the cells of the next row, with nothing between the headers."""
     band = box_around(header.box for header in headers)
-    below = next((row for row in rows if row[0].box.top + row[0].box.bottom > 2 * band.bottom), [])
+    below = next((row for row in rows if row[0].box.middle > band.bottom), [])
     if min(len(headers), len(below)) < _FEWEST:
         return False
     reach = max(header.size for header in headers)
-    over = [
-        any(
-            cell.box.left < header.box.right + reach and cell.box.right > header.box.left - reach
-            for cell in below
-        )
-        for header in headers
-    ]
+    over = [any(cell.box.gap(header.box) < reach for cell in below) for header in headers]
     return (
         below[0].box.top - band.bottom < _OVER * reach
         and 2 * sum(over) >= len(headers)
@@ -413,5 +391,56 @@ def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
 
 
 def _is_between(box: Box, band: Box) -> bool:
-    middle = (box.top + box.bottom) / 2
-    return band.left <= box.left and box.right <= band.right and band.top < middle < band.bottom
+    return band.left <= box.left and box.right <= band.right and band.top < box.middle < band.bottom
+
+
+_CUT = re.compile(rf"(?P<one>[^\W_]+)[-\u00ad\u2010{HYPHEN}]\n(?P<other>[^\W_]+)")
+_WORD = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
+_LONG_LINE = re.compile(r"^.{40}", re.MULTILINE)
+_RARE = 40  # long lines for each cut word: text that cuts words does it in every 8th to 20th line
+
+
+def dehyphenator(text: str) -> Callable[[str], str]:
+    """A function that rejoins words hyphenated at line ends, by the vocabulary of the document `text`.
+
+    If the document has the word elsewhere, with or without its hyphen, that spelling wins. Otherwise the
+    hyphen stays before a capital letter or a digit, in documents that rarely end a line with a hyphen, and
+    between two words of the document if no line certainly hyphenates a word. In all other cases it goes.
+    """
+    words = frozenset(word.casefold() for word in _WORD.findall(_CUT.sub(" ", text)))
+    cuts = sum(_is_cut(match["one"], match["other"]) for match in _CUT.finditer(text))
+    is_rare = cuts * _RARE < len(_LONG_LINE.findall(text))
+    cuts_words = any(_is_certainly_cut(match, words) for match in _CUT.finditer(text))
+
+    def joined(match: re.Match[str]) -> str:
+        start, end = match["one"], match["other"]
+        whole = (start + end).casefold()
+        if whole in words and f"{start}-{end}".casefold() not in words:
+            return start + end
+        is_compound = is_rare or (not cuts_words and {start.casefold(), end.casefold()} <= words)
+        if is_compound or not _is_cut(start, end) or f"{start}-{end}".casefold() in words:
+            return f"{start}-{end}"
+        return start + end
+
+    def whole(part: str) -> str:
+        while (shorter := _CUT.sub(joined, part)) != part:  # a word may be cut more than once
+            part = shorter
+        return part.replace(HYPHEN, "-")
+
+    return whole
+
+
+def with_next_line(cell: str, next_line: str) -> str:
+    """A cell and its next line, joined by a space, or by a line feed below a hyphenated word."""
+    line = f"{cell}\n{next_line}"
+    return line if _CUT.search(line, cell.rfind("\n") + 1) else f"{cell} {next_line}".strip()
+
+
+def _is_cut(start: str, end: str) -> bool:
+    return start[-1].islower() and end[0].islower() and not any(map(str.isdigit, start + end))
+
+
+def _is_certainly_cut(match: re.Match[str], words: frozenset[str]) -> bool:
+    """Whether a line certainly hyphenates a word: a half isn't in the vocabulary, or the whole is."""
+    start, end = match["one"].casefold(), match["other"].casefold()
+    return _is_cut(match["one"], match["other"]) and (start + end in words or not {start, end} <= words)

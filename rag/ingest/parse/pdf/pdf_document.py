@@ -12,8 +12,9 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +22,16 @@ from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, title_line
 from rag.ingest.parse.ocr import OcrReader
-from rag.ingest.parse.pdf.page_cleanup import dehyphenator, without_running_lines
-from rag.ingest.parse.pdf.page_layout import rows_of
-from rag.ingest.parse.pdf.page_tables import PagePart, parts_of, with_headers, with_headers_of_tables
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, PageLines
-from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, Missing, sheets_of
+from rag.ingest.parse.pdf.page_layout import rows_of, without_running_lines
+from rag.ingest.parse.pdf.page_tables import (
+    PagePart,
+    dehyphenator,
+    parts_of,
+    with_headers,
+    with_headers_of_tables,
+)
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, most_letters
+from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text
 
@@ -37,7 +43,8 @@ SUFFIXES = (".pdf",)
 LIBRARIES = ("pypdfium2", "pypdf.*")
 ENCRYPTED = "the PDF is encrypted with a password"
 
-logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings quote the file
+for library in ("pypdfium2", "pypdf"):
+    logging.getLogger(library).setLevel(logging.CRITICAL)  # their warnings quote the file
 
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
 
@@ -50,11 +57,30 @@ def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
     Raises:
         ParseError: it needs a password, is damaged, contains images only, or its text is noise.
     """
-    pdf = _open(data)
-    try:
-        return _document(pdf, name, sheets_of(pdf, pypdf_texts(data), reader), pdf_properties(data))
-    finally:
-        pdf.close()
+    with closing(_open(data)) as pdf:
+        sheets, missing = sheets_of(pdf, pypdf_texts(data), reader)
+        about = pdf_properties(data)
+        pages = parts_on(sheets)
+        if not any(pages):
+            raise missing.error()
+        outline, labels = [*_entries(pdf)], labels_text(_labels(pdf))
+    text, blocks, starts = text_of_pages(pages)
+    if outline:
+        blocks = with_outline(text, [_without_level(block) for block in blocks], starts, outline)
+    return Document(
+        text=text,
+        title=about.title or _title(outline, pages) or name,
+        mime_type="application/pdf",
+        blocks=tuple(blocks),
+        pages=tuple(starts),
+        metadata={**about.metadata, **({PAGE_LABELS_KEY: labels} if labels else {})},
+        remarks=(*missing.remarks(), *about.remarks),
+    )
+
+
+def _without_level(block: Block) -> Block:
+    """A block, with a heading as a paragraph."""
+    return Block("paragraph", block.start, block.end) if block.kind == "heading" else block
 
 
 def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which has no types
@@ -69,32 +95,6 @@ def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which ha
     if pdf.get_formtype() != pypdfium2.raw.FORMTYPE_NONE:
         pdf.init_forms()
     return pdf
-
-
-def _document(
-    pdf: Any,  # noqa: ANN401 see below
-    name: str,
-    read: tuple[list[PageLines], Missing],
-    about: PdfProperties,
-) -> Document:
-    sheets, missing = read
-    pages = parts_on(sheets)
-    if not any(pages):
-        raise missing.error()
-    outline, labels = [*_entries(pdf)], labels_text(_labels(pdf))
-    pages_text = text_of_pages(pages)
-    blocks = pages_text.blocks
-    if outline:
-        blocks = with_outline(pages_text.text, pages_text.plain(), pages_text.starts, outline)
-    return Document(
-        text=pages_text.text,
-        title=about.title or _title(outline, pages) or name,
-        mime_type="application/pdf",
-        blocks=tuple(blocks),
-        pages=tuple(pages_text.starts),
-        metadata={**about.metadata, **({PAGE_LABELS_KEY: labels} if labels else {})},
-        remarks=(*missing.remarks(), *about.remarks),
-    )
 
 
 def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
@@ -118,13 +118,11 @@ def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
 
 def _are_mostly_even(sheets: Sequence[PageLines]) -> bool:
     """Whether most letters of a document have one width, so that this doesn't mark code."""
-    sizes = Counter[bool]()
-    for line in (line for sheet in sheets for line in sheet.lines):
-        sizes[line.even] += len(line.text)
-    return sizes[True] > sizes[False]
+    lines = (line for sheet in sheets for line in sheet.lines)
+    return sum(len(line.text) * (1 if line.even else -1) for line in lines) > 0
 
 
-def _parts(sheet: PageLines, lines: Sequence[Any]) -> Iterator[PagePart]:
+def _parts(sheet: PageLines, lines: Sequence[Line]) -> Iterator[PagePart]:
     """The parts of a page in reading order; vertical text comes last, unless it heads columns."""
     lines = with_headers(lines)
     level = [line for line in lines if not line.turned]
@@ -142,13 +140,6 @@ class PagesText(NamedTuple):
     blocks: list[Block]
     starts: list[int]
 
-    def plain(self) -> list[Block]:
-        """The blocks, with headings as paragraphs."""
-        return [
-            Block("paragraph", block.start, block.end) if block.kind == "heading" else block
-            for block in self.blocks
-        ]
-
 
 def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
     """The parts of pages as one text, with headings by font size."""
@@ -163,16 +154,17 @@ def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
             pieces.append(GAP)
             at += len(GAP)
         starts.append(at)
-        texts = [(part, next(levels), _readable(part, join)) for part in parts]
-        for first, (part, level, text) in enumerate(texts):
-            gap = GAP if first and text else ""
+        for place, part in enumerate(parts):
+            level, text = next(levels), _readable(part, join)
+            if not text:
+                continue
             kind: BlockKind = "heading" if level else "paragraph"
             kind = "table" if part.is_table else "code" if part.is_code else kind
-            if text:
-                title = title_line(text) if level else ""
-                blocks.append(Block(kind, at + len(gap), at + len(gap) + len(text), level, title))
-            pieces.append(gap + text)
-            at += len(gap) + len(text)
+            gap = GAP if place else ""
+            start = at + len(gap)
+            at = start + len(text)
+            blocks.append(Block(kind, start, at, level, title_line(text) if level else ""))
+            pieces += [gap, text]
     return PagesText("".join(pieces), blocks, starts)
 
 
@@ -188,8 +180,6 @@ def _title(outline: Sequence[OutlineEntry], pages: Sequence[Sequence[PagePart]])
     words = largest_words(pages[0], body)
     return title_in(outline) or (words if may_be_title(words) else "")
 
-
-logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the file
 
 _FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|xlsx?|pptx?|od[tsp]|indd|tex|dvi|pdf|html?)"
 _PROGRAM = (
@@ -224,13 +214,11 @@ def pdf_properties(data: bytes) -> PdfProperties:
 
 def pypdf_texts(data: bytes) -> Callable[[int], str]:
     """A function from page number (from 0) to pypdf's text, "" on failure. Its first call opens the file."""
-    readers: list[PdfReader] = []
+    opened = cache(lambda: _open_with_pypdf(data))
 
     def text(page: int) -> str:
         try:
-            if not readers:
-                readers.append(_open_with_pypdf(data))
-            return readers[0].pages[page].extract_text()
+            return opened().pages[page].extract_text()
         except RecursionError:
             raise
         except Exception:  # noqa: BLE001 see above
@@ -348,11 +336,9 @@ def with_outline(
         while waiting and waiting[-1].end <= heading.start:
             cut.append(waiting.pop())
         while waiting and waiting[-1].start < heading.end:
-            waiting_block = waiting.pop()
-            cut += block(text, waiting_block.kind, waiting_block.start, min(waiting_block.end, heading.start))
-            waiting += block(
-                text, waiting_block.kind, max(waiting_block.start, heading.end), waiting_block.end
-            )
+            below = waiting.pop()
+            cut += block(text, below.kind, below.start, min(below.end, heading.start))
+            waiting += block(text, below.kind, max(below.start, heading.end), below.end)
         cut.append(heading)
     return [*cut, *reversed(waiting)]
 
@@ -403,28 +389,20 @@ _SENTENCE = re.compile(r".*[.!]\Z", re.DOTALL)
 
 def body_of(parts: Iterable[PagePart]) -> tuple[float, bool]:
     """The font size of most characters, and whether most are bold; code doesn't count."""
-    sizes, bold = Counter[float](), Counter[bool]()
-    for part in parts:
-        if part.is_code:
-            continue
-        length = len(part.text)
-        sizes[part.size] += length
-        bold[part.bold] += length
-    return max(sizes, key=lambda size: sizes[size], default=0.0), bold[True] > bold[False]
+    texts = [(part, part.text) for part in parts if not part.is_code]
+    bold = sum(len(text) * (1 if part.bold else -1) for part, text in texts) > 0
+    return most_letters(((part.size, text) for part, text in texts), 0.0), bold
 
 
 def levels_of(parts: Sequence[PagePart]) -> list[int]:
     """The heading level of each part, 0 if it isn't a heading. The largest font size is level 1."""
     body, bold = body_of(parts)
-    looks = [_look(part) if _is_heading(part, body, bold=bold) else None for part in parts]
-    ranks = {
-        look: rank for rank, look in enumerate(sorted({look for look in looks if look}, reverse=True), 1)
-    }
-    return [min(ranks[look], LEVELS) if look else 0 for look in looks]
-
-
-def _look(part: PagePart) -> tuple[float, bool]:
-    return round(part.size * 2) / 2, part.bold
+    looks = [
+        (round(part.size * 2) / 2, part.bold) if _is_heading(part, body, bold=bold) else None
+        for part in parts
+    ]
+    ranks = sorted({look for look in looks if look}, reverse=True)
+    return [min(ranks.index(look) + 1, LEVELS) if look else 0 for look in looks]
 
 
 def _is_heading(part: PagePart, body: float, *, bold: bool) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby, pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rag.ingest.parse.document_parts import join_surrogates
 
@@ -59,6 +59,15 @@ class Box(NamedTuple):
         """Its vertical extent."""
         return self.bottom - self.top
 
+    @property
+    def middle(self) -> float:
+        """Its vertical middle."""
+        return (self.top + self.bottom) / 2
+
+    def gap(self, box: Box) -> float:
+        """How far a box stands beside this one; below 0 if one is above the other."""
+        return max(box.left - self.right, self.left - box.right)
+
     def around(self, box: Box) -> Box:
         """The smallest box that contains both."""
         return Box(
@@ -70,8 +79,7 @@ class Box(NamedTuple):
 
     def touches(self, box: Box) -> bool:
         """Whether the boxes overlap."""
-        beside = self.right < box.left or self.left > box.right
-        return not beside and self.bottom >= box.top and self.top <= box.bottom
+        return self.gap(box) <= 0 and self.bottom >= box.top and self.top <= box.bottom
 
     def is_level_with(self, box: Box) -> bool:
         """Whether both boxes are on one line."""
@@ -82,6 +90,17 @@ class Box(NamedTuple):
 def box_around(boxes: Iterable[Box]) -> Box:
     """The smallest box that contains all of these."""
     return reduce(Box.around, boxes)
+
+
+T = TypeVar("T")
+
+
+def most_letters(texts: Iterable[tuple[T, str]], default: T) -> T:
+    """The value that most letters have, of values and their texts."""
+    letters = Counter[T]()
+    for value, text in texts:
+        letters[value] += len(text)
+    return max(letters, key=lambda value: letters[value], default=default)  # most_common() imports too late
 
 
 class Line(NamedTuple):
@@ -143,17 +162,13 @@ def sheet_of(page: Any, additions: Sequence[Addition]) -> PageLines:  # noqa: AN
     text_page = page.get_textpage()
     try:
         reader = _PageReader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _THIN])
-        turned_lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
+        lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
-    quarter = _usual_quarter(turned_lines)
+    quarter = most_letters(((line.turned, line.text) for line in lines), 0)
     lines = [
-        turned_line.line._replace(
-            box=as_read(turned_line.line.box, quarter),
-            turned=(turned_line.quarter - quarter) % _QUARTERS,
-            order=order,
-        )
-        for order, turned_line in enumerate(turned_lines)
+        line._replace(box=as_read(line.box, quarter), turned=(line.turned - quarter) % _QUARTERS, order=order)
+        for order, line in enumerate(lines)
     ]
     for addition in additions:
         lines = _with_addition(lines, addition, as_read(addition.box, quarter))
@@ -172,7 +187,7 @@ def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line
         return lines
     beside = min(
         (line for line in lines if line.box.is_level_with(box)),
-        key=lambda line: max(line.box.left - box.right, box.left - line.box.right),
+        key=lambda line: line.box.gap(box),
         default=None,
     )
     size = beside.size if beside else median(line.size for line in lines) if lines else _SIZE
@@ -187,8 +202,8 @@ def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line
 
 def _is_inside(inner: Box, outer: Box) -> bool:
     """Whether the middle of a box is in another one."""
-    across, down = (inner.left + inner.right) / 2, (inner.top + inner.bottom) / 2
-    return outer.left <= across <= outer.right and outer.top <= down <= outer.bottom
+    across = (inner.left + inner.right) / 2
+    return outer.left <= across <= outer.right and outer.top <= inner.middle <= outer.bottom
 
 
 def _rules(page: Any) -> list[Box]:  # noqa: ANN401 a pointer
@@ -235,19 +250,6 @@ def _word(letters: Sequence[_Word]) -> _Word:
     return _Word(join_surrogates("".join(glyphs)), box, letters[0].at)
 
 
-class _TurnedLine(NamedTuple):
-    line: Line
-    quarter: int
-
-
-def _usual_quarter(lines: Sequence[_TurnedLine]) -> int:
-    """The quarter turn that most characters have."""
-    letters = Counter[int]()
-    for line in lines:
-        letters[line.quarter] += len(line.line.text)
-    return max(letters, key=lambda quarter: letters[quarter], default=0)
-
-
 def as_read(box: Box, quarter: int) -> Box:
     """A box of the file, whose y grows upwards, in the reading direction of letters turned by `quarter`."""
     left, bottom, right, top = box.left, box.top, box.right, box.bottom
@@ -287,22 +289,23 @@ class _PageReader:
         self._is_mapped = length - 1 != self._count
         return "".join(map(chr, units[: max(length - 1, 0)]))
 
-    def lines(self, within: Box | None = None) -> Iterator[_TurnedLine]:
-        """The lines in the coordinates of the file; with `within`, of words that overlap this box."""
+    def lines(self, within: Box | None = None) -> Iterator[Line]:
+        """The lines in the coordinates of the file, each with its own quarter turns.
+
+        With `within`, they have only words that overlap this box.
+        """
         for match in _PDFIUM_LINE.finditer(self._text):
             quarter = self._quarter(match.start())
             words = [
                 word for word in self._words(*match.span(), quarter) if not within or word.box.touches(within)
             ]
-            if not words:
-                continue
-            for part in _split_line(words, quarter, self._uprights):
+            for part in _split_line(words, quarter, self._uprights) if words else ():
                 at = max(part, key=lambda word: len(word.text)).at
                 fonts = [self._font(at)]
                 if any(fonts[0]):  # else the others don't matter
                     fonts += [self._font(part[0].at), self._font(part[-1].at)]
                 line = _line(part, self._size(at), quarter, bold=all(font.bold for font in fonts))
-                yield _TurnedLine(line._replace(even=all(font.even for font in fonts)), quarter)
+                yield line._replace(even=all(font.even for font in fonts), turned=quarter)
 
     def _words(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
         """The words of one of pdfium's lines."""
@@ -340,11 +343,13 @@ class _PageReader:
         gap = as_read(after, quarter).left - as_read(before, quarter).right
         if -_OVER < gap / as_read(after, quarter).height < _SEAM:
             return []
-        texts = (
-            join_surrogates(self._text[start:seam]) + SEAM,
-            join_surrogates(self._text[seam:end]),
+        first_text, last_text = (
+            join_surrogates(self._text[at:to]) for at, to in ((start, seam), (seam, end))
         )
-        return [_Word(texts[0], begin.around(before), start), _Word(texts[1], after.around(stop), seam)]
+        return [
+            _Word(first_text + SEAM, begin.around(before), start),
+            _Word(last_text, after.around(stop), seam),
+        ]
 
     def _object(self, at: int) -> int:
         """The address of the text object that a character belongs to."""
@@ -365,8 +370,8 @@ class _PageReader:
         begin = 0
         for at, (previous, letter) in enumerate(pairwise(letters), 1):
             first, second = as_read(previous.box, quarter), as_read(letter.box, quarter)
-            gap = max(second.left - first.right, first.left - second.right)
-            if letter.text != HYPHEN and (gap > _APART * first.height or not second.is_level_with(first)):
+            is_apart = first.gap(second) > _APART * first.height or not second.is_level_with(first)
+            if letter.text != HYPHEN and is_apart:
                 yield _word(letters[begin:at])
                 begin = at
         if letters[begin:]:
@@ -375,14 +380,9 @@ class _PageReader:
     def _box_at(self, at: int) -> Box | None:
         if not self._pdfium.FPDFText_GetLooseCharBox(self._page, self._index(at), self._rectangle):
             return None
-        rectangle = self._rectangle
-        edges = (
-            rectangle.left,
-            min(rectangle.bottom, rectangle.top),
-            rectangle.right,
-            max(rectangle.bottom, rectangle.top),
-        )
-        return Box(*edges) if all(map(math.isfinite, edges)) else None
+        bottom, top = sorted((self._rectangle.bottom, self._rectangle.top))
+        box = Box(self._rectangle.left, bottom, self._rectangle.right, top)
+        return box if all(map(math.isfinite, box)) else None
 
     def _index(self, at: int) -> int:
         if not self._is_mapped:
@@ -415,7 +415,7 @@ def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -
     begin = 0
     for at, (previous, word) in enumerate(pairwise(words), 1):
         first, second = as_read(previous.box, quarter), as_read(word.box, quarter)
-        gap = max(second.left - first.right, first.left - second.right)
+        gap = first.gap(second)
         beside = -_BACK * first.height <= gap <= _WIDE * first.height and second.is_level_with(first)
         ruled = any(_is_between(previous.box, word.box, rule) for rule in uprights)
         if previous.text.endswith(HYPHEN) or not beside or ruled:
@@ -426,9 +426,8 @@ def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -
 
 def _is_between(first: Box, second: Box, rule: Box) -> bool:
     """Whether a vertical rule separates two words."""
-    middle = (first.top + first.bottom) / 2
     inner = min(first.right, second.right) - _THIN <= rule.left <= max(first.left, second.left) + _THIN
-    return inner and rule.top <= middle <= rule.bottom
+    return inner and rule.top <= first.middle <= rule.bottom
 
 
 def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> Line:
@@ -436,13 +435,8 @@ def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> L
     text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
     if runs_left(text):
         return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
-    spans = _spans(words, quarter) if 1 < len(words) <= _FEW_WORDS else ()
-    return Line(text, box, size or box.height, bold, words=spans)
-
-
-def _spans(words: Sequence[_Word], quarter: int) -> tuple[tuple[float, float], ...]:
-    boxes = [as_read(word.box, quarter) if quarter else word.box for word in words]
-    return tuple((box.left, box.right) for box in boxes)
+    boxes = [as_read(word.box, quarter) for word in words] if 1 < len(words) <= _FEW_WORDS else []
+    return Line(text, box, size or box.height, bold, words=tuple((box.left, box.right) for box in boxes))
 
 
 def _logical_order(words: Sequence[_Word]) -> Iterator[str]:

@@ -21,17 +21,20 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from rag.errors import ParseError
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, sheet_of
+from rag.ingest.parse.typefaces import TICKED, UNTICKED
 from rag.report.text_and_html import names_briefly
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
 NO_TEXT = "no text, only images"
+RUN_OCR = "run OCR on it first"
 WITHOUT_TEXT = "the PDF has no text"
 DAMAGED = "the PDF is damaged"
 _IDEOGRAPHS = "\u2e80"  # and what follows: writing that may run down
@@ -42,37 +45,35 @@ _STAMP = 40  # characters: a page of pictures with at most this text may be a sc
 _NAMED = 8  # page numbers in a remark
 
 
-class Missing(NamedTuple):
+@dataclass(slots=True)
+class Missing:
     """Page numbers, from 1: pages whose text is missing, and pages that OCR or the second reader has read."""
 
-    damaged: list[int]
-    garbled: list[int]
-    images: list[int]
-    beyond: list[int]
-    recognised: list[int]
-    plain: list[int]
+    damaged: list[int] = field(default_factory=list)
+    garbled: list[int] = field(default_factory=list)
+    images: list[int] = field(default_factory=list)
+    recognised: list[int] = field(default_factory=list)
+    plain: list[int] = field(default_factory=list)
+    has_more: bool = False
+    """Whether there are pages after the last one that is read."""
 
     def remarks(self) -> Iterator[str]:
         """The pages that could not be read, or not reliably."""
-        if self.damaged:
-            yield f"{_page_list(self.damaged)} can't be read"
-        if self.garbled:
-            yield f"{_page_list(self.garbled)} left out: {NO_CHARACTERS}; run OCR on it first"
-        if self.images:
-            yield f"{_page_list(self.images)} left out: {NO_TEXT}; run OCR on it first"
-        if self.beyond:
-            yield f"pages after {MAX_PAGES:,} left out"
-        if self.recognised:
-            yield f"{_page_list(self.recognised)} read by OCR"
-        if self.plain:
-            yield f"{_page_list(self.plain)} read as plain text: columns and tables may be lost"
+        remarks = (
+            (_page_list(self.damaged), "can't be read"),
+            (_page_list(self.garbled), f"left out: {NO_CHARACTERS}; {RUN_OCR}"),
+            (_page_list(self.images), f"left out: {NO_TEXT}; {RUN_OCR}"),
+            (f"pages after {MAX_PAGES:,}" if self.has_more else "", "left out"),
+            (_page_list(self.recognised), "read by OCR"),
+            (_page_list(self.plain), "read as plain text: columns and tables may be lost"),
+        )
+        yield from (f"{pages} {what}" for pages, what in remarks if pages)
 
     def error(self) -> ParseError:
         """Why a PDF has no text at all."""
-        if self.garbled:
-            return ParseError(f"the PDF has {NO_CHARACTERS}; run OCR on it first", "no text")
-        if self.images:
-            return ParseError(f"the PDF has {NO_TEXT}; run OCR on it first", "no text")
+        if self.garbled or self.images:
+            reason = NO_CHARACTERS if self.garbled else NO_TEXT
+            return ParseError(f"the PDF has {reason}; {RUN_OCR}", "no text")
         if self.damaged:
             return ParseError(DAMAGED)
         return ParseError(WITHOUT_TEXT, "no text")
@@ -80,7 +81,7 @@ class Missing(NamedTuple):
 
 def _page_list(numbers: Sequence[int]) -> str:
     listed = names_briefly([*map(str, numbers)], _NAMED)
-    return f"page{'s' if len(numbers) > 1 else ''} {listed}"
+    return f"page{'s' if len(numbers) > 1 else ''} {listed}" if numbers else ""
 
 
 def sheets_of(
@@ -93,15 +94,12 @@ def sheets_of(
     `second` returns the plain text of a page. It is asked where pdfium reads nothing or the text is vertical.
     With `reader`, OCR reads pages without text.
     """
-    missing = Missing([], [], [], [], [], [])
+    missing = Missing(has_more=len(pdf) > MAX_PAGES)
     numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
     sheets = [_sheet(pdf, number, missing, second, reader) for number in numbers]
-    if len(pdf) > MAX_PAGES:
-        missing.beyond.append(MAX_PAGES)
     everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
     if not missing.recognised and is_garbled(everything):
-        missing.garbled[:] = numbers
-        missing.plain.clear()
+        missing.garbled, missing.plain = [*numbers], []
         return [PageLines([], []) for _ in sheets], missing
     return sheets, missing
 
@@ -343,7 +341,6 @@ def _has_odd_letters(visible: list[str]) -> bool:
     return len(plain) >= KINDS and common < COMMON * len(latin)
 
 
-TICKED, EMPTY = "[x]", "[ ]"
 _MOST = 5_000  # annotations and parts of the structure of a page
 _DEPTH = 40  # of the structure
 _UNSEEN = 2 | 32  # flags of annotations: hidden, no view. PDF 32000-1, table 165
@@ -381,20 +378,19 @@ def _annotation(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Additi
             return  # the words of free text are drawn, those of links are for programs
         case pdfium.FPDF_ANNOT_POPUP:
             return  # shows the comment of another one
-        case _:
-            comment, author = (
-                _text(pdfium.FPDFAnnot_GetStringValue, drawn, key) for key in (b"Contents", b"T")
-            )
-            if comment:
-                yield Addition(
-                    f"Comment by {author}: {comment}" if author else f"Comment: {comment}", box, is_note=True
-                )
+    comment, author = (_text(pdfium.FPDFAnnot_GetStringValue, drawn, key) for key in (b"Contents", b"T"))
+    if comment:
+        yield Addition(
+            f"Comment by {author}: {comment}" if author else f"Comment: {comment}", box, is_note=True
+        )
 
 
 def _field(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]:  # noqa: ANN401 see above
     match pdfium.FPDFAnnot_GetFormFieldType(form, drawn):
         case pdfium.FPDF_FORMFIELD_CHECKBOX | pdfium.FPDF_FORMFIELD_RADIOBUTTON:
-            yield Addition(TICKED if pdfium.FPDFAnnot_IsChecked(form, drawn) else EMPTY, box, replaces=True)
+            yield Addition(
+                TICKED if pdfium.FPDFAnnot_IsChecked(form, drawn) else UNTICKED, box, replaces=True
+            )
         case pdfium.FPDF_FORMFIELD_LISTBOX:
             yield Addition(", ".join(_chosen_options(pdfium, form, drawn)), box, replaces=True)
         case pdfium.FPDF_FORMFIELD_COMBOBOX:
