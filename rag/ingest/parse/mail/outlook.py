@@ -21,8 +21,7 @@ from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_parts import Member, join_surrogates
-from rag.ingest.parse.mail import eml_and_mbox
-from rag.ingest.parse.mail.mail_message import header, part_of
+from rag.ingest.parse.mail.eml_and_mbox import document_of, header, members_of, part_of
 from rag.ingest.parse.office import rtf
 
 if TYPE_CHECKING:
@@ -46,13 +45,12 @@ _DEPTH = 10  # messages within messages
 
 def parse(data: bytes, name: str) -> Document:
     """The document of a message, as of a mail."""
-    return eml_and_mbox.document_of(_message(data), name, "application/vnd.ms-outlook")
+    return document_of(_message(data), name, "application/vnd.ms-outlook")
 
 
-def members(data: bytes, name: str) -> Iterator[Member]:
+def members(data: bytes, _name: str) -> Iterator[Member]:
     """The attachments. An attached message is a .eml file."""
-    del name
-    yield from eml_and_mbox.members_of(_message(data))
+    return members_of(_message(data))
 
 
 def _message(data: bytes) -> Message:
@@ -198,11 +196,9 @@ def _with_file_name(part: Message, name: str) -> Message:
 def _person(name: str, address: str) -> str:
     name = name.removesuffix(f"<{address}>").strip()
     display_name = name if name != address else ""
-    return (
-        formataddr((display_name, address))
-        if address.isascii() and "@" in address
-        else _encoded_header(display_name or address)
-    )
+    if address.isascii() and "@" in address:
+        return formataddr((display_name, address))
+    return _encoded_header(display_name or address)
 
 
 def _encoded_header(words: str) -> str:
@@ -261,9 +257,6 @@ def _decompress(packed: bytes, size: int) -> bytes:
 
 # The rich text of Outlook's messages often encapsulates HTML. Source: [MS-OXRTFEX].
 
-_TOKEN = re.compile(
-    rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
-)
 _IS_HTML = re.compile(rb"\\fromhtml1?\b")
 _HEAD = 1000  # bytes in which rich text states that it encapsulates HTML
 _SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"mhtmltag", b"pntext", b"generator"})
@@ -301,15 +294,13 @@ class _Html:
 
     def of(self, data: bytes) -> str:
         """The HTML in a rich text."""
-        for match in _TOKEN.finditer(data):
+        for match in rtf.TOKEN.finditer(data):
             code, word, number, symbol, brace, text = match.groups()
             escaped = symbol if symbol and symbol in b"\\{}" else None  # perhaps a character's second byte
             if plain := bytes([int(code, 16)]) if code else text or escaped:
                 self._bytes.append(plain[self._skip :])
                 self._skip = 0
-            elif (
-                word or symbol or brace
-            ):  # a line end isn't text, and may even split the bytes of a character
+            elif word or symbol or brace:  # a line end is none, and may even split the bytes of a character
                 self._flush()
                 self._mark(word, number, symbol, brace)
         self._flush()

@@ -18,7 +18,7 @@ MIME_TYPE = "application/rtf"
 MAX_DEPTH = 500  # groups within groups; no program writes a tenth
 PLAIN_LEVEL = 9  # outline level of plain text
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
 )
 _SKIPPED = frozenset(
@@ -151,7 +151,7 @@ class _Reader:
     def read(self, data: bytes) -> None:
         self._is_utf8 = not data.isascii() and _is_utf8(data)
         starred, at = False, 0
-        while match := _TOKEN.search(data, at):
+        while match := TOKEN.search(data, at):
             at = match.end()
             code, word, number, symbol, brace, text = match.groups()
             if code:
