@@ -6,20 +6,14 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from anyio import to_thread
 
-from rag.config.origin_settings import (
-    FolderOrigin,
-    GitOrigin,
-    OriginSettings,
-    RecordsOrigin,
-    S3Origin,
-    WebOrigin,
-)
+from rag.config.origin_settings import GitOrigin, OriginSettings, RecordsOrigin, S3Origin, WebOrigin
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.ingest.discover import Discovery
@@ -32,35 +26,25 @@ from rag.store.write.table_rows import KnownSource
 VERSION = 1
 
 
+@dataclass(slots=True)
 class OriginRun:
     """Discovers the documents of an origin when called; `keep` stores its state in `folder` after the run.
 
     `agent` is the User-Agent for servers. `stdin` is for records without a command or file. A temporary clone
-    goes to `scratch`.
+    goes to `scratch`, else to `folder`.
     """
 
-    def __init__(  # noqa: PLR0913 what an origin needs
-        self,
-        name: str,
-        origin: OriginSettings,
-        files: IngestSettings,
-        folder: Path,
-        *,
-        agent: str,
-        environment: Mapping[str, str],
-        stdin: IO[bytes] | None,
-        scratch: Path | None,
-    ) -> None:
-        self._name = name
-        self._origin = origin
-        self._files = files
-        self._folder = folder
-        self._scratch = scratch or folder
-        self._agent = agent
-        self._environment = environment
-        self._stdin = stdin
-        self._findings = OriginFindings()
-        self._recipe = ""
+    name: str
+    origin: OriginSettings
+    files: IngestSettings
+    folder: Path
+    _: KW_ONLY
+    agent: str
+    environment: Mapping[str, str]
+    stdin: IO[bytes] | None
+    scratch: Path | None
+    _findings: OriginFindings = field(default_factory=OriginFindings, init=False)
+    _recipe: str = field(default="", init=False)
 
     async def __call__(self, beforehand: DiscoveryInput) -> Discovery:
         """What the origin has now. If it can't be reached, all of its stored documents stay.
@@ -75,36 +59,35 @@ class OriginRun:
             self._findings = await self._look(context, beforehand.rights)
         except FetchError as error:
             self._findings = OriginFindings()
-            self._findings.failed(f"origin:{self._name}", str(error))
+            self._findings.failed(f"origin:{self.name}", str(error))
             self._findings.discovery.retained |= context.stored
             self._findings.state = {key: dict(entry) for key, entry in context.before.items()}
         return self._findings.discovery
 
     async def _look(self, context: OriginContext, rights: Rights) -> OriginFindings:
-        match self._origin:
+        match self.origin:
             case WebOrigin():
                 from rag.ingest.origins.web_site import look_through_site  # noqa: PLC0415 only its own type
 
-                return await look_through_site(self._origin, context)
+                return await look_through_site(self.origin, context)
             case GitOrigin():
                 from rag.ingest.origins.git_repository import look_through_repository  # noqa: PLC0415 the same
 
-                clone = self._scratch / f"{self._name}.git"
-                return await look_through_repository(self._origin, context, clone, self._environment)
+                clone = (self.scratch or self.folder) / f"{self.name}.git"
+                return await look_through_repository(self.origin, context, clone, self.environment)
             case S3Origin():
                 from rag.ingest.origins.s3_bucket import look_through_bucket  # noqa: PLC0415 the same
 
-                return await look_through_bucket(self._origin, context, self._environment)
+                return await look_through_bucket(self.origin, context, self.environment)
             case RecordsOrigin():
                 from rag.ingest.origins.piped_records import look_through_records  # noqa: PLC0415 the same
 
                 usual = rights.command.record(rights.usual) if rights.command else Access(rights.usual)
                 look = partial(
-                    look_through_records, self._origin, context, usual, self._stdin, self._environment
+                    look_through_records, self.origin, context, usual, self.stdin, self.environment
                 )
                 return await to_thread.run_sync(look, abandon_on_cancel=True)
-            case FolderOrigin():
-                raise TypeError  # it is ingested like a folder of the command line
+        raise TypeError  # a folder is ingested like one of the command line
 
     def _context(self, beforehand: DiscoveryInput, state: Mapping[str, Any]) -> OriginContext:
         stored, rights, opened = beforehand.stored, beforehand.rights, beforehand.opened
@@ -117,20 +100,20 @@ class OriginRun:
                 return opened.is_current(uri)
             return not rights.asks(source.record.requested) and source.digest == digests.get(uri)
 
-        prefix = prefix_of_origin(self._name)
+        prefix = prefix_of_origin(self.name)
         return OriginContext(
-            self._name,
+            self.name,
             beforehand.spool,
-            self._files,
+            self.files,
             before,
             frozenset(uri for uri in stored if uri.startswith(prefix)),
             is_current,
-            self._agent,
+            self.agent,
         )
 
     @property
     def _file(self) -> Path:
-        return self._folder / f"{self._name}.json"
+        return self.folder / f"{self.name}.json"
 
     def _state(self) -> Mapping[str, Any]:
         """The state from the last run; empty, so that all is fetched, if missing or of another type."""
@@ -138,7 +121,7 @@ class OriginRun:
             state = json.loads(self._file.read_bytes())
         except (OSError, ValueError):
             return {}
-        kind = [VERSION, self._origin.type]
+        kind = [VERSION, self.origin.type]
         return state if isinstance(state, dict) and state.get("kind") == kind else {}
 
     def keep(self, sources: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
@@ -159,18 +142,17 @@ class OriginRun:
             # An archive, or another file without a text of its own, is never a stored source.
             return "none" if uri in discovery.containers or entry.get("other") else None
 
-        entries = self._findings.state.items()
         documents = {
             key: entry | {"digest": source_digest}
-            for key, entry in entries
+            for key, entry in self._findings.state.items()
             if (source_digest := digest(entry))
         }
         if not documents:
             self._file.unlink(missing_ok=True)
             return
-        state = {"kind": [VERSION, self._origin.type], "recipe": self._recipe, "documents": documents}
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self._folder)  # only its owner can read it
+        state = {"kind": [VERSION, self.origin.type], "recipe": self._recipe, "documents": documents}
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self.folder)  # only its owner can read it
         try:
             with os.fdopen(descriptor, "w") as file:
                 json.dump(state, file)

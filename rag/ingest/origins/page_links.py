@@ -199,35 +199,25 @@ class _SitemapParser:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         local = name.rpartition(" ")[2]
-        if not self._open and (kind := _ROOTS.get(local)) is None:
-            raise _NoListingError
         if not self._open:
-            self.kind = kind or ""
-        if len(self._open) >= MAX_DEPTH or len(self.entries) > MAX_ENTRIES:
+            self.kind = _ROOTS.get(local, "")
+        if not self.kind or len(self._open) >= MAX_DEPTH or len(self.entries) > MAX_ENTRIES:
             raise _NoListingError
         self._open.append(local)
         if self._item is None and local in _ITEMS[self.kind]:
             self._item, self._depth = {}, len(self._open)
-        is_page = attributes.get("rel", "alternate") == "alternate"
-        if (
-            self._is_part()
-            and local == "link"
-            and is_page
-            and "href" in attributes
-            and self._item is not None
-        ):
-            self._item.setdefault("link", attributes["href"][:MAX_CHARS])
+        item, is_page = self._item_of_part(), attributes.get("rel", "alternate") == "alternate"
+        if item is not None and local == "link" and is_page and "href" in attributes:
+            item.setdefault("link", attributes["href"][:MAX_CHARS])
 
     def text(self, part: str) -> None:
-        if self._item is None or not self._is_part():
-            return
-        before = self._item.get(self._open[-1], "")
-        if len(before) < MAX_CHARS:
-            self._item[self._open[-1]] = before + part[:MAX_CHARS]
+        item = self._item_of_part()
+        if item is not None and len(before := item.get(self._open[-1], "")) < MAX_CHARS:
+            item[self._open[-1]] = before + part[:MAX_CHARS]
 
-    def _is_part(self) -> bool:
-        """Whether the open element is a direct part of an entry: feeds nest other titles and links in it."""
-        return self._item is not None and len(self._open) == self._depth + 1
+    def _item_of_part(self) -> dict[str, str] | None:
+        """The item of which the open element is a direct part: feeds nest other titles and links in it."""
+        return self._item if len(self._open) == self._depth + 1 else None
 
     def end(self, _name: str) -> None:
         closed = len(self._open)
@@ -236,14 +226,13 @@ class _SitemapParser:
             return
         item = {key: " ".join(value.split()) for key, value in self._item.items()}
         self._item = None
-        address = item.get("loc", "") if self.kind in {"sitemap", "index"} else item.get("link", "")
-        if not address:
-            return
         if self.kind == "feed":
             date = next((item[key] for key in _DATES if item.get(key)), "")
-            self.entries.append(SitemapEntry(address, item.get("title", ""), _day(date)))
+            entry = SitemapEntry(item.get("link", ""), item.get("title", ""), _day(date))
         else:
-            self.entries.append(SitemapEntry(address))
+            entry = SitemapEntry(item.get("loc", ""))
+        if entry.url:
+            self.entries.append(entry)
 
 
 def _day(text: str) -> str:

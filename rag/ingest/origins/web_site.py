@@ -107,8 +107,8 @@ class _Crawl:
         self._findings = OriginFindings()
         self._starts = [url for start in origin.urls if (url := canonical_url(start))]
         self._hosts = {host_of(url) for url in self._starts}
-        max_bytes = context.settings.max_file_bytes
-        self._visitor = Visitor(client, self._hosts, origin.delay_seconds, max_bytes)
+        self._excluded, self._max_bytes = context.settings.exclude, context.settings.max_file_bytes
+        self._visitor = Visitor(client, self._hosts, origin.delay_seconds)
         self._queue: deque[_Visit] = deque()
         self._seen: set[str] = set()
         self._withdrawn: set[str] = set()
@@ -177,9 +177,7 @@ class _Crawl:
         self._seen.add(url)
         if host_of(url) not in self._hosts:
             self._elsewhere += 1
-        elif visit.may_list or not (
-            _is_no_text(url) or matches(path_below(url), self._context.settings.exclude)
-        ):
+        elif visit.may_list or not (_is_no_text(url) or matches(path_below(url), self._excluded)):
             self._queue.append(visit)
 
     async def _visit(self, visit: _Visit) -> None:
@@ -187,7 +185,7 @@ class _Crawl:
         uri = self._uri(visit.url)
         try:
             robots = await self._visitor.robots_of(visit.url)
-            if not robots.allow(visit.url):
+            if not robots.can_fetch(visit.url, AGENT):
                 self._forbidden += 1
                 self._findings.discovery.forbidden[uri] = FORBIDDEN
                 if visit.may_list:
@@ -242,9 +240,7 @@ class _Crawl:
             raise GoneError(f"the server answers with status {reply.status}")
         elif not 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
             raise FetchError(f"the server answers with status {reply.status}")
-        elif visit.may_list and (
-            listed := listing(gunzipped(reply.body, self._context.settings.max_file_bytes))
-        ):
+        elif visit.may_list and (listed := listing(gunzipped(reply.body, self._max_bytes))):
             self._findings.state[visit.url] = {"uri": uri, "other": True, "listing": listed.kind}
             self._list(listed)
         elif visit.may_list and "listing" in before:
@@ -331,7 +327,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(slots=True)
 class Visitor:
-    """Requests to the servers `hosts`, at least `delay` seconds apart, with answers of at most `max_bytes`.
+    """Requests to the servers `hosts`, at least `delay` seconds apart.
 
     `fetched` and `received` count answers and their bytes.
     """
@@ -339,14 +335,13 @@ class Visitor:
     client: Client
     hosts: AbstractSet[tuple[str, str]]
     delay: float
-    max_bytes: int
     fetched: int = 0
     received: int = 0
     _last: float = -1e9
-    _robots: dict[tuple[str, str], Robots | FetchError] = field(default_factory=dict)
+    _robots: dict[tuple[str, str], Protego | FetchError] = field(default_factory=dict)
 
-    async def robots_of(self, url: str) -> Robots:
-        """The rules of an address's server, fetched once.
+    async def robots_of(self, url: str) -> Protego:
+        """The rules of an address's server, fetched once. Requests then have the delay that it asks for.
 
         Raises:
             FetchError: they can't be read.
@@ -360,10 +355,10 @@ class Visitor:
         rules = self._robots[host]
         if isinstance(rules, FetchError):
             raise FetchError(str(rules))
-        self.delay = max(self.delay, rules.delay)
+        self.delay = max(self.delay, min(float(rules.crawl_delay(AGENT) or 0), LONGEST_DELAY))
         return rules
 
-    async def _read_robots(self, url: str) -> Robots:
+    async def _read_robots(self, url: str) -> Protego:
         for _ in range(MAX_REDIRECTS):
             reply = await self.reply(url, {}, max_bytes=ROBOTS_BYTES)
             if reply.status not in REDIRECTS:
@@ -374,7 +369,7 @@ class Visitor:
             url = target
         raise FetchError("it redirects to another host, or too often")
 
-    async def reply(self, url: str, headers: Mapping[str, str], max_bytes: int | None = None) -> Reply:
+    async def reply(self, url: str, headers: Mapping[str, str], max_bytes: int) -> Reply:
         """The server's answer. Retries when the server is overloaded, after the time that it asks for.
 
         Raises:
@@ -383,7 +378,7 @@ class Visitor:
         for attempt in range(1, ATTEMPTS + 1):
             await anyio.sleep(max(0.0, self._last + self.delay - anyio.current_time()))
             self._last = anyio.current_time()
-            reply = await self.client.get(url, headers, max_bytes=max_bytes or self.max_bytes)
+            reply = await self.client.get(url, headers, max_bytes=max_bytes)
             self.fetched += 1
             self.received += len(reply.body)
             wait = max(seconds_to_wait(reply.headers, datetime.now(UTC)), self.delay * 2**attempt)
@@ -400,24 +395,7 @@ ROBOTS_BYTES = 1_000_000  # RFC 9309 asks for 500 KiB at least
 LONGEST_DELAY = 60.0  # seconds; more would make a site unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class Robots:
-    """The rules of one server; without rules, everything is allowed."""
-
-    rules: Protego | None = None
-
-    def allow(self, url: str) -> bool:
-        """Whether robots may fetch an address."""
-        return self.rules is None or self.rules.can_fetch(url, AGENT)
-
-    @property
-    def delay(self) -> float:
-        """The seconds between two requests that the server asks for."""
-        crawl_delay = self.rules.crawl_delay(AGENT) if self.rules else None
-        return min(float(crawl_delay or 0), LONGEST_DELAY)
-
-
-def robots_of(reply: Reply) -> Robots:
+def robots_of(reply: Reply) -> Protego:
     """The rules in a server's answer. Without a robots.txt, everything is allowed.
 
     Raises:
@@ -426,9 +404,9 @@ def robots_of(reply: Reply) -> Robots:
     from protego import Protego  # noqa: PLC0415 only for the web
 
     if 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
-        return Robots(Protego.parse(reply.body.decode("utf-8", "replace")))
+        return Protego.parse(reply.body.decode("utf-8", "replace"))
     if 400 <= reply.status < 500:  # noqa: PLR2004 the same
-        return Robots()
+        return Protego.parse("")
     raise FetchError(
         f"its robots.txt can't be read (status {reply.status}), so nothing is fetched from there"
     )

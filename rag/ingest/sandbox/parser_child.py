@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from operator import attrgetter
 from types import ModuleType
 
 from rag.confined.confinement import allow_cpu, confine
@@ -40,6 +41,7 @@ The JSON can have a million blocks, which take 350 MB to validate.
 """
 MAX_TEXT_CHARS = 32_000_000
 """Of a document. Chunking takes up to 16 bytes per character, and 1.3 CPU seconds per million."""
+_BLOCK_VALUES = attrgetter("kind", "start", "end", "level", "title")
 
 
 def main() -> None:
@@ -58,13 +60,10 @@ def main() -> None:
         began = time.process_time()
         data = requests.read(size)
         ocr_seconds = _OCR_SHARE * seconds if request == SCAN else 0.0
-        for about, content in (
-            _members(data, name) if request == MEMBERS else [_answer(data, name, ocr_seconds)]
-        ):
+        parsed = _members(data, name) if request == MEMBERS else [_answer(data, name, ocr_seconds)]
+        for about, content in parsed:
             milliseconds = int(1000 * (time.process_time() - began))
-            answers.write(ANSWER.pack(len(about), len(content), milliseconds))
-            answers.write(about)
-            answers.write(content)
+            answers.writelines((ANSWER.pack(len(about), len(content), milliseconds), about, content))
         answers.flush()
 
 
@@ -96,12 +95,7 @@ def _import_all_of(package: ModuleType) -> None:
 def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     try:
         for member in parsers.members(data, name):
-            about = {
-                "name": member.name,
-                "stated": member.stated,
-                "refused": member.refused,
-                "cause": member.cause,
-            }
+            about = {key: getattr(member, key) for key in ("name", "stated", "refused", "cause")}
             yield _json_bytes(about), member.data
     except ParseError as error:
         yield _error(str(error), error.cause)
@@ -116,10 +110,8 @@ def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, bytes]:
     try:
         document = parsers.parse(data, name, ocr_seconds=ocr_seconds)
-        about, text = (
-            _json_bytes({"document": _document_values(document)}),
-            document.text.encode("utf-8", "replace"),
-        )
+        about = _json_bytes({"document": _document_values(document)})
+        text = document.text.encode("utf-8", "replace")
     except ParseError as error:
         return _error(str(error), error.cause, empty=isinstance(error, EmptyFileError))
     except MemoryError:
@@ -145,9 +137,7 @@ def _document_values(document: Document) -> dict[str, object]:
     return {
         "title": document.title,
         "mime_type": document.mime_type,
-        "blocks": [
-            (block.kind, block.start, block.end, block.level, block.title) for block in document.blocks
-        ],
+        "blocks": [*map(_BLOCK_VALUES, document.blocks)],
         "pages": document.pages,
         "date": document.date.isoformat() if document.date else None,
         "url": document.url,

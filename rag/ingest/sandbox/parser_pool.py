@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 from anyio import to_thread
@@ -143,7 +143,7 @@ async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> Async
     try:
         async with _borrow_process(memory_bytes, family) as child:
             yield child
-    except (TimeoutError, _OutOfTimeError) as error:
+    except TimeoutError as error:
         budget.spent = budget.seconds
         reason = f"parsing took over {budget.seconds:g} s (ingest.parse_timeout_seconds)"
         raise ParseError(reason, "timeout") from error
@@ -153,18 +153,6 @@ async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> Async
         raise ParseError(
             f"parsing crashed or needed over {memory_bytes >> 20} MB of memory", "crashed"
         ) from error
-
-
-class _OutOfTimeError(Exception):
-    """The system killed a process at its CPU limit."""
-
-
-class _Answer(NamedTuple):
-    """JSON about the content, the content, and the CPU seconds that the request has taken so far."""
-
-    about: bytes
-    content: bytes
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,22 +173,18 @@ class _Child:
         for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
             await self.process.stdin.send(data[at : at + PIECE_BYTES])
 
-    async def receive(self) -> _Answer:
-        """The next answer.
+    async def receive(self) -> tuple[bytes, bytes, float]:
+        """The next answer: JSON about the content, the content, and the CPU seconds of the request so far.
 
         Raises:
             NoDocumentError: the process announces an answer that is too long.
         """
-        about_size, content_size, milliseconds = ANSWER.unpack(
-            await self.answers.receive_exactly(ANSWER.size)
-        )
+        head = await self.answers.receive_exactly(ANSWER.size)
+        about_size, content_size, milliseconds = ANSWER.unpack(head)
         if about_size > MAX_ABOUT_BYTES or content_size > MAX_CONTENT_BYTES:
             raise NoDocumentError(f"an answer of {about_size} and {content_size} bytes")
-        return _Answer(
-            await self.answers.receive_exactly(about_size),
-            await self.answers.receive_exactly(content_size),
-            milliseconds / 1000,
-        )
+        about = await self.answers.receive_exactly(about_size)
+        return about, await self.answers.receive_exactly(content_size), milliseconds / 1000
 
     async def is_out_of_time(self) -> bool:
         """Whether the system killed it at its CPU limit; waits until its status is known."""
@@ -232,9 +216,8 @@ async def _borrow_process(memory_bytes: int, family: str) -> AsyncIterator[_Chil
     """A process with this memory limit. It returns to the pool unless the file breaks it."""
     pool = await _pool()
     async with pool.limiter:
-        child = await _take_idle_process(pool, memory_bytes, family) or await _start_process(
-            memory_bytes, family
-        )
+        idle = await _take_idle_process(pool, memory_bytes, family)
+        child = idle or await _start_process(memory_bytes, family)
         try:
             yield child
         except ParseError as error:
@@ -247,7 +230,7 @@ async def _borrow_process(memory_bytes: int, family: str) -> AsyncIterator[_Chil
             is_out_of_time = await child.is_out_of_time()
             await child.end()
             if is_out_of_time:
-                raise _OutOfTimeError from error
+                raise TimeoutError from error
             raise
         except BaseException:
             await child.end()
@@ -345,20 +328,20 @@ class _Document(_Data):
     remarks: tuple[str, ...] = ()
 
 
-class _Member(_Data):
+class _Answer(_Data):
+    error: str | None = None
+    cause: Cause = "damaged"
+    empty: bool = False
+
+
+class _MemberAnswer(_Answer):
     name: str = ""
     stated: dict[str, str] = {}
     refused: str = ""
-    cause: Cause = "damaged"
-    error: str | None = None
-    empty: bool = False
 
 
-class _DocumentAnswer(_Data):
+class _DocumentAnswer(_Answer):
     document: _Document | None = None
-    error: str | None = None
-    cause: Cause = "damaged"
-    empty: bool = False
 
 
 NO_REASON = "the parser gave no reason"
@@ -392,7 +375,7 @@ def member_of(answer: bytes) -> Member:
         NoDocumentError: the answer is invalid.
     """
     try:
-        parsed = _Member.model_validate_json(answer)
+        parsed = _MemberAnswer.model_validate_json(answer)
     except ValidationError as error:
         raise NoDocumentError(f"{error.error_count()} errors") from error
     if parsed.error is not None:
