@@ -1,7 +1,4 @@
-"""The data of a search: requests, hits, answers and traces.
-
-All classes are frozen. All positions are characters of a source's text.
-"""
+"""The data of a search: requests, hits, answers and traces. Positions are characters of a source's text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The stored data: sources, chunks, collections and access records, as frozen dataclasses.
-
-All positions are in characters of a source's text. `FileState` tells whether a file has changed.
-"""
+"""The stored data: sources, chunks, collections and access records. Positions are characters of a text."""
 
 from __future__ import annotations
 

@@ -12,8 +12,6 @@ The engine can't fold letter case, so tables store a record as a list of labels 
 everybody. The predicate then picks the form by `LetterCase`, which can change without rewriting a table. One
 index serves all labels. A record without any of these has the label `-`.
 
-`access_changes` previews who gains and who loses documents by changes of access records.
-
 At the beginning of the module: what may name a tenant, a collection, a user or a group. The store joins the
 names of tenants and collections into table names, and access lists name users and groups as `user:ann` and
 `group:hr`. Settings, commands and document metadata all check their input here.

@@ -1,7 +1,4 @@
-"""Reads the chunks of one collection: rankings by meaning and by words, and chunks by id or place.
-
-`SourcesReader` reads the sources. Nothing here locks or writes.
-"""
+"""Reads the chunks of one collection: rankings by meaning and by words, and chunks by id or place."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Opens a desk for reading: its catalog, its collections' tables and its tenants' access records.
 
-Every call sees what other processes have committed before it. A tenant's tables are opened when it is asked
-for. They stay open until they were not used for longest of `MOST_OPEN`, and the engine's caches are replaced
-when they have grown too large.
+A tenant's tables are opened when it is asked for. They stay open until they were not used for longest of
+`MOST_OPEN`, and the engine's caches are replaced when they have grown too large.
 
 A tenant may have its documents elsewhere (`rag.access.tenants`). A reader of its own reads them there, with
 the same limit of memory, and caches of its own. Its address is looked up for each request. If that storage

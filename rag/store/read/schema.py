@@ -1,8 +1,7 @@
 """Names and columns of the tables, and the conversion of rows to what readers return.
 
-Readers return records, and chunks, sources and places as they are stored. A chunk is visible only if its
-generation is that of its source. The gate checks that, and each source's own access record.
-`rag.store.write.table_rows` has the other direction, which only writers need.
+A chunk is visible only if its generation is that of its source. The gate checks that, and each source's own
+access record. `rag.store.write.table_rows` has the other direction, which only writers need.
 """
 
 from __future__ import annotations
@@ -175,8 +174,8 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
     """The columns of a chunk table, with one for each declared field.
 
     `body` is what is embedded: the context line and the text, which is its last `end - start` characters.
-    `TERMS` has its words. A chunk is visible only if its `generation` is that of its source. A `vector` of
-    zeros means that the embedder had none; the engine's cosine never finds it, with or without an index.
+    `TERMS` has its words. A `vector` of zeros means that the embedder had none; the engine's cosine never
+    finds it, with or without an index.
     """
     required: dict[str, pa.DataType] = {
         "id": pa.string(),
@@ -409,10 +408,7 @@ CHUNK_COLUMNS = [
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A row of the chunk table, visible only if its generation is that of its source.
-
-    `revision` is that of the access record whose labels the row holds.
-    """
+    """A row of the chunk table. `revision` is that of the access record whose labels it holds."""
 
     id: str
     generation: str

@@ -1,7 +1,7 @@
 """Reads the sources of one collection, and the tenant's access records: who may see each source now.
 
-Nothing here locks or writes. A query whose table version was pruned meanwhile is repeated once. What both
-readers cache is valid until the next commit to their tables.
+A query whose table version was pruned meanwhile is repeated once. What both readers cache is valid until the
+next commit to their tables.
 """
 
 from __future__ import annotations
@@ -368,11 +368,9 @@ class SourcesReader:
         return (await self._table(query)).to_pylist()
 
     async def _table(self, query: Any) -> pa.Table:  # noqa: ANN401 the engine's query classes share no base
-        """Run a query; repeat it once if its table version was pruned meanwhile."""
         return await self._of_newest(lambda: query.to_arrow(timeout=self._timeout))
 
     async def _of_newest(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` returns, called again if the table version was pruned meanwhile."""
         return await of_newest((self._chunks, self._sources), read)
 
 
@@ -533,7 +531,6 @@ class AccessReader:
             return cast("pa.Table", await self._once_more(query))
 
     async def _once_more(self, query: Any) -> Any:  # noqa: ANN401 the engine's query classes share no base
-        """Run a query; repeat it once if its table version was pruned meanwhile."""
         return await of_newest([self._table], lambda: query.to_arrow(timeout=self._timeout))
 
 

@@ -5,8 +5,6 @@ chunk are scanned, so the time of a scan doesn't depend on documents that the ca
 
 A caller's regular expression sees a limited window of a text at once (`WINDOW`), so each step is short,
 whatever the pattern, and the deadline can be kept.
-
-At the end of the module: reading the texts of sources with a match, and the places of their chunks.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ It is not the lock of an ingestion, and it is held for milliseconds, never while
 stored: taking a right away never waits for an ingestion. Reading, changing and writing are one step under
 this lock, for `refdesk-admin access` and for ingestions alike: of two changes at once, neither is lost.
 
-A change is in force with its one commit, from the next request of every server on. The gate checks every hit
-against these records. Searches use the copies of the labels in the chunks, and the records themselves where a
-copy is stale. `CollectionWriter.copy_labels` updates the copies.
+A change is in force with its one commit, from the next request of every server on. Searches use the copies of
+the labels in the chunks, and the records themselves where a copy is stale.
 """
 
 from __future__ import annotations

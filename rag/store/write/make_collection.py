@@ -1,8 +1,8 @@
 """Makes collections, tags and tenants.
 
-A collection exists once the catalog has its row. Its tables are made and flushed to disk before that, so a
-crash never leaves a row without tables. Tables without a row are ignored, and dropped when a collection of
-that name is made.
+The tables of a collection are made and flushed to disk before the catalog has its row, so a crash never
+leaves a row without tables. Tables without a row are ignored, and dropped when a collection of that name is
+made.
 
 A tag is a snapshot of a collection under a name of its own: a collection whose tables are copies. So whatever
 works on a collection works on a tag, and no old table version is kept for it. The differences:
