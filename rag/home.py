@@ -328,11 +328,8 @@ PARTS_OF_DESK = frozenset({"locks", "reserve", "tables", "tenants"})
 
 def desk_around(path: Path) -> Path | None:
     """The data folder that a path is in, below it."""
-    return next((folder for folder in path.parents if _is_desk(folder)), None)
-
-
-def _is_desk(folder: Path) -> bool:
-    return all((folder / name).exists() for name in PARTS_OF_DESK)
+    desks = (folder for folder in path.parents if all((folder / name).exists() for name in PARTS_OF_DESK))
+    return next(desks, None)
 
 
 def folders(home: Home, folder: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from rag.store.write.bucket_objects import (
     put_new,
 )
 from rag.store.write.collection_tables import is_swept
-from rag.store.write.desk_folder import FETCHING, make_private, prepare, read_key, unwritable, write_whole
+from rag.store.write.desk_folder import FETCHING, make_private, prepare, read_key, writable, write_whole
 from rag.store.write.locks import ENDED, LEASES, locked
 from rag.store.write.table_maintenance import sync_to_disk
 
@@ -226,10 +226,8 @@ async def fetch_from_bucket(bucket: Bucket, data: Path, *, verify: bool = False)
     prepare(data, fetches=True)
     with locked(data, "catalog", seconds=WAIT_SECONDS):
         _check_room(data)
-        try:
+        with writable(f"The data folder {data} can't be written"):
             files, moved = await to_thread.run_sync(_fetch_all, bucket, data)
-        except OSError as error:
-            raise unwritable(f"The data folder {data} can't be written", error) from error
         if verify:
             await to_thread.run_sync(_compare, data, bucket, files)
     return Move(len(files), sum(files.values()), moved, await _documents(data))

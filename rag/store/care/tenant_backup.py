@@ -50,7 +50,7 @@ from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.connection import connect, engine_errors
 from rag.store.write.collection_tables import table_names
-from rag.store.write.desk_folder import flush_folder, read_key, unwritable
+from rag.store.write.desk_folder import flush_folder, read_key, writable
 from rag.uris import split_citation
 
 if TYPE_CHECKING:
@@ -129,25 +129,21 @@ def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
     file = file.resolve()  # a link stays, and what it names is replaced
     if file.exists() and not file.is_file():  # a rename would put a file in its place
         raise ConfigurationError(f"{file} is not a file. Name the file of the backup.")
-    try:
+    with writable(f"The backup {file} can't be written"):
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".new")
-    except OSError as error:
-        raise unwritable(f"The backup {file} can't be written", error) from error
-    new = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            with tarfile.open(fileobj=opened, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                writer = ArchiveWriter(archive)
-                yield writer
-                writer.finish()
-            opened.flush()
-            os.fsync(descriptor)
-        new.replace(file)
-    except OSError as error:
-        raise unwritable(f"The backup {file} can't be written", error) from error
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
+        new = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as opened:
+                with tarfile.open(fileobj=opened, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                    writer = ArchiveWriter(archive)
+                    yield writer
+                    writer.finish()
+                opened.flush()
+                os.fsync(descriptor)
+            new.replace(file)
+        finally:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
     flush_folder(file.parent)
 
 

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from lancedb.query import FullTextQuery
 
 REFINED = 2  # oversampling: 2 x limit are ranked by true distance; with 1, recall@20 is .98 in 100,000
-NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 SCANS = 3  # attempts to read chunks that are replaced meanwhile
+NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 """In a table of 200,000 chunks or more, a search of at most 1 % of them compares each and skips the index.
 
 Of a million chunks, 90 take 12 ms of CPU instead of 30, and 9,000 take 35 instead of 45. Of 100,000 chunks,

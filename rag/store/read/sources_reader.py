@@ -81,7 +81,7 @@ class KeptRows:
 
 
 class SourcesReader:
-    """The source table of a collection with its access records, opened for reading."""
+    """The source table of a collection, opened for reading, and the `access` records of its tenant."""
 
     def __init__(
         self,
@@ -99,18 +99,13 @@ class SourcesReader:
         self._url = url
         self._chunks = chunks
         self._sources = sources
-        self._access = access
+        self.access = access
         # These caches hold until the next commit to sources or access records (`_forget_if_changed`).
         self._version = -1, -1
         self._kept = KeptRows()
         self._summaries: dict[str, schema.StoredSource | None] = {}
         self._values: dict[tuple[str, ...], dict[str, Any]] = {}  # by the columns that they are read from
         self._chunk_count: int | None = None
-
-    @property
-    def access(self) -> AccessReader:
-        """The access records of the tenant."""
-        return self._access
 
     async def attempt(self, reading: Awaitable[T], nothing: T) -> T:  # noqa: ARG002 of attached tables
         """The result of a reading; for an attached table, `nothing` if it fails."""
@@ -142,7 +137,7 @@ class SourcesReader:
         if not rows:
             return None
         (row,) = rows
-        await self._access.refresh()  # after reading the text, so that a right revoked meanwhile counts
+        await self.access.refresh()  # after reading the text, so that a right revoked meanwhile counts
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
 
@@ -181,7 +176,7 @@ class SourcesReader:
 
     async def ids(self, where: str) -> pa.ChunkedArray[Any]:
         """The ids of the sources whose present access record satisfies the predicate on labels."""
-        return await self._access.ids(self.collection.name, where)
+        return await self.access.ids(self.collection.name, where)
 
     async def expiries(self) -> Mapping[str, datetime]:
         """The expiry of each source that has one, by id; cached like `sources`."""
@@ -209,8 +204,8 @@ class SourcesReader:
         """All sources, ordered by id, with their access; without tombstones, whose removal is in force."""
         with engine_errors("listing sources"):
             rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
-        await self._access.refresh()
-        removed = await self._access.tombstones()
+        await self.access.refresh()
+        removed = await self.access.tombstones()
         stored = (await self._with_access([row for row in rows if row["id"] not in removed])).values()
         return sorted(stored, key=lambda source: source.id)
 
@@ -223,10 +218,10 @@ class SourcesReader:
 
         In order of ids. Fewer than `limit` means that no more follow.
         """
-        await self._access.refresh()
+        await self.access.refresh()
         page: list[schema.ListedSource] = []
         while missing := limit - len(page):  # a record whose source was just removed fills no place
-            chosen = await self._access.page(self.collection.name, after, missing, where)
+            chosen = await self.access.page(self.collection.name, after, missing, where)
             sources = await self.sources(chosen)
             page += [
                 schema.ListedSource(source, source.generation, revision)
@@ -245,8 +240,8 @@ class SourcesReader:
 
         With a `beginning` in lower case, only sources whose id, title or path starts with it in any case.
         """
-        await self._access.refresh()
-        chosen = list(await self._access.page(self.collection.name, "", MAX_LISTED, where))
+        await self.access.refresh()
+        chosen = list(await self.access.page(self.collection.name, "", MAX_LISTED, where))
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.SUMMARY_COLUMNS))
         rows = rows.filter(pc.is_in(rows["id"], pa.array(chosen, pa.string())))
@@ -263,8 +258,8 @@ class SourcesReader:
         """
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.PLACE_COLUMNS))
-        await self._access.refresh()
-        access = await self._access.matching_records(self.collection.name, where)
+        await self.access.refresh()
+        access = await self.access.matching_records(self.collection.name, where)
         return await to_thread.run_sync(schema.places_of, rows, access, self.collection.fields)
 
     @property
@@ -276,8 +271,8 @@ class SourcesReader:
         """What each source that somebody may see states of itself, in no order: 10 us a source."""
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.STATED_COLUMNS))
-        await self._access.refresh()
-        access = await self._access.matching_records(self.collection.name, "(true)")
+        await self.access.refresh()
+        access = await self.access.matching_records(self.collection.name, "(true)")
         return await to_thread.run_sync(schema.stated_sources, rows, access, self.collection.fields)
 
     async def sizes(self, ids: Iterable[str]) -> dict[str, int]:
@@ -318,22 +313,22 @@ class SourcesReader:
     async def version(self) -> tuple[int, int]:
         """Changes with every commit to the sources or to the rights of the tenant."""
         with engine_errors("reading sources"):
-            return await self._sources.version(), await self._access.refresh()
+            return await self._sources.version(), await self.access.refresh()
 
     async def version_at_refresh(self) -> tuple[int, int]:
         """As `version`, with the rights as of the tenant's last `DeskReader.refresh`."""
         with engine_errors("reading sources"):
-            return await self._sources.version(), self._access.version
+            return await self._sources.version(), self.access.version
 
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate, as of the tenant's last `DeskReader.refresh`."""
-        return await self._access.has_any(self.collection.name, where)
+        return await self.access.has_any(self.collection.name, where)
 
     async def open_documents(self) -> int:
         """The number of sources that the whole tenant may see, except who is denied one."""
-        await self._access.refresh()
+        await self.access.refresh()
         for_all = predicate(Principal(self.collection.tenant))
-        return len(await self._access.matching_records(self.collection.name, for_all))
+        return len(await self.access.matching_records(self.collection.name, for_all))
 
     async def uncopied_records(self) -> tuple[AccessRecord, ...]:
         """The few access records whose labels the chunks don't hold yet, and the tombstones.
@@ -341,17 +336,17 @@ class SourcesReader:
         As of the tenant's last `DeskReader.refresh`.
         """
         name = self.collection.name
-        return tuple(record for record in await self._access.uncopied_records() if record.collection == name)
+        return tuple(record for record in await self.access.uncopied_records() if record.collection == name)
 
     async def _forget_if_changed(self) -> None:
-        version = await self._sources.version(), await self._access.refresh()
+        version = await self._sources.version(), await self.access.refresh()
         if version != self._version or len(self._summaries) > SOURCES_KEPT:
             self._summaries, self._values, self._kept, self._version = {}, {}, KeptRows(), version
             self._chunk_count = None
 
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, schema.StoredSource]:
         """The sources of rows, by id, with their access records."""
-        access = await self._access.records(row["id"] for row in rows)
+        access = await self.access.records(row["id"] for row in rows)
         return {row["id"]: self._stored_source(row, access[row["id"]]) for row in rows}
 
     def _stored_source(self, row: Mapping[str, Any], access: Access | None) -> schema.StoredSource:

@@ -61,16 +61,12 @@ def prepare(home: Home, *, fetches: bool = False) -> None:
             f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
             "fetch again."
         )
-    try:
+    with writable(f"The data folder {data} can't be created"):
         desk = () if isinstance(home, Bucket) else (data / "tenants", database_folder(data))
         for folder in (data, data / "locks", *desk):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(f"The data folder {data} can't be created", error) from error
-    try:
+    with writable(f"The data folder's reserve {reserve_file(data)} can't be created"):
         _make_reserve(reserve_file(data))
-    except OSError as error:
-        raise unwritable(f"The data folder's reserve {reserve_file(data)} can't be created", error) from error
 
 
 def make_private(folder: Path) -> None:
@@ -175,23 +171,33 @@ def unwritable(problem: str, error: OSError) -> RefdeskError:
     return ConfigurationError(f"{problem}: {error.strerror}.")
 
 
+@contextmanager
+def writable(problem: str) -> Iterator[None]:
+    """Raise the error of `unwritable` if the block fails."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(problem, error) from error
+
+
 def spool_folder(home: Home, tenant: str, name: str) -> Path:
     """The folder for copies of documents during a run on this collection; see `rag.ingest.containers`."""
-    return _spools(home) / f"{tenant}.{name}"
-
-
-def _spools(home: Home) -> Path:
-    """The folder of spools: one for each bucket, whose runs don't know of each other's locks."""
-    if not isinstance(home, Bucket):
-        return home / "spool"
-    return local_folder(home) / "spools" / hashlib.sha256(home.uri.encode()).hexdigest()[:16]
+    spools = local_folder(home) / "spool"
+    if isinstance(home, Bucket):  # one for each, whose runs don't know of each other's locks
+        spools = local_folder(home) / "spools" / hashlib.sha256(home.uri.encode()).hexdigest()[:16]
+    return spools / f"{tenant}.{name}"
 
 
 def empty_spool(home: Home, tenant: str, name: str) -> None:
     """Delete what can be deleted of a collection's spool; the caller holds its lock."""
-    shutil.rmtree(spool_folder(home, tenant, name), ignore_errors=True)
-    with suppress(OSError):  # another run has something there, or there was none
-        _spools(home).rmdir()
+    _remove(spool_folder(home, tenant, name))
+
+
+def _remove(folder: Path) -> None:
+    """Delete what can be deleted of a folder, and the one that it is in, if nothing else is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
 
 
 def uploads_folder(data: Path) -> Path:
@@ -217,9 +223,7 @@ def origins_folder(home: Home, tenant: str, name: str) -> Path:
 
 def forget_origins(home: Home, tenant: str, name: str) -> None:
     """Remove the origins' state, which names removed documents; the next run fetches everything."""
-    shutil.rmtree(origins_folder(home, tenant, name), ignore_errors=True)
-    with suppress(OSError):  # another collection has something there, or there was none
-        (local_folder(home) / "origins").rmdir()
+    _remove(origins_folder(home, tenant, name))
 
 
 def note_tenant(data: Home, tenant: str, storage: str = "") -> None:
@@ -334,12 +338,9 @@ def _outer_bucket(storage: Bucket, data: Home) -> str:
 def _has_something(storage: Home) -> bool:
     if isinstance(storage, Bucket):
         return bool(object_facts(storage))
-    try:
+    with writable(f"The storage {storage} can't be read"), suppress(FileNotFoundError):
         return any(storage.iterdir())
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise unwritable(f"The storage {storage} can't be read", error) from error
+    return False
 
 
 def _write_owner(storage: Home, owner: bytes, *, is_new: bool) -> None:
@@ -350,14 +351,13 @@ def _write_owner(storage: Home, owner: bytes, *, is_new: bool) -> None:
         elif not put_new(storage, OWNER, owner):
             raise conflict
         return
-    try:
-        make_private(storage)
-        if is_new:
-            os.close(os.open(storage / OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError as error:
-        raise conflict from error
-    except OSError as error:
-        raise unwritable(f"The storage {storage} can't be created", error) from error
+    with writable(f"The storage {storage} can't be created"):
+        try:
+            make_private(storage)
+            if is_new:
+                os.close(os.open(storage / OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError as error:
+            raise conflict from error
     write_whole(storage / OWNER, owner)
 
 

@@ -39,7 +39,7 @@ from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, Home
 from rag.store.read.connection import connect, engine_errors, taken_over
 from rag.store.write.bucket_objects import delete, entries_of, put, put_new, put_over, unfit_store
-from rag.store.write.desk_folder import unwritable
+from rag.store.write.desk_folder import writable
 
 if TYPE_CHECKING:
     import lancedb
@@ -73,15 +73,14 @@ def locked(data: Home, name: str, *, seconds: float, tries_store: bool = False) 
             yield lease
         return
     lock = FileLock(_file(data, name, "lock"), timeout=seconds)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise BusyError(
-            f"{_holder(data, name) or 'Another process'} is writing to {name!r} in {data}. "
-            "Try again when it has finished."
-        ) from error
-    except OSError as error:
-        raise unwritable(f"The data folder {data} can't be written", error) from error
+    with writable(f"The data folder {data} can't be written"):
+        try:
+            lock.acquire()
+        except Timeout as error:  # which is one of OSError
+            raise BusyError(
+                f"{_holder(data, name) or 'Another process'} is writing to {name!r} in {data}. "
+                "Try again when it has finished."
+            ) from error
     try:
         _note_holder(_file(data, name, "holder"))
         yield None
