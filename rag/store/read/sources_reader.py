@@ -121,9 +121,8 @@ class SourcesReader:
             await self._forget_if_changed()
             cache = self._summaries
             chosen = set(ids)
-            kept = self._kept
             if missing := chosen - cache.keys():
-                rows = await kept.of(missing, self._sources, schema.SUMMARY_COLUMNS, self._table)
+                rows = await self._kept.of(missing, self._sources, schema.SUMMARY_COLUMNS, self._table)
                 # Ids that don't exist are cached, too: otherwise the response time would tell them from
                 # sources that the caller may not see.
                 cache |= dict.fromkeys(missing) | await self._with_access(rows)

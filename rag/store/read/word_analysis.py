@@ -372,7 +372,7 @@ def _last_members(name: str) -> Iterator[tuple[str, ...]]:
         ending = ".".join(members[first:])
         if len(members) - first > 1 or _IDENTIFIER.search(ending):
             yield tuple(
-                part for text, found in names_in(ending) for part in (found.run if found else (text,)) if part
+                part for text, inner in names_in(ending) for part in (inner.run if inner else (text,)) if part
             )
 
 

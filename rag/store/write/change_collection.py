@@ -81,7 +81,7 @@ async def forget_builds(data: Home, collection: Collection) -> bool:
     """
     if had_builds := bool(collection.former or collection.coming):
         await change_collection(
-            data, collection.tenant, collection.name, lambda one: replace(one, former=None, coming=None)
+            data, collection.tenant, collection.name, lambda now: replace(now, former=None, coming=None)
         )
     await collection_tables.drop_others(data, replace(collection, former=None, coming=None))
     return had_builds

@@ -70,7 +70,9 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
         ConfigurationError: a column is missing, or its type can't be read as what it is for.
     """
 
-    def found(option: str, name: str | None, needed: str, *fitting: Kind) -> tuple[str, pa.DataType] | None:
+    def column_of(
+        option: str, name: str | None, needed: str, *fitting: Kind
+    ) -> tuple[str, pa.DataType] | None:
         if name is None:
             return None
         column, kind = _column(schema, name, option, attachment.table)
@@ -81,21 +83,21 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
             )
         return column, kind
 
-    id_ = found("id", attachment.id, "text or whole numbers", _is_text, kinds.is_integer)
-    text = found("text", attachment.text, "text", _is_text)
-    vector = found(
+    id_ = column_of("id", attachment.id, "text or whole numbers", _is_text, kinds.is_integer)
+    text = column_of("text", attachment.text, "text", _is_text)
+    vector = column_of(
         "vector", attachment.vector, "vectors of a fixed size (fixed_size_list of floats)", _is_vector
     )
-    title = found("title", attachment.title, "text or whole numbers", _is_text, kinds.is_integer)
-    url = found("url", attachment.url, "text", _is_text)
-    date = found("date", attachment.date, "timestamps, dates, or text", _is_moment, _is_text)
-    allow = found("allow", attachment.allow, "lists of text, such as ['user:ann', 'group:hr']", _is_texts)
+    title = column_of("title", attachment.title, "text or whole numbers", _is_text, kinds.is_integer)
+    url = column_of("url", attachment.url, "text", _is_text)
+    date = column_of("date", attachment.date, "timestamps, dates, or text", _is_moment, _is_text)
+    allow = column_of("allow", attachment.allow, "lists of text, such as ['user:ann', 'group:hr']", _is_texts)
     assert id_ is not None  # noqa: S101 both are always named
     assert text is not None  # noqa: S101
     fields = {}
     for name, kind in collection.fields.items():
         needed, fitting, convert = _FIELDS[kind]
-        column = found(f"field {name}={kind}", attachment.fields[name], needed, fitting)
+        column = column_of(f"field {name}={kind}", attachment.fields[name], needed, fitting)
         fields[name] = convert(*column) if column else ""
     plain_id = _text(*id_)
     rights = [f"array_to_string({allow[0]}, {BETWEEN}, '-')"] if allow else []
