@@ -562,4 +562,4 @@ def test_the_row_of_another_version_is_refused_with_what_to_do(monkeypatch: pyte
     former = {"tenant": "acme", "name": "papers", "created_at": COLLECTION.created_at}
     for other in (row, former):
         with pytest.raises(ConfigurationError, match="another version of refdesk"):
-            collection_record(dict(other))
+            collection_record(other)

@@ -350,9 +350,7 @@ async def back_up(home: Home, tenant: str, file: Path, *, desk: Home | None = No
         archive.add(KEYS, moment.keys.model_dump_json(indent=1, exclude_none=True).encode())
         access = moment.tables[schema.access_table(tenant)]
         records = await _rows(archive, access, "access", RECORDS_AT_ONCE)
-        saved = [
-            await _collection(archive, collection_record(dict(row)), moment.tables) for row in moment.rows
-        ]
+        saved = [await _collection(archive, collection_record(row), moment.tables) for row in moment.rows]
     return BackupResult(tenant, now, tuple(saved), records, len(moment.keys.keys))
 
 
@@ -402,7 +400,7 @@ def _names(tenant: str, rows: list[dict[str, Any]]) -> list[str]:
     """The tables of a tenant with these collections."""
     names = [schema.access_table(tenant)]
     for row in rows:
-        if not (collection := collection_record(dict(row))).attached:
+        if not (collection := collection_record(row)).attached:
             names += [name for name, _, _ in _tables_of(collection)]
     return names
 

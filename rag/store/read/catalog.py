@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -22,22 +22,25 @@ from rag.corpus import (
 from rag.errors import ConfigurationError
 from rag.store.read import schema
 
+PLAIN_COLUMNS = ("tenant", "name", "created_at")
+"""The columns that a `Collection` has unchanged; the rest of it is its definition, in JSON."""
+
 
 def collection_row(collection: Collection) -> pa.Table:
     """The row of a collection."""
     row = asdict(collection)
-    columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
+    columns = {name: row.pop(name) for name in PLAIN_COLUMNS}
     definition = json.dumps({"format": schema.FORMAT} | row)
     return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
 
 
-def collection_record(row: dict[str, Any]) -> Collection:
+def collection_record(row: Mapping[str, Any]) -> Collection:
     """The collection of a row.
 
     Raises:
         ConfigurationError: another version of refdesk wrote it.
     """
-    definition = json.loads(row.pop("definition", "{}"))
+    definition = json.loads(row.get("definition", "{}"))
     if definition.pop("format", None) != schema.FORMAT:
         raise ConfigurationError(
             "The data folder was written by another version of refdesk. Use that version, or ingest into "
@@ -54,7 +57,7 @@ def collection_record(row: dict[str, Any]) -> Collection:
     ):
         if definition[name]:
             definition[name] = kind(**definition[name])
-    return Collection(**row, **definition)
+    return Collection(**{name: row[name] for name in PLAIN_COLUMNS}, **definition)
 
 
 def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
