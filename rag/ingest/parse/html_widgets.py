@@ -14,11 +14,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.mathml import formula, tex_of
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text, ticked
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END
-from rag.ingest.parse.xml_text import xml_tree
+from rag.ingest.parse.xml_text import formula, tex_of, xml_tree
 from rag.ingest.parse.zip_package import whole_number
 
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank

@@ -1,12 +1,59 @@
-"""Text that says something else by its typeface: struck-out text."""
+"""Superscripts, subscripts and struck-out text, in text and in the formats that mark them."""
 
 from __future__ import annotations
 
 import pytest
 
 from rag.ingest.parse.parsers import parse
-from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, with_scripts
+from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, SUB, SUB_END, SUP, SUP_END, with_scripts
 from tests.ingest.parse.packages import slides, word, workbook, xml
+
+_MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("9.46 × 10<15> m", "9.46 × 10^15 m"),
+        ("10 <15> m, 10<-3>, 10<−3>.", "10 ^15 m, 10^-3, 10^−3."),
+        ("10<1><5>m", "10^(15)m"),
+        ("10<15 >m and 5<*>", "10^(15) m and 5*"),
+        ("x<n+1>, x{i+1}, f<(n)>(x), 2<2<2>>, R<+>y", "x^(n+1), x_(i+1), f^(n)(x), 2^(2^2), R^(+)y"),
+        ("*x*<2> + x<*n*>, x{1}<2>, x{1}2", "*x*^2 + x^*n*, x1^2, x_(1)2"),
+        ("1010{2}, k{B}T, log{2}(x)", "1010_2, k_(B)T, log2(x)"),
+        ("3<1>/{2} or <1>/{2}", "3 1/2 or 1/2"),
+        ("2020<3>; end.<3> Next", "2020^3; end.^3 Next"),
+        ("2<nd>, 2 <nd>, n<th>, XIX<e>, M<me>, n<o>, Foo<®>", "2nd, 2 nd, nth, XIXe, Mme, no, Foo®"),
+        ("H{2}O, Ca(OH){2}, SO{4}<2->, Ca<2+>, (<14>C)", "H2O, Ca(OH)2, SO4^2-, Ca2+, (14C)"),
+        ("Items< (c)>", "Items (c)"),
+        ("<1> See\n| <a> Mean | word<[3](#n3)>", "1 See\n| a Mean | word[3](#n3)"),
+        ("<open 5 and close> 6", "open 5 and close 6"),
+    ],
+)
+def test_a_script_is_never_glued_to_a_number(written: str, seen: str) -> None:
+    assert with_scripts(written.translate(_MARKS)) == seen
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize("part", ["<", ">", "<1", "1<5>", "1 <1>/", "<a,{", "*<x>", "I<e>", "<(", "<a.a.a"])
+def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
+    with_scripts((part * 100_000).translate(_MARKS))
+
+
+@pytest.mark.parametrize(
+    ("html", "seen"),
+    [
+        ("10<sup>15</sup> m", "10^15 m"),
+        ("10<SUP class='x'>15</SUP > H<sub>2</sub>O", "10^15 H2O"),
+        ("<code>O(n<sup>2</sup>)</code>", "`O(n^2)`"),
+        ("10<span style='font-size:9px;vertical-align: super'>15</span>", "10^15"),
+        ("note<sup><a href='#n3'>[3]</a></sup>", "note[[3]](#n3)"),
+        ("10<sup hidden>3</sup>", "10"),
+        ("<span style='color:red;text-decoration: line-through'>500</span> 700", "~~500~~ 700"),
+    ],
+)
+def test_scripts_of_pages(html: str, seen: str) -> None:
+    assert parse(f"<p>{html}</p>".encode(), "a.html").text == seen
 
 
 def _word(*runs: tuple[str, str]) -> bytes:
@@ -28,6 +75,72 @@ def _cell(*runs: tuple[str, str]) -> bytes:
     return workbook(xml("s:worksheet", f"<s:sheetData>{row}</s:sheetData>"))
 
 
+def _open_text(styles: dict[str, str], body: str) -> bytes:
+    """A flat file of OpenDocument with styles by name: the text properties of each."""
+    spaces = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "style", "text")
+    )
+    listed = "".join(
+        f"<style:style style:name='{name}'><style:text-properties {about}/></style:style>"
+        for name, about in styles.items()
+    )
+    return (
+        f"<office:document {spaces}><office:automatic-styles>{listed}</office:automatic-styles>"
+        f"<office:body><office:text>{body}</office:text></office:body></office:document>"
+    ).encode()
+
+
+_RAISED, _LOWERED = "<w:vertAlign w:val='superscript'/>", "<w:vertAlign w:val='subscript'/>"
+_UP, _DOWN = '<a:rPr baseline="30000"/>', '<a:rPr baseline="-25000"/>'
+_IN_OPEN_TEXT = {"up": "style:text-position='super 58%'", "down": "style:text-position='-33% 58%'"}
+_WATER = (
+    "<text:p>10<text:span text:style-name='up'>15</text:span> "
+    "H<text:span text:style-name='down'>2</text:span>O</text:p>"
+)
+
+
+def _aligned(kind: str) -> str:
+    return f"<s:vertAlign s:val='{kind}'/>"
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (
+            _word(
+                ("<w:vertAlign w:val='baseline'/>", "10"),
+                *(
+                    (_RAISED, "1"),
+                    (_RAISED, "5"),
+                    ("<w:vertAlign w:val=''/>", " H"),
+                    (_LOWERED, "2"),
+                    ("", "O"),
+                ),
+            ),
+            "a.docx",
+        ),
+        (_slide(("", "10"), (_UP, "15"), ("", " H"), (_DOWN, "2"), ("", "O")), "a.pptx"),
+        (_open_text(_IN_OPEN_TEXT, _WATER), "a.fodt"),
+        (
+            _cell(
+                (_aligned(""), "10"),
+                *((_aligned("superscript"), "15"), (_aligned(""), " H")),
+                *((_aligned("subscript"), "2"), (_aligned(""), "O")),
+            ),
+            "a.xlsx",
+        ),
+        (rb"{\rtf1 10{\super 15} H\sub 2\nosupersub O\par}", "a.rtf"),
+        (rb"{\rtf1 10{\up6 15} H{\dn6 2}O\par}", "a.rtf"),
+        (rb"10\textsuperscript{15} H\textsubscript{2}O", "a.tex"),
+        (b"<article><p>10<sup>15</sup> H<sub>2</sub>O</p><p>x</p></article>", "a.xml"),
+        (b"<article><p>10<hi rend='sup'>15</hi> H<subscript>2</subscript>O</p><p>x</p></article>", "a.xml"),
+    ],
+)
+def test_scripts_of_other_formats(data: bytes, name: str) -> None:
+    assert "10^15 H2O" in parse(data, name).text
+
+
 @pytest.mark.parametrize(
     ("written", "seen"),
     [
@@ -41,14 +154,7 @@ def test_struck_out_text_is_between_tildes(written: str, seen: str) -> None:
     assert with_scripts(written.replace("<", STRUCK).replace(">", STRUCK_END)) == seen
 
 
-_SPACES = " ".join(
-    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "style", "text")
-)
-_LINE = (
-    f"<office:document {_SPACES}><office:automatic-styles><style:style style:name='out'>"
-    "<style:text-properties style:text-line-through-style='solid'/></style:style></office:automatic-styles>"
-    "<office:body><office:text>{}</office:text></office:body></office:document>"
-)
+_LINE = {"out": "style:text-line-through-style='solid'"}
 _OUT = "<text:span text:style-name='out'>{}</text:span>"
 _STRUCK_FONTS = "<s:fonts><s:font/><s:font><s:strike/></s:font></s:fonts>"
 _STRUCK_STYLES = xml("s:styleSheet", f"{_STRUCK_FONTS}<s:cellXfs><s:xf/><s:xf fontId='1'/></s:cellXfs>")
@@ -61,7 +167,7 @@ _STRUCK_STYLES = xml("s:styleSheet", f"{_STRUCK_FONTS}<s:cellXfs><s:xf/><s:xf fo
         (_word(("", "Fee "), ("<w:strike/>", "500 "), ("<w:strike w:val='0'/>", "700 EUR")), "a.docx"),
         (_slide(("", "Fee "), ('<a:rPr strike="sngStrike"/>', "500"), ("", " 700 EUR")), "a.pptx"),
         (_cell(("", "Fee "), ("<s:strike/>", "500"), ("", " 700 EUR")), "a.xlsx"),
-        (_LINE.format(f"<text:p>Fee {_OUT.format('500')} 700 EUR</text:p>").encode(), "a.fodt"),
+        (_open_text(_LINE, f"<text:p>Fee {_OUT.format('500')} 700 EUR</text:p>"), "a.fodt"),
         (rb"{\rtf1 Fee {\strike 500} 700 EUR\par}", "a.rtf"),
         (rb"{\rtf1 Fee \striked1 500 \striked0 700 EUR\par}", "a.rtf"),
     ],
@@ -75,5 +181,5 @@ def test_a_cell_and_a_paragraph_are_struck_out_as_a_whole() -> None:
     sheet = xml("s:worksheet", f"<s:sheetData>{row}</s:sheetData>")
     book = workbook(sheet, **{"xl/styles.xml": _STRUCK_STYLES})
     assert "| ~~500~~ | 700 |" in parse(book, "a.xlsx").text
-    paragraph = _LINE.format(f"<text:p text:style-name='out'>a {_OUT.format('b')} c</text:p>")
-    assert parse(paragraph.encode(), "a.fodt").text == "~~a b c~~"
+    paragraph = _open_text(_LINE, f"<text:p text:style-name='out'>a {_OUT.format('b')} c</text:p>")
+    assert parse(paragraph, "a.fodt").text == "~~a b c~~"
