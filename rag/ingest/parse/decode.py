@@ -19,7 +19,7 @@ import webencodings
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import clean
+from rag.ingest.parse.document_parts import clean, listed_pairs
 from rag.report.text_and_html import counted
 from rag.text.plain_text import hidden_count
 
@@ -55,29 +55,12 @@ _DECLARATIONS = tuple(
 )
 _PAGE_DECLARATION = re.compile(rb"(?i)<meta\b[^>]{0,300}?\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})")
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
-_NAMES = {
-    "latin1": "cp1252",
-    "latin2": "iso8859-2",
-    "latin3": "iso8859-3",
-    "latin4": "iso8859-4",
-    "latin5": "cp1254",
-    "latin9": "iso8859-15",
-    "latin10": "iso8859-16",
-    "ansinew": "cp1252",
-    "applemac": "mac-roman",
-    "utf8x": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8mb4": "utf-8",
-    "cp65001": "utf-8",
-    "maccyr": "mac-cyrillic",
-    "koi8-ru": "koi8-u",
-    "isolatin": "cp1252",
-    "macosroman": "mac-roman",
-    "ks_c_5601": "cp949",
-    "x-windows-949": "cp949",
-    "x-windows-950": "big5hkscs",
-    "shift-jis": "cp932",
-}
+_NAMES = listed_pairs("""
+    latin1 cp1252|latin2 iso8859-2|latin3 iso8859-3|latin4 iso8859-4|latin5 cp1254|latin9 iso8859-15
+    latin10 iso8859-16|ansinew cp1252|applemac mac-roman|utf8x utf-8|utf8mb3 utf-8|utf8mb4 utf-8
+    cp65001 utf-8|maccyr mac-cyrillic|koi8-ru koi8-u|isolatin cp1252|macosroman mac-roman
+    ks_c_5601 cp949|x-windows-949 cp949|x-windows-950 big5hkscs|shift-jis cp932
+""")
 """Labels of LaTeX, databases and old mail programs that the WHATWG's table doesn't have."""
 _CODECS = {"gbk": "gb18030", "euc-kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs"}
 """Python's supersets of encodings, which read all that browsers read under these labels."""

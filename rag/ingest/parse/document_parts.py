@@ -32,6 +32,17 @@ _ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*+)((?:\\u[0-9a-fA-F]{4})++)")
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
 
 
+def listed_names(listing: str) -> frozenset[str]:
+    """Names that are separated by white space."""
+    return frozenset(listing.split())
+
+
+def listed_pairs(listing: str) -> dict[str, str]:
+    """Names, each with what it stands for, between bars or on lines: "metre m|gram g" -> "m" and "g"."""
+    entries = (entry.split() for line in listing.split("\n") for entry in line.split("|") if entry.strip())
+    return dict(entries)
+
+
 class Lines(NamedTuple):
     """A block by its lines: from line `first` (from 0) to before line `last`."""
 

@@ -82,12 +82,8 @@ def main_part(page: str) -> str:
 
 def _span(page: str, tag: str) -> range | None:
     opening = re.search(rf"<{tag}[\s>]", page, re.IGNORECASE)
-    closings = [match.end() for match in re.finditer(rf"</{tag}\s*>", page, re.IGNORECASE)]
-    return (
-        range(opening.start(), closings[-1])
-        if opening and closings and opening.start() < closings[-1]
-        else None
-    )
+    *_, closing = None, *re.finditer(rf"</{tag}\s*>", page, re.IGNORECASE)
+    return range(opening.start(), closing.end()) or None if opening and closing else None
 
 
 def _prose(content: str) -> int:
@@ -136,7 +132,7 @@ _TABLE = re.compile(r"<(/?)table\b[^<>]*>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b", re.IGNORECASE)
 _CELL = re.compile(r"<t[dh]\b[^<>]*>((?:[^<]|<(?!/?t[dhr]\b))*+)", re.IGNORECASE)
 _BLANK = re.compile(r"<[^<>]*>|&nbsp;|\s")
-_PART = re.compile(r"<(/?)(table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGNORECASE)
+_PART = re.compile(r"<(/?)(?:table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGNORECASE)
 _ROWS, _CELLS = 2, 2  # a table of data in a mail has that many
 _LONG = 300  # characters: a cell with more holds a text
 
@@ -169,15 +165,11 @@ def with_code_and_layout(page: str) -> str:
 
 def without_layout_tables(page: str, lays_out: Callable[[str], bool]) -> str:
     """The page with tables that `lays_out` names, and those with tables inside, turned into plain blocks."""
-    data = {start for start, end in _innermost_tables(page) if not lays_out(page[start:end])}
-    parts, at, is_data = [], 0, False
-    for tag in _PART.finditer(page):
-        is_data = is_data or tag.start() in data
-        if not is_data:
-            parts += [page[at : tag.start()], f"<{tag[1]}div>"]
-            at = tag.end()
-        is_data = is_data and not (tag[1] and tag[2].casefold() == "table")
-    return "".join([*parts, page[at:]])
+
+    def blocks(part: str) -> str:
+        return _PART.sub(r"<\1div>", part)
+
+    return _changed_tables(page, lambda table: blocks(table) if lays_out(table) else table, blocks)
 
 
 def is_no_data(table: str) -> bool:
@@ -207,13 +199,13 @@ def _innermost_tables(page: str) -> Iterator[tuple[int, int]]:
             opened = -1
 
 
-def _changed_tables(page: str, change: Callable[[str], str]) -> str:
-    """The page with its innermost tables as `change` returns them."""
+def _changed_tables(page: str, change: Callable[[str], str], outside: Callable[[str], str] = str) -> str:
+    """The page with its innermost tables as `change` returns them, and what is around as `outside` does."""
     parts, at = [], 0
     for start, end in _innermost_tables(page):
-        parts += [page[at:start], change(page[start:end])]
+        parts += [outside(page[at:start]), change(page[start:end])]
         at = end
-    return "".join([*parts, page[at:]])
+    return "".join([*parts, outside(page[at:])])
 
 
 def _code_of(table: str) -> str:

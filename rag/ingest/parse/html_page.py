@@ -132,12 +132,10 @@ def _convert(html: str, options: ConversionOptions) -> ConversionResult:
 
 def _published_at(meta: dict[str, str], html: str) -> datetime | None:
     """When a page was published; a time in its text can be of anything."""
-    dates = [meta.get(key, "") for key in _DATES]
-    dates += [match[1] for match in _JSON_DATE.finditer(html)][:1]
-    dates += [match[1] for tag in _TIME.finditer(html) if (match := _MOMENT.search(tag[0])) and _is_own(tag)][
-        :1
-    ]
-    return next(filter(None, map(date, dates)), None)
+    in_json = (match[1] for match in _JSON_DATE.finditer(html))
+    in_text = (match[1] for tag in _TIME.finditer(html) if (match := _MOMENT.search(tag[0])) and _is_own(tag))
+    stated = (*(meta.get(key, "") for key in _DATES), next(in_json, ""), next(in_text, ""))
+    return next(filter(None, map(date, stated)), None)
 
 
 def _is_own(time: re.Match[str]) -> bool:

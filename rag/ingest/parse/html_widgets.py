@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from rag.errors import ParseError
@@ -22,9 +22,7 @@ from rag.ingest.parse.zip_package import whole_number
 
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
-MAX_TERM = (
-    1_000  # characters of an answer that fits into a passage with its term, which then needs no heading
-)
+MAX_TERM = 1_000  # characters of an answer that fits into a passage with its term: no heading is needed
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
 """Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
 NO_ITEM = "\ufdd6"
@@ -82,7 +80,7 @@ def with_widgets_as_text(page: str) -> str:
     """
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
     page = with_list_labels(_with_labels(_with_script_marks(_MARKS.sub("", page))))
-    return _SEEN.sub(_TagTexts(_open_lists(page)).text, page)
+    return _SEEN.sub(_TagTexts().text, page)
 
 
 def with_formulas(page: str) -> str:
@@ -121,41 +119,40 @@ def with_list_labels(page: str) -> str:
     """
     if not _SPECIAL_LIST.search(page):
         return page
-    parts, at, opened = [], 0, list[Iterator[str] | None]()
-    tags = [*_LIST_TAGS.finditer(page)]
-    labels = _labels_of_lists(tags)
-    for number, tag in enumerate(tags):
-        name, is_end = tag[2].casefold(), bool(tag[1])
-        if name != "li" and not is_end:
-            opened.append(labels.get(number))
+    labels = _labels_of_lists(page)
+    opened = list[Iterator[str] | None]()
+
+    def labelled(tag: re.Match[str]) -> str:
+        is_item, is_end = tag[2].casefold() == "li", bool(tag[1])
+        if not is_item and not is_end:
+            opened.append(labels.get(tag.start()))
         of_list = opened[-1] if opened else None
-        if of_list is not None and not (name == "li" and is_end):
-            text = f"{tag[0]}{next(of_list, '')} " if name == "li" else f"<{tag[1]}ul>"
-            parts += [page[at : tag.start()], text]
-            at = tag.end()
-        if name != "li" and is_end and opened:
+        if not is_item and is_end and opened:
             opened.pop()
-    return "".join([*parts, page[at:]])
+        if of_list is None or (is_item and is_end):
+            return tag[0]
+        return f"{tag[0]}{next(of_list, '')} " if is_item else f"<{tag[1]}ul>"
+
+    return _LIST_TAGS.sub(labelled, page)
 
 
-def _labels_of_lists(tags: Sequence[re.Match[str]]) -> dict[int, Iterator[str]]:
-    """The labels of the items of special lists, by the number of the tag that opens the list."""
-    items: dict[int, list[dict[str, str]]] = {}
-    opened: list[int] = []
-    for number, tag in enumerate(tags):
+def _labels_of_lists(page: str) -> dict[int, Iterator[str]]:
+    """The labels of the items of special lists, by the position of the tag that opens the list."""
+    lists: list[tuple[re.Match[str], list[dict[str, str]]]] = []
+    opened: list[list[dict[str, str]]] = []
+    for tag in _LIST_TAGS.finditer(page):
         if tag[2].casefold() == "li":
             if opened and not tag[1]:
-                items[opened[-1]].append(_attributes(tag[3]) if tag[3].strip() else {})
+                opened[-1].append(_attributes(tag[3]))
         elif not tag[1]:
-            opened.append(number)
-            items[number] = []
+            opened.append([])
+            lists.append((tag, opened[-1]))
         elif opened:
             opened.pop()
     return {
-        number: iter([*_item_labels(_attributes(tags[number][3]), of_list)])
-        for number, of_list in items.items()
-        if tags[number][2].casefold() == "ol"
-        and (_SPECIAL.search(tags[number][3]) or any("value" in item for item in of_list))
+        tag.start(): _item_labels(_attributes(tag[3]), items)
+        for tag, items in lists
+        if tag[2].casefold() == "ol" and (_SPECIAL.search(tag[3]) or any("value" in item for item in items))
     }
 
 
@@ -233,24 +230,13 @@ def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]
         yield tags[-1].start(), f"<dd>{LABEL_END}</dd>"
 
 
-def _open_lists(page: str) -> set[int]:
-    """The positions of lists without a selected option, which show their first one."""
-    lists, is_selected = set(), False
-    for tag in reversed([*_SEEN.finditer(page)]):
-        if tag[1].casefold() == "select":
-            if not is_selected and not _MULTIPLE.search(tag[2]):
-                lists.add(tag.start())
-            is_selected = False
-        elif tag[1].casefold() == "option":
-            is_selected = is_selected or bool(_SELECTED.search(tag[2]))
-    return lists
-
-
 @dataclass(slots=True)
 class _TagTexts:
-    """Replaces the tags of forms and pictures, in their order."""
+    """Replaces the tags of forms and pictures, in their order.
 
-    open_lists: set[int]
+    A list without a selected option shows its first one.
+    """
+
     in_open_list: bool = False
     pictures: set[str] = field(default_factory=set)
 
@@ -258,7 +244,7 @@ class _TagTexts:
         """The text that a tag shows."""
         match tag[1].casefold():
             case "select":
-                self.in_open_list = tag.start() in self.open_lists
+                self.in_open_list = not _MULTIPLE.search(tag[2]) and not _has_selected(tag)
                 return tag[0]
             case "option":
                 is_shown = self.in_open_list or bool(_SELECTED.search(tag[2]))
@@ -278,6 +264,13 @@ class _TagTexts:
             return ""
         self.pictures.add(words)
         return words
+
+
+def _has_selected(opening: re.Match[str]) -> bool:
+    """Whether an option of the list that this tag opens is selected."""
+    tags = _SEEN.finditer(opening.string, opening.end())
+    inside = takewhile(lambda tag: tag[1].casefold() != "select", tags)
+    return any(tag[1].casefold() == "option" and _SELECTED.search(tag[2]) for tag in inside)
 
 
 def _is_alone(tag: re.Match[str]) -> bool:

@@ -20,6 +20,8 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     first_heading,
+    listed_names,
+    listed_pairs,
     paragraphs,
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
@@ -55,11 +57,9 @@ _ITEM = (
 )
 _PIECES = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM})")
 _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
-_THEOREMS = frozenset(
-    """
+_THEOREMS = listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
-    """.split()  # noqa: SIM905
-)
+""")
 _NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
 _TABULAR = re.compile(
     r"\\begin\{(tabular\*?|tabularx|longtable|array)\}(?:\[[^\]]*\])?(?:\{[^{}]*\})?\s*"
@@ -98,74 +98,17 @@ _NAME = re.compile(r"\\([a-zA-Z@]+)")
 _WORD = re.compile(r"\\([a-zA-Z@]+)\*?[ \t]?")
 _BASE = r"(?:\{\s*(\\?[A-Za-z])\s*\}|(\\?[ij](?![A-Za-z])|[A-Za-z]))"
 _ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrkdb](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
-_MARKS = {
-    "`": "\u0300",
-    "'": "\u0301",
-    "^": "\u0302",
-    '"': "\u0308",
-    "~": "\u0303",
-    "=": "\u0304",
-    ".": "\u0307",
-    "u": "\u0306",
-    "v": "\u030c",
-    "H": "\u030b",
-    "c": "\u0327",
-    "r": "\u030a",
-    "k": "\u0328",
-    "d": "\u0323",
-    "b": "\u0331",
-}
-_LETTERS = {
-    "ss": "ß",
-    "o": "ø",
-    "O": "Ø",
-    "l": "ł",
-    "L": "Ł",
-    "ae": "æ",
-    "AE": "Æ",
-    "oe": "œ",
-    "OE": "Œ",
-    "aa": "å",
-    "AA": "Å",
-    "i": "i",
-    "j": "j",
-    "S": "§",
-    "and": ";",
-    "dots": "…",
-    "ldots": "…",
-    "LaTeX": "LaTeX",
-    "TeX": "TeX",
-    "textasciicircum": "^",
-    "textbar": "|",
-    "textless": "<",
-    "textgreater": ">",
-    "textunderscore": "_",
-    "textendash": "–",
-    "textemdash": "—",
-    "textellipsis": "…",
-    "textbullet": "•",
-    "textdegree": "°",
-    "textmu": "µ",
-    "texttimes": "×",
-    "texteuro": "€",
-    "euro": "€",
-    "pounds": "£",
-    "copyright": "©",
-    "textcopyright": "©",
-    "textregistered": "®",
-    "texttrademark": "™",
-    "textquotesingle": "'",
-    "textquotedblleft": "“",
-    "textquotedblright": "”",
-    "guillemotleft": "«",
-    "guillemotright": "»",
-    "dag": "†",
-    "ddag": "‡",
-    "P": "¶",
-    "BibTeX": "BibTeX",
-    "quad": " ",
-    "qquad": " ",
-}
+_MARKS = listed_pairs("""
+    ` \u0300|' \u0301|^ \u0302|" \u0308|~ \u0303|= \u0304|. \u0307
+    u \u0306|v \u030c|H \u030b|c \u0327|r \u030a|k \u0328|d \u0323|b \u0331
+""")
+_LETTERS = listed_pairs("""
+    ss ß|o ø|O Ø|l ł|L Ł|ae æ|AE Æ|oe œ|OE Œ|aa å|AA Å|i i|j j|S §|and ;|dots …|ldots …|LaTeX LaTeX
+    TeX TeX|textasciicircum ^|textless <|textgreater >|textunderscore _|textendash –|textemdash —
+    textellipsis …|textbullet •|textdegree °|textmu µ|texttimes ×|texteuro €|euro €|pounds £|copyright ©
+    textcopyright ©|textregistered ®|texttrademark ™|textquotesingle '|textquotedblleft “
+    textquotedblright ”|guillemotleft «|guillemotright »|dag †|ddag ‡|P ¶|BibTeX BibTeX
+""") | {"textbar": "|", "quad": " ", "qquad": " "}
 _ESCAPED = re.compile(r"\\(?:([%&_#${} ])|text(asciitilde|backslash)(?![a-zA-Z])(?:\{\})?)")
 _KNOWN = FORMATTING | frozenset(_LETTERS)
 _SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")

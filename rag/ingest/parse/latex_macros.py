@@ -6,22 +6,21 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rag.ingest.parse.document_parts import listed_names, listed_pairs
+
 MATH = re.compile(
     r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"
     r"|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math|alignat|flalign|IEEEeqnarray)(\*?)\}.{0,8000}?\\end\{\1\2\}",
     re.DOTALL,
 )
-_READ = frozenset(
-    """
+_READ = listed_names("""
     part chapter section subsection subsubsection paragraph subparagraph begin end item bibitem caption
     title author date keywords and thanks footnote cite citep citet citealp autocite parencite textcite ref
     eqref autoref cref Cref pageref href label input include subfile includegraphics maketitle verb
     newcommand renewcommand
-    """.split()  # noqa: SIM905 names that one can read
-)
+""")
 """Commands that the parser reads: redefining them changes their looks, not their meaning."""
-FORMATTING = _READ | frozenset(
-    """
+FORMATTING = _READ | listed_names("""
     emph textbf textit texttt textsc textsf textsl textrm textup textmd textnormal textsuperscript
     textsubscript underline uline sout ul hl st enquote uppercase lowercase MakeUppercase MakeLowercase mbox
     hbox vbox makebox fbox framebox text mathrm url nolinkurl path footnotetext footnotemark marginpar
@@ -48,8 +47,7 @@ FORMATTING = _READ | frozenset(
     markright numberwithin allowdisplaybreaks displaybreak nonumber notag tag qedhere qed proof document
     makecell AND And looseness overfullrule orcidID authorrunning titlerunning shorttitle shortauthors ead
     tablecaption tablehead colhead tablecolumns uuline subfigure subfloat ContinuedFloat inst
-    """.split()  # noqa: SIM905
-)
+""")
 """Commands that only format: they can be dropped, or replaced by their arguments."""
 
 _DEFINER = re.compile(
@@ -263,77 +261,17 @@ _QUANTITY = re.compile(
     rf"(?:\[[^\[\]]*\])?\s*{_BRACED}(?:\s*{_BRACED})?(?:\s*{_BRACED})?"
 )
 _NAME = re.compile(r"\\([a-zA-Z]+)\s*(?:\{([^{}]*)\})?|([^\\]+)")
-_PREFIXES = {
-    "femto": "f",
-    "pico": "p",
-    "nano": "n",
-    "micro": "µ",
-    "milli": "m",
-    "centi": "c",
-    "deci": "d",
-    "deca": "da",
-    "hecto": "h",
-    "kilo": "k",
-    "mega": "M",
-    "giga": "G",
-    "tera": "T",
-    "peta": "P",
-    "kibi": "Ki",
-    "mebi": "Mi",
-    "gibi": "Gi",
-}
-_UNITS = {
-    "metre": "m",
-    "meter": "m",
-    "gram": "g",
-    "kilogram": "kg",
-    "second": "s",
-    "ampere": "A",
-    "kelvin": "K",
-    "mole": "mol",
-    "candela": "cd",
-    "hertz": "Hz",
-    "newton": "N",
-    "pascal": "Pa",
-    "joule": "J",
-    "watt": "W",
-    "coulomb": "C",
-    "volt": "V",
-    "farad": "F",
-    "ohm": "Ω",
-    "siemens": "S",
-    "weber": "Wb",
-    "tesla": "T",
-    "henry": "H",
-    "celsius": "°C",
-    "degreeCelsius": "°C",
-    "lumen": "lm",
-    "lux": "lx",
-    "becquerel": "Bq",
-    "gray": "Gy",
-    "sievert": "Sv",
-    "minute": "min",
-    "hour": "h",
-    "day": "d",
-    "hectare": "ha",
-    "litre": "L",
-    "liter": "L",
-    "tonne": "t",
-    "electronvolt": "eV",
-    "dalton": "Da",
-    "percent": "%",
-    "degree": "°",
-    "arcminute": "′",
-    "arcsecond": "″",
-    "radian": "rad",
-    "steradian": "sr",
-    "angstrom": "Å",
-    "decibel": "dB",
-    "byte": "B",
-    "neper": "Np",
-    "bel": "B",
-    "astronomicalunit": "au",
-}
+_PREFIXES = listed_pairs("""
+    femto f|pico p|nano n|micro µ|milli m|centi c|deci d|deca da|hecto h|kilo k|mega M|giga G|tera T
+    peta P|kibi Ki|mebi Mi|gibi Gi
+""")
+_UNITS = listed_pairs("""
+    metre m|meter m|gram g|kilogram kg|second s|ampere A|kelvin K|mole mol|candela cd|hertz Hz|newton N
+    pascal Pa|joule J|watt W|coulomb C|volt V|farad F|ohm Ω|siemens S|weber Wb|tesla T|henry H
+    celsius °C|degreeCelsius °C|lumen lm|lux lx|becquerel Bq|gray Gy|sievert Sv|minute min|hour h|day d
+    hectare ha|litre L|liter L|tonne t|electronvolt eV|dalton Da|percent %|degree °|arcminute ′
+    arcsecond ″|radian rad|steradian sr|angstrom Å|decibel dB|byte B|neper Np|bel B|astronomicalunit au
+""")
 """Signs by name; other units are called as they are written: bar, bit."""
 _POWERS = {"squared": "^2", "cubed": "^3", "square": "^2", "cubic": "^3"}
 

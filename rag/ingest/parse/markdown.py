@@ -20,6 +20,7 @@ from rag.ingest.parse.document_parts import (
     Lines,
     date,
     line_blocks,
+    listed_names,
     title_line,
     with_facts,
 )
@@ -217,35 +218,10 @@ _NAMED = re.compile(
 )
 """Components whose `name` and `type` a reader sees."""
 _FACTS = ("type", "default", "required", "deprecated", "optional", "since", "version", "status", "method")
-_TEXTS = (
-    "text",
-    "caption",
-    "description",
-    "subtitle",
-    "tip",
-    "tooltip",
-    "content",
-    "message",
-    "note",
-    "answer",
-    "tags",
-)
-_UNSEEN = frozenset(
-    {
-        "classname",
-        "class",
-        "style",
-        "d",
-        "sizes",
-        "srcset",
-        "viewbox",
-        "allow",
-        "sandbox",
-        "points",
-        "src",
-        "href",
-    }
-)
+_TEXTS = listed_names("text caption description subtitle tip tooltip content message note answer tags")
+_NO_TEXTS = {*_LABELS, *_FACTS} | listed_names("""
+    classname class style d sizes srcset viewbox allow sandbox points src href items
+""")
 _CALLOUTS = re.compile(
     r"Note|Tip|Info|Warning|Caution|Danger|Important|Pitfall|Deprecated|Check|Hint|Success|Error|Wip|Canary"
     r"|Experimental|Gotcha|DeepDive|YouWillLearn"
@@ -362,11 +338,9 @@ def _items(attributes: str) -> list[str]:
 def _label(component: str, attributes: dict[str, str]) -> str:
     """The heading of a component: its title, its name, the value of a tab, or the kind of a callout."""
     kind = _SPACE_BEFORE.sub(" ", component) if _CALLOUTS.fullmatch(component) else ""
-    names = (
-        *_LABELS,
-        *(["name"] if _NAMED.search(component) else []),
-        *(["value"] if "Tab" in component else []),
-    )
+    names = [*_LABELS]
+    names += ["name"] if _NAMED.search(component) else []
+    names += ["value"] if "Tab" in component else []
     label = next((attributes[name] for name in names if attributes.get(name, "true") != "true"), "")
     return f"{kind}: {label}" if kind and label else label or kind
 
@@ -383,15 +357,10 @@ def _texts(attributes: dict[str, str]) -> Iterator[str]:
     for name, value in attributes.items():
         if name == "alt":
             yield alternative_text(value)
-        elif name in _TEXTS or (
-            " " in value and name.casefold() not in {*_UNSEEN, *_LABELS, *_FACTS, "items"}
-        ):
+        elif name in _TEXTS or (" " in value and name.casefold() not in _NO_TEXTS):
             yield "" if value == "true" else value
 
 
 def _without_indent(text: str, depth: int) -> str:
-    return (
-        re.sub(rf"^[ \t]{{1,{_INDENT * min(depth, _DEPTH)}}}", "", text, flags=re.MULTILINE)
-        if depth
-        else text
-    )
+    indent = _INDENT * min(depth, _DEPTH)
+    return re.sub(rf"^[ \t]{{1,{indent}}}", "", text, flags=re.MULTILINE) if depth else text

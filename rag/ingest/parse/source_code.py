@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Document
-from rag.ingest.parse.document_parts import block, with_letters
+from rag.ingest.parse.document_parts import block, listed_names, with_letters
 from rag.text.plain_text import one_line, trimmed
 
 if TYPE_CHECKING:
@@ -145,17 +145,13 @@ MAX_NESTING = 12  # definitions in definitions
 MAX_BROKEN = 0.2  # share of the code that the grammar can't read
 
 
-def _listed(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_FUNCTIONS = _listed("""
+_FUNCTIONS = listed_names("""
     function_definition function_declaration generator_function_declaration method_definition
     method_declaration constructor_declaration compact_constructor_declaration destructor_declaration
     operator_declaration function_item macro_definition macro_rule method singleton_method
     local_function_statement secondary_constructor init_declaration deinit_declaration
 """)
-_CONTAINERS = _listed("""
+_CONTAINERS = listed_names("""
     class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration
     internal_module module record_declaration annotation_type_declaration class_specifier struct_specifier
     union_specifier enum_specifier namespace_definition namespace_declaration struct_declaration
@@ -164,7 +160,7 @@ _CONTAINERS = _listed("""
     trait_definition enum_definition package_object
 """)
 _WRAPPERS = frozenset({"decorated_definition", "template_declaration", "export_statement"})
-_TRANSPARENT = _listed("""
+_TRANSPARENT = listed_names("""
     block class_body declaration_list field_declaration_list interface_body enum_body statement_block
     enum_body_declarations enum_class_body body_statement preproc_ifdef preproc_if preproc_else
     linkage_specification protocol_body template_body object_type compound_statement enum_declaration_list
@@ -172,14 +168,14 @@ _TRANSPARENT = _listed("""
 """)
 _ASSIGNMENTS = frozenset({"lexical_declaration", "variable_declaration", "expression_statement"})
 _FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
-_MODIFIERS = _listed("""
+_MODIFIERS = listed_names("""
     modifiers modifier annotation marker_annotation attribute_list visibility_modifier final_modifier
     abstract_modifier
 """)
 _LEADING = frozenset(
     {"comment", "line_comment", "block_comment", "multiline_comment", "attribute_item", "decorator"}
 )
-_NAMES = _listed("""
+_NAMES = listed_names("""
     identifier field_identifier qualified_identifier destructor_name operator_name type_identifier
     simple_identifier operator_cast member_expression
 """)

@@ -22,7 +22,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, source_code
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, facts, shifted
+from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, facts, listed_names, shifted
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
@@ -30,7 +30,6 @@ from rag.ingest.parse.xml_text import (
     is_mixed,
     looks_like_text,
     name_of,
-    names,
     parts_of,
     plain_name,
     words,
@@ -44,11 +43,11 @@ SUFFIXES = (
     ".fb2",
 )
 
-_TEXTS = names("""
+_TEXTS = listed_names("""
     article book chapter section part set refentry tei tei.2 teicorpus topic concept task reference dita
     html fictionbook
 """)
-_SETTINGS = names("""
+_SETTINGS = listed_names("""
     project beans configuration config web-app manifest persistence hibernate-configuration
     hibernate-mapping settings schema stylesheet transform definitions plist log4j:configuration
     suppressions module ruleset databasechangelog component application server context svg package

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_table
-from rag.ingest.parse.document_parts import Part, clean
+from rag.ingest.parse.document_parts import Part, clean, listed_names
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
@@ -65,11 +65,6 @@ _SCRIPTS = {
 }
 """The marks of scripts, by the names of elements, and by the `rend` of TEI."""
 _UNSEEN = frozenset({"indexterm", "graphic", "inline-graphic", "object-id", "annotation"})
-
-
-def names(listing: str) -> frozenset[str]:
-    """Names of elements, separated by white space."""
-    return frozenset(listing.split())
 
 
 def name_of(element: Element) -> str:
@@ -125,33 +120,33 @@ def attribute(element: Element, name: str) -> str:
     return next((value for key, value in element.attrib.items() if plain_name(key).lower() == name), "")
 
 
-SECTIONS = names("""
+SECTIONS = listed_names("""
     sec section sect1 sect2 sect3 sect4 sect5 simplesect refsect1 refsect2 refentry chapter appendix
     part preface div div1 div2 div3 div4 topic concept task reference glossary bibliography app-group
     ack ref-list
 """)
-HEADS = names("""
+HEADS = listed_names("""
     front front-stub info articleinfo bookinfo chapterinfo sectioninfo docinfo teiheader prolog
 """)
 """Elements with facts about a document. Of their text only the title and the abstract are read."""
-PARAGRAPHS = names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
-_HEADINGS = names("title head article-title book-title subtitle label-title")
+PARAGRAPHS = listed_names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
+_HEADINGS = listed_names("title head article-title book-title subtitle label-title")
 _ABSTRACTS = frozenset({"abstract", "trans-abstract"})
 _ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group"}
-_LISTS = names("""
+_LISTS = listed_names("""
     list itemizedlist orderedlist variablelist simplelist ul ol dl steps def-list procedure
 """)
-_ITEMS = names("item list-item listitem varlistentry member li step def-item dlentry dt dd")
-_CODE = names("""
+_ITEMS = listed_names("item list-item listitem varlistentry member li step def-item dlentry dt dd")
+_CODE = listed_names("""
     programlisting screen literallayout codeblock pre code-block eg synopsis preformat
 """)
-_TABLES = names("table informaltable simpletable tgroup")
-_ROWS = names("row tr strow sthead")
-_CELLS = names("cell td th entry stentry")
-_REFERENCES, _TARGETS = names("xref ref link"), ("linkend", "rid", "target", "href")
-_WARNINGS = names("caution warning important tip danger notice")
-_NUMBERED = names("orderedlist ol steps procedure substeps")
-_LEFT_OUT = names("""
+_TABLES = listed_names("table informaltable simpletable tgroup")
+_ROWS = listed_names("row tr strow sthead")
+_CELLS = listed_names("cell td th entry stentry")
+_REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "target", "href")
+_WARNINGS = listed_names("caution warning important tip danger notice")
+_NUMBERED = listed_names("orderedlist ol steps procedure substeps")
+_LEFT_OUT = listed_names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta
 """)
 _BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
