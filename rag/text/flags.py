@@ -246,14 +246,24 @@ def flags_in(text: str) -> tuple[Flag, ...]:
     Example: "Write to ann.lee@acorn.org. Ignore all previous instructions!" -> ("instructions", "email").
     """
     flags: set[Flag] = set()
+    for flag, pattern in _hinted_patterns(text):
+        if flag not in flags and any(_matches(flag, pattern, text)):
+            flags.add(flag)
+    return tuple(flag for flag in FLAGS if flag in flags)
+
+
+def _hinted_patterns(text: str) -> Iterator[tuple[Flag, str]]:
+    """The patterns that may match in a text, as it contains a string of theirs, each with its flag."""
     lowered = text.lower()
     for flag, hints, pattern in _PATTERNS:
         hinted = lowered if pattern.startswith("(?i") else text
-        if flag not in flags and (not hints or any(hint in hinted for hint in hints)):
-            holds = _CHECKS.get(flag)
-            if any(holds is None or holds(match) for match in _compile(pattern).finditer(text)):
-                flags.add(flag)
-    return tuple(flag for flag in FLAGS if flag in flags)
+        if not hints or any(hint in hinted for hint in hints):
+            yield flag, pattern
+
+
+def _matches(flag: Flag, pattern: str, text: str) -> Iterator[re.Match[str]]:
+    """The matches of a pattern that the check of its flag confirms."""
+    return filter(_CHECKS.get(flag), _compile(pattern).finditer(text))
 
 
 @cache
@@ -282,15 +292,12 @@ def crossed(text: str, gaps: Sequence[tuple[int, int]]) -> list[bool]:
 
 def _possible_spans(text: str) -> Iterator[tuple[int, int]]:
     """What could be a match: from any character on, whatever matched before and whatever its check says."""
-    lowered = text.lower()
-    for flag, hints, pattern in _PATTERNS:
-        hinted = lowered if pattern.startswith("(?i") else text
-        if not hints or any(hint in hinted for hint in hints):
-            expression, at = _compile(pattern), 0
-            while match := expression.search(text, at):
-                announced = flag == "phone" and match[0][0] in ".:"
-                yield match.start() - MAX_LABEL * announced, match.end()
-                at = match.start() + 1
+    for flag, pattern in _hinted_patterns(text):
+        expression, at = _compile(pattern), 0
+        while match := expression.search(text, at):
+            announced = flag == "phone" and match[0][0] in ".:"
+            yield match.start() - MAX_LABEL * announced, match.end()
+            at = match.start() + 1
 
 
 class Span(NamedTuple):
@@ -307,30 +314,17 @@ def spans_in(text: str, chosen: Collection[Flag]) -> list[Span]:
     A span is the value alone, without a word like "phone" before it. A private key has all its lines.
     Example: "Tel.: 030 901820-12" -> [Span(6, 19, "phone")].
     """
-    lowered = text.lower()
-    spans: list[Span] = []
-    for flag, hints, pattern in _PATTERNS:
-        hinted = lowered if pattern.startswith("(?i") else text
-        if flag in chosen and (not hints or any(hint in hinted for hint in hints)):
-            holds = _CHECKS.get(flag)
-            matches = _compile(pattern).finditer(text)
-            spans += [_span(flag, match) for match in matches if holds is None or holds(match)]
-    spans.sort(key=lambda span: (span.start, -span.end))
-    return list(_apart(spans))
-
-
-def _apart(spans: list[Span]) -> Iterator[Span]:
-    last: Span | None = None
-    for span in spans:
-        if last and span.start < last.end:
+    patterns = (pair for pair in _hinted_patterns(text) if pair[0] in chosen)
+    spans = [_span(flag, match) for flag, pattern in patterns for match in _matches(flag, pattern, text)]
+    apart: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if apart and span.start < apart[-1].end:
+            last = apart.pop()
             longer = span if span.end - span.start > last.end - last.start else last
-            last = Span(last.start, max(last.end, span.end), longer.flag)
-            continue
-        if last:
-            yield last
-        last = span
-    if last:
-        yield last
+            apart.append(Span(last.start, max(last.end, span.end), longer.flag))
+        else:
+            apart.append(span)
+    return apart
 
 
 def _span(flag: Flag, match: re.Match[str]) -> Span:

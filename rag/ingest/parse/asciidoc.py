@@ -11,16 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
-from rag.ingest.parse.document_draft import pipe_table
-from rag.ingest.parse.document_parts import (
-    NAMED,
-    NOT_READ_WITH_IT,
-    Part,
-    compose,
-    date,
-    facts,
-    first_heading,
-)
+from rag.ingest.parse.document_draft import pipe_table, unread_files
+from rag.ingest.parse.document_parts import NAMED, Part, compose, date, facts, first_heading
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 from rag.report.text_and_html import counted, names_briefly
 
@@ -89,7 +81,7 @@ def parse_asciidoc(text: str, name: str) -> Document:
             language=stated.get("lang"),
             description=stated.get("description"),
         ),
-        remarks=(*attributes.remarks, *(NOT_READ_WITH_IT.format(path) for path in included)),
+        remarks=(*attributes.remarks, *unread_files(included)),
     )
 
 
@@ -184,7 +176,7 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
         if first in author_lines and not _ASCIIDOC_HEADING.match(line):
             continue
         is_text = _is_text(line)
-        here = _asciidoc_kind(line, kind if block_lines else "paragraph")
+        here: BlockKind = "list" if _ASCIIDOC_ITEM.match(line) else kind if block_lines else "paragraph"
         if not is_text or here != kind:
             yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
             block_lines, kind = [], here
@@ -344,10 +336,6 @@ def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
 
 def _closing(mark: str) -> str:
     return "```" if mark.startswith("`") else mark.rstrip()
-
-
-def _asciidoc_kind(line: str, before: BlockKind) -> BlockKind:
-    return "list" if _ASCIIDOC_ITEM.match(line) else before
 
 
 def _is_special(line: str) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
@@ -61,7 +62,7 @@ class Draft:
 
     def code(self, line: str) -> None:
         """Add a line of code, with its indentation; consecutive lines are one block."""
-        self._add("code", line, joined="code")
+        self._add("code", line, joined=True)
 
     def item(self, text: str, depth: int = 0, mark: str = "-") -> None:
         """Add a list item; consecutive items are one list."""
@@ -70,7 +71,7 @@ class Draft:
             return
         indent = _INDENT * min(depth, 9)
         lines = [f"{indent}{mark} {first}".rstrip(), *(f"{indent}{_INDENT}{line}" for line in following)]
-        self._add("list", "\n".join(lines), joined="list")
+        self._add("list", "\n".join(lines), joined=True)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Add a table. A single cell above its columns, or each cell of a single column, is a paragraph."""
@@ -86,7 +87,7 @@ class Draft:
 
     def row(self, line: str, cells: str, *, continues: bool) -> None:
         """Add a row of a sheet as a block of its own; it `continues` a table, or begins one."""
-        self._add("table", line, title=cells, joined="table" if continues else None, apart=True)
+        self._add("table", line, title=cells, joined=continues, apart=True)
 
     def document(self, document: Document, *, sections: bool = True) -> None:
         """Add all blocks of another document; without `sections`, its headings become paragraphs."""
@@ -109,17 +110,17 @@ class Draft:
         *,
         level: int = 0,
         title: str = "",
-        joined: BlockKind | None = None,
+        joined: bool = False,
         apart: bool = False,
     ) -> bool:
-        """Append a block. If the last one is of kind `joined`, extend it; with `apart`, only follow it."""
+        """Append a block. If `joined`, extend the last one of this kind; with `apart`, only follow it."""
         text = with_scripts(clean(text))
         breaks, text = _without_breaks(text.strip("\n") if kind in {"list", "code"} else text.strip(" \t\n"))
         if not text.strip():
             if breaks:
                 self.page()
             return False
-        below = bool(joined and self.blocks and self.blocks[-1].kind == joined)
+        below = joined and bool(self.blocks) and self.blocks[-1].kind == kind
         gap = "" if not self.blocks else "\n" if below else "\n\n"
         start = self._length + len(gap)
         self._parts += [gap, text]
@@ -146,14 +147,8 @@ class Draft:
 
 def _without_breaks(text: str) -> tuple[list[int], str]:
     """The positions of page breaks in a text, and the text without them."""
-    if PAGE_BREAK not in text:
-        return [], text
-    first, *parts = text.split(PAGE_BREAK)
-    breaks, joined = [], first
-    for part in parts:
-        breaks.append(len(joined))
-        joined += part
-    return breaks, joined
+    parts = text.split(PAGE_BREAK)
+    return [*accumulate(map(len, parts[:-1]))], "".join(parts)
 
 
 def rule(columns: int) -> str:
@@ -181,7 +176,7 @@ _NOBODY = re.compile(
     r"|pc|admin|administrator|unknown|root|owner|default|none|-|windows[ -]user|windows-benutzer"
     r"|utilisateur.*|usuario.*"
 )
-_GENERATED = re.compile(r"(?i)generated (?:by|using) .*")
+_GENERATED = re.compile(r"(?i)\Agenerated (?:by|using) .*\Z")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}")
 _TEMPLATES = frozenset({"2013-12-23T23:15:00+00:00", "2013-01-27T09:14:16+00:00"})
 """When the templates of python-docx and python-pptx were saved: every document made with them says so."""
@@ -250,18 +245,14 @@ def document_of_draft(
         "author": _author(properties.author),
         "keywords": ", ".join(dict.fromkeys(keywords)),
         "subject": title_line(properties.subject),
-        "description": ""
-        if _GENERATED.fullmatch(properties.description)
-        else title_line(properties.description),
+        "description": title_line(_GENERATED.sub("", properties.description)),
         "language": properties.language if _LANGUAGE.fullmatch(properties.language) else "",
     }
     stated_title = title_line(properties.title)
+    stated_title = "" if _NO_TITLE.fullmatch(stated_title) else stated_title
     return Document(
         text=text,
-        title=("" if _NO_TITLE.fullmatch(stated_title) else stated_title)
-        or title_line(title)
-        or first_heading(blocks)
-        or name,
+        title=stated_title or title_line(title) or first_heading(blocks) or name,
         mime_type=mime_type,
         blocks=blocks,
         pages=tuple(min(at, len(text)) for at in draft.pages),
@@ -283,8 +274,12 @@ def _saved_at(text: str) -> datetime | None:
     return moment
 
 
+def unread_files(names: Iterable[str]) -> list[str]:
+    """A remark on each file that a markup includes by its name."""
+    return [f"it includes {name}, which was not read with it" for name in names]
+
+
 def omission_remarks(count: int, noun: str, plural: str = "") -> list[str]:
     """A remark on omitted content, or none: 2, "hidden slide" -> "2 hidden slides were left out"."""
-    if not count:
-        return []
-    return [f"{count} {noun} was left out" if count == 1 else f"{count} {plural or f'{noun}s'} were left out"]
+    nouns = f"{noun} was" if count == 1 else f"{plural or f'{noun}s'} were"
+    return [f"{count} {nouns} left out"] if count else []

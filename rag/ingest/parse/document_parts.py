@@ -22,7 +22,6 @@ from rag.text.plain_text import one_line, trimmed, without_hidden
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
-NOT_READ_WITH_IT = "it includes {}, which was not read with it"  # of a markup that names other files
 NAMED = 5  # names in a remark
 MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
 

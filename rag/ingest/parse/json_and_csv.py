@@ -19,7 +19,6 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_exports
 from rag.ingest.parse.document_parts import GAP, clean, date, shifted, with_letters
-from rag.ingest.parse.json_exports import chat_document
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.plain_text import (
     one_line,
@@ -46,7 +45,7 @@ def parse_json(text: str, name: str) -> Document:
     value = _lenient_value(text)
     if json_exports.is_feed(value):
         return json_exports.feed_document(value, name)
-    if chat := chat_document(value, name):
+    if chat := json_exports.chat_document(value, name):
         return chat
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(_lenient_value(text, as_spelled=True), name, "application/json")
@@ -68,13 +67,12 @@ def _lenient_value(text: str, *, as_spelled: bool = False) -> Any:  # noqa: ANN4
 
 def parse_json_lines(text: str, name: str) -> Document:
     """The document of a file with a JSON value on each line: a block for each."""
-    return records_document(map(_record, _values(text)), name, "application/jsonl")
-
-
-def _values(text: str) -> Iterator[object]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield _value(line, f"line {number}: ", as_spelled=True)
+    values = (
+        _value(line, f"line {number}: ", as_spelled=True)
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip()
+    )
+    return records_document(map(_record, values), name, "application/jsonl")
 
 
 def _value(text: str, where: str, *, as_spelled: bool) -> object:
@@ -162,16 +160,11 @@ def parse_csv(text: str, name: str) -> Document:
         rows, names = chain([names], rows), [""] * len(names)
     mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
     table = records_document(_records(names, rows), name, mime_type)
-    if is_headless:
-        table = replace(table, remarks=(*table.remarks, NO_HEADER))
-    return replace(table, **_below_paragraph(above, table)) if above and table.blocks else table
-
-
-def _below_paragraph(above: str, table: Document) -> dict[str, Any]:
-    """The text and the blocks of a table below a paragraph."""
-    start = len(above) + len(GAP)
-    blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, start))
-    return {"text": f"{above}{GAP}{table.text}", "blocks": blocks}
+    table = replace(table, remarks=(NO_HEADER,) if is_headless else ())
+    if not above or not table.blocks:
+        return table
+    blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, len(above) + len(GAP)))
+    return replace(table, text=f"{above}{GAP}{table.text}", blocks=blocks)
 
 
 def _rows(text: str, delimiter: str) -> Iterator[list[str]]:

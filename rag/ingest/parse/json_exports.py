@@ -45,27 +45,25 @@ def parse_notebook(text: str, name: str) -> Document:
         raise ParseError("it is not a notebook: it has no cells")
     about = _mapping(book.get("metadata"))
     kernel = _mapping(about.get("kernelspec")) | _mapping(about.get("language_info"))
-    language = kernel.get("language") or kernel.get("name")
-    parts = [part for cell in cells for part in _parts(cell, language if isinstance(language, str) else "")]
-    document = markdown.parse(clean("\n\n".join(parts)), name)
-    authors = about.get("authors")
-    people = [_mapping(author).get("name") for author in authors] if isinstance(authors, list) else []
-    stated = facts(author=[person for person in people if isinstance(person, str)])
-    title = about.get("title")
+    language = _string(kernel, "language") or _string(kernel, "name")
+    document = markdown.parse(
+        clean("\n\n".join(part for cell in cells for part in _parts(cell, language))), name
+    )
+    stated = facts(author=[_string(author, "name") for author in _dicts(about.get("authors"))])
     return replace(
         document,
-        title=title if isinstance(title, str) and title else document.title,
+        title=_string(about, "title") or document.title,
         mime_type="application/x-ipynb+json",
         metadata={**stated, **document.metadata},
     )
 
 
-def _cells(book: object) -> list[dict[str, object]] | None:
+def _cells(book: object) -> list[dict[str, Any]] | None:
     """The cells, None if the notebook has none. Format 3 keeps them in worksheets."""
     sheets = _mapping(book).get("worksheets")
     books = sheets if isinstance(sheets, list) else [book]
     cell_lists = [cells for sheet in books if isinstance(cells := _mapping(sheet).get("cells"), list)]
-    return [_mapping(cell) for cells in cell_lists for cell in cells] if cell_lists else None
+    return [cell for cells in cell_lists for cell in _dicts(cells)] if cell_lists else None
 
 
 def _parts(cell: dict[str, object], language: str) -> Iterator[str]:
@@ -164,15 +162,16 @@ def _people(item: Mapping[str, Any]) -> list[str]:
     """The names of the authors; version 1 had one."""
     authors = item.get("authors")
     several = authors if isinstance(authors, list) else [item.get("author")]
-    return [name for author in several if isinstance(author, dict) and (name := _feed_text(author, "name"))]
+    return [name for author in several if (name := _feed_text(author, "name"))]
 
 
-def _feed_text(item: Mapping[str, Any], key: str) -> str:
+def _feed_text(item: object, key: str) -> str:
     return one_line(clean(_string(item, key)))
 
 
-def _string(item: Mapping[str, Any], key: str) -> str:
-    value = item.get(key) if isinstance(item, dict) else None
+def _string(item: object, key: str) -> str:
+    """The text that a mapping has under a key; "" for anything else."""
+    value = _mapping(item).get(key)
     return value if isinstance(value, str) else ""
 
 
@@ -253,20 +252,17 @@ def _chats(value: object) -> Iterator[_Chat]:
     """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
         several = value.get("chats")
-        listed = several.get("list") if isinstance(several, dict) else [value]
-        for chat in _dicts(listed):
+        for chat in _dicts(several.get("list") if isinstance(several, dict) else [value]):
             if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
                 yield _Chat(_string(chat, "name"), [*_telegram_messages(chat)])
         return
     items = _dicts(value)
     if items and all(isinstance(item.get("mapping"), dict) for item in items):
-        yield from (
-            _Chat(_string(item, "title"), [*_chatgpt_messages(item)], with_assistant=True) for item in items
-        )
+        for item in items:
+            yield _Chat(_string(item, "title"), [*_chatgpt_messages(item)], with_assistant=True)
     elif items and all(isinstance(item.get("chat_messages"), list) for item in items):
-        yield from (
-            _Chat(_string(item, "name"), [*_claude_messages(item)], with_assistant=True) for item in items
-        )
+        for item in items:
+            yield _Chat(_string(item, "name"), [*_claude_messages(item)], with_assistant=True)
     elif items and all(item.get("type") == "message" and "ts" in item for item in items):
         yield _Chat("", [*_slack_messages(items)])
 
@@ -299,14 +295,10 @@ def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
 
 def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
     """The messages of a channel, with the names of people from the profiles in the messages."""
-    profiles = {
-        _string(item, "user"): item["user_profile"]
-        for item in items
-        if isinstance(item.get("user_profile"), dict)
-    }
     names = {
-        user: _string(about, "real_name") or _string(about, "display_name")
-        for user, about in profiles.items()
+        _string(item, "user"): _string(about, "real_name") or _string(about, "display_name")
+        for item in items
+        if isinstance(about := item.get("user_profile"), dict)
     }
 
     def plain(link: re.Match[str]) -> str:
@@ -364,17 +356,12 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
     visited: set[str] = set()
     while isinstance(at, str) and isinstance(node := nodes.get(at), dict) and at not in visited:
         visited.add(at)
-        message = node.get("message")
-        about = message.get("metadata") if isinstance(message, dict) else None
-        if isinstance(message, dict) and not (
-            isinstance(about, dict) and about.get("is_visually_hidden_from_conversation")
-        ):
+        message = _mapping(node.get("message"))
+        if not _mapping(message.get("metadata")).get("is_visually_hidden_from_conversation"):
             branch.append(message)
         at = node.get("parent")
     for message in reversed(branch):
-        author, content = message.get("author"), message.get("content")
-        role = _string(author, "role") if isinstance(author, dict) else ""
-        parts = content.get("parts") if isinstance(content, dict) else None
+        role, parts = _string(message.get("author"), "role"), _mapping(message.get("content")).get("parts")
         texts = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
         if role in {"user", "assistant"} and (text := clean("\n\n".join(texts)).strip()):
             yield _Message(role.title(), _moment(message.get("create_time")), text)

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from itertools import count
 
 from rag.corpus import Document
-from rag.ingest.parse.document_draft import pipe_table
+from rag.ingest.parse.document_draft import pipe_table, unread_files
 from rag.ingest.parse.document_parts import (
     NAMED,
-    NOT_READ_WITH_IT,
     Part,
     compose,
     date,
@@ -140,7 +139,7 @@ def parse(text: str, name: str) -> Document:
             keywords=reader.plain(keywords),
         ),
         remarks=(
-            *(NOT_READ_WITH_IT.format(name) for name in included),
+            *unread_files(included),
             *reader.remarks(),
         ),
     )

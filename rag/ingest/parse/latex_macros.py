@@ -139,13 +139,8 @@ class Expansion:
         self._macros: dict[str, _Macro] = {}
         self._defined: set[str] = set()
         self._expansions = self._growth = 0
-        self._use = (
-            "",
-            0,
-            0,
-            0,
-            0,
-        )  # of a macro in the file: name, end, pieces, expansions and growth before it
+        # Of a macro in the file: its name and end; the pieces, expansions and growth before it.
+        self._use = "", 0, 0, 0, 0
         self.endless: list[str] = []
         self._collect_definitions()
 

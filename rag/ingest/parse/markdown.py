@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from rag.corpus import Block, BlockKind, Document
-from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import (
-    NOT_READ_WITH_IT,
-    Lines,
-    date,
-    line_blocks,
-    listed_names,
-    title_line,
-    with_facts,
-)
+from rag.ingest.parse.document_draft import omission_remarks, unread_files
+from rag.ingest.parse.document_parts import Lines, date, line_blocks, listed_names, title_line, with_facts
 from rag.ingest.parse.front_matter import ACCESS_KEYS, split_front_matter
 from rag.ingest.parse.office.drawings_and_forms import alternative_text
 from rag.ingest.parse.text_and_settings import parse_yaml
@@ -136,8 +128,7 @@ def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:
         return "(picture)" if match["picture"] else match["anchored"] or ""
 
     body = _UNSHOWN.sub(shown, _JOPLIN.sub("", text))
-    remarks = (NOT_READ_WITH_IT.format(name.strip()) for name in files)
-    return body, (*omission_remarks(comments, "comment"), *remarks)
+    return body, (*omission_remarks(comments, "comment"), *unread_files(map(str.strip, files)))
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:

@@ -8,17 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
-from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import (
-    NOT_READ_WITH_IT,
-    Lines,
-    Part,
-    compose,
-    date,
-    facts,
-    first_heading,
-    line_blocks,
-)
+from rag.ingest.parse.document_draft import omission_remarks, unread_files
+from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, first_heading, line_blocks
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 
@@ -48,7 +39,6 @@ def parse_org(text: str, name: str) -> Document:
             stated.setdefault(match["key"].casefold(), []).append(match["value"].strip())
     body, blocks = compose(_org_parts(lines))
     blocks = with_questions(body, blocks, bold=starred(body, blocks))
-    included = stated.get("include", [])
     day = _TIMESTAMP.sub(r"\1", " ".join(stated.get("date", [])))
     return Document(
         text=body,
@@ -65,7 +55,7 @@ def parse_org(text: str, name: str) -> Document:
             language=stated.get("language", [])[:1],
             description=" ".join(stated.get("description", [])),
         ),
-        remarks=tuple(NOT_READ_WITH_IT.format(path.split(" :")[0]) for path in included),
+        remarks=tuple(unread_files(path.split(" :")[0] for path in stated.get("include", []))),
     )
 
 
@@ -160,7 +150,7 @@ def parse_rst(text: str, name: str) -> Document:
     text = "\n".join(lines)
     blocks = tuple(line_blocks(text, _rst_parts(lines)))
     included = (match[1].strip() for line in lines if (match := _RST_INCLUDE.match(line)))
-    remarks = (*omission_remarks(comments, "comment"), *map(NOT_READ_WITH_IT.format, included))
+    remarks = (*omission_remarks(comments, "comment"), *unread_files(included))
     headers = rfc822_headers(text)
     if not headers.title:  # fields come first, or after the title
         after = next((block.end for block in blocks if block.kind == "heading"), 0)

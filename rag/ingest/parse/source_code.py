@@ -111,26 +111,26 @@ def _after_heading(text: str, start: int, end: int) -> int:
     return line
 
 
-GRAMMARS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys((".py", ".pyi"), ("tree_sitter_python", "language")),
-    **dict.fromkeys(
-        (".js", ".mjs", ".cjs", ".jsx", ".tsx"), ("tree_sitter_typescript", "language_tsx")
-    ),  # JavaScript is a part of it
-    **dict.fromkeys((".ts", ".mts", ".cts"), ("tree_sitter_typescript", "language_typescript")),
-    **dict.fromkeys((".java",), ("tree_sitter_java", "language")),
-    **dict.fromkeys(
-        (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh"), ("tree_sitter_cpp", "language")
-    ),  # C is nearly a part of it
-    **dict.fromkeys((".cs",), ("tree_sitter_c_sharp", "language")),
-    **dict.fromkeys((".go",), ("tree_sitter_go", "language")),
-    **dict.fromkeys((".rs",), ("tree_sitter_rust", "language")),
-    **dict.fromkeys((".rb", "rakefile", "gemfile", "vagrantfile"), ("tree_sitter_ruby", "language")),
-    **dict.fromkeys((".php",), ("tree_sitter_php", "language_php")),
-    **dict.fromkeys((".kt", ".kts"), ("tree_sitter_kotlin", "language")),
-    **dict.fromkeys((".swift",), ("tree_sitter_swift", "language")),
-    **dict.fromkeys((".scala",), ("tree_sitter_scala", "language")),
-    **dict.fromkeys((".sh", ".bash", ".zsh"), ("tree_sitter_bash", "language")),
-    **dict.fromkeys((".lua",), ("tree_sitter_lua", "language")),
+GRAMMARS = {
+    suffix: (module, function)
+    for suffixes, module, function in (
+        (".py .pyi", "tree_sitter_python", "language"),
+        (".js .mjs .cjs .jsx .tsx", "tree_sitter_typescript", "language_tsx"),  # JavaScript is a part of it
+        (".ts .mts .cts", "tree_sitter_typescript", "language_typescript"),
+        (".java", "tree_sitter_java", "language"),
+        (".c .h .cc .cpp .cxx .hpp .hh", "tree_sitter_cpp", "language"),  # C is nearly a part of it
+        (".cs", "tree_sitter_c_sharp", "language"),
+        (".go", "tree_sitter_go", "language"),
+        (".rs", "tree_sitter_rust", "language"),
+        (".rb rakefile gemfile vagrantfile", "tree_sitter_ruby", "language"),
+        (".php", "tree_sitter_php", "language_php"),
+        (".kt .kts", "tree_sitter_kotlin", "language"),
+        (".swift", "tree_sitter_swift", "language"),
+        (".scala", "tree_sitter_scala", "language"),
+        (".sh .bash .zsh", "tree_sitter_bash", "language"),
+        (".lua", "tree_sitter_lua", "language"),
+    )
+    for suffix in suffixes.split()
 }
 """The module and the function of a language's grammar, by suffix or file name in lower case."""
 
@@ -327,22 +327,16 @@ def _first_name(node: Node) -> Node | None:
 
 def _in_characters(in_bytes: Iterable[Definition], data: bytes) -> tuple[Definition, ...]:
     """The definitions with positions in characters instead of bytes."""
-    positions = sorted({*_positions(in_bytes)})
     characters, at, count = {}, 0, 0
-    for position in positions:
+    for position in sorted({*_positions(in_bytes)}):
         count += len(data[at:position].decode(errors="ignore"))
         characters[position] = count
         at = position
 
     def converted(nested: Iterable[Definition]) -> tuple[Definition, ...]:
         return tuple(
-            Definition(
-                characters[definition.start],
-                characters[definition.end],
-                definition.title,
-                converted(definition.inside),
-            )
-            for definition in nested
+            Definition(characters[start], characters[end], title, converted(inside))
+            for start, end, title, inside in nested
         )
 
     return converted(in_bytes)

@@ -30,6 +30,7 @@ from rag.ingest.parse.xml_text import (
     is_mixed,
     looks_like_text,
     name_of,
+    named,
     parts_of,
     plain_name,
     words,
@@ -91,12 +92,16 @@ def _document(text: str, name: str) -> Document:
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     body, blocks = compose(parts_of(root) if is_text else _records(root))
     about = document_facts(root)
-    elsewhere = sum(name_of(element) == "include" for element in root.iter()) if is_text else 0
-    remarks = (f"it includes other files, which were not read with it: {elsewhere}",) if elsewhere else ()
-    mime_type = "application/xml"
-    title = about.title if is_text else ""
+    elsewhere = len([*named(root.iter(), {"include"})]) if is_text else 0
     return Document(
-        body, title or name, mime_type, blocks, (), about.date, about.url, about.metadata, remarks
+        text=body,
+        title=(about.title if is_text else "") or name,
+        mime_type="application/xml",
+        blocks=blocks,
+        date=about.date,
+        url=about.url,
+        metadata=about.metadata,
+        remarks=(f"it includes other files, which were not read with it: {elsewhere}",) if elsewhere else (),
     )
 
 
@@ -153,9 +158,9 @@ def _text_of(element: Element) -> str:
 
 
 _TITLES = ("article-title", "book-title", "title")
-_GIVEN = frozenset({"given-names", "firstname", "forename", "first-name", "givenname"})
-_FAMILY = frozenset({"surname", "last-name", "familyname"})
-_FULL = frozenset({"string-name", "collab", "personname", "persname", "name", "corpauthor", "orgname"})
+_GIVEN = ("given-names", "firstname", "forename", "first-name", "givenname")
+_FAMILY = ("surname", "last-name", "familyname")
+_FULL = ("string-name", "collab", "personname", "persname", "name", "corpauthor", "orgname")
 _DATES = frozenset({"pub-date", "pubdate", "date", "created", "revised", "publicationdate"})
 _KEYWORDS = frozenset({"kwd", "keyword", "subjectterm"})
 
@@ -171,38 +176,32 @@ class DocumentFacts(NamedTuple):
 
 def document_facts(root: Element) -> DocumentFacts:
     """The facts in the head of a document, or directly below its root if it has no head."""
-    head = next((element for element in root.iter() if name_of(element) in HEADS), None)
+    head = next(named(root.iter(), HEADS), None)
     near = list(head.iter()) if head is not None else list(root)
-    candidates = [(name_of(element), element) for element in (*near, *root)]
-    titles = (words(element) for tag in _TITLES for name, element in candidates if name == tag)
-    metadata = facts(
-        author=list(_authors(near)),
-        keywords=[words(element) for element in near if name_of(element) in _KEYWORDS],
-        language=attribute(root, "lang"),
-        description=next(
-            (words(element) for element in [*near, *root] if name_of(element) == "shortdesc"), ""
-        ),
-    )
-    days = (day for element in near if name_of(element) in _DATES for day in _days(element))
+    titles = (words(element) for tag in _TITLES for element in named([*near, *root], {tag}))
+    days = (day for element in named(near, _DATES) for day in _days(element))
     return DocumentFacts(
         title=next(filter(None, titles), ""),
         date=next(filter(None, map(date, days)), None),
         url=_address(near),
-        metadata=metadata,
+        metadata=facts(
+            author=list(_authors(near)),
+            keywords=map(words, named(near, _KEYWORDS)),
+            language=attribute(root, "lang"),
+            description=next(map(words, named([*near, *root], {"shortdesc"})), ""),
+        ),
     )
 
 
 def _authors(near: list[Element]) -> Iterator[str]:
-    for element in near:
-        if name_of(element) == "author" or (
-            name_of(element) == "contrib" and attribute(element, "contrib-type") in {"", "author"}
-        ):
+    for element in named(near, {"author", "contrib"}):
+        if name_of(element) == "author" or attribute(element, "contrib-type") in {"", "author"}:
             parts = {name_of(part): words(part) for part in reversed([*element.iter()])}
-            given_name, family_name = (
-                next((parts[name] for name in names if parts.get(name)), "") for names in (_GIVEN, _FAMILY)
+            given, family, full = (
+                next((parts[name] for name in names if parts.get(name)), "")
+                for names in (_GIVEN, _FAMILY, _FULL)
             )
-            full = next((parts[name] for name in _FULL if parts.get(name)), words(element))
-            yield f"{given_name} {family_name}".strip() if family_name else full
+            yield f"{given} {family}".strip() if family else full or words(element)
 
 
 def _days(element: Element) -> Iterator[str]:
@@ -216,12 +215,8 @@ def _days(element: Element) -> Iterator[str]:
 
 
 def _address(near: list[Element]) -> str | None:
-    dois = (
-        words(element)
-        for element in near
-        if attribute(element, "pub-id-type") == "doi" and name_of(element) == "article-id"
-    )
-    doi = next(dois, "")
+    ids = named(near, {"article-id"})
+    doi = next((words(element) for element in ids if attribute(element, "pub-id-type") == "doi"), "")
     return web_address(f"https://doi.org/{doi}") if doi else None
 
 
@@ -237,11 +232,11 @@ _INDENT = "  "
 
 def feed_document(root: Element, name: str) -> Document:
     """The document of a feed: for each entry its date, author, address and text."""
-    channel = next((child for child in root if name_of(child) == "channel"), root)
-    entries = [element for element in root.iter() if name_of(element) in _ENTRIES]
+    channel = next(named(root, {"channel"}), root)
+    entries = [*named(root.iter(), _ENTRIES)]
     text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
     about = {name_of(child): words(child) for child in reversed(channel) if name_of(child) not in _ENTRIES}
-    attached = sum(name_of(child) == "resource" for entry in entries for child in entry)
+    attached = sum(len([*named(entry, {"resource"})]) for entry in entries)
     return Document(
         text=text,
         title=about.get("title", "") or name,
@@ -287,22 +282,19 @@ def _head(entry: Element) -> Iterator[Part]:
     values = {name_of(child): words(child) for child in reversed(entry)}
     title = values.get("title", "") or values.get("id", "") or values.get("guid", "")
     day = next((day for key in _FEED_DATES if (day := date(values.get(key, "")))), None)
-    attributes = [inner for child in entry if name_of(child) == "note-attributes" for inner in child]
-    people = [
-        words(element) for element in [*entry, *attributes] if name_of(element) in {"creator", "author"}
-    ]
-    tags = [f"#{words(child)}" for child in entry if name_of(child) == "tag"]
-    source = next((words(attribute_) for attribute_ in attributes if name_of(attribute_) == "source-url"), "")
+    attributes = [inner for child in named(entry, {"note-attributes"}) for inner in child]
+    people = map(words, named([*entry, *attributes], {"creator", "author"}))
+    tags = [f"#{words(tag)}" for tag in named(entry, {"tag"})]
+    source = next(map(words, named(attributes, {"source-url"})), "")
     return entry_head(title, day, [*people, *tags], _feed_address(entry) or source)
 
 
 def _body(entry: Element) -> str:
     for name in _CONTENT:
-        for element in entry:
-            if name_of(element) == name:
-                inner = "".join(ET.tostring(child, encoding="unicode") for child in element)
-                content = _TODO.sub(_checkbox, f"{element.text or ''}{inner}")
-                return html_page.content_of(content) if "<" in content or "&" in content else words(element)
+        for element in named(entry, {name}):
+            inner = "".join(ET.tostring(child, encoding="unicode") for child in element)
+            content = _TODO.sub(_checkbox, f"{element.text or ''}{inner}")
+            return html_page.content_of(content) if "<" in content or "&" in content else words(element)
     return ""
 
 
@@ -313,19 +305,15 @@ def _checkbox(todo: re.Match[str]) -> str:
 
 def _feed_address(element: Element) -> str:
     """The address of the web page: the text of a link, or its target unless it points to the feed."""
-    links = [child for child in element if name_of(child) == "link"]
-    targets = (
-        words(link) or attribute(link, "href")
-        for link in links
-        if attribute(link, "rel") in {"", "alternate"}
-    )
+    links = (link for link in named(element, {"link"}) if attribute(link, "rel") in {"", "alternate"})
+    targets = (words(link) or attribute(link, "href") for link in links)
     return next(filter(None, targets), "")
 
 
 def outline_document(root: Element, name: str) -> Document:
     """The document of an outline: its entries as a list, with their notes and addresses."""
-    title = next((words(element) for element in root.iter() if name_of(element) == "title"), "")
-    body = next((child for child in root if name_of(child) == "body"), root)
+    title = next(map(words, named(root.iter(), {"title"})), "")
+    body = next(named(root, {"body"}), root)
     text, blocks = compose([Part("list", "\n".join(_outlines(body, 0)))])
     return Document(text, title or name, "text/x-opml", blocks)
 
@@ -342,7 +330,7 @@ def _outlines(element: Element, depth: int) -> Iterator[str]:
 def wiki_document(root: Element, name: str) -> Document:
     """The document of an export of MediaWiki: a section for each page, as its last revision says."""
     body, blocks = compose(part for page in root.iter("page") for part in _wiki_page(page))
-    title = next((words(element) for element in root.iter("sitename")), "")
+    title = next(map(words, root.iter("sitename")), "")
     return Document(
         body, title or name, "application/xml", blocks, metadata=facts(language=attribute(root, "lang"))
     )

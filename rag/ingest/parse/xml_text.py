@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html.entities
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
@@ -72,6 +73,11 @@ def name_of(element: Element) -> str:
     return element.tag.lower()
 
 
+def named(elements: Iterable[Element], names: Collection[str]) -> Iterator[Element]:
+    """The elements with one of these names, in lower case."""
+    return (element for element in elements if name_of(element) in names)
+
+
 def words(element: Element, without: frozenset[str] = frozenset()) -> str:
     """All text in an element on one line, except in elements named in `without`. Notes are in brackets.
 
@@ -104,8 +110,7 @@ def _read_children(element: Element) -> list[Element]:
     """The children to read; of alternative versions of a formula only the best."""
     inside = list(element)
     if name_of(element) in {"alternatives", "inlineequation"} and inside:
-        best = [child for child in inside if name_of(child) in {"tex-math", "textual-form", "mathphrase"}]
-        return (best or inside)[:1]
+        return ([*named(inside, {"tex-math", "textual-form", "mathphrase"})] or inside)[:1]
     return inside
 
 
@@ -164,20 +169,19 @@ def _fill_references(root: Element) -> None:
     titles = {
         attribute(element, "id"): words(child)
         for element in root.iter()
-        for child in element
-        if name_of(child) in _HEADINGS and attribute(element, "id")
+        for child in named(element, _HEADINGS)
+        if attribute(element, "id")
     }
-    for reference in root.iter():
-        if name_of(reference) in _REFERENCES and not len(reference) and not (reference.text or "").strip():
+    for reference in named(root.iter(), _REFERENCES):
+        if not len(reference) and not (reference.text or "").strip():
             targets = (attribute(reference, name).rpartition("#")[2].rpartition("/")[2] for name in _TARGETS)
             reference.text = next((titles[target] for target in targets if target in titles), reference.text)
 
 
 def looks_like_text(root: Element) -> bool:
     """Whether a document of an unknown vocabulary is prose: it has paragraphs, or text around elements."""
-    elements = list(root.iter())
-    paragraphs = sum(name_of(element) in PARAGRAPHS for element in elements)
-    return paragraphs > 1 or any(len(element) and is_mixed(element) for element in elements)
+    paragraphs = [*named(root.iter(), PARAGRAPHS)]
+    return len(paragraphs) > 1 or any(len(element) and is_mixed(element) for element in root.iter())
 
 
 class _Body:
@@ -214,7 +218,7 @@ class _Body:
         elif name in _CODE:
             code = clean("".join(element.itertext())).strip("\n")
             yield Part("code", f"```\n{code}\n```")
-        elif name in _TABLES and any(name_of(descendant) in _ROWS for descendant in element.iter()):
+        elif name in _TABLES and [*named(element.iter(), _ROWS)]:
             yield from _table(element)
         elif name in _LISTS:
             yield Part("list", "\n".join(_items(element, 0)))
@@ -240,26 +244,18 @@ class _Body:
         yield Part("paragraph", " ".join(line.split()))
 
     def _head(self, element: Element, depth: int) -> Iterator[Part]:
-        title = next((descendant for descendant in element.iter() if name_of(descendant) in _HEADINGS), None)
-        if title is not None:
+        for title in islice(named(element.iter(), _HEADINGS), 1):
             yield _heading(words(title), depth)
-        for descendant in element.iter():
-            if name_of(descendant) in _ABSTRACTS:
-                heading = next((child for child in descendant if name_of(child) in _HEADINGS), None)
-                if heading is None:
-                    yield _heading("Abstract", depth + 1)
-                yield from self.parts(descendant, element, depth + 1)
+        for abstract in named(element.iter(), _ABSTRACTS):
+            if not [*named(abstract, _HEADINGS)]:
+                yield _heading("Abstract", depth + 1)
+            yield from self.parts(abstract, element, depth + 1)
 
 
 def _table(table: Element) -> Iterator[Part]:
-    for child in table:
-        if name_of(child) in _HEADINGS | {"caption", "label"}:
-            yield Part("paragraph", words(child))
-    rows = [
-        [words(cell) for cell in row if name_of(cell) in _CELLS]
-        for row in table.iter()
-        if name_of(row) in _ROWS
-    ]
+    for child in named(table, _HEADINGS | {"caption", "label"}):
+        yield Part("paragraph", words(child))
+    rows = [[*map(words, named(row, _CELLS))] for row in named(table.iter(), _ROWS)]
     yield Part("table", pipe_table(filter(any, rows), columns=len(rows[0]) if rows else 0))
 
 

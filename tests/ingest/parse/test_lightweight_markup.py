@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import NOT_READ_WITH_IT
+from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
 
@@ -83,7 +83,7 @@ def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     )
     assert document.date
     assert document.date.date().isoformat() == "2020-01-02"
-    assert document.remarks == (NOT_READ_WITH_IT.format("b.adoc"),)
+    assert document.remarks == (*unread_files(["b.adoc"]),)
 
 
 ASCIIDOC_TABLES = r"""[cols="1,1,1"]
@@ -319,7 +319,7 @@ def test_rst_is_read_without_comments_and_with_its_replacements() -> None:
     assert [word for word in ("Bob", "knows", "..\n") if word in document.text] == []
     for shown in ("note:: Kept.", "_target:", "[1] A note.", "    Quoted.", "    echo |ver|"):
         assert shown in document.text
-    assert document.remarks == ("1 comment was left out", NOT_READ_WITH_IT.format("inc.txt"))
+    assert document.remarks == ("1 comment was left out", *unread_files(["inc.txt"]))
 
 
 @pytest.mark.usefixtures("within_a_minute")
@@ -383,7 +383,7 @@ def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     assert (document.title, document.metadata) == ("Clocks", {"author": "Ann", "keywords": "time, oil"})
     assert document.date
     assert document.date.date().isoformat() == "2024-05-01"
-    assert document.remarks == (NOT_READ_WITH_IT.format('"b.org"'),)
+    assert document.remarks == (*unread_files(['"b.org"']),)
 
 
 def test_captions_of_org_are_read() -> None:
