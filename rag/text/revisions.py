@@ -33,9 +33,7 @@ MAX_FORMER = 20  # revisions of a source that are kept
 MAX_PASSAGES = 10_000  # of a revision that is kept: two of them are compared in a second or two
 MAX_FORMER_CHARS = 65_536  # that they take in the source's row; some 3,600 different passages
 BLOCK = 1 << 20  # characters that are searched at once
-MOST_CITED = (
-    50  # passages that are looked for at once, each in the whole text: 10 ms for a million characters
-)
+MOST_CITED = 50  # passages that are looked for at once, each in all of a text: 10 ms per million characters
 NEAR = 100  # characters around a place that tell whether a line or a sentence ends there
 MOST_PLACES = 100  # that are compared with one mark: a text may repeat itself as often as it likes
 
@@ -160,12 +158,8 @@ class Edited:
         for seq, passage in enumerate(self.spans):
             if passage.start <= span.start and span.end <= passage.end:
                 return range(seq, seq + 1)
-        touched = [
-            seq
-            for seq, passage in enumerate(self.spans)
-            if passage.start < span.end and span.start < passage.end
-        ]
-        if touched:
+        overlaps = [passage.start < span.end and span.start < passage.end for passage in self.spans]
+        if touched := [seq for seq, overlap in enumerate(overlaps) if overlap]:
             return range(touched[0], touched[-1] + 1)
         following = bisect_left(self.spans, span.start, key=lambda passage: passage.start)
         seq = min(following, len(self.spans) - 1)
@@ -203,11 +197,8 @@ class Edited:
 
     def _is_whole(self, span: Span) -> bool:
         """Whether lines or sentences begin and end there: a word more could change the sense."""
-        before, after = (
-            self.text[max(0, span.start - NEAR) : span.start],
-            self.text[span.end : span.end + NEAR],
-        )
-        passage = self.text[slice(*span)]
+        before = self.text[max(0, span.start - NEAR) : span.start]
+        passage, after = self.text[slice(*span)], self.text[span.end : span.end + NEAR]
         return _is_apart(before, passage[0]) and (_is_line_end(after) or _ends_here(passage, after))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from rag.text.plain_text import TABLE_RULE, one_line, sentences
@@ -84,18 +84,15 @@ def _groups_columns(upper: str, names: Sequence[str]) -> bool:
 
 
 def _by_groups(upper: str, names: Sequence[str]) -> str:
-    return pipe_row(_columns_by_group(_cells(upper), names))
+    """The row of the columns by their groups.
 
-
-def _columns_by_group(groups: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """The columns by their groups.
-
-    Example: ["Zone", "Sales", ""] and ["Zone", "2022", "2023"] -> "Zone", "Sales 2022" and "Sales 2023".
+    Example: "| Zone | Sales | |" and ["Zone", "2022", "2023"] -> "| Zone | Sales 2022 | Sales 2023 |".
     """
-    current = ""
-    for group, name in zip(groups, names, strict=True):
-        current = group or current
-        yield current if name in {"", current} else f"{current} {name}".strip()
+    groups: Iterator[str] = accumulate(_cells(upper), lambda current, group: group or current)
+    return pipe_row(
+        group if name in {"", group} else f"{group} {name}".strip()
+        for group, name in zip(groups, names, strict=True)
+    )
 
 
 def _cells(row: str) -> list[str]:

@@ -25,10 +25,7 @@ from rag.ingest.parse.document_parts import Member
 if TYPE_CHECKING:
     _Stream = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
-ZIP_SUFFIXES = (".zip",)
-TAR_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz")
-PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
-SUFFIXES = (*ZIP_SUFFIXES, *TAR_SUFFIXES, *PACKED_SUFFIXES)
+SUFFIXES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz")
 
 MAX_MEMBER_BYTES = 64 << 20  # no document may be larger; ingest.max_file_bytes is usually less
 MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be skipped
@@ -55,9 +52,8 @@ def members(data: bytes, name: str) -> Iterator[Member]:
         if data.startswith(b"PK"):
             yield from _zip_members(data)
             return
-        opener = next(
-            (open_stream for start, open_stream in _OPENERS.items() if data.startswith(start)), None
-        )
+        openers = (opener for start, opener in _OPENERS.items() if data.startswith(start))
+        opener = next(openers, None)
         file = _LimitedStream(opener(io.BytesIO(data)) if opener else io.BytesIO(data))
         if _is_tar(file.ahead):
             yield from _tar_members(file)

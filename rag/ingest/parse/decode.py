@@ -39,7 +39,7 @@ _SAMPLE = 10_000  # characters of the lines beyond ASCII that are judged; more o
 _MOST_BYTES = 5 * _SAMPLE  # of these lines, from which an encoding is guessed
 
 _DECLARATIONS = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    re.compile(pattern, re.IGNORECASE | re.MULTILINE)
     for pattern in (
         rb"^\s*<\?xml\s[^>]{0,200}?\bencoding\s*=\s*[\"']([\w.:-]{1,40})[\"']",
         rb"^@charset\s+\"([\w.:-]{1,40})\"\s*;",  # CSS
@@ -208,10 +208,10 @@ def decode_part(data: bytes, declared: str) -> Decoded:
 def declared_in(data: bytes, *, page: bool = False) -> str:
     """The label of the encoding that a text declares in its first 4 KB, or ""."""
     head = data[:_HEAD].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    patterns = [*_DECLARATIONS[:1], _PAGE_DECLARATION] if page else [*_DECLARATIONS]
+    patterns = (_DECLARATIONS[0], _PAGE_DECLARATION) if page else _DECLARATIONS
     head = _COMMENT.sub(b"", head) if page else head
-    matches = (re.search(b"(?m)" + pattern.pattern, head, re.IGNORECASE) for pattern in patterns)
-    return next((match[1].decode("latin-1") for match in matches if match), "")
+    matches = filter(None, (pattern.search(head) for pattern in patterns))
+    return next((match[1].decode("latin-1") for match in matches), "")
 
 
 def codec_of(label: str) -> str:

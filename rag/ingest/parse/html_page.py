@@ -151,9 +151,9 @@ def _is_own(time: re.Match[str]) -> bool:
     return bool(_PUBLISHED.search(time[0])) or opened or bool(_BYLINE.search(before[-_NEAR:]))
 
 
-# A header, footer or aside inside an article, a section or the main part belongs to the content, as HTML says:
-# it has the headline, corrections, notes. There it is only left out if it consists of links. Outside, it is the
-# site's, unless it says otherwise: by its role, or by having the only main heading of the page.
+# A header, footer or aside inside an article, a section or the main part belongs to the content, as HTML
+# says: it has the headline, corrections, notes. There it is only left out if it consists of links. Outside,
+# it is the site's, unless it says otherwise: by its role, or by having the only main heading of the page.
 _IN_CONTENT = frozenset({"main", "article", "section", "dialog", "blockquote", "td"})
 _BOXES = frozenset({"header", "footer", "aside"})
 _TAG = re.compile(
@@ -255,7 +255,6 @@ def _boxes(page: str, *, is_inside: bool) -> Iterator[_Box]:
 
 
 def _belongs(page: str, box: _Box, main_heading: int) -> bool:
-    """Whether a box belongs to the content of a page."""
     if _OWN_ROLE.search(box.attributes):
         return True
     content = page[box.start : box.end]
@@ -312,7 +311,6 @@ def without_hidden_orders(html: str) -> tuple[str, int]:
 
 
 def _styles(html: str) -> str:
-    """The style sheets of a page."""
     styles, at = [], 0
     while (begin := _STYLE.search(html, at)) and (end := _STYLE_END.search(html, begin.end())):
         styles.append(html[begin.end() : end.start()])

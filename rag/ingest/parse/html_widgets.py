@@ -119,41 +119,32 @@ def with_list_labels(page: str) -> str:
     """
     if not _SPECIAL_LIST.search(page):
         return page
-    labels = _labels_of_lists(page)
-    opened = list[Iterator[str] | None]()
+    texts: dict[int, str] = {}
+    for opening, *inside in _lists(page):
+        items = [tag for tag in inside if tag[2].casefold() == "li"]
+        about = [_attributes(item[3]) for item in items]
+        is_special = _SPECIAL.search(opening[3]) or any("value" in attributes for attributes in about)
+        if is_special and opening[2].casefold() == "ol":
+            texts |= {tag.start(): f"<{tag[1]}ul>" for tag in (opening, *inside)}
+            labels = _item_labels(_attributes(opening[3]), about)
+            texts |= {item.start(): f"{item[0]}{label} " for item, label in zip(items, labels, strict=True)}
+    return _LIST_TAGS.sub(lambda tag: texts.get(tag.start(), tag[0]), page)
 
-    def labelled(tag: re.Match[str]) -> str:
+
+def _lists(page: str) -> list[list[re.Match[str]]]:
+    """The lists of a page, each as the tags that open it and its items, and that which closes it, if any."""
+    lists: list[list[re.Match[str]]] = []
+    opened: list[list[re.Match[str]]] = []
+    for tag in _LIST_TAGS.finditer(page):
         is_item, is_end = tag[2].casefold() == "li", bool(tag[1])
         if not is_item and not is_end:
-            opened.append(labels.get(tag.start()))
-        of_list = opened[-1] if opened else None
-        if not is_item and is_end and opened:
-            opened.pop()
-        if of_list is None or (is_item and is_end):
-            return tag[0]
-        return f"{tag[0]}{next(of_list, '')} " if is_item else f"<{tag[1]}ul>"
-
-    return _LIST_TAGS.sub(labelled, page)
-
-
-def _labels_of_lists(page: str) -> dict[int, Iterator[str]]:
-    """The labels of the items of special lists, by the position of the tag that opens the list."""
-    lists: list[tuple[re.Match[str], list[dict[str, str]]]] = []
-    opened: list[list[dict[str, str]]] = []
-    for tag in _LIST_TAGS.finditer(page):
-        if tag[2].casefold() == "li":
-            if opened and not tag[1]:
-                opened[-1].append(_attributes(tag[3]))
-        elif not tag[1]:
-            opened.append([])
-            lists.append((tag, opened[-1]))
-        elif opened:
-            opened.pop()
-    return {
-        tag.start(): _item_labels(_attributes(tag[3]), items)
-        for tag, items in lists
-        if tag[2].casefold() == "ol" and (_SPECIAL.search(tag[3]) or any("value" in item for item in items))
-    }
+            lists.append([tag])
+            opened.append(lists[-1])
+        elif opened and not (is_item and is_end):
+            opened[-1].append(tag)
+            if is_end:
+                opened.pop()
+    return lists
 
 
 def _item_labels(attributes: dict[str, str], items: Sequence[dict[str, str]]) -> Iterator[str]:

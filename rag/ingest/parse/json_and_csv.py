@@ -67,11 +67,8 @@ def _lenient_value(text: str, *, as_spelled: bool = False) -> Any:  # noqa: ANN4
 
 def parse_json_lines(text: str, name: str) -> Document:
     """The document of a file with a JSON value on each line: a block for each."""
-    values = (
-        _value(line, f"line {number}: ", as_spelled=True)
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip()
-    )
+    lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+    values = (_value(line, f"line {number}: ", as_spelled=True) for number, line in lines)
     return records_document(map(_record, values), name, "application/jsonl")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -171,11 +172,7 @@ def _without_comments(lines: Sequence[str]) -> tuple[list[str], int]:
             at += 1
             continue
         is_alone = lines[at].strip() == ".." and not "".join(lines[at + 1 : at + 2]).strip()
-        end = (
-            at + 1
-            if is_alone
-            else _rst_end(lines, at, lambda i: not lines[i].strip() or lines[i][0].isspace())
-        )
+        end = at + 1 if is_alone else _rst_end(lines, at, partial(_is_inside, lines))
         count += not is_alone
         kept += [""] if end < len(lines) else []
         at = end
@@ -242,9 +239,7 @@ def _plain(title: str) -> str:
 
 def _body(lines: Sequence[str], at: int, *, literal: bool) -> tuple[BlockKind, int]:
     """The kind of block that begins at a line, and the line after its end."""
-
-    def inside(i: int) -> bool:
-        return not lines[i].strip() or lines[i][0].isspace()
+    inside = partial(_is_inside, lines)
 
     def item(i: int) -> bool:
         return bool(_RST_ITEM.match(lines[i])) and not _heading(lines, i)
@@ -256,6 +251,11 @@ def _body(lines: Sequence[str], at: int, *, literal: bool) -> tuple[BlockKind, i
         return "list", _rst_end(lines, at, lambda i: inside(i) or item(i))
     kind: BlockKind = "table" if _RST_TABLE.match(line) else "code" if line.startswith(">>>") else "paragraph"
     return kind, _rst_end(lines, at, lambda i: bool(lines[i].strip()))
+
+
+def _is_inside(lines: Sequence[str], at: int) -> bool:
+    """Whether a line is blank or indented, and so in the block above it."""
+    return not lines[at].strip() or lines[at][0].isspace()
 
 
 def _rst_end(lines: Sequence[str], at: int, belongs: Callable[[int], bool]) -> int:

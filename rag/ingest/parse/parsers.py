@@ -346,16 +346,18 @@ def _is_mail(start: bytes) -> bool:
     return bool(_FIELD.match(head)) and len(names) >= _MAIL_HEADERS and bool(is_sent)
 
 
-_PARTS = {
-    ".docx": b"word/document",
-    ".pptx": b"ppt/presentation.xml",
-    ".xlsx": b"xl/workbook.xml",
+_OFFICE_PARTS = {
+    ZIP: {".docx": b"word/document", ".pptx": b"ppt/presentation.xml", ".xlsx": b"xl/workbook.xml"},
+    OLE: {
+        suffix: stream.encode("utf-16-le")
+        for suffix, stream in (
+            (".doc", "WordDocument"),
+            (".ppt", "PowerPoint Document"),
+            (".xls", "Workbook"),
+        )
+    },
 }
-_STREAMS = {
-    ".doc": "WordDocument",
-    ".ppt": "PowerPoint Document",
-    ".xls": "Workbook",
-}
+"""Parts that tell the format, by the beginning of the file."""
 _MIME = re.compile(rb"application/vnd\.oasis\.opendocument\.(text|spreadsheet|presentation)")
 _OPEN = {b"text": ".odt", b"spreadsheet": ".ods", b"presentation": ".odp"}
 _FIRST_ENTRY = 200  # bytes that hold the first entry of an OpenDocument file: its MIME type, not compressed
@@ -369,18 +371,11 @@ def office_format(data: bytes, suffix: str) -> str:
     """
     if data.startswith(b"{\\rtf"):
         return ".rtf"
-    if data.startswith(ZIP):
-        if match := _MIME.search(data[:_FIRST_ENTRY]):
-            return _OPEN[match[1]]
-        positions = {office: data.rfind(part) for office, part in _PARTS.items()}
-    elif data.startswith(OLE):
-        positions = {office: data.rfind(name.encode("utf-16-le")) for office, name in _STREAMS.items()}
-    else:
-        return ""
-    positions = {office: at for office, at in positions.items() if at >= 0}
-    if suffix in positions:
-        return suffix
-    return max(positions, key=lambda office: positions[office]) if positions else ""
+    if data.startswith(ZIP) and (match := _MIME.search(data[:_FIRST_ENTRY])):
+        return _OPEN[match[1]]
+    parts = next((parts for start, parts in _OFFICE_PARTS.items() if data.startswith(start)), {})
+    positions = {office: at for office, part in parts.items() if (at := data.rfind(part)) >= 0}
+    return suffix if suffix in positions else max(positions, key=lambda office: positions[office], default="")
 
 
 DATA_LEFT_OUT = "[encoded data]"

@@ -262,7 +262,8 @@ class _Finder:
         return self._signature(node), self.among(node, depth + 1)
 
     def _name(self, node: Node) -> str:
-        name = node.child_by_field_name("name") or _declared_name(node) or _first_name(node)
+        names = (child for child in node.named_children if child.type in _NAMES)
+        name = node.child_by_field_name("name") or _declared_name(node) or next(names, None)
         receiver = node.child_by_field_name("receiver")
         owner = f"{self._text(receiver.start_byte, receiver.end_byte)} " if receiver else ""
         return f"{owner}{self._text(name.start_byte, name.end_byte)}" if name else self._signature(node)
@@ -319,10 +320,6 @@ def _declared_name(node: Node) -> Node | None:
         likely = (child for child in declarator.named_children if child.type in _NAMES | _DECLARATORS)
         declarator = inner or next(likely, None)
     return declarator
-
-
-def _first_name(node: Node) -> Node | None:
-    return next((child for child in node.named_children if child.type in _NAMES), None)
 
 
 def _in_characters(in_bytes: Iterable[Definition], data: bytes) -> tuple[Definition, ...]:

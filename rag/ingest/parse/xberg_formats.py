@@ -7,7 +7,6 @@ asyncio event loop serves all files, because a new one would need file descripto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -76,18 +75,10 @@ async def _extract(data: bytes, name: str) -> Any:  # noqa: ANN401 of xberg
 
 
 def _metadata(about: Any) -> dict[str, str]:  # noqa: ANN401 of xberg
-    stated: Mapping[str, Any] = {
-        "title": getattr(about, "title", None),
-        "author": getattr(about, "authors", None),
-        "keywords": getattr(about, "keywords", None),
-        "subject": getattr(about, "subject", None),
-        "language": getattr(about, "language", None),
-    }
-    listed = {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in stated.items()
-    }
-    return {
-        key: title_line(value[:_LISTED])
-        for key, value in listed.items()
-        if isinstance(value, str) and value.strip()
-    }
+    metadata = {}
+    for key in ("title", "author", "keywords", "subject", "language"):
+        value = getattr(about, "authors" if key == "author" else key, None)
+        value = ", ".join(map(str, value)) if isinstance(value, list) else value
+        if isinstance(value, str) and value.strip():
+            metadata[key] = title_line(value[:_LISTED])
+    return metadata

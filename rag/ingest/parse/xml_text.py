@@ -343,8 +343,8 @@ def _linear(element: Element) -> str:
     if tag in {"mtext", "mspace"}:
         return f" {one_line(''.join(element.itertext()))} "
     parts = [_linear(child) for child in element]
-    if tag in _WRITTEN and len(parts) == _ARITIES.get(tag, len(parts)):
-        return _WRITTEN[tag](element, parts)
+    if tag in _WRITTEN and _WRITTEN[tag][0] in {0, len(parts)}:
+        return _WRITTEN[tag][1](element, parts)
     return parts[0] if tag in {"semantics", "maction"} and parts else "".join(parts)
 
 
@@ -397,22 +397,18 @@ def _factor(text: str) -> str:
     return bare if len(bare) == 1 or bare.isdecimal() else f"({bare})"
 
 
-_WRITTEN: dict[str, Callable[[Element, list[str]], str]] = {
-    "mfrac": _fraction,
-    "mover": _over,
-    "mfenced": _fenced,
-    "mmultiscripts": _multiscripts,
-    "msqrt": lambda _, parts: f"sqrt({''.join(parts)})",
-    "mroot": lambda _, parts: f"root({parts[1]}, {parts[0]})",
-    "msup": lambda _, parts: _with_scripts(parts[0], "", parts[1]),
-    **dict.fromkeys(("msub", "munder"), lambda _, parts: _with_scripts(*parts)),
-    **dict.fromkeys(("msubsup", "munderover"), lambda _, parts: _with_scripts(*parts)),
-    "mtr": lambda _, parts: ", ".join(parts) + "; ",
-    "mlabeledtr": lambda _, parts: ", ".join(parts[1:]) + "; ",
-    "mtable": lambda _, parts: f"[{''.join(parts).removesuffix('; ')}]",
+_WRITTEN: dict[str, tuple[int, Callable[[Element, list[str]], str]]] = {
+    "mfrac": (2, _fraction),
+    "mover": (2, _over),
+    "mfenced": (0, _fenced),
+    "mmultiscripts": (0, _multiscripts),
+    "msqrt": (0, lambda _, parts: f"sqrt({''.join(parts)})"),
+    "mroot": (2, lambda _, parts: f"root({parts[1]}, {parts[0]})"),
+    "msup": (2, lambda _, parts: _with_scripts(parts[0], "", parts[1])),
+    **dict.fromkeys(("msub", "munder"), (2, lambda _, parts: _with_scripts(*parts))),
+    **dict.fromkeys(("msubsup", "munderover"), (3, lambda _, parts: _with_scripts(*parts))),
+    "mtr": (0, lambda _, parts: ", ".join(parts) + "; "),
+    "mlabeledtr": (0, lambda _, parts: ", ".join(parts[1:]) + "; "),
+    "mtable": (0, lambda _, parts: f"[{''.join(parts).removesuffix('; ')}]"),
 }
-_ARITIES = {
-    **dict.fromkeys(("mfrac", "mover", "mroot", "msup", "msub", "munder"), 2),
-    **dict.fromkeys(("msubsup", "munderover"), 3),
-}
-"""How many elements are in those that need a certain number."""
+"""How an element is written, by its name, with the number of elements that must be in it; 0 is any number."""
