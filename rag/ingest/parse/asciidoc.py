@@ -16,9 +16,9 @@ from rag.ingest.parse.document_parts import NAMED, Part, compose, date, facts, f
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 from rag.report.text_and_html import counted, names_briefly
 
-ASCIIDOC_SUFFIXES = (".adoc", ".asciidoc", ".asc")
+SUFFIXES = (".adoc", ".asciidoc", ".asc")
 
-_ASCIIDOC_HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(?:[ \t]+(?:=+|#+))?[ \t]*$")
+_HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(?:[ \t]+(?:=+|#+))?[ \t]*$")
 _ATTRIBUTE = re.compile(r":(?P<key>!?[\w-]+!?):(?:[ \t]+(?P<value>.*))?$")
 _BLOCK_ATTRIBUTES = re.compile(r"\[(?:\[[^\]]*\]|[^\[\]]*)\][ \t]*$")
 _SOURCE = re.compile(r"\[(?:source)?,\s*(\w[\w+-]*)")
@@ -35,11 +35,11 @@ _INCLUDE = re.compile(r"include::([^\[\]]+)\[")
 _BLOCK_TITLE = re.compile(r"\.([^\s.].*)$")
 _FENCE = re.compile(r"(?:-{4,}|\.{4,}|`{3,}\w*|\+{4,}|/{4,})[ \t]*$")
 _BOX = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--|\"\")[ \t]*$")
-_ASCIIDOC_TABLE = re.compile(r"[|,:!]={3,}[ \t]*$")
-_ASCIIDOC_ITEM = re.compile(r"[ \t]*(?:\*{1,6}|\.{1,6}|-|\d+\.)[ \t]+\S|\S.*?:{2,4}(?:[ \t]|$)")
+_TABLE = re.compile(r"[|,:!]={3,}[ \t]*$")
+_ITEM = re.compile(r"[ \t]*(?:\*{1,6}|\.{1,6}|-|\d+\.)[ \t]+\S|\S.*?:{2,4}(?:[ \t]|$)")
 _AUTHOR = re.compile(r"(?P<name>[^\W\d_][^<>:=|]{1,80}?)[ \t]*(?:<[^<>\s]+>)?(?:;.*)?$")
 _REVISION = re.compile(r"(?:v[\d.]+,?[ \t]*)?(?P<day>\d{4}-\d\d-\d\d)")
-_ASCIIDOC_LINK = re.compile(r"(?:link:|xref:)?((?:https?://|mailto:)[^\s\[\]<>]+)\[([^\[\]]+)\]")
+_LINK = re.compile(r"(?:link:|xref:)?((?:https?://|mailto:)[^\s\[\]<>]+)\[([^\[\]]+)\]")
 _REFERENCE = re.compile(
     r"<<[^<>,]+,\s*([^<>]+)>>|(?:xref|link):[^\s\[\]]+\[([^\[\]]+)\]"
     r"|image::?[^\s\[\]]+\[([^\[\],]*)[^\]]*\]"
@@ -61,12 +61,12 @@ _CELL = (  # before a cell: how many columns and rows it spans, or how often it 
 _MOST_SPANNED = 100  # columns, rows, or times: as in HTML
 
 
-def parse_asciidoc(text: str, name: str) -> Document:
+def parse(text: str, name: str) -> Document:
     """The document of an AsciiDoc file; its header states the title, the author and the date."""
     attributes = _Attributes(text.split("\n"))
     lines, stated = attributes.lines, attributes.first_values
     start, author, day = _header(lines)
-    body, blocks = compose(_asciidoc_parts(lines, start, author))
+    body, blocks = compose(_parts(lines, start, author))
     blocks = with_questions(body, blocks, bold=starred(body, blocks))
     included = [match[1] for match in filter(None, map(_INCLUDE.match, lines))]
     return Document(
@@ -150,7 +150,7 @@ class _Attributes:
 
 def _header(lines: Sequence[str]) -> tuple[int, str, str]:
     """The line after the header, and its author and date; (0, "", "") without a title."""
-    at = next((i for i, line in enumerate(lines) if line.strip() and not _is_omitted_asciidoc(line)), 0)
+    at = next((i for i, line in enumerate(lines) if line.strip() and not _is_omitted(line)), 0)
     if not lines[at].startswith("= "):
         return 0, "", ""
     author = day = ""
@@ -164,7 +164,7 @@ def _header(lines: Sequence[str]) -> tuple[int, str, str]:
     return at + 1, author, day
 
 
-def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
+def _parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
     block_lines: list[str] = []
     kind: BlockKind = "paragraph"
     attributes = label = ""
@@ -173,12 +173,12 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
     while at < len(lines):
         line, first = lines[at].rstrip(), at
         at += 1
-        if first in author_lines and not _ASCIIDOC_HEADING.match(line):
+        if first in author_lines and not _HEADING.match(line):
             continue
-        is_text = _is_text(line)
-        here: BlockKind = "list" if _ASCIIDOC_ITEM.match(line) else kind if block_lines else "paragraph"
+        is_text = bool(line) and not _is_special(line) and not _is_omitted(line)
+        here: BlockKind = "list" if _ITEM.match(line) else kind if block_lines else "paragraph"
         if not is_text or here != kind:
-            yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
+            yield Part(kind, _readable("\n".join(block_lines)))
             block_lines, kind = [], here
         if label and not _precedes_text(line):
             is_beside = is_text and here == "paragraph"
@@ -194,20 +194,20 @@ def _asciidoc_parts(lines: Sequence[str], start: int, author: str) -> Iterator[P
             label = _label(line) or label
         elif not _BLOCK_TITLE.match(line):
             attributes = ""
-    yield Part(kind, _readable_asciidoc("\n".join(block_lines)))
+    yield Part(kind, _readable("\n".join(block_lines)))
 
 
 def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part, int] | None:
     """The block that this line begins by a mark of its own, and the line after it."""
     line = lines[at].rstrip()
     if _FENCE.match(line):
-        end = _asciidoc_end(lines, at + 1, line)
+        end = _end(lines, at + 1, line)
         return _code(lines[at + 1 : end - 1], line, attributes), end
-    if _ASCIIDOC_TABLE.match(line):
-        end = _asciidoc_end(lines, at + 1, line)
+    if _TABLE.match(line):
+        end = _end(lines, at + 1, line)
         return Part("table", _table(lines[at + 1 : end - 1], line, attributes)), end
-    if match := _ASCIIDOC_HEADING.match(line):
-        return Part("heading", line, len(match["marks"]), _readable_asciidoc(match["title"])), at + 1
+    if match := _HEADING.match(line):
+        return Part("heading", line, len(match["marks"]), _readable(match["title"])), at + 1
     match = _BLOCK_TITLE.match(line)
     return (Part("paragraph", match[1]), at + 1) if match else None
 
@@ -218,13 +218,9 @@ def _label(attributes: str) -> str:
     return f"{match[1]}:" if match else ""
 
 
-def _is_text(line: str) -> bool:
-    return bool(line) and not _is_special(line) and not _is_omitted_asciidoc(line)
-
-
 def _precedes_text(line: str) -> bool:
     """Whether a line is none of a block's text but stands before it: blank, a title, a border, attributes."""
-    return not line or _is_omitted_asciidoc(line) or bool(_BLOCK_TITLE.match(line) or _BOX.match(line))
+    return not line or _is_omitted(line) or bool(_BLOCK_TITLE.match(line) or _BOX.match(line))
 
 
 def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
@@ -249,7 +245,7 @@ def _table(lines: Sequence[str], fence: str, attributes: str) -> str:
         cells, columns = _cells(lines, mark)
         columns = min(_stated_columns(attributes) or max(columns, 1), _MOST_SPANNED)
         rows = [*_filled_rows(cells, columns)]
-    return pipe_table((map(_readable_asciidoc, map(str.strip, row)) for row in rows), columns)
+    return pipe_table((map(_readable, map(str.strip, row)) for row in rows), columns)
 
 
 def _separated_rows(lines: Sequence[str], mark: str) -> list[list[str]]:
@@ -284,11 +280,9 @@ def _cells(lines: Sequence[str], mark: str) -> tuple[list[_Cell], int]:
         above = line[: starts[0].start() if starts else None].strip()
         if cells and above:
             cells[-1] = cells[-1]._replace(text=f"{cells[-1].text} {above}")
-        of_line = [
-            cell
-            for start, end in zip(starts, ends, strict=False)
-            for cell in _repeated(start, line[start.end() : end].replace(f"\\{mark}", mark))
-        ]
+        of_line: list[_Cell] = []
+        for start, end in zip(starts, ends, strict=False):
+            of_line += _repeated(start, line[start.end() : end].replace(f"\\{mark}", mark))
         cells += of_line
         columns = columns or sum(cell.across for cell in of_line)
     return cells, columns
@@ -328,7 +322,7 @@ def _filled_rows(cells: Iterable[_Cell], columns: int) -> Iterator[list[str]]:
         yield row
 
 
-def _asciidoc_end(lines: Sequence[str], at: int, mark: str) -> int:
+def _end(lines: Sequence[str], at: int, mark: str) -> int:
     """The line after the next line that closes this mark, else the end."""
     closing = _closing(mark)
     return next((i + 1 for i in range(at, len(lines)) if lines[i].rstrip() == closing), len(lines) + 1)
@@ -340,16 +334,16 @@ def _closing(mark: str) -> str:
 
 def _is_special(line: str) -> bool:
     """Whether a line ends a paragraph without belonging to one."""
-    patterns = (_FENCE, _ASCIIDOC_TABLE, _BOX, _ASCIIDOC_HEADING, _BLOCK_TITLE)
+    patterns = (_FENCE, _TABLE, _BOX, _HEADING, _BLOCK_TITLE)
     return line[:4] == "////" or any(pattern.match(line) for pattern in patterns)
 
 
-def _is_omitted_asciidoc(line: str) -> bool:
+def _is_omitted(line: str) -> bool:
     is_comment = line.startswith("//") and not line.startswith("////")
     patterns = (_ATTRIBUTE, _BLOCK_ATTRIBUTES, _DIRECTIVE, _INCLUDE)
     return is_comment or line.strip() in {"<<<", "'''"} or any(pattern.match(line) for pattern in patterns)
 
 
-def _readable_asciidoc(text: str) -> str:
-    text = _ASCIIDOC_LINK.sub(r"[\2](\1)", text)
+def _readable(text: str) -> str:
+    text = _LINK.sub(r"[\2](\1)", text)
     return _REFERENCE.sub(lambda match: next(filter(None, match.groups()), ""), text)

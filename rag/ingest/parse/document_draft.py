@@ -240,7 +240,7 @@ def document_of_draft(
     draft.promote()
     text = draft.text
     blocks = with_questions(text, draft.blocks, bold=draft.bold)
-    keywords = [word for part in re.split(r"[;,]", properties.keywords) if (word := title_line(part))]
+    keywords = filter(None, map(title_line, re.split(r"[;,]", properties.keywords)))
     metadata = {
         "author": _author(properties.author),
         "keywords": ", ".join(dict.fromkeys(keywords)),
@@ -263,15 +263,14 @@ def document_of_draft(
 
 
 def _author(text: str) -> str:
-    people = [person for part in text.split(";") if (person := title_line(part))]
+    people = filter(None, map(title_line, text.split(";")))
     return ", ".join(person for person in people if not _NOBODY.fullmatch(person))
 
 
 def _saved_at(text: str) -> datetime | None:
     moment = date(text) if text else None
-    if moment is None or moment.isoformat() in _TEMPLATES or not _OLDEST <= moment < _YOUNGEST:
-        return None
-    return moment
+    is_plausible = moment and moment.isoformat() not in _TEMPLATES and _OLDEST <= moment < _YOUNGEST
+    return moment if is_plausible else None
 
 
 def unread_files(names: Iterable[str]) -> list[str]:

@@ -298,7 +298,6 @@ def _opened(tag: re.Match[str], opened: list[_Component]) -> str:
 
 
 def _is_inline(tag: re.Match[str]) -> bool:
-    """Whether a tag is within a line of text."""
     start = max(tag.string.rfind("\n", 0, tag.start()) + 1, tag.start() - _NEAR)
     return bool(_TAGS.sub("", tag.string[start : tag.start()]).strip())
 

@@ -62,7 +62,7 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(markdown.MDX_SUFFIXES, markdown.parse_mdx),
     **dict.fromkeys(json_exports.NOTEBOOK_SUFFIXES, json_exports.parse_notebook),
     **dict.fromkeys(text_and_settings.SUBTITLE_SUFFIXES, text_and_settings.parse_subtitles),
-    **dict.fromkeys(asciidoc.ASCIIDOC_SUFFIXES, asciidoc.parse_asciidoc),
+    **dict.fromkeys(asciidoc.SUFFIXES, asciidoc.parse),
     **dict.fromkeys(latex.SUFFIXES, latex.parse),
     **dict.fromkeys(org_and_rst.ORG_SUFFIXES, org_and_rst.parse_org),
     **dict.fromkeys(text_and_settings.YAML_SUFFIXES, text_and_settings.parse_yaml),

@@ -299,7 +299,6 @@ def _body(entry: Element) -> str:
 
 
 def _checkbox(todo: re.Match[str]) -> str:
-    """An Evernote checkbox as HTML."""
     return f'<input type="checkbox" {"checked" if "true" in todo[1] else ""}>'
 
 
