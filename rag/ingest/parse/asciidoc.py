@@ -175,7 +175,7 @@ def _parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
         at += 1
         if first in author_lines and not _HEADING.match(line):
             continue
-        is_text = bool(line) and not _is_special(line) and not _is_omitted(line)
+        is_text = _is_text(line)
         here: BlockKind = "list" if _ITEM.match(line) else kind if block_lines else "paragraph"
         if not is_text or here != kind:
             yield Part(kind, _readable("\n".join(block_lines)))
@@ -216,6 +216,10 @@ def _label(attributes: str) -> str:
     """What a reader sees at a block with these attributes: "WARNING:", or whom it quotes."""
     match = _ADMONITION.match(attributes) or _QUOTED.match(attributes)
     return f"{match[1]}:" if match else ""
+
+
+def _is_text(line: str) -> bool:
+    return bool(line) and not _is_special(line) and not _is_omitted(line)
 
 
 def _precedes_text(line: str) -> bool:

@@ -47,17 +47,13 @@ def parse(data: bytes, name: str) -> Document:
     chapters = [*_chapters(book, items, path)]
     _check_readable(package, chapters)
     labels = _labels(package, items, path)
-    text, missing = "", 0
-    blocks: list[Block] = []
-    for chapter in chapters:
-        if chapter not in package:
-            missing += 1
-            continue
-        content = _content(package, chapter, labels)
-        if content:
-            text += GAP if text else ""
-            blocks += shifted(markdown_blocks(content), len(text))
-            text += content
+    text, blocks = "", list[Block]()
+    there = [chapter for chapter in chapters if chapter in package]
+    for content in filter(None, (_content(package, chapter, labels) for chapter in there)):
+        text += GAP if text else ""
+        blocks += shifted(markdown_blocks(content), len(text))
+        text += content
+    missing = len(chapters) - len(there)
     remarks = (f"{missing} of its {len(chapters)} chapters are missing",) if missing else ()
     return _document(book, text, blocks, name, remarks)
 

@@ -12,13 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from typing import Any
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_exports
-from rag.ingest.parse.document_parts import GAP, clean, date, shifted, with_letters
+from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
 from rag.ingest.parse.source_code import code_blocks
 from rag.text.plain_text import (
     one_line,
@@ -92,11 +92,8 @@ def records_document(records: Iterable[Mapping[str, object]], name: str, mime_ty
     """The document of a sequence of records: each one is a block of `key: value` lines."""
     records = list(records)
     title, metadata = _record_facts(records)
-    texts = [text for record in records if (text := record_lines(record))]
-    whole = GAP.join(texts)
-    starts = accumulate((len(text) + len(GAP) for text in texts), initial=0)
-    blocks = (Block("table", start, start + len(text)) for start, text in zip(starts, texts, strict=False))
-    return Document(whole, title or name, mime_type, tuple(blocks), metadata=metadata)
+    text, blocks = compose([Part("table", record_lines(record)) for record in records])
+    return Document(text, title or name, mime_type, blocks, metadata=metadata)
 
 
 def _record_facts(values: Sequence[object]) -> tuple[str, dict[str, str]]:

@@ -197,11 +197,11 @@ def _authors(near: list[Element]) -> Iterator[str]:
     for element in named(near, {"author", "contrib"}):
         if name_of(element) == "author" or attribute(element, "contrib-type") in {"", "author"}:
             parts = {name_of(part): words(part) for part in reversed([*element.iter()])}
-            given, family, full = (
+            given_name, family_name, full_name = (
                 next((parts[name] for name in names if parts.get(name)), "")
                 for names in (_GIVEN, _FAMILY, _FULL)
             )
-            yield f"{given} {family}".strip() if family else full or words(element)
+            yield f"{given_name} {family_name}".strip() if family_name else full_name or words(element)
 
 
 def _days(element: Element) -> Iterator[str]:
