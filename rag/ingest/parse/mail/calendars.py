@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import quopri
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rag.corpus import Document
@@ -84,7 +84,7 @@ def readable_lines(text: str) -> str:
     return "\n\n".join("\n".join(f"{name}: {value}" for name, value in record.items()) for record in records)
 
 
-def _records(entries: Iterator[_Entry] | list[_Entry]) -> list[dict[str, str]]:
+def _records(entries: Iterable[_Entry]) -> list[dict[str, str]]:
     records: dict[int, dict[str, list[str]]] = {}
     names: dict[int, str] = {}  # of people whose card has no whole name, as version 2.1 allows
     for entry in entries:

@@ -28,7 +28,7 @@ from pathlib import PurePath
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
-from rag.ingest.parse.decode import Decoded, decode, decode_part
+from rag.ingest.parse.decode import decode, decode_part
 from rag.ingest.parse.document_parts import (
     GAP,
     Member,
@@ -220,12 +220,6 @@ def sent_at(message: Message) -> datetime | None:
     return next(filter(None, map(date, dates)), None)
 
 
-def text_of(part: Message) -> Decoded:
-    """The text of a part without subparts; its real charset may differ from the stated one."""
-    decoded = decode_part(_content(part), _stated_charset(part))
-    return decoded._replace(text=clean(decoded.text))
-
-
 def _content(part: Message) -> bytes:
     payload = part.get_payload(decode=True)
     return payload if isinstance(payload, bytes) else b""
@@ -330,8 +324,8 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
         for inner_part in inner:
             _collect(inner_part, parts, depth + 1)
     elif _is_body(part, kind):
-        decoded = text_of(part)
-        parts.bodies += _body(decoded.text, part, kind)
+        decoded = decode_part(_content(part), _stated_charset(part))
+        parts.bodies += _body(clean(decoded.text), part, kind)
         parts.remarks += filter(None, [decoded.remark])
     elif _WRAPPED.fullmatch(kind) or file_name(part).lower() == "winmail.dat":
         _unwrap(part, parts)

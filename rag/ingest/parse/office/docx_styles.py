@@ -12,21 +12,8 @@ _HEADING = re.compile(r"heading ([1-9])")
 _MAX_INHERITED = 20  # styles above a style; a loop of them ends here
 _LEVELS = 9
 _BULLET = "-"
-_ROMAN = {
-    1000: "m",
-    900: "cm",
-    500: "d",
-    400: "cd",
-    100: "c",
-    90: "xc",
-    50: "l",
-    40: "xl",
-    10: "x",
-    9: "ix",
-    5: "v",
-    4: "iv",
-    1: "i",
-}
+_SIZES = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+_NUMERALS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
 
 
 class Style(NamedTuple):
@@ -153,10 +140,8 @@ class Numbering:
         counts = self._advanced_counts(list_id, abstract, levels, depth)
         if level.kind == "bullet":
             return _BULLET, depth
-        label = re.sub(
-            r"%([1-9])", lambda match: _level_number(counts, levels, int(match[1]) - 1), level.text
-        )
-        return label.strip(), depth
+        numbers = [_level_number(counts, levels, at) for at in range(_LEVELS)]
+        return re.sub(r"%([1-9])", lambda match: numbers[int(match[1]) - 1], level.text).strip(), depth
 
     def _advanced_counts(
         self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int
@@ -179,9 +164,8 @@ class Numbering:
 
 def _level(element: Element) -> _Level:
     start = value(element, "start")
-    return _Level(
-        value(element, "numFmt") or "decimal", value(element, "lvlText"), whole_number(start) if start else 1
-    )
+    kind = value(element, "numFmt") or "decimal"
+    return _Level(kind, value(element, "lvlText"), whole_number(start) if start else 1)
 
 
 def _level_number(counts: list[int], levels: dict[int, _Level], at: int) -> str:
@@ -199,7 +183,7 @@ def roman(number: int) -> str:
     if not 0 < number < 4000:  # noqa: PLR2004 as above
         return str(number)
     text = ""
-    for size, letters in _ROMAN.items():
+    for size, letters in zip(_SIZES, _NUMERALS, strict=True):
         text += letters * (number // size)
         number %= size
     return text

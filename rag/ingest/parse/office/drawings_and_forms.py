@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from xml.etree.ElementTree import Element
 
 from rag.ingest.parse.document_draft import Draft
+from rag.ingest.parse.pdf.pdf_words import Box
 from rag.ingest.parse.typefaces import (
     PRIVATE,
     TICKED,
@@ -169,11 +170,8 @@ def _linear(part: Element) -> str:  # noqa: PLR0911 a table
         case "sSup" | "sSub" | "sSubSup" | "sPre":
             return _linear_child(part, "e") + _script(part, "_", "sub") + _script(part, "^", "sup")
         case "rad":
-            return (
-                f"sqrt({_linear_child(part, 'e')})"
-                if not _linear_child(part, "deg")
-                else f"root({_linear_child(part, 'deg')}, {_linear_child(part, 'e')})"
-            )
+            degree, base = _linear_child(part, "deg"), _linear_child(part, "e")
+            return f"root({degree}, {base})" if degree else f"sqrt({base})"
         case "nary":
             sign = value(part, "naryPr", "chr") or "∫"
             return f"{sign}{_script(part, '_', 'sub')}{_script(part, '^', 'sup')} {_linear_child(part, 'e')}"
@@ -206,15 +204,6 @@ def _script(part: Element, sign: str, name: str) -> str:
 T = TypeVar("T")
 MAX_BOXES = 200  # on a page; more of them keep their order
 _OVERLAP = 0.15  # share of a box that may overlap the one before: people draw boxes by hand
-
-
-class Box(NamedTuple):
-    """A rectangle on a page, in any unit; the origin is at the top left."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
 
 
 def in_reading_order(items: Sequence[T], box_of: Callable[[T], Box | None]) -> list[T]:
@@ -320,25 +309,22 @@ def _open_control(control: Element) -> str:
     label = control.get("label", "")
     match control.tag:
         case "checkbox":
-            state = control.get("current-state", control.get("state", ""))
-            return f"{ticked(state == 'checked')} {label}".strip()
+            return f"{ticked(_current(control, 'state') == 'checked')} {label}".strip()
         case "radio":
-            state = control.get("current-selected", control.get("selected", ""))
-            return f"{ticked(state == 'true')} {label}".strip()
+            return f"{ticked(_current(control, 'selected') == 'true')} {label}".strip()
         case "listbox":
-            options = control.iter("option")
-            chosen = (
-                option
-                for option in options
-                if option.get("current-selected", option.get("selected")) == "true"
-            )
+            chosen = (option for option in control.iter("option") if _current(option, "selected") == "true")
             return ", ".join(option.get("label", "") for option in chosen)
         case "fixed-text":
             return label
         case "combobox" | "text" | "textarea" | "formatted-text" | "number" | "date" | "time":
-            return control.get("current-value", control.get("value", ""))
-        case _:
-            return ""
+            return _current(control, "value")
+    return ""
+
+
+def _current(control: Element, name: str) -> str:
+    """What a control holds, else what it held at first."""
+    return control.get(f"current-{name}", control.get(name, ""))
 
 
 def _choice(about: Element | None) -> str:

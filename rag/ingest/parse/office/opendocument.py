@@ -21,8 +21,9 @@ from rag.ingest.parse.document_draft import (
     open_document_properties,
 )
 from rag.ingest.parse.office.docx_styles import roman
-from rag.ingest.parse.office.drawings_and_forms import Box, alternative_text, in_reading_order, open_controls
+from rag.ingest.parse.office.drawings_and_forms import alternative_text, in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
+from rag.ingest.parse.pdf.pdf_words import Box, box_around
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
 from rag.text.plain_text import one_line
@@ -43,8 +44,8 @@ _LEFT_OUT = frozenset(
         *("event-listeners", "image", "notes", "settings", "glue-point", "annotation-end"),
     }
 )
-_ALTERNATIVES = frozenset({"title", "desc"})  # of frames: their alternative texts
-_FIGURES = _ALTERNATIVES | {"object", "control"}
+_WORDS = frozenset({"title", "desc", "control"})  # alternative texts of frames, and form controls
+_FIGURES = _WORDS | {"object"}
 _ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
 _COLUMNS = frozenset({"table-columns", "table-header-columns", "table-column-group"})
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
@@ -201,9 +202,11 @@ class _Reader:
                 self.blocks(element, depth)
             self._write_notes()
 
-    def _control(self, control: Element) -> str:
-        """The value of a form control."""
-        return self._controls.get(control.get("control", ""), "")
+    def _words(self, element: Element) -> str:
+        """The value of a form control, or an alternative text."""
+        if element.tag == "control":
+            return self._controls.get(element.get("control", ""), "")
+        return alternative_text("".join(element.itertext()))
 
     def _table_rows(self, table: Element) -> list[list[str]]:
         """The texts of a table; a cell that spans several rows is repeated in each."""
@@ -222,20 +225,16 @@ class _Reader:
         return rows
 
     def _figure(self, figure: Element) -> None:
-        """Write the text of a figure or control, the numbers of a chart, a worksheet or a formula."""
-        if figure.tag != "object":
-            is_control = figure.tag == "control"
-            text = self._control(figure) if is_control else alternative_text("".join(figure.itertext()))
-            self.draft.paragraph(text)
-            return
-        for text, rows in self.figures(figure):
+        if figure.tag in _WORDS:
+            self.draft.paragraph(self._words(figure))
+        for text, rows in self.figures(figure) if figure.tag == "object" else ():
             self.draft.paragraph(text)
             self.draft.table(rows)
 
     def figures(
         self, object_: Element, sheets: Collection[str] = ()
     ) -> Iterator[tuple[str, list[list[str]]]]:
-        """Pairs of text and table in an object; either may be empty. Other objects are counted.
+        """The texts and tables of a chart, a worksheet or a formula, in pairs; other objects are counted.
 
         Of a chart whose numbers are in the cells of `sheets`, only the title is written.
         """
@@ -276,14 +275,9 @@ class _Reader:
 
     def _is_bold(self, paragraph: Element, *, bold: bool) -> bool:
         loose = [paragraph.text or "", *(child_.tail or "" for child_ in paragraph)]
-        spans = [
-            child_ for child_ in paragraph if child_.tag == "span" and "".join(child_.itertext()).strip()
-        ]
-        return (
-            (bold or not any(text.strip() for text in loose))
-            and all(bold or self.style(span).bold for span in spans)
-            and bool(spans or bold)
-        )
+        spans = [span for span in paragraph.iterfind("span") if "".join(span.itertext()).strip()]
+        are_bold = bool(spans) and all(self.style(span).bold for span in spans)
+        return bold or (are_bold and not any(text.strip() for text in loose))
 
     def inline(self, parent: Element) -> str:
         """The text of a paragraph."""
@@ -309,7 +303,7 @@ class _Reader:
                 self.hidden["comment" if element.tag == "annotation" else "text"] += 1
                 return ""
             case "control":
-                return self._control(element)
+                return self._words(element)
             case "frame" | "custom-shape" | "g" | "text-box":
                 self._frames.append(element)
                 return ""
@@ -325,13 +319,8 @@ class _Reader:
         while self._notes:
             note = self._notes.pop(0)
             self._written_notes += 1
-            lines = (
-                self.inline(paragraph).strip()
-                for body in note
-                if body.tag == "note-body"
-                for paragraph in body.iter("p")
-            )
-            if text := "\n".join(filter(None, lines)):
+            paragraphs = (paragraph for body in note.iterfind("note-body") for paragraph in body.iter("p"))
+            if text := "\n".join(filter(None, (self.inline(paragraph).strip() for paragraph in paragraphs))):
                 self.draft.paragraph(f"[^{self._written_notes}]: {text}")
 
     def _list(self, element: Element, depth: int, style_name: str = "") -> None:
@@ -367,10 +356,8 @@ class _Reader:
                 texts.append("" if style.hidden else text)
             elif element.tag == "annotation":
                 self.hidden["comment"] += 1
-            elif element.tag in _ALTERNATIVES:
-                texts.append(alternative_text("".join(element.itertext())))
-            elif element.tag == "control":
-                texts.append(self._control(element))
+            elif element.tag in _WORDS:
+                texts.append(self._words(element))
             elif element.tag not in _LEFT_OUT:
                 texts.append(self.cell_text(element))
         frames, self._frames = self._frames, []
@@ -408,7 +395,7 @@ def _number(count: int, kind: str) -> str:
 
 def read_sheets(reader: _Reader, spreadsheet: Element) -> None:
     """Write the sheets that aren't hidden."""
-    tables = [table for table in spreadsheet if table.tag == "table"]
+    tables = spreadsheet.findall("table")
     visible = [table for table in tables if not reader.style(table).hidden]
     reader.hidden["sheet"] += len(tables) - len(visible)
     names = {table.get("name", "") for table in visible}
@@ -419,7 +406,7 @@ def read_sheets(reader: _Reader, spreadsheet: Element) -> None:
 def _sheet(reader: _Reader, table: Element, names: Collection[str]) -> Sheet:
     """A sheet; `names` are the names of the visible sheets."""
     objects = [
-        child_ for shape in table.iter() if shape.tag in _SHAPES for child_ in shape if child_.tag == "object"
+        object_ for shape in table.iter() if shape.tag in _SHAPES for object_ in shape.iterfind("object")
     ]
     sheet = Sheet(table.get("name", ""))
     sheet.charts = [figure for object_ in objects for figure in reader.figures(object_, names)]
@@ -429,9 +416,7 @@ def _sheet(reader: _Reader, table: Element, names: Collection[str]) -> Sheet:
         if column_element.get("visibility", "visible") != "visible":
             sheet.hidden_columns.update(range(column, min(column + count, MAX_COLUMNS)))
         column += count
-    sheet.boxes = [
-        (1, 1, text) for child_ in table if child_.tag == "shapes" if (text := reader.cell_text(child_))
-    ]
+    sheet.boxes = [(1, 1, text) for shapes in table.iterfind("shapes") if (text := reader.cell_text(shapes))]
     number = 1
     for row in _elements_in_groups(table, "table-row", _ROWS):
         cells = _cells(reader, sheet, row, number)
@@ -462,10 +447,8 @@ def _cells(reader: _Reader, sheet: Sheet, row: Element, number: int) -> dict[int
         for shape in boxes:
             cell.remove(shape)
         if cell.tag == "table-cell" and len(cell) and (text := reader.cell_text(cell)):
-            for at in range(
-                column, min(column + capped_repeat_count(cell, "number-columns-repeated"), MAX_COLUMNS)
-            ):
-                cells[at] = text
+            end = column + capped_repeat_count(cell, "number-columns-repeated")
+            cells |= dict.fromkeys(range(column, min(end, MAX_COLUMNS)), text)
             if (down := repeat_count(cell, "number-rows-spanned")) > 1:
                 across = repeat_count(cell, "number-columns-spanned")
                 sheet.merged.append((number, column, number + down - 1, column + across - 1))
@@ -475,7 +458,7 @@ def _cells(reader: _Reader, sheet: Sheet, row: Element, number: int) -> dict[int
 
 def read_slides(reader: _Reader, presentation: Element) -> None:
     """Write the slides that aren't hidden: title, shapes in reading order, notes."""
-    for number, page in enumerate((element for element in presentation if element.tag == "page"), 1):
+    for number, page in enumerate(presentation.iterfind("page"), 1):
         reader.draft.page()
         if reader.style(page).hidden:
             reader.hidden["slide"] += 1
@@ -484,9 +467,8 @@ def read_slides(reader: _Reader, presentation: Element) -> None:
 
 
 def _slide(reader: _Reader, page: Element, number: int) -> None:
-    shapes = [
-        shape for shape in _shapes_in_order(page) if shape.get("class") not in _FURNITURE and _has_text(shape)
-    ]
+    in_order = (shape for shape in _shapes_in_order(page) if shape.get("class") not in _FURNITURE)
+    shapes = [*filter(_has_text, in_order)]
     title = next((shape for shape in shapes if shape.get("class") == "title"), None)
     body_shapes = [shape for shape in shapes if shape is not title]
     if title is not None:
@@ -529,10 +511,7 @@ def _box_of(shape: Element) -> Box | None:
     """The box of a shape; None if it is unknown, and for titles, which go first."""
     if shape.tag == "g":
         boxes = [box for member in shape if (box := _box_of(member))]
-        if not boxes:
-            return None
-        lefts, tops, rights, bottoms = zip(*boxes, strict=True)
-        return Box(min(lefts), min(tops), max(rights), max(bottoms))
+        return box_around(boxes) if boxes else None
     names = ("x", "y", "width", "height")
     sizes = [size for name in names if (size := _length(shape.get(name, ""))) is not None]
     if shape.get("class") == "title" or len(sizes) < len(names):

@@ -10,12 +10,12 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.drawings_and_forms import (
-    Box,
     in_reading_order,
     paragraph_text,
     picture_words,
     write_figure,
 )
+from rag.ingest.parse.pdf.pdf_words import Box
 from rag.ingest.parse.zip_package import Package, child, descendants
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
@@ -215,12 +215,11 @@ def _texts(shape: Element) -> list[tuple[str, int, bool]]:
         if not (text := paragraph_text(paragraph).strip()):
             continue
         about = child(paragraph, "pPr")
-        depth = about.get("lvl", "0") if about is not None else "0"
-        plain = child(about, "buNone") is not None
-        bullet = child(about, "buChar") is not None or child(about, "buAutoNum") is not None
-        paragraphs.append(
-            (text, int(depth) if depth in set("12345678") else 0, bullet or (in_list and not plain))
-        )
+        level = about.get("lvl", "0") if about is not None else "0"
+        depth = int(level) if level in set("12345678") else 0
+        marks = {mark.tag for mark in about} if about is not None else set()
+        is_item = bool(marks & {"buChar", "buAutoNum"}) or (in_list and "buNone" not in marks)
+        paragraphs.append((text, depth, is_item))
     if len(paragraphs) == 1 and in_list:
         return [(text, depth, False) for text, depth, _ in paragraphs]
     return paragraphs
@@ -237,9 +236,7 @@ def _rows(table: Element) -> list[list[str]]:
             elif cell.get("hMerge") in {"1", "true"}:
                 texts.append("")
             else:
-                texts.append(
-                    " ".join(paragraph_text(paragraph) for paragraph in descendants(cell, "txBody", "p"))
-                )
+                texts.append(" ".join(map(paragraph_text, descendants(cell, "txBody", "p"))))
         rows.append(texts)
     return rows
 

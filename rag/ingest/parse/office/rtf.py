@@ -29,8 +29,8 @@ _SKIPPED = frozenset(
     latentstyles
     """.split()  # noqa: SIM905
 )
-_PROPERTIES = frozenset({"title", "author", "subject", "keywords", "doccomm"})
-_OWN = _PROPERTIES | {"stylesheet", "revtim", "listtext", "footnote"}
+_PROPERTIES = {name: name for name in ("title", "author", "subject", "keywords")} | {"doccomm": "description"}
+_OWN = {*_PROPERTIES, "stylesheet", "revtim", "listtext", "footnote"}
 _CHARACTERS = {
     "tab": "\t",
     "line": "\n",
@@ -107,15 +107,8 @@ def parse(data: bytes, name: str) -> Document:
         raise ParseError("not an RTF file")
     reader = _Reader()
     reader.read(data)
-    about = {key: "".join(texts).strip() for key, texts in reader.own.items()}
-    properties = Properties(
-        title=about.get("title", ""),
-        author=about.get("author", ""),
-        keywords=about.get("keywords", ""),
-        subject=about.get("subject", ""),
-        description=about.get("doccomm", ""),
-        modified=reader.saved,
-    )
+    about = {name: "".join(reader.own.get(word, ())).strip() for word, name in _PROPERTIES.items()}
+    properties = Properties(modified=reader.saved, **about)
     remarks = [
         *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
         *omission_remarks(reader.comments, "comment"),
@@ -197,18 +190,16 @@ class _Reader:
             self._notes.append(note)
             self._write(f"[^{self._noted + len(self._notes)}]")
         elif destination == "revtim" and (year := self._moment.get("yr")):
-            parts = [self._moment.get(part, 1) for part in ("mo", "dy")]
+            month, day = (self._moment.get(part, 1) for part in ("mo", "dy"))
             hour, minute = (self._moment.get(part, 0) for part in ("hr", "min"))
-            self.saved = f"{year:04}-{parts[0]:02}-{parts[1]:02}T{hour:02}:{minute:02}:00"
+            self.saved = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:00"
 
     def _word(self, word: str, number: int | None, *, starred: bool) -> None:
+        self._flush()
         if word == "u" and number is not None:
-            self._flush()
             self._write("•" if number % 0x10000 == _SYMBOL_BULLET else chr(number % 0x10000))
             self._skip = self._state.unicode_skip
-            return
-        self._flush()
-        if self._state.into == "skipped":
+        elif self._state.into == "skipped":
             self._word_of_skipped(word, number or 0)
         elif word in _CHARACTERS:
             self._character(_CHARACTERS[word])
@@ -326,13 +317,11 @@ class _Reader:
         if not self._bytes:
             return
         pending, self._bytes = b"".join(self._bytes), []
-        if (
-            self._state.into in _PROPERTIES
-        ):  # without a font; some programs state a code page that isn't theirs
-            self._write(decode_part(pending, self._state.codec or self._codec).text)
+        codec, usual = self._state.codec, self._fonts.get(self._default_font)
+        if self._state.into in _PROPERTIES:  # without a font; some state a code page that isn't theirs
+            self._write(decode_part(pending, codec or self._codec).text)
         else:
-            codec = self._state.codec or self._fonts.get(self._default_font) or self._codec
-            self._write(pending.decode(codec, "replace"))
+            self._write(pending.decode(codec or usual or self._codec, "replace"))
 
     def _write(self, text: str) -> None:
         state = self._state

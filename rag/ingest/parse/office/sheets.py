@@ -263,11 +263,6 @@ _TOKEN = re.compile(
     r"|(?P<digits>[0#?][0#?,.]*|\.[0#?]+)|(?P<percent>%)|(?P<text>@)|(?P<other>.)",
     re.IGNORECASE | re.DOTALL,
 )
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _LAST_DAY = 2_958_465.999_99  # 9999-12-31
 _MAX_DECIMALS = 15
 _MAX_FORMAT = 255  # characters, as in Excel
@@ -284,11 +279,8 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     A format that can't be parsed has no effect.
     """
     sections = _sections(form[:_MAX_FORMAT])
-    at = 0
-    if number < 0 and len(sections) > 1:
-        at = 1
-    elif number == 0 and len(sections) > 2:  # noqa: PLR2004 positive, negative, zero
-        at = 2
+    at = 1 if number < 0 else 2 if number == 0 else 0
+    at = at if at < len(sections) else 0
     tokens = sections[at]
     kinds = {token.kind for token in tokens}
     if kinds & {"date", "elapsed"}:
@@ -306,11 +298,6 @@ def general_format(number: float) -> str:
     if number == int(number) and abs(number) < 1e15:  # noqa: PLR2004 digits of a float
         return str(int(number))
     return f"{number:.10g}".replace("e", "E")
-
-
-def is_date(form: str) -> bool:
-    """Whether a format shows a date or a time."""
-    return any(token.kind in {"date", "elapsed"} for token in _sections(form[:_MAX_FORMAT])[0])
 
 
 @lru_cache(maxsize=512)
@@ -426,14 +413,10 @@ def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
 
 def _is_minutes(tokens: list[_Token], at: int) -> bool:
     """Whether an "m" after hours or before seconds is minutes, not months."""
-    parts = [
-        (index, token.text[0].lower())
-        for index, token in enumerate(tokens)
-        if token.kind in {"date", "elapsed"}
-    ]
-    position = next(number for number, (index, _) in enumerate(parts) if index == at)
-    before = parts[position - 1][1] if position else ""
-    after = parts[position + 1][1] if position + 1 < len(parts) else ""
+    before, after = (
+        next((token.text[0].lower() for token in beside if token.kind in {"date", "elapsed"}), "")
+        for beside in (reversed(tokens[:at]), tokens[at + 1 :])
+    )
     return len(tokens[at].text) < 3 and (before == "h" or after == "s")  # noqa: PLR2004 "mmm" is a month
 
 
@@ -443,15 +426,10 @@ def _part(pattern: str, moment: datetime, *, halves: bool, minutes: bool) -> str
         case "y":
             return f"{moment.year:04}" if size > 2 else f"{moment.year % 100:02}"  # noqa: PLR2004 "yy"
         case "d":
-            name = _DAYS[moment.weekday()]
-            return [str(moment.day), f"{moment.day:02}", name[:3], name][min(size, 4) - 1]
-        case "h":
+            number, names = moment.day, [f"{moment:%a}", f"{moment:%A}"]
+        case "m" if not minutes:
+            number, names = moment.month, [f"{moment:%b}", f"{moment:%B}", f"{moment:%B}"[0]]
+        case letter:
             hour = (moment.hour - 1) % 12 + 1 if halves else moment.hour
-            return f"{hour:0{min(size, 2)}}"
-        case "s":
-            return f"{moment.second:0{min(size, 2)}}"
-        case _ if minutes:
-            return f"{moment.minute:0{min(size, 2)}}"
-        case _:
-            name = _MONTHS[moment.month - 1]
-            return [str(moment.month), f"{moment.month:02}", name[:3], name, name[0]][min(size, 5) - 1]
+            number, names = {"h": hour, "m": moment.minute, "s": moment.second}[letter], []
+    return [str(number), f"{number:02}", *names][min(size, 2 + len(names)) - 1]

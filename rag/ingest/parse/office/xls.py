@@ -172,16 +172,10 @@ def ole_properties(data: bytes) -> Properties:
         about: Any = open_ole(data).get_metadata()
     except Exception:  # noqa: BLE001 as above; the document can be read without them
         return Properties()
-    codepage = about.codepage
-    saved = about.last_saved_time
-    return Properties(
-        title=_property_text(about.title, codepage),
-        author=_property_text(about.author, codepage),
-        keywords=_property_text(about.keywords, codepage),
-        subject=_property_text(about.subject, codepage),
-        description=_property_text(about.comments, codepage),
-        modified=saved.isoformat() if saved else "",
-    )
+    stated = {name: getattr(about, name) for name in ("title", "author", "keywords", "subject")}
+    stated["description"] = about.comments
+    texts = {name: _property_text(text, about.codepage) for name, text in stated.items()}
+    return Properties(modified=about.last_saved_time.isoformat() if about.last_saved_time else "", **texts)
 
 
 def _property_text(text: bytes | str | None, codepage: int | None) -> str:
