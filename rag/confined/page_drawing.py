@@ -104,7 +104,6 @@ async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf", *,
 
 
 async def _ask_process(request: bytes, kind: Kind) -> bytes:
-    """The answer to a request."""
     where = [path for path in sys.path if Path(path).is_absolute()]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, kind, str(MEMORY_BYTES), *where]

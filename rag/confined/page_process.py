@@ -59,6 +59,8 @@ _WORD = re.compile(rf"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:[{HYPH
 _CUT = re.compile(rf"[{HYPHEN}\u00ad\s]+")
 
 
+Pointer: TypeAlias = Any
+"""What the bindings give, which have no types."""
 Box: TypeAlias = "tuple[int, int, int, int]"
 """Left, top, right and bottom on the page as it is shown, in ten-thousandths of it."""
 _FINE = 10_000
@@ -112,7 +114,7 @@ def _answer(data: bytes, number: int, ahead: int, passage: str) -> tuple[dict[st
     return {"pages": pages, "ahead": index - number + 1, **facts}, packed
 
 
-def _page_with_most(document: Any, indexes: Iterable[int], passage: str) -> int:  # noqa: ANN401 bindings have no types
+def _page_with_most(document: Pointer, indexes: Iterable[int], passage: str) -> int:
     """The page that has the longest row of the passage's words; of several, the first."""
     passage_words = [word for word, _, _ in words_of(passage)]
     longest = {}
@@ -181,7 +183,7 @@ def _resized(image: Any, area: float) -> Any:  # noqa: ANN401 the same
     return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
 
 
-def _open_page(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have no types
+def _open_page(document: Pointer, index: int) -> Pointer:
     """A page with the values of its fields and its notes, as they were parsed."""
     page = pdfium.FPDF_LoadPage(document, index)
     if not page or pdfium.FPDFPage_GetAnnotCount(page) < 1:
@@ -192,7 +194,7 @@ def _open_page(document: Any, index: int) -> Any:  # noqa: ANN401 bindings have 
     return pdfium.FPDF_LoadPage(document, index)
 
 
-def _draw(page: Any, wide: float, high: float, area: float) -> PagePixels:  # noqa: ANN401 see above
+def _draw(page: Pointer, wide: float, high: float, area: float) -> PagePixels:
     """The page drawn in about `area` pixels."""
     scale = _scale(wide, high, area)
     width, height = max(1, round(wide * scale)), max(1, round(high * scale))
@@ -232,7 +234,7 @@ def packed_lines(drawn: PagePixels, levels: int) -> bytes:
     return zlib.compress(b"\0" + b"\0".join(_lines(coarse, length, length)), LEVEL)
 
 
-def _marks(page: Any, passage: str) -> Iterator[Box]:  # noqa: ANN401 see above
+def _marks(page: Pointer, passage: str) -> Iterator[Box]:
     """Where the words of the passage stand."""
     passage_words = [word for word, _, _ in words_of(passage)]
     text = pdfium.FPDFText_LoadPage(page)
@@ -243,7 +245,7 @@ def _marks(page: Any, passage: str) -> Iterator[Box]:  # noqa: ANN401 see above
                 yield box
 
 
-def _text_of(text: Any) -> str:  # noqa: ANN401 see above
+def _text_of(text: Pointer) -> str:
     """The characters of a page's text; none if it has no text."""
     count = min(pdfium.FPDFText_CountChars(text), MOST_CHARACTERS) if text else 0
     return "".join(chr(pdfium.FPDFText_GetUnicode(text, at) & 0xFFFF) for at in range(count))
@@ -273,7 +275,7 @@ def _is_beside(first: Box, second: Box) -> bool:
     return is_level and -height < left - right < height
 
 
-def _box(page: Any, text: Any, at: int) -> Box | None:  # noqa: ANN401 see above
+def _box(page: Pointer, text: Pointer, at: int) -> Box | None:
     """A part of a line of marked words; None if none of it is on the page."""
     edges = [ctypes.c_double() for _ in range(4)]
     pdfium.FPDFText_GetRect(text, at, *(ctypes.byref(edge) for edge in edges))
@@ -285,7 +287,7 @@ def _box(page: Any, text: Any, at: int) -> Box | None:  # noqa: ANN401 see above
     return x0, y0, x1, y1
 
 
-def _on_page(page: Any, x: float, y: float) -> tuple[int, int]:  # noqa: ANN401 see above
+def _on_page(page: Pointer, x: float, y: float) -> tuple[int, int]:
     """A point of the page as it is shown, turned and cropped, in ten-thousandths of it."""
     across, down = ctypes.c_int(), ctypes.c_int()
     out = ctypes.byref(across), ctypes.byref(down)

@@ -84,7 +84,8 @@ async def _discover(git: _Git, origin: GitOrigin, context: OriginContext) -> Ori
                 findings.ignored(path, uri)
                 del findings.state[path]
                 continue
-            file = context.local_file(path, data, stated=_stated_date(path, dates), sidecar=sidecar)
+            stated = {"date": dates[path]} if path in dates else {}
+            file = context.local_file(path, data, stated=stated, sidecar=sidecar)
         except FetchError as error:
             findings.failed(path, str(error))
             findings.discovery.retained.add(uri)
@@ -116,10 +117,6 @@ async def _contents(
 def _token(path: str, tree: Mapping[str, _TreeEntry], dates: Mapping[str, str]) -> str:
     sidecar = tree.get(path + SIDECAR_SUFFIX)
     return " ".join((tree[path].blob, sidecar.blob if sidecar else "", dates.get(path, ""))).strip()
-
-
-def _stated_date(path: str, dates: Mapping[str, str]) -> dict[str, str]:
-    return {"date": dates[path]} if path in dates else {}
 
 
 def _is_hidden(path: str, context: OriginContext) -> bool:

@@ -37,6 +37,7 @@ VERSION = 1
 MAX_ID_CHARS = 1000
 MAX_ENTRIES = 100  # of metadata
 NOBODY = Access("restricted")
+NO_OBJECT = "it is not a JSON object in UTF-8 on one line"
 Sync = Literal["full", "changes"]
 SUFFIXES: dict[str, str] = {"text": ".txt", "markdown": ".md", "html": ".html"}
 """File name suffixes by the type of a record's text."""
@@ -173,9 +174,9 @@ def _object(line: bytes) -> Fields:
     try:
         read = json.loads(line.decode("utf-8-sig"), object_pairs_hook=once, parse_constant=constant)
     except (ValueError, RecursionError) as error:
-        raise _InvalidError("it is not a JSON object in UTF-8 on one line") from error
+        raise _InvalidError(NO_OBJECT) from error
     if not isinstance(read, dict):
-        raise _InvalidError("it is not a JSON object in UTF-8 on one line")
+        raise _InvalidError(NO_OBJECT)
     if read.keys() == {"too long"}:
         raise _InvalidError("it is longer than ingest.max_file_bytes allows")
     return read
@@ -323,13 +324,14 @@ def look_through_records(
 def _discover(stream: Stream, origin: RecordsOrigin, context: OriginContext, usual: Access) -> OriginFindings:
     findings = OriginFindings()
     discovery = findings.discovery
+    unstated = NOBODY if origin.access == "required" else usual
     for record in stream.records():
         uri = context.uri(record.id)
         if record.deleted:
             discovery.deleted.add(uri)
             discovery.files.pop(uri, None)
             continue
-        access = _access_of(record, origin, usual)
+        access = record.access or unstated
         before = discovery.rights.get(uri)
         discovery.rights[uri] = narrower(before, access) or NOBODY if before else access
         if record.problems or before or uri in discovery.deleted:  # `before`: its id came twice
@@ -344,12 +346,6 @@ def _discover(stream: Stream, origin: RecordsOrigin, context: OriginContext, usu
             discovery.files[uri] = file
     discovery.retained -= discovery.files.keys() | discovery.deleted
     return findings
-
-
-def _access_of(record: Record, origin: RecordsOrigin, usual: Access) -> Access:
-    if record.access is not None:
-        return record.access
-    return NOBODY if origin.access == "required" else usual
 
 
 def _document_of(record: Record, origin: RecordsOrigin, context: OriginContext) -> LocalFile:

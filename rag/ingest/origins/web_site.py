@@ -99,8 +99,6 @@ NO_LISTING = (
 
 
 class _Crawl:
-    """The state of one crawl."""
-
     def __init__(self, origin: WebOrigin, context: OriginContext, client: Client) -> None:
         self._origin = origin
         self._context = context
@@ -227,7 +225,6 @@ class _Crawl:
         return {name: value for name, value in validators if value}
 
     async def _take(self, visit: _Visit, reply: Reply, before: Mapping[str, Any], uri: str) -> None:
-        """Handle the server's answer by its status."""
         discovery = self._findings.discovery
         if reply.status == HTTPStatus.NOT_MODIFIED and before:
             discovery.files.pop(uri, None)  # perhaps from a page that calls this one its canonical address
@@ -310,7 +307,6 @@ class _Crawl:
 
 
 def _feed_values(entry: SitemapEntry) -> dict[str, str]:
-    """What a feed says of a page."""
     return {key: value for key, value in (("title", entry.title), ("date", entry.date)) if value}
 
 

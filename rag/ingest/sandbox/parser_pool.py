@@ -34,17 +34,7 @@ from rag.errors import Cause, EmptyFileError, ParseError
 from rag.ingest.parse import ocr
 from rag.ingest.parse.document_parts import MAX_LEVEL, Member, clean, title_line, utc
 from rag.ingest.parse.parsers import family_of
-from rag.ingest.sandbox.parser_child import (
-    ANSWER,
-    MAX_ABOUT_BYTES,
-    MAX_CONTENT_BYTES,
-    MAX_TEXT_CHARS,
-    MEMBERS,
-    PARSE,
-    READY,
-    REQUEST,
-    SCAN,
-)
+from rag.ingest.sandbox import parser_child
 from rag.ingest.work_limits import Budget
 from rag.runtime import cores
 from rag.uris import web_address
@@ -89,7 +79,8 @@ async def parse_safely(
         budget = Budget(max(budget.left, ocr_seconds))
     async with _lend_process(family, budget, memory_bytes) as child:
         with anyio.fail_after(budget.patience):
-            await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(budget.left))
+            request = parser_child.SCAN if with_ocr else parser_child.PARSE
+            await child.ask(request, data, name, math.ceil(budget.left))
             about, text, seconds = await child.receive()
         budget.spent += seconds
         if max(len(data), len(about), len(text)) > LARGE_FILE_BYTES:  # its memory stays allocated
@@ -116,7 +107,7 @@ async def members_safely(
     before = budget.spent
     async with _lend_process(family_of(data, name), budget, MEMORY_BYTES) as child:
         with anyio.fail_after(budget.patience):
-            await child.ask(MEMBERS, data, name, math.ceil(budget.left))
+            await child.ask(parser_child.MEMBERS, data, name, math.ceil(budget.left))
             while True:
                 about, content, seconds = await child.receive()
                 budget.spent = before + seconds
@@ -157,8 +148,6 @@ async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> Async
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A parser process."""
-
     process: Process
     answers: BufferedByteReceiveStream
     memory_bytes: int
@@ -168,7 +157,7 @@ class _Child:
         """Send a request with a limit of CPU seconds; `receive` returns the answers."""
         assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
         name_bytes = name.encode()
-        head = REQUEST.pack(request, len(name_bytes), len(data), seconds) + name_bytes
+        head = parser_child.REQUEST.pack(request, len(name_bytes), len(data), seconds) + name_bytes
         await self.process.stdin.send(head + data[:PIECE_BYTES])
         for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
             await self.process.stdin.send(data[at : at + PIECE_BYTES])
@@ -179,9 +168,9 @@ class _Child:
         Raises:
             NoDocumentError: the process announces an answer that is too long.
         """
-        head = await self.answers.receive_exactly(ANSWER.size)
-        about_size, content_size, milliseconds = ANSWER.unpack(head)
-        if about_size > MAX_ABOUT_BYTES or content_size > MAX_CONTENT_BYTES:
+        head = await self.answers.receive_exactly(parser_child.ANSWER.size)
+        about_size, content_size, milliseconds = parser_child.ANSWER.unpack(head)
+        if about_size > parser_child.MAX_ABOUT_BYTES or content_size > parser_child.MAX_CONTENT_BYTES:
             raise NoDocumentError(f"an answer of {about_size} and {content_size} bytes")
         about = await self.answers.receive_exactly(about_size)
         return about, await self.answers.receive_exactly(content_size), milliseconds / 1000
@@ -273,7 +262,7 @@ async def _start_process(memory_bytes: int, family: str) -> _Child:
     child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes, family)
     try:
         with anyio.fail_after(START_SECONDS):
-            ready = (await child.receive())[:2] == (READY, b"")
+            ready = (await child.receive())[:2] == (parser_child.READY, b"")
     except (anyio.IncompleteRead, NoDocumentError, OSError):
         ready = False
     except BaseException:
@@ -393,7 +382,7 @@ def _valid_document(document: _Document, text: str) -> Document:
             raise NoDocumentError("positions outside of the text, or out of order")
     if not document.blocks:
         raise NoDocumentError("no blocks")
-    if len(text) > MAX_TEXT_CHARS:
+    if len(text) > parser_child.MAX_TEXT_CHARS:
         raise NoDocumentError(f"a text of {len(text)} characters")
     return Document(
         text=text,

@@ -15,7 +15,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import parsers
 from rag.ingest.parse.document_parts import MAX_LEVEL
 from rag.ingest.parse.parsers import parse
-from rag.ingest.sandbox import parser_child, parser_pool
+from rag.ingest.sandbox import parser_child
 from rag.ingest.sandbox.parser_child import MAX_ABOUT_BYTES, _answer, _document_values, _json_bytes
 from rag.ingest.sandbox.parser_pool import NoDocumentError, document_of
 
@@ -131,7 +131,6 @@ def test_a_longer_text_than_can_be_cut_in_time_never_leaves_the_parser_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parser_child, "MAX_TEXT_CHARS", 10)
-    monkeypatch.setattr(parser_pool, "MAX_TEXT_CHARS", 10)
     with pytest.raises(ParseError, match=r"its text has over \d+ million characters") as refused:
         document_of(*_answer(b"a" * 11, "t.txt"))
     assert refused.value.cause == "too large"

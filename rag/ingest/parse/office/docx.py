@@ -89,8 +89,6 @@ def _font(about: Element | None) -> str:
 
 
 class _Reader:
-    """Reads the body of a document into a draft."""
-
     def __init__(self, package: Package, main: str) -> None:
         self.draft = Draft()
         self.hidden = 0

@@ -54,8 +54,6 @@ def parse(data: bytes, name: str) -> Document:
 
 
 class _Reader:
-    """Reads slides into a draft."""
-
     def __init__(self, package: Package) -> None:
         self.draft = Draft()
         self.hidden_slides = self.hidden_shapes = self.comments = self.unread = 0
@@ -157,7 +155,6 @@ class _Reader:
         self.unread += not xlsx.write_embedded(self.draft, data)
 
     def _write(self, lines: Sequence[tuple[str, int, bool]]) -> None:
-        """Write the paragraphs of a shape."""
         for text, depth, is_item in lines:
             if is_item:
                 self.draft.item(text, depth)
@@ -242,5 +239,4 @@ def _rows(table: Element) -> list[list[str]]:
 
 
 def _has_words(shape: Element) -> bool:
-    """Whether there is anything to read in a shape."""
     return shape.tag == "graphicFrame" or bool(_texts(shape)) or any(picture_words(shape))

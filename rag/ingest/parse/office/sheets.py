@@ -144,8 +144,6 @@ def _names_columns(row: _Row) -> bool:
 
 
 class _Writer:
-    """Writes the tables of one sheet."""
-
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._header: dict[int, str] = {}

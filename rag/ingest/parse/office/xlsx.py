@@ -179,7 +179,6 @@ class _Book:
         return cells
 
     def _cell_text(self, cell: Element, style: _CellStyle) -> str:
-        """The displayed text of a cell."""
         value = next((part.text or "" for part in cell if part.tag == "v"), "")
         match cell.get("t", "n") if value else "":
             case "":

@@ -112,7 +112,6 @@ def _placed_words(line: Line) -> Iterator[tuple[float, str]]:
 
 
 def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iterator[PagePart]:
-    """Paragraphs and tables."""
     at = 0
     plain: list[Row] = []
     while at < len(rows):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
@@ -30,7 +30,7 @@ from rag.ingest.parse.pdf.page_tables import (
     with_headers,
     with_headers_of_tables,
 )
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, most_letters
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, Pdfium, most_letters
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text
@@ -83,7 +83,7 @@ def _without_level(block: Block) -> Block:
     return Block("paragraph", block.start, block.end) if block.kind == "heading" else block
 
 
-def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which has no types
+def _open(data: bytes) -> Pdfium:
     import pypdfium2  # noqa: PLC0415 needed in the child process only
 
     try:
@@ -97,7 +97,7 @@ def _open(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which ha
     return pdf
 
 
-def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
+def _labels(pdf: Pdfium) -> list[str]:
     """The page labels, as printed on the pages; none if the file has none."""
     count = min(len(pdf), MAX_PAGES)
     return [title_line(pdf.get_page_label(page)) for page in range(count)] if pdf.get_page_label(0) else []
@@ -304,7 +304,7 @@ class OutlineEntry(NamedTuple):
     page: int
 
 
-def _entries(pdf: Any) -> Iterator[OutlineEntry]:  # noqa: ANN401 see above
+def _entries(pdf: Pdfium) -> Iterator[OutlineEntry]:
     for bookmark in islice(pdf.get_toc(max_depth=_MAX_LEVEL), MAX_ENTRIES):
         target = bookmark.get_dest()
         page = target.get_index() if target else None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby, pairwise
 from statistics import median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from rag.ingest.parse.document_parts import join_surrogates
 
@@ -44,6 +44,10 @@ _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
 _LETTER = re.compile(r"[^\W\d_]")
+
+
+Pdfium: TypeAlias = Any
+"""A document, a page, a pointer or the bindings of pypdfium2, which has no types."""
 
 
 class Box(NamedTuple):
@@ -152,7 +156,7 @@ class Addition(NamedTuple):
     is_note: bool = False
 
 
-def sheet_of(page: Any, additions: Sequence[Addition]) -> PageLines:  # noqa: ANN401 a page of pypdfium2, which has no types
+def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     """The lines and rules of a page, without words beyond its edges unless all words are there.
 
     Raises:
@@ -206,7 +210,7 @@ def _is_inside(inner: Box, outer: Box) -> bool:
     return outer.left <= across <= outer.right and outer.top <= inner.middle <= outer.bottom
 
 
-def _rules(page: Any) -> list[Box]:  # noqa: ANN401 a pointer
+def _rules(page: Pdfium) -> list[Box]:
     """The thin rules on a page, such as those of a table, and the edges of frames."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
@@ -271,7 +275,7 @@ class _Font(NamedTuple):
 class _PageReader:
     """Reads one text page. Calls of pdfium take most of the time: one or two per word, four per line."""
 
-    def __init__(self, page: Any, uprights: Sequence[Box]) -> None:  # noqa: ANN401 a pointer
+    def __init__(self, page: Pdfium, uprights: Sequence[Box]) -> None:
         import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
         self._pdfium, self._page, self._uprights = pdfium, page, uprights
@@ -308,7 +312,6 @@ class _PageReader:
                 yield line._replace(even=all(font.even for font in fonts), turned=quarter)
 
     def _words(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
-        """The words of one of pdfium's lines."""
         for match in _WORDS.finditer(self._text, start, end):
             begin, stop = match.span()
             first = last = self._box_at(begin)

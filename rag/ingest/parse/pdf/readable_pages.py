@@ -27,7 +27,7 @@ from typing import Any
 
 from rag.errors import ParseError
 from rag.ingest.parse.ocr import OcrReader
-from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, sheet_of
+from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, Pdfium, sheet_of
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
 from rag.report.text_and_html import names_briefly
 
@@ -85,9 +85,7 @@ def _page_list(numbers: Sequence[int]) -> str:
 
 
 def sheets_of(
-    pdf: Any,  # noqa: ANN401 see above
-    second: Callable[[int], str],
-    reader: OcrReader | None,
+    pdf: Pdfium, second: Callable[[int], str], reader: OcrReader | None
 ) -> tuple[list[PageLines], Missing]:
     """The sheet of each page, empty where it can't be read.
 
@@ -105,11 +103,7 @@ def sheets_of(
 
 
 def _sheet(
-    pdf: Any,  # noqa: ANN401 see above
-    number: int,
-    missing: Missing,
-    second: Callable[[int], str],
-    reader: OcrReader | None,
+    pdf: Pdfium, number: int, missing: Missing, second: Callable[[int], str], reader: OcrReader | None
 ) -> PageLines:
     from pypdfium2 import PdfiumError, raw  # noqa: PLC0415 see above
 
@@ -137,7 +131,7 @@ def _sheet(
         return PageLines([], [])
 
 
-def _is_whole(page: Any, sheet: PageLines, *, is_strict: bool) -> bool:  # noqa: ANN401 see above
+def _is_whole(page: Pdfium, sheet: PageLines, *, is_strict: bool) -> bool:
     """Whether pdfium has read all of a page. If strict, a page of pictures with few words may be a scan."""
     from pypdfium2 import raw  # noqa: PLC0415 see above
 
@@ -149,11 +143,7 @@ def _is_whole(page: Any, sheet: PageLines, *, is_strict: bool) -> bool:  # noqa:
 
 
 def _recognized_sheet(
-    page: Any,  # noqa: ANN401 see above
-    sheet: PageLines,
-    number: int,
-    missing: Missing,
-    reader: OcrReader | None,
+    page: Pdfium, sheet: PageLines, number: int, missing: Missing, reader: OcrReader | None
 ) -> PageLines:
     """What OCR reads on a page without text or with noise; without OCR, what pdfium reads, or nothing."""
     if _runs_down(sheet):
@@ -348,14 +338,14 @@ _PASSWORD = 1 << 13  # a flag of fields, table 228
 _LINE = 10.0  # points: how high a line is that stands for a picture
 
 
-def additions_on(pdf: Any, page: Any) -> list[Addition]:  # noqa: ANN401 of pypdfium2, which has no types
+def additions_on(pdf: Pdfium, page: Pdfium) -> list[Addition]:
     """The words that form fields, comments and pictures add to a page."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
     return [*_annotation_words(pdfium, pdf.formenv, page.raw), *_alternative_texts(pdfium, page.raw)]
 
 
-def _annotation_words(pdfium: Any, form: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
+def _annotation_words(pdfium: Pdfium, form: Pdfium, page: Pdfium) -> Iterator[Addition]:
     rectangle = pdfium.FS_RECTF()
     for number in range(min(pdfium.FPDFPage_GetAnnotCount(page), _MOST)):
         drawn = pdfium.FPDFPage_GetAnnot(page, number)
@@ -370,7 +360,7 @@ def _annotation_words(pdfium: Any, form: Any, page: Any) -> Iterator[Addition]: 
             pdfium.FPDFPage_CloseAnnot(drawn)
 
 
-def _annotation(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]:  # noqa: ANN401 see above
+def _annotation(pdfium: Pdfium, form: Pdfium, drawn: Pdfium, box: Box) -> Iterator[Addition]:
     match pdfium.FPDFAnnot_GetSubtype(drawn):
         case pdfium.FPDF_ANNOT_WIDGET if form:
             yield from _field(pdfium, form.raw, drawn, box)
@@ -385,7 +375,7 @@ def _annotation(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Additi
         )
 
 
-def _field(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]:  # noqa: ANN401 see above
+def _field(pdfium: Pdfium, form: Pdfium, drawn: Pdfium, box: Box) -> Iterator[Addition]:
     match pdfium.FPDFAnnot_GetFormFieldType(form, drawn):
         case pdfium.FPDF_FORMFIELD_CHECKBOX | pdfium.FPDF_FORMFIELD_RADIOBUTTON:
             yield Addition(
@@ -400,13 +390,13 @@ def _field(pdfium: Any, form: Any, drawn: Any, box: Box) -> Iterator[Addition]: 
                 yield Addition(_text(pdfium.FPDFAnnot_GetFormFieldValue, form, drawn), box)
 
 
-def _chosen_options(pdfium: Any, form: Any, drawn: Any) -> Iterator[str]:  # noqa: ANN401 see above
+def _chosen_options(pdfium: Pdfium, form: Pdfium, drawn: Pdfium) -> Iterator[str]:
     for number in range(min(pdfium.FPDFAnnot_GetOptionCount(form, drawn), _MOST)):
         if pdfium.FPDFAnnot_IsOptionSelected(form, drawn, number):
             yield _text(pdfium.FPDFAnnot_GetOptionLabel, form, drawn, number)
 
 
-def _alternative_texts(pdfium: Any, page: Any) -> Iterator[Addition]:  # noqa: ANN401 see above
+def _alternative_texts(pdfium: Pdfium, page: Pdfium) -> Iterator[Addition]:
     """The alternative texts of pictures, each below its picture."""
     tree = pdfium.FPDF_StructTree_GetForPage(page)
     if not tree:
@@ -422,7 +412,7 @@ def _alternative_texts(pdfium: Any, page: Any) -> Iterator[Addition]:  # noqa: A
         pdfium.FPDF_StructTree_Close(tree)
 
 
-def _alternatives(pdfium: Any, tree: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401 see above
+def _alternatives(pdfium: Pdfium, tree: Pdfium) -> Iterator[tuple[int, str]]:
     """Marked-content ids and their alternative texts; the id is negative where the content has no mark."""
     waiting = [
         (pdfium.FPDF_StructTree_GetChildAtIndex(tree, number), 0)
@@ -443,7 +433,7 @@ def _alternatives(pdfium: Any, tree: Any) -> Iterator[tuple[int, str]]:  # noqa:
         waiting[:0] = [(child, depth + 1) for child in children]
 
 
-def _marked_boxes(pdfium: Any, page: Any) -> dict[int, Box]:  # noqa: ANN401 see above
+def _marked_boxes(pdfium: Pdfium, page: Pdfium) -> dict[int, Box]:
     """The boxes of marked content, by its id."""
     edges = [ctypes.c_float() for _ in range(4)]
     places: dict[int, Box] = {}
