@@ -103,9 +103,9 @@ def _answer(data: bytes, number: int, ahead: int, passage: str) -> tuple[dict[st
         return {"pages": pages}, b""
     index = _page_with_most(document, indexes, passage) if ahead else number - 1
     page = _open_page(document, index)
-    if not page:
-        return {"pages": pages}, b""
-    width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
+    width, height = (
+        (pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)) if page else (0.0, 0.0)
+    )
     if not (math.isfinite(width * height) and min(width, height) > 1):
         return {"pages": pages}, b""
     facts, packed = _within_bytes(lambda area: _draw(page, width, height, area))

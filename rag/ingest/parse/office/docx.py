@@ -66,10 +66,9 @@ def parse(data: bytes, name: str) -> Document:
         reader.margins(body)
     draft = reader.draft
     draft.pages = [0, *draft.pages] if _noted_page_count(package) == len(draft.pages) + 1 else []
-    comments = package.xml_if_there(package.related_as(main, "comments"))
     remarks = [
         *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *omission_remarks(sum(1 for _ in comments.iter("comment")), "comment"),
+        *omission_remarks(len([*reader.part("comments").iter("comment")]), "comment"),
         *omission_remarks(reader.unread, "embedded object"),
     ]
     title = reader.title or reader.cover()
@@ -91,25 +90,24 @@ def _font(about: Element | None) -> str:
 class _Reader:
     def __init__(self, package: Package, main: str) -> None:
         self.draft = Draft()
-        self.hidden = 0
+        self.hidden = self.unread = 0
         self.title = ""
         self._cover: list[tuple[int, str]] = []
         self._first_page_ended = False
-        self._styles = Styles(package.xml_if_there(package.related_as(main, "styles")))
-        numbering = package.xml_if_there(package.related_as(main, "numbering"))
-        self._numbering = Numbering(numbering, self._styles)
-        self._notes = {
-            kind: _by_id(package.xml_if_there(package.related_as(main, f"{kind}s")), kind)
-            for kind in ("footnote", "endnote")
-        }
+        self._package = package
+        self._main = main
+        self._related = package.related(main)
+        self._styles = Styles(self.part("styles"))
+        self._numbering = Numbering(self.part("numbering"), self._styles)
+        self._notes = {kind: _by_id(self.part(f"{kind}s"), kind) for kind in ("footnote", "endnote")}
         self._pending_notes: list[Element] = []
         self._written_notes = 0
         self._drawn: list[Element] = []
         self._in_control = False
-        self._package = package
-        self._main = main
-        self._related = package.related(main)
-        self.unread = 0
+
+    def part(self, kind: str) -> Element:
+        """The part of a kind that the document has one of; an empty element if it is missing."""
+        return self._package.xml_if_there(self._package.related_as(self._main, kind))
 
     def cover(self) -> str:
         """The largest words on a first page without headings, or "" if none are large."""
@@ -132,9 +130,9 @@ class _Reader:
 
     def _imported_file(self, id_: str) -> None:
         """Write a file that is imported as text of the document (altChunk)."""
-        data = self._part(id_)
-        read = html_page.parse if data.lstrip()[:1] == b"<" else text_and_settings.parse
         try:
+            data = self._package.read(self._path(id_))
+            read = html_page.parse if data.lstrip()[:1] == b"<" else text_and_settings.parse
             document = parse(data, "") if data.startswith(ZIP) else read(decode(data)[0], "")
         except ParseError:
             self.unread += 1
@@ -144,20 +142,12 @@ class _Reader:
         else:
             self.draft.document(document)
 
-    def _part(self, id_: str) -> bytes:
-        """The content of a related part, b"" if it is missing."""
-        try:
-            return self._package.read(self._path(id_))
-        except ParseError:
-            return b""
-
     def _path(self, id_: str) -> str:
         return self._related.get(id_, ("", ""))[1]
 
     def margins(self, body: Element) -> None:
         """Write each header and footer once, except those that only number pages."""
-        settings = self._package.xml_if_there(self._package.related_as(self._main, "settings"))
-        even = is_on(settings, "evenAndOddHeaders")
+        even = is_on(self.part("settings"), "evenAndOddHeaders")
         sections = body.iter("sectPr")
         paths = dict.fromkeys(path for section in sections for path in self._margin_paths(section, even=even))
         if lines := dict.fromkeys(line for path in paths for line in self._margin_lines(path)):
@@ -215,7 +205,8 @@ class _Reader:
         for element in drawn.iter():
             write_figure(self.draft, element, lambda id_: self._package.xml_if_there(self._path(id_)))
             if element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
-                self.unread += not xlsx.write_embedded(self.draft, self._part(element.get("r:id", "")))
+                path = self._path(element.get("r:id", ""))
+                self.unread += not xlsx.write_embedded(self.draft, self._package, path)
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
         """The lines of a figure in a table cell."""

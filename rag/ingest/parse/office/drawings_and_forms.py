@@ -100,8 +100,10 @@ def paragraph_text(paragraph: Element) -> str:
     for element in paragraph:
         if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
             run = "".join(part.text or "" for part in descendants(element, "t"))
-            run = as_script(with_symbols(run, _font(element)), _height(element))
-            texts.append(as_struck(run, is_struck=_is_struck(element)))
+            about = child(element, "rPr")
+            run = as_script(with_symbols(run, _font(about)), _height(about))
+            is_struck = about is not None and about.get("strike", "noStrike") != "noStrike"
+            texts.append(as_struck(run, is_struck=is_struck))
         elif element.tag == "br":
             texts.append("\n")
         elif element.tag in {"m", "AlternateContent"}:
@@ -109,21 +111,15 @@ def paragraph_text(paragraph: Element) -> str:
     return with_scripts("".join(texts))
 
 
-def _is_struck(run: Element) -> bool:
-    about = child(run, "rPr")
-    return about is not None and about.get("strike", "noStrike") != "noStrike"
-
-
-def _height(run: Element) -> int:
+def _height(about: Element | None) -> int:
     """How much a run is set higher than its line (lower below 0), in thousandths of its size."""
-    about = child(run, "rPr")
     baseline = about.get("baseline", "") if about is not None else ""
     height = whole_number(baseline.removeprefix("-"), max_digits=6)
     return -height if baseline.startswith("-") else height
 
 
-def _font(run: Element) -> str:
-    fonts = (child(run, "rPr", kind) for kind in ("sym", "latin"))
+def _font(about: Element | None) -> str:
+    fonts = (child(about, kind) for kind in ("sym", "latin"))
     return next((font.get("typeface", "") for font in fonts if font is not None), "")
 
 

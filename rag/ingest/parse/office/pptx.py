@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
-from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import xlsx
 from rag.ingest.parse.office.drawings_and_forms import (
@@ -144,15 +143,8 @@ class _Reader:
                 self.draft.table(_rows(element))
             write_figure(self.draft, element, lambda id_: self._package.xml_if_there(path_of(id_)))
             for embedded in element.iter("oleObj"):
-                self._embedded_object(path_of(embedded.get("r:id", "")))
-
-    def _embedded_object(self, path: str) -> None:
-        """Write an embedded worksheet; other objects are counted."""
-        try:
-            data = self._package.read(path)
-        except ParseError:
-            data = b""
-        self.unread += not xlsx.write_embedded(self.draft, data)
+                path = path_of(embedded.get("r:id", ""))
+                self.unread += not xlsx.write_embedded(self.draft, self._package, path)
 
     def _write(self, lines: Sequence[tuple[str, int, bool]]) -> None:
         for text, depth, is_item in lines:

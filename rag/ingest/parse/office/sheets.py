@@ -63,7 +63,9 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     writer = _Writer(draft)
     for group in _groups(rows, sheet.hidden_rows):
         for columns in _side_by_side(group, sheet.hidden_columns):
-            part = [_Row(row.number, _cells_in(columns, row.cells)) for row in group]
+            part = [
+                _Row(row.number, {at: row.cells[at] for at in columns if at in row.cells}) for row in group
+            ]
             for rows_of_table in _stacked([row for row in part if row.cells]):
                 writer.table(rows_of_table)
     for row, column, text in sheet.boxes:
@@ -72,10 +74,6 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
         draft.paragraph(caption)
         draft.table(chart)
     return hidden
-
-
-def _cells_in(columns: Iterable[int], cells: dict[int, str]) -> dict[int, str]:
-    return {at: cells[at] for at in columns if at in cells}
 
 
 def _repeat_merged(sheet: Sheet) -> None:

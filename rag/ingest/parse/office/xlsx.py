@@ -82,10 +82,10 @@ def parse(data: bytes, name: str) -> Document:
     return document_of_draft(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
 
 
-def write_embedded(draft: Draft, data: bytes) -> bool:
-    """Write the worksheets of an embedded workbook; False if it isn't a workbook."""
+def write_embedded(draft: Draft, package: Package, path: str) -> bool:
+    """Write the worksheets of an embedded file; False if it is missing or isn't a workbook."""
     try:
-        document = parse(data, "")
+        document = parse(package.read(path), "")
     except ParseError:
         return False
     draft.document(document, sections=False)

@@ -116,14 +116,13 @@ def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iter
     plain: list[Row] = []
     while at < len(rows):
         end = _table_end(rows, at)  # rows that may be a table; if they aren't, they are text
-        if table := _table(rows[at:end], rules) if end > at else None:
+        if len(rows[at]) > 1 and (table := _table(rows[at:end], rules)):
             yield from _paragraphs(plain, usual)
-            plain = []
             yield table
-            at = end
+            plain = []
         else:
-            plain += rows[at : max(end, at + 1)]
-            at = max(end, at + 1)
+            plain += rows[at:end]
+        at = end
     yield from _paragraphs(plain, usual)
 
 
@@ -146,10 +145,8 @@ def _continues(table: PagePart, following: PagePart) -> bool:
 
 def _table_end(rows: Sequence[Row], at: int) -> int:
     """The end of the rows from `at` that have several cells, or one cell that continues a row."""
-    if len(rows[at]) == 1:
-        return at
     end, first_cell_end = at + 1, rows[at][0].box.right
-    while end < len(rows):
+    while end < len(rows) and len(rows[at]) > 1:
         row, above = rows[end], rows[end - 1]
         near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
         if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
