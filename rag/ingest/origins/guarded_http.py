@@ -56,11 +56,7 @@ def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
         return []
     teredo = address.teredo or ()
     nat64 = [IPv4Address(int(address) & 0xFFFFFFFF)] if address in _NAT64 else []
-    return [
-        embedded
-        for embedded in (address.ipv4_mapped, address.sixtofour, *teredo, *nat64)
-        if embedded is not None
-    ]
+    return [*filter(None, (address.ipv4_mapped, address.sixtofour, *teredo, *nat64))]
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):

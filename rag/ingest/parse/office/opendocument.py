@@ -66,11 +66,8 @@ def parse(data: bytes, name: str) -> Document:
     content = package.xml("content.xml") if package else xml_root(data, "content")
     body = child(content, "body")
     if body is None:
-        raise ParseError(
-            "the file is damaged: its part content.xml has no body"
-            if package
-            else "it isn't an OpenDocument file"
-        )
+        damage = "the file is damaged: its part content.xml has no body"
+        raise ParseError(damage if package else "it isn't an OpenDocument file")
     styles = [content, package.xml_if_there("styles.xml")] if package else [content]
     reader = _Reader(styles_of(styles), open_controls(body), package)
     title = ""

@@ -471,8 +471,5 @@ def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
 
 def _roman(numeral: str) -> int:
     """The value of a Roman numeral. Example: "xiv" -> 14."""
-    digits = [_DIGITS[digit] for digit in numeral.casefold()]
-    return sum(
-        -digit if digit < following else digit
-        for digit, following in zip(digits, [*digits[1:], 0], strict=True)
-    )
+    digits = [*(_DIGITS[digit] for digit in numeral.casefold()), 0]
+    return sum(-digit if digit < following else digit for digit, following in pairwise(digits))
