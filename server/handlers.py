@@ -44,12 +44,11 @@ from rag.search.reply.search_reply import (
 )
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.uris import resource_uri
-from server import mcp_apps, resources, skills, tool_listing, tools
+from server import call_audit, mcp_apps, resources, tool_listing, tools
 from server.admission import Admission, RequestLimits
+from server.call_audit import current_request
 from server.lazy_desk import LazyDesk
 from server.resources import can_complete, complete_argument, completion
-from server.telemetry import call_audit
-from server.telemetry.logs import current_request
 from server.tools import argument_error, callable_tools, decode_json, principal_through, principal_through_any
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def create_server(  # noqa: PLR0913 what it is built around
 
     Replies of tools have the note of `intake`. `remote` callers learn of errors only what they can do; the
     operator's log has the reason. `pages` is the address of the server that shows passages to people, if
-    there is one (`server.passage_pages`).
+    there is one (`server.http.passage_pages`).
     """
     app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake, pages=pages)
     server: Server[Any] = Server(
@@ -130,8 +129,8 @@ def create_server(  # noqa: PLR0913 what it is built around
         on_completion=app.complete,
     )
     server.add_request_handler("skills/list", types.PaginatedRequestParams, app.list_skills)
-    server.add_request_handler("skills/get", skills.GetSkillParams, app.get_skill)
-    server.extensions[skills.EXTENSION] = {}
+    server.add_request_handler("skills/get", resources.GetSkillParams, app.get_skill)
+    server.extensions[resources.SKILLS] = {}
     server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
         ErrorBoundary(lazy_desk, settings.limits, remote=remote),
         call_audit.CallRecorder(principal_of, measure, settings.server),
@@ -382,8 +381,8 @@ class App:
         """resources/read: the text of a source or a chunk, the page of passages, or the skill."""
         if params.uri == mcp_apps.URI and self._shows_apps(context):
             return mcp_apps.contents()
-        if params.uri == skills.uri_of(self.settings.server):
-            return skills.read_skill(self.settings.server, self._tools(context))
+        if params.uri == resources.skill_uri(self.settings.server):
+            return resources.read_skill(self.settings.server, self._tools(context))
         desk, reader = await self.lazy_desk.desk(), self._reader(context)
         id_ = await desk.resolve_name(reader, params.uri)
         part = Part(around=0 if "/" in id_ else None)
@@ -414,11 +413,11 @@ class App:
 
     async def list_skills(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """skills/list."""
-        return skills.list_skills(context, params, self.settings.server, self._tools(context))
+        return resources.list_skills(context, params, self.settings.server, self._tools(context))
 
-    async def get_skill(self, context: Context, params: skills.GetSkillParams) -> dict[str, Any]:
+    async def get_skill(self, context: Context, params: resources.GetSkillParams) -> dict[str, Any]:
         """skills/get."""
-        return skills.get_skill(context, params, self.settings.server, self._tools(context))
+        return resources.get_skill(context, params, self.settings.server, self._tools(context))
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""

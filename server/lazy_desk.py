@@ -1,7 +1,7 @@
 """The desk, opened in the background: importing the engine and the model takes about a second.
 
 Hosts drop a server that is that slow with its first answer, so the desk opens only after the first reply.
-They list the tools next; a file answers that if it can (`rag.search.kept_overview`).
+They list the tools next; a file answers that if it can (`rag.search.overview`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from rag.home import Bucket, data_folder_problem
 from rag.models.breaker import Breaker
 from rag.run_history import first_run_began
 from rag.runtime import return_memory
-from rag.search.kept_overview import kept_overview
-from rag.search.readable_overview import CollectionOverview
+from rag.search.overview import CollectionOverview, kept_overview
 
 if TYPE_CHECKING:
     from rag.search.desk import Desk

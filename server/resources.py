@@ -1,30 +1,41 @@
-"""Sources as protocol resources: listing, pages and reading; and completion of typed arguments.
+"""Sources as protocol resources; completion of typed arguments; and the skill that teaches to use this desk.
 
 Arguments of resource templates and of the prompt are completed with collections, sources, passages, and
 declared fields with their values. All of these have passed the gate, so neither a completion nor a total
 reveals anything that the principal can't read.
+
+Skills over MCP are the extension `io.modelcontextprotocol/skills` (SEP-2640). The server has one skill of one
+file: what `refdesk-admin connect --skill` prints, with the tools that the caller may call. It stands in no
+list of resources, because clients that know the extension ask for it; whoever knows its URI can read it.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError, types
 
 from rag.answers import Extract
+from rag.config.server_settings import ServerSettings, ToolSettings
 from rag.corpus import Principal, Source
-from rag.search.readable_overview import CollectionOverview, Single
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.agents import skill, skill_name
+from rag.search.overview import CollectionOverview, Single
 from rag.search.reply.reply_parts import shown_date, timestamp
 from rag.search.reply.source_reply import begins_in_prose
 from rag.search.reply.untrusted import alteration_notes, disarm, label
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
     from rag.search.desk import Desk
+
 
 TEMPLATES = [
     types.ResourceTemplate(
@@ -182,3 +193,71 @@ def _typable(value: Single) -> str:
         case str():
             return value if label(value) == value else ""
     return str(value)
+
+
+SKILLS = "io.modelcontextprotocol/skills"
+NO_SKILL = "No skill is served at this URI. skills/list has those that are."
+ONE_PAGE = "cursor is not valid: skills/list has one page. Leave it out."
+SINCE = "2026-07-28"  # the protocol that says of each result how long it may be kept
+NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}  # as of our other lists: it depends on the caller's tools
+
+
+class GetSkillParams(types.RequestParams):
+    """The parameters of `skills/get`."""
+
+    uri: str
+
+
+def list_skills(
+    context: ServerRequestContext[Any, Any],
+    params: types.PaginatedRequestParams,
+    server: ServerSettings,
+    tools: Sequence[ToolSettings],
+) -> dict[str, Any]:
+    """The result of `skills/list`: the skill, or none for a caller without tools.
+
+    Raises InvalidRequestError if the request is for another page.
+    """
+    if params.cursor is not None:
+        raise InvalidRequestError(ONE_PAGE)
+    return _with_lifetime(context, {"skills": [_skill_entry(server, tools)] if tools else []})
+
+
+def get_skill(
+    context: ServerRequestContext[Any, Any],
+    params: GetSkillParams,
+    server: ServerSettings,
+    tools: Sequence[ToolSettings],
+) -> dict[str, Any]:
+    """The result of `skills/get`; raises NotFoundError if the caller has no such skill."""
+    if not tools or params.uri != skill_uri(server):
+        raise NotFoundError(NO_SKILL)
+    return _with_lifetime(context, {"skill": _skill_entry(server, tools)})
+
+
+def skill_uri(server: ServerSettings) -> str:
+    """The URI of the skill's only file."""
+    return f"skill://{skill_name(server.name)}/SKILL.md"
+
+
+def read_skill(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.ReadResourceResult:
+    """The file of the skill; raises NotFoundError for a caller without tools, and so without a skill."""
+    if not tools:
+        raise NotFoundError(NO_SKILL)
+    text = skill(server.name, tools)
+    file = types.TextResourceContents(uri=skill_uri(server), mime_type="text/markdown", text=text)
+    return types.ReadResourceResult(contents=[file])
+
+
+def _skill_entry(server: ServerSettings, tools: Sequence[ToolSettings]) -> dict[str, Any]:
+    """The skill as results describe it: its front matter, and its files with their digests."""
+    import yaml  # noqa: PLC0415 few clients ask, and the server starts faster without
+
+    text, uri = skill(server.name, tools), skill_uri(server)
+    content = text.encode()
+    file = {"uri": uri, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}
+    return {"uri": uri, "frontmatter": yaml.safe_load(text.split("---\n")[1]), "resources": [file]}
+
+
+def _with_lifetime(context: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:
+    return result | NOT_KEPT if context.protocol_version >= SINCE else result

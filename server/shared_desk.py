@@ -38,16 +38,14 @@ from rag.corpus import Principal
 from rag.errors import ConfigurationError, RefdeskError
 from rag.runtime import allocate_sparingly
 from rag.text.plain_text import for_people
+from server import call_audit
 from server.admission import Admission
 from server.handlers import create_server
-from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG
+from server.http.passage_pages import LocalPages, PassagePages
 from server.lazy_desk import LazyDesk
-from server.local_pages import LocalPages
 from server.main import read_flags
-from server.passage_pages import PassagePages
 from server.start import EXIT_USAGE, create_misconfigured_server, local_settings, warn
-from server.stdio import converse, json_line
-from server.telemetry import call_audit, logs
+from server.stdio import MAX_MESSAGE_BYTES, TOO_LONG, converse, json_line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -400,5 +398,5 @@ def main() -> None:
     gc.freeze()  # what imports made stays
     environment = dict(os.environ)  # as hosts have it: we and libraries add to it
     allocate_sparingly()
-    logs.set_up("warning", audit=False, handler=SessionLog(sys.stderr))
+    call_audit.set_up_log("warning", audit=False, handler=SessionLog(sys.stderr))
     anyio.run(_serve, channel, environment)

@@ -37,11 +37,10 @@ from rag.errors import ConfigurationError, StoreError
 from rag.home import data_folder_problem
 from rag.runtime import allocate_sparingly
 from rag.text.plain_text import for_people
-from server import stdio, tool_listing
+from server import call_audit, stdio, tool_listing
 from server.admission import Admission
 from server.handlers import Context, create_server
 from server.lazy_desk import LazyDesk
-from server.telemetry import call_audit, logs
 
 if TYPE_CHECKING:
     from server.intake import Intake
@@ -101,7 +100,7 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
     if settings.server.traces:
         call_audit.export_spans()
     serve = _remote(settings) if flags.http else _local(settings, intake)
-    logs.set_up(settings.server.log_level, audit=flags.http)
+    call_audit.set_up_log(settings.server.log_level, audit=flags.http)
     config, _ = config_path(flags.config, os.environ)
     warn(settings, config, flags.env_file, fills=intake is not None)
     return serve
@@ -159,7 +158,7 @@ def _has_host() -> bool:
 
 def _refusing_server(mistake: str) -> Callable[[], Awaitable[None]]:
     """A server that tells its host the mistake, and still exits with an error code."""
-    logs.set_up("warning", audit=False)
+    call_audit.set_up_log("warning", audit=False)
     server = create_misconfigured_server(mistake)
     return partial(stdio.serve, server, Admission(LimitSettings()), exit_code=EXIT_USAGE)
 
@@ -192,8 +191,9 @@ def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
     from server.http import application as http  # noqa: PLC0415 a local server starts faster without
-    from server.http import auth, callers, listening  # noqa: PLC0415 the same
-    from server.telemetry import metrics  # noqa: PLC0415 the same
+    from server.http import auth  # noqa: PLC0415 the same
+    from server.http.clients import bearer_principal  # noqa: PLC0415 the same
+    from server.metrics import Metrics  # noqa: PLC0415 the same
 
     check_exposure(settings.http, settings.oauth)
     with suppress(StoreError):  # a bucket that answers later is served then
@@ -201,16 +201,16 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
         keys_in(settings.home)
     lazy_desk = LazyDesk(settings)
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
-    listener = listening.listen(settings.http)
+    listener = http.listen(settings.http)
     admission = Admission(settings.limits)
-    measurements = metrics.Metrics(admission, lazy_desk, settings)
+    measurements = Metrics(admission, lazy_desk, settings)
     if settings.http.metrics_port:
         measurements.listen(settings.http.metrics_port)
     server = create_server(
         lazy_desk,
         settings,
         admission,
-        callers.bearer_principal,
+        bearer_principal,
         measurements.measure,
         remote=True,
         pages=settings.http.public_url if settings.oauth.page_client else "",
@@ -219,7 +219,7 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     app = http.http_app(server, lazy_desk, settings, backend, admission, refusal_log)
     if settings.oauth.page_client:
         from server.http.page_signin import PageSignIn  # noqa: PLC0415 the same
-        from server.passage_pages import PassagePages  # noqa: PLC0415 the same
+        from server.http.passage_pages import PassagePages  # noqa: PLC0415 the same
 
         pages = PassagePages(lazy_desk, settings, admission, measurements.measure, remote=True)
         app.routes.extend(PageSignIn(pages, settings, backend).routes)

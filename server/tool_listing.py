@@ -22,7 +22,7 @@ from rag.config.server_settings import FETCH, OpenerSettings, ServerSettings, To
 from rag.config.settings import Settings
 from rag.corpus import FieldType, Principal
 from rag.search.agents import SEARCH, SOURCE_DESCRIPTION, search_description, without_opener
-from rag.search.readable_overview import CollectionOverview, FieldValues, overview_text, plain_values
+from rag.search.overview import CollectionOverview, FieldValues, overview_text, plain_values
 from rag.search.reply.search_reply import FULL_ONLY, SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label

@@ -40,8 +40,7 @@ from rag.corpus import Binding, Distance, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.search.agents import SEARCH, SOURCE, Listing, line_range
 from rag.search.browse import Sort
-from rag.search.request_overrides import LIMITS
-from rag.search.search_plan import SearchPlan, make_plan
+from rag.search.search_plan import LIMITS, SearchPlan, make_plan
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

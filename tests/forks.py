@@ -42,7 +42,7 @@ ADMIN = (
         "rag.ingest.ingest_run",
         "rag.ingest.sandbox.parser_pool",
         "rag.store.write.collection_writer",
-        "rag.search.why_not",
+        "rag.search.why",
         "rag.admin.web.console_state",
     ),
     *("anyio._core._subprocesses", "pyarrow.acero"),
@@ -55,7 +55,7 @@ PARSED = ("pdf.pdf_document", "source_code", "mail.outlook", "office.xls")
 SERVER = (
     *("server.handlers", "server.lazy_desk", "server.http.application", "server.http.auth"),
     "server.shared_desk",
-    *("server.telemetry.metrics", "rag.config.load", "rag.run_history", "uvicorn", "platformdirs.unix"),
+    *("server.metrics", "rag.config.load", "rag.run_history", "uvicorn", "platformdirs.unix"),
     *SEARCHING,
 )
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does."""

@@ -253,7 +253,7 @@ def test_the_files_that_it_names_are_there(page: Path) -> None:
 
 @every_page
 def test_the_metrics_that_it_names_are_measured(page: Path) -> None:
-    code = (ROOT / "server" / "telemetry" / "metrics.py").read_text()
+    code = (ROOT / "server" / "metrics.py").read_text()
     named = {text.partition("{")[0] for text in quoted(page) if re.match(r"refdesk_[a-z_]+(\{|$)", text)}
     assert not [name for name in named if f'"{name.removesuffix("_total")}"' not in code]
 

@@ -43,7 +43,7 @@ from rag.filters.grammar import OneOf
 from rag.models.breaker import Breaker, Call
 from rag.models.embed.remote_embedder import remote_embedder
 from rag.search.desk import Desk
-from rag.search.kept_overview import kept_overview
+from rag.search.overview import kept_overview
 from rag.search.view import View
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
@@ -661,19 +661,19 @@ BROKEN = [
     # What a server says of a desk before it opens the engine.
     Broken(
         "the file of an overview is for everybody",
-        "rag.search.kept_overview.visible",
+        "rag.search.overview.visible",
         lambda _real: lambda *_: True,
         a_file_tells_nobody_of_what_is_hidden,
     ),
     Broken(
         "the file of an overview is outside the walls",
-        "rag.search.kept_overview.walls",
+        "rag.search.overview.walls",
         lambda _real: lambda *_: (),
         a_file_tells_nobody_of_what_is_hidden,
     ),
     Broken(
         "the file of an overview counts after a revocation",
-        "rag.search.kept_overview.newest_version",
+        "rag.search.overview.newest_version",
         lambda _real: lambda _table: [],
         a_file_tells_nobody_of_what_is_hidden,
     ),
@@ -772,7 +772,7 @@ BROKEN = [
     # The engine's predicate: filters and named sources.
     Broken(
         "a quote in a filter's value ends the literal",
-        "rag.filters.evaluators.literal",
+        "rag.filters.grammar.literal",
         _unescaped,
         a_filter_only_narrows,
     ),
@@ -784,7 +784,7 @@ BROKEN = [
     ),
     Broken(
         "values ignore case",
-        "rag.filters.evaluators.leaf_predicate",
+        "rag.filters.grammar.leaf_predicate",
         _ignoring_case,
         a_filter_only_narrows,
     ),
@@ -872,7 +872,7 @@ BROKEN = [
     ),
     Broken(
         "a search skips the gate",
-        "rag.search.gate._visible",
+        "rag.search.recall._visible",
         lambda real: lambda view, *rest: real(_trusting(view), *rest),
         a_stale_copy_of_an_access_record_shows_nothing,
     ),
@@ -920,7 +920,7 @@ BROKEN = [
     ),
     Broken(
         "a filter that is relaxed takes the access with it",
-        "rag.search.why_nothing._relaxed",
+        "rag.search.why._relaxed",
         lambda real: (
             lambda query, dropped: replace(
                 query, views=tuple(_opened(view) for view in real(query, dropped).views)
@@ -930,13 +930,13 @@ BROKEN = [
     ),
     Broken(
         "what is beside a hit is shown without another look at its record",
-        "rag.search.stages.surroundings.with_neighbors",
+        "rag.search.stages.detail.with_neighbors",
         lambda real: lambda hits, count, views: real(hits, count, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),
     Broken(
         "a section is shown without another look at its source's record",
-        "rag.search.stages.surroundings.in_sections",
+        "rag.search.stages.detail.in_sections",
         lambda real: lambda hits, stage, views: real(hits, stage, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),
@@ -964,7 +964,7 @@ BROKEN = [
     # The trace.
     Broken(
         "a trace lists what the gate kept back",
-        "rag.search.why_nothing._listings",
+        "rag.search.why._listings",
         lambda real: lambda lists, _: real(lists, {chunk.id for each in lists for chunk in each.chunks}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),

@@ -36,8 +36,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from rag.answers import MAX_LIMIT
 from rag.corpus import Access, Binding, Collection, LetterCase, Principal, Visibility
 from rag.errors import ConfigurationError, InvalidRequestError, as_value_error
-from rag.filters.evaluators import literal
-from rag.filters.grammar import AllOf, AnyOf, Filter, check_form, parse_filter
+from rag.filters.grammar import AllOf, AnyOf, Filter, check_form, literal, parse_filter
 
 DEFAULT_TENANT = "default"
 NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"

@@ -21,7 +21,7 @@ from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, look_once, overview_file
-from rag.search.kept_overview import is_current, overview_content
+from rag.search.overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
 

@@ -25,8 +25,8 @@ from rag.report.text_and_html import counted
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.search.reply.search_reply import search_reply, with_trace
-from rag.search.request_overrides import LIMITS, with_every_override
-from rag.search.why_not import SourceTrace
+from rag.search.search_plan import LIMITS, with_every_override
+from rag.search.why import SourceTrace
 
 MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
 

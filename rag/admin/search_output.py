@@ -21,7 +21,7 @@ from rag.search.reply.untrusted import label
 from rag.text.flags import IN_WORDS
 
 if TYPE_CHECKING:
-    from rag.search.why_not import SourceTrace
+    from rag.search.why import SourceTrace
 
 UNRANKED = frozenset({"plan", "planner", "multi_query", "embed", "recall"})
 

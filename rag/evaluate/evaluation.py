@@ -31,8 +31,7 @@ from rag.ingest.report import Progress
 from rag.ingest.rights.possible_access import Rights
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.search.request_overrides import with_every_override
-from rag.search.search_plan import make_plan
+from rag.search.search_plan import make_plan, with_every_override
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection

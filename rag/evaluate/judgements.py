@@ -15,8 +15,7 @@ from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.judged_sets import Excerpt, Question
 from rag.evaluate.ranking_metrics import Stretch
-from rag.filters.evaluators import matches
-from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, parse_filter
+from rag.filters.grammar import ATTRIBUTES, OF_CHUNKS, matches, parse_filter
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:

@@ -34,16 +34,17 @@ from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
 from rag.search.browse import (
     MAX_ENTRIES,
+    UNLISTED,
     Folder,
     Sort,
     collections_page,
+    document_list,
     document_or_folder,
 )
-from rag.search.document_list import UNLISTED, document_list
-from rag.search.gate import READS, is_fault
 from rag.search.names import resolve_ids, resolve_names, unknown_names_note
-from rag.search.pipeline import search
-from rag.search.readable_overview import CollectionOverview, OverviewCache, collection_overview, without_notes
+from rag.search.overview import CollectionOverview, OverviewCache, collection_overview, without_notes
+from rag.search.pipeline import embed, search
+from rag.search.recall import READS, is_fault
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, make_plan, request_with
@@ -68,7 +69,7 @@ from rag.search.view import (
     readable_request,
     undated_notes,
 )
-from rag.search.why_not import SourceTrace, trace_source
+from rag.search.why import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import ListedSource, StoredSource
@@ -327,7 +328,7 @@ class Desk:
         source_id, _ = split_id(await self.resolve_name(principal, id_))
         stored, _ = await self._locate(principal, source_id)
         answer, state = await self._search(principal, request, trace=True)
-        return answer, await trace_source(stored, answer, state)
+        return answer, await trace_source(stored, answer, state, embed)
 
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
         """The hits as one text for a prompt, each passage under its citation, within a token budget.
@@ -571,7 +572,7 @@ class Desk:
         )
 
     def _passes(self, view: View, listed: ListedSource) -> bool:
-        """Whether a listed source passes the gate, as `rag.search.gate` has it for chunks."""
+        """Whether a listed source passes the gate, as `rag.search.recall` has it for chunks."""
         admitted = view.admits(listed.stored)
         if not admitted and is_fault(listed.stored, listed.generation, listed.revision):
             self._alarm(1)

@@ -24,10 +24,9 @@ from rag.corpus import Chunk
 from rag.filters.needles import Needle, stands_alone
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
-from rag.search.gate import READS, admit, is_fault
-from rag.search.recall import Candidate, Query
+from rag.search.recall import READS, Candidate, Query, admit, is_fault
 from rag.search.source_window import between_words
-from rag.search.stages.surroundings import merge_spans
+from rag.search.stages.detail import merge_spans
 from rag.search.view import View
 from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import (

@@ -31,9 +31,8 @@ from rag.rank.editions import (
 )
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
-from rag.search.gate import WIDER, admit
 from rag.search.query_vectors import query_meanings
-from rag.search.recall import Query, fuse, recall, skips_dense
+from rag.search.recall import WIDER, Query, admit, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, phrase_needles
@@ -52,7 +51,7 @@ from rag.search.stages.thresholds import (
     lacks_evidence,
 )
 from rag.search.view import View, joined_names, narrow_views
-from rag.search.why_nothing import explain_nothing, record_lists
+from rag.search.why import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
 from rag.text.plain_text import ending, questions_in
@@ -110,7 +109,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     hits = await find_by_stages(queries, state) if plan.query_stages else await find(queries, state)
     if not hits and not state.is_late:
         with state.steps.step("explain"):
-            relaxed = await explain_nothing(queries[0], state, find, _finds_any)
+            relaxed = await explain_nothing(queries[0], state, find)
         if relaxed is not None:
             queries = [relaxed]
             hits = await find(queries, state)
@@ -324,21 +323,6 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
 
 def _order_note(state: SearchState) -> str:
     return OWN_AND_NEWER if state.foreign else NEWER
-
-
-async def _finds_any(query: Query, state: SearchState) -> bool:
-    """Whether a query finds anything. Runs inside the step `explain`, so it records no steps."""
-    # These searches run only after a search found nothing, several at once, and one hit answers the question:
-    # one candidate per ranking is enough. In mode hybrid the dense ranking alone is. It has a chunk if any
-    # chunk satisfies the filter, and if its best chunk fails the thresholds, no chunk is nearer. Of a sparse
-    # ranking the best chunk may fail them where a later one doesn't. A skipped dense ranking is empty.
-    has_both = state.plan.mode == "hybrid" and all(
-        view.comparable and not skips_dense(query, view, state.plan) for view in query.views
-    )
-    plan = replace(state.plan, limit=1, mode="dense" if has_both else state.plan.mode)
-    if plan.mode == "dense" or (plan.mode != "exact" and not plan.drops_distant):
-        plan = replace(plan, candidates=1)
-    return bool(await find([query], state.for_side_search(plan)))
 
 
 def _chance_notes(question: Query, state: SearchState) -> list[str]:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as TelemetrySpan
 
     from rag.models.embed import Embedders
-    from rag.search.gate import Alarm
+    from rag.search.recall import Alarm
     from rag.search.view import View
     from rag.store.read.spelling import Spelling
 

@@ -19,7 +19,7 @@ from rag.config.settings import Settings
 from rag.corpus import Collection, Principal, Source
 from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.desk import Desk
-from rag.search.why_not import SourceTrace
+from rag.search.why import SourceTrace
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal

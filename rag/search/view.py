@@ -13,7 +13,6 @@ from rag.access.rule import bounds, walls
 from rag.answers import SearchRequest
 from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
-from rag.filters.evaluators import leaf_predicate, matches, predicate
 from rag.filters.grammar import (
     ATTRIBUTES,
     OF_CHUNKS,
@@ -26,8 +25,11 @@ from rag.filters.grammar import (
     Ordered,
     Present,
     filterable,
+    leaf_predicate,
     leaves,
+    matches,
     parse_filter,
+    predicate,
 )
 from rag.filters.needles import Needle
 from rag.report.text_and_html import names_briefly

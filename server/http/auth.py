@@ -31,9 +31,9 @@ from rag.access.tenants import LocalAsker
 from rag.config.server_settings import resource_url
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from rag.home import Bucket, Home
-from server.http.callers import Caller
+from server.call_audit import note_caller, note_refusal
+from server.http.clients import Caller
 from server.http.oauth import GroupsMatter, JwtVerifier
-from server.telemetry.logs import note_caller, note_refusal
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection

@@ -14,9 +14,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from server.http.callers import AddressResolver, Caller
-from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, error, is_vast, read_message
-from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
+from server.call_audit import RequestInfo, current_request, note_refusal, refusal_fields
+from server.http.clients import AddressResolver, Caller
+from server.stdio import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, error, is_vast, read_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from server.telemetry.call_audit import RefusalLog
+    from server.call_audit import RefusalLog
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 WRONG_HOST = 421
@@ -266,7 +266,7 @@ class RequireScope:
 
 
 class JsonRpcCheck:
-    """Answers what is no message to `jsonrpc.read_message`; limits the size of a message."""
+    """Answers what is no message to `stdio.read_message`; limits the size of a message."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -27,8 +27,8 @@ from rag.config.server_settings import OAuthSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ProviderError, RefdeskError
 from rag.uris import refused_redirect
-from server.http.callers import NOBODY, Caller
-from server.telemetry.logs import note_refusal
+from server.call_audit import note_refusal
+from server.http.clients import NOBODY, Caller
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -30,8 +30,8 @@ from rag.config.server_settings import is_tamper_proof, resource_url
 from rag.config.settings import Settings
 from rag.errors import NotFoundError, ProviderError
 from rag.uris import CITED, PASSAGE_PAGES, split_citation
-from server.http.callers import Caller
-from server.passage_pages import ROUTE, PassagePages, refusal
+from server.http.clients import Caller
+from server.http.passage_pages import ROUTE, PassagePages, refusal
 
 if TYPE_CHECKING:
     from starlette.authentication import AuthenticationBackend

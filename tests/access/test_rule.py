@@ -39,7 +39,7 @@ from rag.config.server_settings import PrincipalSettings
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError
-from rag.filters.evaluators import matches
+from rag.filters.grammar import matches
 from rag.store.read.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record
 from rag.store.write.table_rows import access_values
 from tests.refusals import refusal

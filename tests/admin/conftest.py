@@ -26,7 +26,7 @@ from rag.admin.connect import connect_check
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
-from rag.search.why_not import SourceTrace
+from rag.search.why import SourceTrace
 from tests.forks import with_stand_in
 
 if TYPE_CHECKING:

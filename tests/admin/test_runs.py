@@ -18,7 +18,7 @@ from rag.ingest.known_sources import GONE
 from rag.ingest.parse.decode import BINARY
 from rag.ingest.report import Outcome
 from rag.run_history import IngestionRun, last_runs, runs_of
-from server.telemetry.metrics import LastRuns
+from server.metrics import LastRuns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

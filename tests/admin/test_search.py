@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from rag.home import check_data_folder
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.search.search_plan import ONLY_EXACT
-from rag.search.why_not import AMONG_HITS
+from rag.search.why import AMONG_HITS
 from rag.uris import NOT_FOUND
 from tests.refusals import refusal
 

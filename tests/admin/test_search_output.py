@@ -14,7 +14,7 @@ from rag.admin.search_output import WIDTH, changes, explanation, rank_steps
 from rag.admin.search_report import STYLE, search_report
 from rag.answers import Answer, Context, Step, SubQuery, Trace
 from rag.report.text_and_html import STYLE as COMMON
-from rag.search.why_not import AMONG_HITS
+from rag.search.why import AMONG_HITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from rag.config.server_settings import HttpSettings
-from server.http.listening import listen as open_listener
+from server.http.application import listen as open_listener
 from tests.attacks.neighbours import embedding, neighbour
 from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
 

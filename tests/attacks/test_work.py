@@ -26,13 +26,13 @@ from rag.answers import MAX_QUERY_CHARS
 from rag.config.load import load_settings
 from rag.filters.needles import MAX_NEEDLE_CHARS
 from server.admission import Admission
+from server.call_audit import RefusalLog
 from server.handlers import create_server
 from server.http.application import http_app
 from server.http.auth import auth_backend, groups_matter_check
-from server.http.callers import bearer_principal
-from server.jsonrpc import MAX_MESSAGE_BYTES, MAX_VALUES
+from server.http.clients import bearer_principal
 from server.lazy_desk import LazyDesk
-from server.telemetry.call_audit import RefusalLog
+from server.stdio import MAX_MESSAGE_BYTES, MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

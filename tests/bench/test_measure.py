@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
-from rag.filters.evaluators import matches
-from rag.filters.grammar import parse_filter
+from rag.filters.grammar import matches, parse_filter
 from rag.store.read.desk_reader import DeskReader
 from tests.bench.corpus import (
     HEAPS_B,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 import release
 
-from server.skills import EXTENSION
+from server.resources import SKILLS
 
 if TYPE_CHECKING:
     import subprocess
@@ -62,7 +62,7 @@ def test_the_sdks_get_from_the_desk_what_it_says_to_everybody(
     # Over stdio, the first reply doesn't wait until the desk is open and says what it holds.
     told = {"instructions": plain} if transport == "stdio" else {}
     if sdk.version == MODERN:  # earlier protocols have no extensions
-        told["capabilities"] = expected["capabilities"] | {"extensions": {EXTENSION: {}}}
+        told["capabilities"] = expected["capabilities"] | {"extensions": {SKILLS: {}}}
     assert said == expected | told
 
 

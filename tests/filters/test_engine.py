@@ -26,8 +26,7 @@ from rag.access.rule import visible
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, FieldType, Principal, Value
-from rag.filters.evaluators import matches
-from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, Filter, parse_filter
+from rag.filters.grammar import ATTRIBUTES, MAX_DEPTH, OF_CHUNKS, OPERATORS, Filter, matches, parse_filter
 from rag.runtime import concurrently
 from rag.search.desk import Desk
 from rag.search.view import View, resolve_attributes

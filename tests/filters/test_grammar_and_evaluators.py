@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from rag.corpus import FieldType, Value
 from rag.errors import InvalidRequestError
-from rag.filters.evaluators import matches
 from rag.filters.grammar import (
     MAX_ALL_CHARS,
     MAX_CHARS,
@@ -30,6 +29,7 @@ from rag.filters.grammar import (
     Ordered,
     Present,
     Scalar,
+    matches,
     parse_filter,
 )
 

@@ -46,7 +46,7 @@ from rag.access.keys import keys_file, read_keys
 from rag.access.rule import visible
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.store.care.tenant_backup import checked_archive
 from rag.store.read import schema
 from rag.store.read.connection import connect, open_if_there

@@ -18,6 +18,7 @@ from rag.corpus import Access, Binding, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import NO_FOLDER, Listing, open_or_list
 from rag.search.browse import (
+    WITHOUT_DATE,
     Child,
     Entry,
     Folder,
@@ -29,7 +30,6 @@ from rag.search.browse import (
     placed_documents,
 )
 from rag.search.desk import Desk
-from rag.search.document_list import WITHOUT_DATE
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
 from rag.search.view import SOME_UNDATED, WITH_COLLECTION

@@ -22,7 +22,7 @@ from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.search_reply import MOST_COPIES, search_reply, trace_record
 from rag.search.search_state import close_gaps, joined_hit
-from rag.search.why_not import REASONS
+from rag.search.why import REASONS
 from rag.text.plain_text import with_indent
 from tests.search.conftest import Shelf
 

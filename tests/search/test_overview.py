@@ -16,14 +16,14 @@ from rag.admin.command_line import keep_overview
 from rag.config.settings import Settings
 from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
 from rag.home import overview_file
-from rag.search.kept_overview import kept_overview
-from rag.search.readable_overview import (
+from rag.search.overview import (
     FEW,
     MAX_VALUES,
     CollectionOverview,
     FieldValues,
     OverviewCache,
     is_plain,
+    kept_overview,
     overview_text,
 )
 from rag.store.write.change_collection import change_collection
@@ -119,7 +119,7 @@ async def test_the_gate_alone_keeps_the_count_right(shelf: Shelf, blind: Callabl
 async def test_of_more_sources_than_are_counted_nothing_is_said_that_may_be_wrong(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.search.readable_overview.MAX_COUNTED", 1)
+    monkeypatch.setattr("rag.search.overview.MAX_COUNTED", 1)
     (holding,) = await shelf.desk().overview(ANYBODY)
     assert (holding.sources, holding.has_more) == (1, False)
     _, holding = await shelf.desk().overview(BOB)
@@ -393,7 +393,7 @@ print(*sys.modules)
 """
     counts, imported = (await run_process([sys.executable, "-c", program])).stdout.decode().splitlines()
     assert counts == "1 2"
-    assert "rag.search.kept_overview" in imported.split()
+    assert "rag.search.overview" in imported.split()
     assert not {"lancedb", "pyarrow", "numpy", "rag.search.desk"} & set(imported.split())
     lazy_desk = LazyDesk(settings)
     told = await lazy_desk.overview(BOB)

@@ -11,8 +11,7 @@ from rag.config.profiles import Overridable, ProfileSettings
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
-from rag.search.request_overrides import with_every_override
-from rag.search.search_plan import MAX_PHRASES, SearchPlan, make_plan
+from rag.search.search_plan import MAX_PHRASES, SearchPlan, make_plan, with_every_override
 from tests.search.conftest import Shelf
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}

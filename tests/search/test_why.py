@@ -14,7 +14,7 @@ from rag.errors import NotFoundError
 from rag.models.chat import Chat
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.search.why_not import SourceTrace
+from rag.search.why import SourceTrace
 from tests.endpoint import Endpoint
 from tests.search.conftest import Shelf
 

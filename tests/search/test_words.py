@@ -20,7 +20,7 @@ from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 from rag.models.tokenizer import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
 from rag.search.pipeline import ACCENTED
-from rag.search.why_nothing import EXACT_ACCENTS, OTHER_ACCENTS
+from rag.search.why import EXACT_ACCENTS, OTHER_ACCENTS
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.search.agents import A_LIST
-from rag.search.document_list import BY_SECTION
+from rag.search.browse import BY_SECTION
 from rag.search.source_window import TOO_FEW
 from rag.uris import NOT_FOUND
 from server.tools import decode_json

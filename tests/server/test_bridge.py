@@ -21,8 +21,8 @@ from hypothesis import settings
 
 from rag.config.settings import Settings
 from server import bridge
-from server.jsonrpc import MAX_MESSAGE_BYTES
 from server.shared_desk import MAX_SESSIONS, variables_that_count
+from server.stdio import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import jsonschema  # type: ignore[import-untyped]  # its types are a package of 
 import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
-from rag.search.readable_overview import CollectionOverview, FieldValues
+from rag.search.overview import CollectionOverview, FieldValues
 from server.tool_listing import RARE, filter_schema
 from server.tools import OF_EXACT, SearchArguments
 from tests.server.test_arguments import FILTER

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse
 
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import Settings
-from server.http.callers import AddressResolver, ClientAddress
-from server.http.listening import announce, transport_security
+from server.http.application import announce, transport_security
+from server.http.clients import AddressResolver, ClientAddress
 from server.http.middleware import HostCheck
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import pytest
 from rag.access.keys import keys_file
 from rag.config.load import load_settings
 from rag.home import check_data_folder
-from server.http import application, auth, callers, listening
+from server import call_audit, metrics
+from server.http import application, auth, clients
 from server.main import main
 from server.start import start as start_server
-from server.telemetry import call_audit, metrics
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def test_a_server_over_http_ends_with_one_line_where_the_folder_is_another_users
     plain_folder: Path, part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert all(
-        (start_server, listening, application, auth, callers, call_audit, metrics)
+        (start_server, application, auth, clients, call_audit, metrics)
     )  # imported while root may read them
     monkeypatch.setattr("server.main.version", lambda _: "1")  # root's alone, too
     (plain_folder / "tenants").mkdir()

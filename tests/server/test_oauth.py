@@ -25,7 +25,7 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from server.http.callers import NOBODY, Caller
+from server.http.clients import NOBODY, Caller
 from server.http.oauth import JwtVerifier
 
 if TYPE_CHECKING:

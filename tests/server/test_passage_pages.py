@@ -18,7 +18,7 @@ import pytest
 
 from rag.access.keys import VALID_DAYS, cookie_values, holds_pass, new_pass
 from rag.uris import NOT_FOUND, passage_page
-from server.local_pages import MOST_CONNECTIONS
+from server.http.passage_pages import MOST_CONNECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.search.readable_overview import RETRIEVED
+from rag.search.overview import RETRIEVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

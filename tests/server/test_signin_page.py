@@ -19,7 +19,7 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.config.load import load_settings
 from rag.config.server_settings import check_exposure, resource_url
 from rag.corpus import Principal
-from server.http.callers import NOBODY, Caller
+from server.http.clients import NOBODY, Caller
 from server.http.oauth import JwtVerifier
 
 if TYPE_CHECKING:

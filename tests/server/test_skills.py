@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from server.skills import EXTENSION, NO_SKILL, ONE_PAGE
+from server.resources import NO_SKILL, ONE_PAGE, SKILLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def fresh(start: Start, tmp_path: Path) -> Callable[..., Wire]:
 
 def test_clients_of_the_protocol_that_has_extensions_are_told_of_it(start: Start, tmp_path: Path) -> None:
     modern, legacy = (start(tmp_path, era=era).begin()["capabilities"] for era in ("modern", "legacy"))
-    assert modern["extensions"] == {EXTENSION: {}}
+    assert modern["extensions"] == {SKILLS: {}}
     assert "extensions" not in legacy
     assert "resources" in modern
 

@@ -17,7 +17,7 @@ import pytest
 
 from rag.config.server_settings import ARGUMENTS
 from rag.store.write.desk_folder import prepare
-from server.skills import EXTENSION
+from server.resources import SKILLS
 from server.tool_listing import RARE
 from server.tools import SearchArguments
 
@@ -62,7 +62,7 @@ async def test_exactly_the_capabilities_that_it_has_are_announced(client: Client
         "resources": {"listChanged": False, "subscribe": False},
         "prompts": {"listChanged": False},
         "completions": {},
-    } | ({"extensions": {EXTENSION: {}}} if client.protocol_version == "2026-07-28" else {})
+    } | ({"extensions": {SKILLS: {}}} if client.protocol_version == "2026-07-28" else {})
 
 
 def test_a_tool_can_offer_or_withhold_every_argument() -> None:

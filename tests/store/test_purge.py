@@ -16,7 +16,7 @@ from lancedb.table import AsyncTable
 
 from rag.corpus import Access, Collection
 from rag.errors import StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.store.care import folder_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, table_folder

@@ -37,7 +37,7 @@ from rag.report.text_and_html import (
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
-    from rag.search.why_not import SourceTrace
+    from rag.search.why import SourceTrace
 
 STYLE = Path(__file__).with_name("style.css")
 SHOWN_CHARS = 600  # of a hit's text

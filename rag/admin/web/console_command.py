@@ -50,7 +50,7 @@ from rag.errors import (
 )
 from rag.report import text_and_html
 from rag.search.desk import Desk
-from rag.search.request_overrides import with_every_override
+from rag.search.search_plan import with_every_override
 from rag.store.write.desk_folder import uploads_folder
 from rag.uris import PASSAGE_PAGES
 

@@ -24,7 +24,7 @@ from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, p
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
 from rag.ingest.report import SilentProgress
 from rag.report.text_and_html import counted
-from rag.search.why_not import SourceTrace
+from rag.search.why import SourceTrace
 from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole
 from rag.uris import split_id
 

@@ -1,6 +1,6 @@
 """The stages of a profile. Query stages add queries; hit stages reorder, drop or expand hits.
 
-To add a hit stage, write a module here, its settings in `rag.config.profiles`, and a line in `HIT_STAGES`.
+To add a hit stage, write a function here, its settings in `rag.config.profiles`, and a line in `HIT_STAGES`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from rag.config.profiles import (
 )
 from rag.search.recall import Query
 from rag.search.stages.custom import custom_stage
-from rag.search.stages.detail import compress, with_detail
+from rag.search.stages.detail import compress, neighbors, parent, with_detail
 from rag.search.stages.query_stages import more_queries
 from rag.search.stages.related import graph, with_related
 from rag.search.stages.reorder import diversify_hits, drop_duplicates, order_by_recency, rerank
-from rag.search.stages.surroundings import neighbors, parent
 
 if TYPE_CHECKING:
     from rag.search.search_state import SearchState

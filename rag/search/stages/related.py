@@ -33,8 +33,7 @@ from rag.answers import Hit, SearchRequest
 from rag.config.profiles import GraphStage
 from rag.errors import BusyError, InvalidRequestError
 from rag.runtime import concurrently
-from rag.search.gate import admit
-from rag.search.recall import Query, fuse, recall
+from rag.search.recall import Query, admit, fuse, recall
 from rag.search.source_window import check_passages
 from rag.search.stages.thresholds import hits_within_thresholds
 from rag.search.view import View

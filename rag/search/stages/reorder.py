@@ -22,8 +22,16 @@ from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
 from rag.models.rerank import Reranker
 from rag.originals import Dating, dating
-from rag.rank.diversity import Likeness, cosine, diversify, jaccard
-from rag.rank.editions import AskedTime, asked_time, prefer_editions, without_copies
+from rag.rank.editions import (
+    AskedTime,
+    Likeness,
+    asked_time,
+    cosine,
+    diversify,
+    jaccard,
+    prefer_editions,
+    without_copies,
+)
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
 from rag.store.read.word_analysis import query_terms, stop_languages

@@ -44,7 +44,7 @@ from rag.access.keys import Keys, keys_in
 from rag.access.rule import visible
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, NotFoundError, StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.home import Bucket, Home
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record

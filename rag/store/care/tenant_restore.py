@@ -34,7 +34,7 @@ from rag.access.rule import narrower, same_access
 from rag.access.tenants import storages_of
 from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import ConfigurationError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.home import desk_around
 from rag.originals import local_path
 from rag.store.care import tenant_backup

@@ -18,7 +18,7 @@ from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
 from rag.corpus import Chunk, Collection, Language
 from rag.errors import BusyError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.rows_in_memory import (

@@ -28,7 +28,7 @@ from rag.corpus import (
     Value,
     Vectors,
 )
-from rag.filters.evaluators import EPOCH, literal
+from rag.filters.grammar import EPOCH, literal
 from rag.filters.needles import Needle
 from rag.originals import expiry
 from rag.text.flags import rules

@@ -23,7 +23,7 @@ from anyio import to_thread
 from rag.access.rule import narrower, predicate, same_access
 from rag.corpus import Access, AccessRecord, Collection, Heading, Language, Principal, Source, Value
 from rag.errors import BusyError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.store.read import schema
 from rag.store.read.connection import LocalTable, engine_errors, of_newest
 from rag.text.languages import analysed_in

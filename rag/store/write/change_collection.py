@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rag.corpus import Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.home import Home
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, open_if_there

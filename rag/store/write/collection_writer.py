@@ -30,7 +30,7 @@ from anyio import to_thread
 
 from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Source, Vectors
 from rag.errors import StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.home import Home, local_folder
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors

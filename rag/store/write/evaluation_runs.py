@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from rag.errors import NotFoundError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.home import Bucket, Home
 from rag.store.read.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.write import table_maintenance

@@ -29,7 +29,7 @@ from lancedb.index import FTS, BTree, IvfSq, LabelList
 
 from rag.corpus import Collection, FieldType
 from rag.errors import StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.home import Bucket, Home
 from rag.store.read.connection import table_folder
 from rag.store.read.schema import TERMS, field_column, one_of

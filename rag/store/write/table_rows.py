@@ -34,7 +34,7 @@ from rag.corpus import (
     Value,
     Vectors,
 )
-from rag.filters.evaluators import microseconds
+from rag.filters.grammar import microseconds
 from rag.originals import EXPIRES
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors

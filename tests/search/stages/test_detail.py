@@ -16,8 +16,7 @@ from rag.models.embed import Embedders, TextKind
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_HITS_WANTED
 from rag.search.recall import Meaning, Query
-from rag.search.stages.detail import MAX_SNIPPET_CHARS, compress_hits, with_snippets
-from rag.search.stages.surroundings import with_neighbors
+from rag.search.stages.detail import MAX_SNIPPET_CHARS, compress_hits, with_neighbors, with_snippets
 from rag.search.view import View
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection

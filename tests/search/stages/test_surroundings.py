@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rag.answers import Excerpt, Hit
 from rag.config.profiles import ParentStage
 from rag.corpus import Access, Chunk, Heading, Principal, Source
-from rag.search.stages.surroundings import in_sections, merge_spans, section_around, with_neighbors
+from rag.search.stages.detail import in_sections, merge_spans, section_around, with_neighbors
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader

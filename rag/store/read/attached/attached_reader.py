@@ -23,7 +23,7 @@ from anyio import to_thread
 from rag.access.rule import EVERYBODY
 from rag.corpus import Access, AccessRecord, Attachment, Collection, Retrieved, Value
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 from rag.store.read import schema
 from rag.store.read.attached.attached_table import (
     AttachedTable,

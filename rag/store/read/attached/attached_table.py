@@ -24,7 +24,7 @@ from anyio import to_thread
 from rag.access.rule import EVERYBODY, valid_entries
 from rag.corpus import Access, Attachment, Collection, Vectors
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.filters.evaluators import EPOCH
+from rag.filters.grammar import EPOCH
 from rag.store.read.attached.column_mapping import Columns, Translation
 from rag.store.read.connection import MAX_VERSION
 from rag.store.read.schema import chunks_schema, source_columns, vector_column

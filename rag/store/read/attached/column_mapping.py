@@ -1,7 +1,7 @@
 """Which columns of an attached table hold what, as SQL expressions, and our SQL in terms of these.
 
 The expressions have values of our types. The compilers of rights and filters (`rag.access.rule`,
-`rag.filters.evaluators`) and `rag.store` make our SQL, so its grammar is small. A name that `Translation`
+`rag.filters.grammar`) and `rag.store` make our SQL, so its grammar is small. A name that `Translation`
 doesn't know is an error: it could be a column of the other table by chance.
 """
 
@@ -16,7 +16,7 @@ from pyarrow import types as kinds
 
 from rag.access.rule import EVERYBODY
 from rag.errors import ConfigurationError, StoreError
-from rag.filters.evaluators import literal
+from rag.filters.grammar import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

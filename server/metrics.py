@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from server.admission import Admission
+    from server.call_audit import Call
     from server.lazy_desk import LazyDesk
-    from server.telemetry.call_audit import Call
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LOOPBACK = "127.0.0.1"

@@ -1,30 +1,34 @@
-"""Explains an empty result: which conditions of the filter cause it, and how to relax the filter.
+"""Explains why a search found nothing, or not a certain source; and what its lists had, for the trace.
 
-Only the filter is relaxed. The principal and its access stay the same in every view.
-
-`record_lists`, at the end, records for the trace what recall, fusion and the gate returned.
+Of an empty result: which conditions of the filter cause it, and how to relax the filter. Only the filter is
+relaxed. The principal and its access stay the same in every view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from anyio import to_thread
 
-from rag.answers import Hit, Listing
+from rag.answers import Answer, Hit, Listing, Step, SubQuery
+from rag.corpus import Source
 from rag.filters.grammar import Filter, called, conditions, is_on_date, without
 from rag.filters.needles import Needle, needle, otherwise_accented, phrases
 from rag.runtime import concurrently
-from rag.search.gate import admit
-from rag.search.recall import Candidate, Query, QueryRankings, shares_of_best, skips_dense
+from rag.search.exact import find_exact
+from rag.search.recall import Candidate, Query, QueryRankings, admit, recall, shares_of_best, skips_dense
+from rag.search.search_plan import SearchPlan
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.view import View, path_notes
+from rag.store.read.schema import StoredSource
+from rag.store.read.text_scan import chunk_places
 
 if TYPE_CHECKING:
     from rag.search.search_state import OpenStep, SearchState
+
 
 OTHER_ACCENTS = 'No passage contains "{}" with these accents; searched for "{}".'
 EXACT_ACCENTS = 'No document contains "{}" with these accents; search for "{}".'
@@ -32,18 +36,10 @@ LOOKED_THROUGH = 20  # passages with the words of a text, to find it with other 
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
 
-class FindsAny(Protocol):
-    """Whether a query finds anything with the state's plan."""
-
-    async def __call__(self, query: Query, state: SearchState) -> bool:
-        """True if at least one hit passes the gate and the thresholds."""
-
-
-class Find(Protocol):
-    """The hits of queries with the state's plan."""
-
-    async def __call__(self, queries: Sequence[Query], state: SearchState) -> list[Hit]:
-        """The hits that pass the gate, best first."""
+Find: TypeAlias = "Callable[[Sequence[Query], SearchState], Awaitable[list[Hit]]]"
+"""As `pipeline.find`: the hits of queries with the state's plan, best first."""
+Embed: TypeAlias = "Callable[[SearchState], Awaitable[tuple[SearchState, list[Query]]]]"
+"""As `pipeline.embed`: the queries of a state with their meanings and views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class Impact:
     dropped: frozenset[int]
 
 
-async def explain_nothing(query: Query, state: SearchState, find: Find, finds_any: FindsAny) -> Query | None:
+async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query | None:
     """The query with a relaxed filter, to try again; None, with a note on the reason, if that can't help.
 
     The filter is relaxed only if the plan allows it. Texts that passages must contain get the accents that
@@ -69,7 +65,7 @@ async def explain_nothing(query: Query, state: SearchState, find: Find, finds_an
     if state.left_out.total():  # there are hits, but none is near enough
         state.note([UNGROUNDED])
         return None
-    impact = await _impact(query, state, finds_any) if plan.filter is not None else None
+    impact = await _impact(query, state, find) if plan.filter is not None else None
     if impact is None:
         state.note([_without_filter(query, state)])
         return None
@@ -117,16 +113,16 @@ def _forms_in_passages(texts: Sequence[Needle], passages: Iterable[str]) -> list
     return None
 
 
-async def _impact(query: Query, state: SearchState, finds_any: FindsAny) -> Impact | None:
+async def _impact(query: Query, state: SearchState, find: Find) -> Impact | None:
     """Which conditions cause the empty result, and which to drop; None if it is empty without a filter, too.
 
     Conditions without results of their own are dropped. Of the others as few as possible: the last in the
     filter first, conditions on dates last.
     """
     parts = _conditions(query.views)
-    if not await finds_any(_relaxed(query, range(len(parts))), state):
+    if not await _finds_any(_relaxed(query, range(len(parts))), state, find):
         return None
-    single = [partial(finds_any, _keeping(query, {at}), state) for at in range(len(parts))]
+    single = [partial(_finds_any, _keeping(query, {at}), state, find) for at in range(len(parts))]
     finds_alone = await concurrently(single) if len(parts) > 1 else []
     alone = [at for at, has_hits in enumerate(finds_alone) if has_hits]
     order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
@@ -136,9 +132,24 @@ async def _impact(query: Query, state: SearchState, finds_any: FindsAny) -> Impa
     low, high = min(1, len(order)), len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        works = await finds_any(_keeping(query, order[:middle]), state)
+        works = await _finds_any(_keeping(query, order[:middle]), state, find)
         low, high = (middle, high) if works else (low, middle - 1)
     return Impact(frozenset(alone), frozenset(range(len(parts))) - set(order[:low]))
+
+
+async def _finds_any(query: Query, state: SearchState, find: Find) -> bool:
+    """Whether a query finds anything. Runs inside the step `explain`, so it records no steps."""
+    # These searches run only after a search found nothing, several at once, and one hit answers the question:
+    # one candidate per ranking is enough. In mode hybrid the dense ranking alone is. It has a chunk if any
+    # chunk satisfies the filter, and if its best chunk fails the thresholds, no chunk is nearer. Of a sparse
+    # ranking the best chunk may fail them where a later one doesn't. A skipped dense ranking is empty.
+    has_both = state.plan.mode == "hybrid" and all(
+        view.comparable and not skips_dense(query, view, state.plan) for view in query.views
+    )
+    plan = replace(state.plan, limit=1, mode="dense" if has_both else state.plan.mode)
+    if plan.mode == "dense" or (plan.mode != "exact" and not plan.drops_distant):
+        plan = replace(plan, candidates=1)
+    return bool(await find([query], state.for_side_search(plan)))
 
 
 def _relaxed(query: Query, dropped: Collection[int]) -> Query:
@@ -242,3 +253,116 @@ def _listings(lists: Sequence[QueryRankings], ids: Iterable[str]) -> Mapping[str
         for rank, (id_, score) in enumerate(shares_of_best(sparse).items(), 1):
             by_id[id_] = (*by_id[id_], Listing(query, "sparse", rank, score))
     return by_id
+
+
+REASONS = {
+    "thresholds": "It is less similar to the query than the thresholds require.",
+    "rerank": "It was not among the passages that were reranked, or not among those that the stage keeps.",
+    "dedupe": "It nearly repeats a better passage.",
+    "copies": "Another document has the same passage, word for word, and is shown with its id.",
+    "compress": "It contains no sentence that answers the query.",
+    "custom": "The operator's own stage dropped it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTrace:
+    """What happened to a source in a search: the `step` that dropped its last passage, None if one is a hit.
+
+    `reason` says why in a sentence or two. `chunk_id` is its best passage, with the `ranks` of this passage
+    after each step, from 1, None after it was dropped. Both are empty if no ranking had a passage of it.
+    """
+
+    source: Source
+    step: str | None
+    reason: str
+    chunk_id: str = ""
+    ranks: tuple[tuple[str, int | None], ...] = ()
+
+
+async def trace_source(stored: StoredSource, answer: Answer, state: SearchState, embed: Embed) -> SourceTrace:
+    """What happened to a readable source in a search whose answer has a trace."""
+    source, plan = stored.source, state.plan
+    view = next((view for view in state.views if view.table.collection.name == source.collection), None)
+    if view is None:
+        return SourceTrace(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
+    listed = answer.trace.listings if answer.trace else {}
+    if any(_of(source, id_) for id_ in listed):
+        return _follow(source, answer, plan)
+    if not view.admits(stored):
+        return SourceTrace(source, *_exclusion(source, plan))
+    if not plan.limit:
+        return SourceTrace(source, "limit", "The limit is 0.")
+    return SourceTrace(source, "recall", await _why_unlisted(source, view, state, embed))
+
+
+def _of(source: Source, chunk_id: str) -> bool:
+    return chunk_id.partition("/")[0] == source.id
+
+
+def _exclusion(source: Source, plan: SearchPlan) -> tuple[str, str]:
+    if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
+        return "sources", "The request excludes this source."
+    return "filter", "Its fields don't match the filter."
+
+
+async def _why_unlisted(source: Source, view: View, state: SearchState, embed: Embed) -> str:
+    """Why no ranking has the source, with its best passages, from a search of this source alone."""
+    alone = replace(view, sources=(source.id,), contains=state.plan.required)
+    if state.plan.needle is not None:
+        hits = await find_exact(Query(state.plan.query, {}, (alone,)), state.for_side_search(state.plan))
+        return "Other documents come first." if hits else "It doesn't contain what is searched for."
+    if state.plan.required and not await chunk_places(view.table, [source.id], alone.where):
+        return "None of its passages contains the phrases or texts that are required."
+    question = (SubQuery(state.plan.query),)
+    _, (query,) = await embed(replace(state.for_side_search(state.plan), views=(alone,), queries=question))
+    one_hit = replace(state.plan, candidates=1)
+    (lists,) = await recall([query], one_hit)
+    sentences = [
+        f"By meaning, its best passage is {id_}, with a similarity of {cosine:.2f}."
+        for id_, cosine in lists.dense_scores.items()
+    ]
+    if skips_dense(query, alone, state.plan):
+        sentences = [UNKNOWN]
+    if state.plan.mode != "dense":
+        sentences += [f"By words, its best passage is {id_}." for id_ in lists.sparse_scores] or [
+            "It contains no word of the query."
+        ]
+    if view.is_by_section and not any(lists.chunks):
+        return "None of its passages stands in a section that matches the filter."
+    count = state.plan.candidates
+    return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
+
+
+AMONG_HITS = "It is among the hits."
+
+
+def _follow(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
+    """The trace of a source that a ranking has."""
+    steps = [step for step in answer.steps if step.hit_ids]
+    last = next((step for step in reversed(steps) if _best(source, step)), steps[0])
+    chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
+    ranks = tuple((step.name, _rank(chunk_id, step)) for step in steps)
+    if any(hit.chunk.id == chunk_id for hit in answer.hits):
+        return SourceTrace(source, None, AMONG_HITS, chunk_id, ranks)
+    return SourceTrace(source, *_drop(chunk_id, last, answer.steps, plan), chunk_id, ranks)
+
+
+def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: SearchPlan) -> tuple[str, str]:
+    """The step that dropped the passage, and why."""
+    following = [step for step in steps[steps.index(last) + 1 :] if step.name != "context"]
+    if not following:
+        return "evidence", UNGROUNDED
+    name = following[0].name
+    if name == "limit":
+        return name, f"Its best passage has rank {_rank(chunk_id, last)}, and the limit is {plan.limit}."
+    return name, REASONS.get(name, "This stage dropped it.")
+
+
+def _best(source: Source, step: Step) -> str:
+    """The id of the source's best passage after a step; empty if none is left."""
+    return next((id_ for id_ in step.hit_ids if _of(source, id_)), "")
+
+
+def _rank(chunk_id: str, step: Step) -> int | None:
+    return step.hit_ids.index(chunk_id) + 1 if chunk_id in step.hit_ids else None

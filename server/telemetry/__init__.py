@@ -1,1 +1,0 @@
-"""What an operator sees: the log, the audit, metrics and spans."""
