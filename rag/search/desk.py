@@ -32,6 +32,7 @@ from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
+from rag.search import search_state
 from rag.search.browse import (
     MAX_ENTRIES,
     UNLISTED,
@@ -48,16 +49,6 @@ from rag.search.recall import READS, is_fault
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, make_plan, request_with
-from rag.search.search_state import (
-    Models,
-    OnSearch,
-    OnSearchStart,
-    OnStep,
-    OnStepStart,
-    SearchState,
-    StepRecorder,
-    call_hook,
-)
 from rag.search.source_window import extract
 from rag.search.stages.custom import load_function
 from rag.search.view import (
@@ -118,13 +109,13 @@ class Desk:
         self._reader = reader
         self._retrievers = retrievers
         embedders = embedder if isinstance(embedder, Embedders) else Embedders({DEFAULT_EMBEDDER: embedder})
-        self._models = Models(embedders, chat, reranker)
+        self._models = search_state.Models(embedders, chat, reranker)
         self._settings = settings
         self.breakers = breakers
-        self.on_search_start: OnSearchStart | None = None
-        self.on_step_start: OnStepStart | None = None
-        self.on_step: OnStep | None = None
-        self.on_search: OnSearch | None = None
+        self.on_search_start: search_state.OnSearchStart | None = None
+        self.on_step_start: search_state.OnStepStart | None = None
+        self.on_step: search_state.OnStep | None = None
+        self.on_search: search_state.OnSearch | None = None
         self._overviews = OverviewCache()
         self._files = FileWatch(settings.timeout_seconds)
         self.alarms = 0
@@ -293,14 +284,14 @@ class Desk:
         """
         request = request_with(query, values)
         if self.on_search_start:
-            call_hook(self.on_search_start, principal, request)
+            search_state.call_hook(self.on_search_start, principal, request)
         answer, state = await self._search(principal, request, trace=trace)
         if trace:  # the overview's counts passed the gate: no other names are told, even if the engine fails
             readable = {summary.collection.name for summary in await self.overview(principal)}
             names = (view.table.collection.name for view in state.views)
             answer = replace(answer, searched=tuple(name for name in names if name in readable))
         if self.on_search:
-            call_hook(self.on_search, principal, request, answer)
+            search_state.call_hook(self.on_search, principal, request, answer)
         return answer
 
     async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
@@ -341,9 +332,9 @@ class Desk:
 
     async def _search(
         self, principal: Principal, request: SearchRequest, *, trace: bool
-    ) -> tuple[Answer, SearchState]:
+    ) -> tuple[Answer, search_state.SearchState]:
         """The answer to a request, and the state of the search that found it."""
-        steps = StepRecorder(detailed=trace, on_start=self.on_step_start, on_step=self.on_step)
+        steps = search_state.StepRecorder(detailed=trace, on_start=self.on_step_start, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
@@ -355,7 +346,9 @@ class Desk:
             views, not_declaring = _within_profile(views, plan, principal)
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
-        state = SearchState(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
+        state = search_state.SearchState(
+            plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken)
+        )
         state.note([*notes, *not_declaring, *unknown_sources])
         state.note([*await undated_notes(chosen), *await _path_notes(plan, chosen)])
         return await search(state)

@@ -20,15 +20,7 @@ from anyio import to_thread
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
 from rag.filters.needles import Needle, otherwise_accented
-from rag.rank.editions import (
-    AskedTime,
-    asked_time,
-    differing_editions,
-    own_and_newer_first,
-    prefer_editions,
-    preferred_where_they_differ,
-    with_datings,
-)
+from rag.rank import editions
 from rag.report.text_and_html import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.query_vectors import query_meanings
@@ -36,19 +28,12 @@ from rag.search.recall import WIDER, Query, admit, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, phrase_needles
-from rag.search.stages import apply_hit_stages, more_queries, with_detail
+from rag.search.stages import apply_hit_stages, more_queries, thresholds, with_detail
 from rag.search.stages.query_stages import (
     PARAPHRASES_FIND_NOTHING,
     PLAN_FINDS_NOTHING,
     in_other_words,
     narrowed_by_plan,
-)
-from rag.search.stages.thresholds import (
-    DISTANT,
-    WEAK_SHOWN,
-    evidence_notes,
-    hits_within_thresholds,
-    lacks_evidence,
 )
 from rag.search.view import View, joined_names, narrow_views
 from rag.search.why import explain_nothing, record_lists
@@ -123,8 +108,8 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
-    is_weak = await lacks_evidence(judged, queries[0], plan, state.spellings)
-    state.notes[:0] = evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
+    is_weak = await thresholds.lacks_evidence(judged, queries[0], plan, state.spellings)
+    state.notes[:0] = thresholds.evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
     if is_weak:
         hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
@@ -132,8 +117,8 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
 
 def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
     """What is shown of hits that nothing speaks for."""
-    shown = hits[:WEAK_SHOWN]
-    ordered = own_and_newer_first(shown, state.foreign)
+    shown = hits[: thresholds.WEAK_SHOWN]
+    ordered = editions.own_and_newer_first(shown, state.foreign)
     if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
         state.note([_order_note(state)])
     return ordered
@@ -248,7 +233,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
     today = datetime.now(UTC).date()
-    wanted_time = asked_time(queries[0].text, today)
+    wanted_time = editions.asked_time(queries[0].text, today)
     # The gate reads the source of each candidate, so it stops at the limit, unless a later step drops hits.
     needs_all = plan.drops_distant or plan.hit_stages or wanted_time
     enough = len(candidates) if needs_all else state.hits_to_check
@@ -267,20 +252,20 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     with state.steps.step("thresholds") as step:
         tables = [view.table.collection for view in state.views]
         metrics = {collection.name: plan.distance or collection.distance for collection in tables}
-        near = hits_within_thresholds(hits, plan.thresholds, metrics)
+        near = thresholds.hits_within_thresholds(hits, plan.thresholds, metrics)
         step.record_hits(near, of=len(hits))
-    state.count_left_out(DISTANT, hits, near)
+    state.count_left_out(thresholds.DISTANT, hits, near)
     return near
 
 
 async def _in_order_of_editions(
-    hits: list[Hit], wanted_time: AskedTime | None, today: date, state: SearchState
+    hits: list[Hit], wanted_time: editions.AskedTime | None, today: date, state: SearchState
 ) -> list[Hit]:
     """The hits with the editions first that the question asks for, or newer ones where they differ."""
     if wanted_time:
-        preferred = await to_thread.run_sync(prefer_editions, hits, wanted_time)
+        preferred = await to_thread.run_sync(editions.prefer_editions, hits, wanted_time)
     else:
-        preferred = preferred_where_they_differ(hits, today, state.foreign)
+        preferred = editions.preferred_where_they_differ(hits, today, state.foreign)
     before, after = ([hit.chunk.id for hit in order] for order in (hits, preferred))
     if not wanted_time and before == after:
         return hits
@@ -291,7 +276,7 @@ async def _in_order_of_editions(
     return preferred
 
 
-def _edition_note(wanted_time: AskedTime) -> str:
+def _edition_note(wanted_time: editions.AskedTime) -> str:
     """Which editions come first, by the time that the question asks for."""
     years = " and ".join(map(str, sorted(wanted_time.years or wanted_time.excluded)))
     if wanted_time.years:
@@ -304,12 +289,12 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
 
     If the question asks for a time, that has decided which comes first.
     """
-    differing = [] if asked_time(question.text) else differing_editions(hits)
+    differing = [] if editions.asked_time(question.text) else editions.differing_editions(hits)
     if not differing:
         return hits
-    hits = with_datings(hits, [*chain(*differing)])
+    hits = editions.with_datings(hits, [*chain(*differing)])
     are_own = [hit.source.collection not in state.foreign for hit in hits]
-    present = AskedTime(today=datetime.now(UTC).date())
+    present = editions.AskedTime(today=datetime.now(UTC).date())
     in_order = all(
         are_own[first] > are_own[second]
         or (are_own[first] == are_own[second] and present.prefers(hits[first].dating, hits[second].dating))

@@ -44,6 +44,7 @@ from rag.uris import STANDARD_PORTS
 from server import EXIT_FORCED
 from server.admission import Admission
 from server.call_audit import note_refusal
+from server.http import middleware
 from server.http.clients import (
     AddressResolver,
     ConnectionLimit,
@@ -51,17 +52,6 @@ from server.http.clients import (
     SlowClientProtocol,
     max_connections,
     scope_principal,
-)
-from server.http.middleware import (
-    PROBES,
-    ApiKeyHeader,
-    BodyTimeout,
-    CancelOnDisconnect,
-    CrossOrigin,
-    HostCheck,
-    JsonRpcCheck,
-    RequestTracking,
-    RequireScope,
 )
 from server.http.oauth import metadata_route
 from server.http.page_signin import PageCookie
@@ -230,7 +220,9 @@ class McpEndpoint:
             security_settings=security,
             max_request_body_size=MAX_MESSAGE_BYTES,
         )
-        self._app = CancelOnDisconnect(JsonRpcCheck(AppsSession(self._manager.handle_request)))
+        self._app = middleware.CancelOnDisconnect(
+            middleware.JsonRpcCheck(AppsSession(self._manager.handle_request))
+        )
         self._admission = admission
 
     @asynccontextmanager
@@ -317,7 +309,7 @@ def http_app(
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
     def authorized(app: ASGIApp) -> ASGIApp:
-        return RequireScope(app, SEARCH_SCOPE, metadata, settings.oauth.scope_prefix)
+        return middleware.RequireScope(app, SEARCH_SCOPE, metadata, settings.oauth.scope_prefix)
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -328,14 +320,14 @@ def http_app(
 
     routes: list[BaseRoute] = [
         Route(http.path, authorized(endpoint)),
-        *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
+        *(Route(path, probe) for path, probe in zip(middleware.PROBES, (healthz, readyz), strict=True)),
     ]
     if metadata:
         routes.append(metadata_route(resource_url(http), http.path, settings.oauth, settings.server.title))
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_MESSAGE_BYTES)
         routes.append(Route(SSE_PATH, authorized(SseEndpoint(server, transport, admission)), methods=["GET"]))
-        messages = JsonRpcCheck(transport.handle_post_message)
+        messages = middleware.JsonRpcCheck(transport.handle_post_message)
         routes.append(Mount(MESSAGES_PATH, authorized(messages)))
 
     @asynccontextmanager
@@ -354,13 +346,13 @@ def http_app(
         lifespan=lifespan,
         exception_handlers={404: partial(_nothing_here, str(resource))},
         middleware=[  # from the outside in
-            Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
-            Middleware(CrossOrigin, http.allowed_origins, security),
-            Middleware(ApiKeyHeader),
+            Middleware(middleware.RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
+            Middleware(middleware.CrossOrigin, http.allowed_origins, security),
+            Middleware(middleware.ApiKeyHeader),
             *([Middleware(PageCookie)] if settings.oauth.page_client else []),
             Middleware(FailureLimit, settings.limits.failures_per_minute),
-            Middleware(HostCheck, security),
-            Middleware(BodyTimeout, settings.limits.receive_seconds),
+            Middleware(middleware.HostCheck, security),
+            Middleware(middleware.BodyTimeout, settings.limits.receive_seconds),
             Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
             Middleware(AuthContextMiddleware),
         ],

@@ -226,7 +226,8 @@ log = logging.getLogger(__name__)
 class LocalPages:
     """The pages on the loopback address, for the person whose hosts share a desk.
 
-    They show what any of the `principals` may read, on whose behalf hosts ask. The address is that of the last time if its port, which `port_file` has, is free.
+    They show what any of the `principals` may read, on whose behalf hosts ask. The address is that of the
+    last time if its port, which `port_file` has, is free.
     """
 
     def __init__(

@@ -9,18 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rag.answers import Hit
-from rag.config.profiles import (
-    DISPLAY_STAGES,
-    CompressStage,
-    CustomStage,
-    DedupeStage,
-    DiversifyStage,
-    GraphStage,
-    NeighborsStage,
-    ParentStage,
-    RecencyStage,
-    RerankStage,
-)
+from rag.config import profiles
 from rag.search.recall import Query
 from rag.search.stages.custom import custom_stage
 from rag.search.stages.detail import compress, neighbors, parent, with_detail
@@ -37,21 +26,21 @@ HitStageFunction: TypeAlias = "Callable[..., Awaitable[list[Hit]]]"
 """Called with (hits, the stage's settings, the caller's query, the search's state, the open step)."""
 
 HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
-    RerankStage: rerank,
-    RecencyStage: order_by_recency,
-    DiversifyStage: diversify_hits,
-    DedupeStage: drop_duplicates,
-    GraphStage: graph,
-    NeighborsStage: neighbors,
-    ParentStage: parent,
-    CompressStage: compress,
-    CustomStage: custom_stage,
+    profiles.RerankStage: rerank,
+    profiles.RecencyStage: order_by_recency,
+    profiles.DiversifyStage: diversify_hits,
+    profiles.DedupeStage: drop_duplicates,
+    profiles.GraphStage: graph,
+    profiles.NeighborsStage: neighbors,
+    profiles.ParentStage: parent,
+    profiles.CompressStage: compress,
+    profiles.CustomStage: custom_stage,
 }
 
 LEFT_OUT: Mapping[type[Any], str] = {
-    DiversifyStage: "from documents of which enough is shown",
-    DedupeStage: "repeating a better one",
-    CompressStage: "without a sentence that answers the query",
+    profiles.DiversifyStage: "from documents of which enough is shown",
+    profiles.DedupeStage: "repeating a better one",
+    profiles.CompressStage: "without a sentence that answers the query",
 }
 """Why a stage drops hits, for `SearchState.count_left_out`. Custom stages are their operators' business."""
 
@@ -68,7 +57,7 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState
     hits = await with_related(hits, query, state)
     for stage in state.plan.hit_stages:
         # Display stages read and embed text, so they get only the hits that will be shown.
-        if isinstance(stage, DISPLAY_STAGES):
+        if isinstance(stage, profiles.DISPLAY_STAGES):
             hits = await state.joined(hits, query.views_by_collection)
         before = hits
         with state.steps.step(stage.stage) as step:

@@ -22,16 +22,7 @@ from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
 from rag.models.rerank import Reranker
 from rag.originals import Dating, dating
-from rag.rank.editions import (
-    AskedTime,
-    Likeness,
-    asked_time,
-    cosine,
-    diversify,
-    jaccard,
-    prefer_editions,
-    without_copies,
-)
+from rag.rank import editions
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
 from rag.store.read.word_analysis import query_terms, stop_languages
@@ -101,8 +92,8 @@ async def rerank(
 ) -> list[Hit]:
     """The stage `rerank`; see `rerank_hits`. Editions that the question asks for come first again."""
     reranked = await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
-    wanted_time = asked_time(query.text, datetime.now(UTC).date())
-    return prefer_editions(reranked, wanted_time) if wanted_time else reranked
+    wanted_time = editions.asked_time(query.text, datetime.now(UTC).date())
+    return editions.prefer_editions(reranked, wanted_time) if wanted_time else reranked
 
 
 async def order_by_recency(
@@ -123,7 +114,7 @@ async def order_by_recency(
                 f"{collection.name}. Name a field of type datetime."
             )
     now = datetime.now(UTC)
-    wanted_time = asked_time(query.text) or AskedTime()
+    wanted_time = editions.asked_time(query.text) or editions.AskedTime()
     datings = [None if stage.field else dating(hit.source) for hit in hits]
     moments = [
         hit.fields.get(stage.field) if stage.field else hit.source.date or dated
@@ -151,10 +142,10 @@ async def diversify_hits(
     if not hits:
         return []
     if stage.by == "words":
-        similarities = jaccard([set(words(hit.text)) for hit in hits])
+        similarities = editions.jaccard([set(words(hit.text)) for hit in hits])
     else:
         similarities = _cosines(hits, query)
-    order = diversify(
+    order = editions.diversify(
         [hit.score for hit in hits],
         similarities,
         lambda_=stage.lambda_,
@@ -164,7 +155,7 @@ async def diversify_hits(
     return [hits[index] for index in order]
 
 
-def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
+def _cosines(hits: Sequence[Hit], query: Query) -> editions.Likeness:
     """The cosines between hits; 0 where different models made their vectors."""
     models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
     by_model: dict[EmbedderIdentity, list[int]] = {}
@@ -173,7 +164,7 @@ def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
     similarities = np.zeros((len(hits), len(hits)), np.float32)
     for indexes in by_model.values():
         rows = np.stack([cast("npt.NDArray[np.float32]", hits[index].vector) for index in indexes])
-        similarities[np.ix_(indexes, indexes)] = cosine(rows)
+        similarities[np.ix_(indexes, indexes)] = editions.cosine(rows)
     return similarities
 
 
@@ -184,5 +175,5 @@ async def drop_duplicates(
     languages = {language for view in query.views for language in stop_languages(view.table.collection)}
     asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
     today = datetime.now(UTC).date()
-    wanted_time = asked_time(query.text, today) or AskedTime(today=today)
-    return without_copies(hits, asked_words, wanted_time, threshold=stage.threshold)
+    wanted_time = editions.asked_time(query.text, today) or editions.AskedTime(today=today)
+    return editions.without_copies(hits, asked_words, wanted_time, threshold=stage.threshold)
