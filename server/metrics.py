@@ -24,13 +24,12 @@ from rag.config.settings import Settings
 from rag.errors import ConfigurationError, StoreError
 from rag.models.breaker import Breaker
 from rag.run_history import IngestionRun, last_runs
+from server.admission import Admission
+from server.call_audit import Call
+from server.lazy_desk import LazyDesk
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-    from server.admission import Admission
-    from server.call_audit import Call
-    from server.lazy_desk import LazyDesk
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LOOPBACK = "127.0.0.1"

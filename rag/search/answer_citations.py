@@ -31,19 +31,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag.answers import Extract, Part
 from rag.corpus import Chunk, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.desk import Desk
 from rag.text.plain_text import TABLE_RULE, bare
+from rag.text.revisions import Verdict
 from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revision
-
-if TYPE_CHECKING:
-    from rag.search.desk import Desk
-    from rag.text.revisions import Verdict
 
 AS_CITED = Part(around=0)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")

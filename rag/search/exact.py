@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from anyio import to_thread
 
@@ -25,6 +25,7 @@ from rag.filters.needles import Needle, stands_alone
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
 from rag.search.recall import READS, Candidate, Query, admit, is_fault
+from rag.search.search_state import SearchState
 from rag.search.source_window import between_words
 from rag.search.stages.detail import merge_spans
 from rag.search.view import View
@@ -40,9 +41,6 @@ from rag.store.read.text_scan import (
     spans,
 )
 from rag.text.plain_text import Span, trimmed, with_indent
-
-if TYPE_CHECKING:
-    from rag.search.search_state import SearchState
 
 EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
 CONTEXT_LINES = 2  # before and after

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
 from posixpath import normpath
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 from urllib.parse import unquote, urldefrag
 
 from anyio import to_thread
@@ -25,11 +25,9 @@ from rag.report.text_and_html import names_briefly
 from rag.runtime import concurrently
 from rag.search.browse import MOST_LISTED, display_name, display_parts, placed_documents
 from rag.search.reply.reply_parts import cited_title
+from rag.search.view import View
+from rag.store.read.schema import SourcePlace
 from rag.uris import SCHEME, is_surely_id, named_id, split_citation, web_address
-
-if TYPE_CHECKING:
-    from rag.search.view import View
-    from rag.store.read.schema import SourcePlace
 
 QUOTED_CHARS = 64  # of a name in a message
 _FRAGMENT = re.compile(r"(?<=\S)#\S+$")

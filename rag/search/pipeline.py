@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import chain, combinations
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -28,6 +27,7 @@ from rag.search.recall import WIDER, Query, admit, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, phrase_needles
+from rag.search.search_state import OpenStep, SearchState
 from rag.search.stages import apply_hit_stages, more_queries, thresholds, with_detail
 from rag.search.stages.query_stages import (
     PARAPHRASES_FIND_NOTHING,
@@ -40,9 +40,6 @@ from rag.search.why import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
 from rag.text.plain_text import ending, questions_in
-
-if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, SearchState
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
 BESIDE_QUESTION = 0.5  # times the score of a passage that only the text around a question finds

@@ -18,7 +18,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -30,11 +29,9 @@ from rag.models.embed import Embedder
 from rag.runtime import concurrently
 from rag.search.recall import Meaning
 from rag.search.search_plan import RequestVector, SearchPlan
+from rag.search.search_state import OpenStep, SearchState
 from rag.search.view import View, joined_names
 from rag.store.read.catalog import check_embedder
-
-if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, SearchState
 
 HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
 PATIENT_SECONDS = 20.0  # in one that can't; below the server's request timeout, so that the reply can say why

@@ -33,21 +33,20 @@ from rag.answers import (
 )
 from rag.corpus import Principal
 from rag.models.chat import Chat
+from rag.models.embed import Embedders
 from rag.models.rerank import Reranker
 from rag.rank.fusion import copies_as_one, neighbours
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently
+from rag.search.recall import Alarm
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
 from rag.search.source_window import OpenSource, open_source
+from rag.search.view import View
+from rag.store.read.spelling import Spelling
 from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as TelemetrySpan
-
-    from rag.models.embed import Embedders
-    from rag.search.recall import Alarm
-    from rag.search.view import View
-    from rag.store.read.spelling import Spelling
 
 PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from anyio import to_thread
 
@@ -21,14 +21,11 @@ from rag.runtime import concurrently
 from rag.search.exact import find_exact
 from rag.search.recall import Candidate, Query, QueryRankings, admit, recall, shares_of_best, skips_dense
 from rag.search.search_plan import SearchPlan
+from rag.search.search_state import OpenStep, SearchState
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.view import View, path_notes
 from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import chunk_places
-
-if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, SearchState
-
 
 OTHER_ACCENTS = 'No passage contains "{}" with these accents; searched for "{}".'
 EXACT_ACCENTS = 'No document contains "{}" with these accents; search for "{}".'

@@ -43,7 +43,7 @@ from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.uris import STANDARD_PORTS
 from server import EXIT_FORCED
 from server.admission import Admission
-from server.call_audit import note_refusal
+from server.call_audit import RefusalLog, note_refusal
 from server.http import middleware
 from server.http.clients import (
     AddressResolver,
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from starlette.authentication import AuthenticationBackend, AuthenticationError
     from starlette.requests import HTTPConnection, Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from server.call_audit import RefusalLog
 
 
 def listen(settings: HttpSettings) -> socket.socket:

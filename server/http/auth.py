@@ -29,17 +29,16 @@ from rag.access.keys import (
 )
 from rag.access.tenants import LocalAsker
 from rag.config.server_settings import resource_url
+from rag.config.settings import Settings
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from rag.home import Bucket, Home
 from server.call_audit import note_caller, note_refusal
 from server.http.clients import Caller
 from server.http.oauth import GroupsMatter, JwtVerifier
+from server.lazy_desk import LazyDesk
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
-
-    from rag.config.settings import Settings
-    from server.lazy_desk import LazyDesk
 
 log = logging.getLogger(__name__)
 

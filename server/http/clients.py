@@ -8,6 +8,7 @@ Failed requests of unauthenticated clients have a rate limit, so that credential
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import re
@@ -29,13 +30,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rag.corpus import Principal
 from rag.errors import AccessError
 from server.admission import TokenBucket
+from server.call_audit import RefusalLog
 
 if TYPE_CHECKING:
-    import asyncio
-
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from server.call_audit import RefusalLog
 
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

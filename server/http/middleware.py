@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -14,17 +15,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from server.call_audit import RequestInfo, current_request, note_refusal, refusal_fields
+from server.call_audit import RefusalLog, RequestInfo, current_request, note_refusal, refusal_fields
 from server.http.clients import AddressResolver, Caller
 from server.stdio import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, error, is_vast, read_message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from server.call_audit import RefusalLog
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 WRONG_HOST = 421

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rag.answers import Extract
 from rag.corpus import Chunk, Heading
 from rag.originals import Staleness, dating
+from rag.search.browse import Entry, Folder
 from rag.search.reply import reply_parts
 from rag.search.reply.untrusted import alteration_notes, disarm, label, one_separator, with_line_numbers
 from rag.text.flags import Flag
 from rag.text.plain_text import line_at
 from rag.uris import resource_uri
-
-if TYPE_CHECKING:
-    from rag.search.browse import Entry, Folder
 
 ROOM = 150  # characters of a reply for its note and its commas
 

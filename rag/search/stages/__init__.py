@@ -6,19 +6,17 @@ To add a hit stage, write a function here, its settings in `rag.config.profiles`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rag.answers import Hit
 from rag.config import profiles
 from rag.search.recall import Query
+from rag.search.search_state import SearchState
 from rag.search.stages.custom import custom_stage
 from rag.search.stages.detail import compress, neighbors, parent, with_detail
 from rag.search.stages.query_stages import more_queries
 from rag.search.stages.related import graph, with_related
 from rag.search.stages.reorder import diversify_hits, drop_duplicates, order_by_recency, rerank
-
-if TYPE_CHECKING:
-    from rag.search.search_state import SearchState
 
 __all__ = ["apply_hit_stages", "more_queries", "with_detail"]
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import inf
 from numbers import Real
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import anyio
 
@@ -24,9 +24,7 @@ from rag.answers import Hit, SubQuery
 from rag.config.profiles import CustomStage
 from rag.errors import ConfigurationError, RefdeskError
 from rag.search.recall import Query
-
-if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, SearchState
+from rag.search.search_state import OpenStep, SearchState
 
 CustomFunction: TypeAlias = "Callable[..., Awaitable[object]]"
 

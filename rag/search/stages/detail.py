@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -26,14 +26,11 @@ from rag.rank.excerpts import excerpts, shared_rarity, statements
 from rag.runtime import concurrently
 from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
+from rag.search.search_state import OpenStep, SearchState
 from rag.search.source_window import OpenSource, between_words, centered_window, open_source
 from rag.search.view import View
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.plain_text import TABLE_RULE, Span, sentences, with_indent
-
-if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, SearchState
-
 
 NO_HEADING = "{} passages have no heading above them and are shown without their section."
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 from pydantic import Field
@@ -25,10 +25,8 @@ from rag.models.breaker import note_failure
 from rag.models.chat import Chat, Form
 from rag.search.recall import Query
 from rag.search.reply.untrusted import disarm, label
+from rag.search.search_state import SearchState
 from rag.search.stages.custom import CustomError, custom_queries
-
-if TYPE_CHECKING:
-    from rag.search.search_state import SearchState
 
 PLANNING = """\
 You plan the search of a document collection. You are given a JSON object with a question, today's date, and \

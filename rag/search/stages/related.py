@@ -26,7 +26,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from rag.answers import Hit, SearchRequest
@@ -34,14 +33,12 @@ from rag.config.profiles import GraphStage
 from rag.errors import BusyError, InvalidRequestError
 from rag.runtime import concurrently
 from rag.search.recall import Query, admit, fuse, recall
+from rag.search.search_state import OpenStep, SearchState
 from rag.search.source_window import check_passages
 from rag.search.stages.thresholds import hits_within_thresholds
 from rag.search.view import View
 from rag.store.read.schema import StoredChunk, StoredSource
 from rag.text.plain_text import one_line, words
-
-if TYPE_CHECKING:
-    from rag.search.search_state import OpenStep, SearchState
 
 LEAST_BYTES = 4  # of a name; shorter titles stand in texts by chance. Two Chinese characters are six bytes.
 _QUALIFIER = re.compile(r"\s+\([^()]*\)$")

@@ -25,13 +25,12 @@ from rag.originals import Dating, dating
 from rag.rank import editions
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
+from rag.search.search_state import Models, OpenStep, SearchState
 from rag.store.read.word_analysis import query_terms, stop_languages
 from rag.text.plain_text import words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from rag.search.search_state import Models, OpenStep, SearchState
 
 log = logging.getLogger(__name__)
 
