@@ -211,12 +211,6 @@ def sort_position(name: str, id_: str) -> SortPosition:
     return bool(id_), natural, name, id_
 
 
-def ambiguous_path_error(documents: Sequence[Document]) -> InvalidRequestError:
-    """The error for a path that several documents share."""
-    ids = names_briefly(sorted(document.id for document in documents), MOST_LISTED)
-    return InvalidRequestError(f"Several documents have this path; open one by its id: {ids}.")
-
-
 def collections_page(overview: Sequence[CollectionOverview], after: str | None, limit: int) -> Folder:
     """A page of the list of readable collections."""
     overviews = {summary.collection.name: summary for summary in overview}
@@ -272,7 +266,8 @@ async def _at_path(view: View, path: str, after: str | None, limit: int) -> list
         case [document]:
             return [document.id]
         case same:
-            raise ambiguous_path_error(same)
+            ids = names_briefly(sorted(document.id for document in same), MOST_LISTED)
+            raise InvalidRequestError(f"Several documents have this path; open one by its id: {ids}.")
 
 
 async def _folder(

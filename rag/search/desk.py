@@ -242,14 +242,12 @@ class Desk:
         ids: dict[str, list[str]] = {}
         for source in sources:
             ids.setdefault(source.collection, []).append(source.id)
-        collections = [
-            collection
-            for collection in await self._reader.collections(principal.tenant)
-            if collection.name in ids
-        ]
-        tables = [await self._reader.open(collection) for collection in collections]
-        sizes_by_table = [await table.sizes(ids[table.collection.name]) for table in tables]
-        return {id_: size for sizes in sizes_by_table for id_, size in sizes.items()}
+        sizes: dict[str, int] = {}
+        for collection in await self._reader.collections(principal.tenant):
+            if collection.name in ids:
+                table = await self._reader.open(collection)
+                sizes |= await table.sizes(ids[collection.name])
+        return sizes
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group, or a retriever could.

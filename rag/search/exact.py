@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -26,8 +26,7 @@ from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
 from rag.search.recall import READS, Candidate, Query, admit, is_fault
 from rag.search.search_state import SearchState
-from rag.search.source_window import between_words
-from rag.search.stages.detail import merge_spans
+from rag.search.source_window import between_words, merged_excerpts
 from rag.search.view import View
 from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import (
@@ -109,7 +108,7 @@ def _matched_chunks(
     lines: Sequence[int],
     needle: Needle,
 ) -> MatchedChunk:
-    excerpts = _excerpts(text, (_surroundings(text, span) for span in spans[:EXCERPTS]))
+    excerpts = merged_excerpts(text, (_surroundings(text, span) for span in spans[:EXCERPTS]))
     window = Span(excerpts[0].start, excerpts[-1].end)
     touched = tuple(
         candidate for candidate in chunks if candidate.start < window.end and window.start < candidate.end
@@ -153,8 +152,8 @@ def _without_shared_text(
     above = [Span(excerpt.start, min(excerpt.end, cut)) for excerpt in before.excerpts]
     below = [Span(max(excerpt.start, cut), excerpt.end) for excerpt in after.excerpts]
     return (
-        replace(before, excerpts=_excerpts(text, [trimmed(text, *span) or span for span in above])),
-        replace(after, excerpts=_excerpts(text, below)),
+        replace(before, excerpts=merged_excerpts(text, [trimmed(text, *span) or span for span in above])),
+        replace(after, excerpts=merged_excerpts(text, below)),
     )
 
 
@@ -170,20 +169,9 @@ def joined_row(text: str, row: Sequence[MatchedChunk], best: MatchedChunk) -> Ma
         occurrences=tuple(occurrence for matched in row for occurrence in matched.occurrences)[
             :LISTED_OCCURRENCES
         ],
-        excerpts=_excerpts(text, spans),
+        excerpts=merged_excerpts(text, spans),
         around=tuple(chunks[seq] for seq in sorted(chunks)),
     )
-
-
-def _excerpts(text: str, spans: Iterable[Span]) -> tuple[Excerpt, ...]:
-    """The spans as excerpts, merged where they touch or have only white space in between."""
-    merged: list[Span] = []
-    for span in merge_spans(spans):
-        if merged and not text[merged[-1].end : span.start].strip():
-            merged[-1] = Span(merged[-1].start, span.end)
-        else:
-            merged.append(span)
-    return tuple(Excerpt(*span, text[slice(*span)]) for span in merged)
 
 
 def _surroundings(text: str, match: Span) -> Span:

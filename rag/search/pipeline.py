@@ -117,7 +117,7 @@ def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
     shown = hits[: thresholds.WEAK_SHOWN]
     ordered = editions.own_and_newer_first(shown, state.foreign)
     if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
-        state.note([_order_note(state)])
+        state.note([OWN_AND_NEWER if state.foreign else NEWER])
     return ordered
 
 
@@ -301,10 +301,6 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
     order = OWN_AND_NEWER if state.foreign else NEWER_EDITIONS
     state.note([DIFFERING.format(order if in_order else COMPARE_DATES)])
     return hits
-
-
-def _order_note(state: SearchState) -> str:
-    return OWN_AND_NEWER if state.foreign else NEWER
 
 
 def _chance_notes(question: Query, state: SearchState) -> list[str]:

@@ -280,7 +280,7 @@ async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[Collectio
 
 async def _is_strict(table: CollectionReader, plan: SearchPlan) -> bool:
     """Whether only readable rows of a table count: with "auto" if it is small enough to be kept in memory."""
-    return plan.statistics == "strict" or (plan.statistics == "auto" and await table.expects_rows_in_memory())
+    return plan.strict or (plan.statistics == "auto" and await table.expects_rows_in_memory())
 
 
 def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchPlan) -> list[Candidate]:

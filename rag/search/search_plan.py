@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -266,7 +265,9 @@ def _requested_settings(
     check_allowed(settings, "limit", limit, settings.limit)
     check_allowed(settings, "mode", mode, settings.mode)
     if any(getattr(request, name) is not None for name in OVERRIDES):
-        settings = with_overrides(settings, request, mode, partial(_stages_of, configured, tenant))
+        settings = with_overrides(
+            settings, request, mode, lambda name: _profile_settings(configured, name, tenant).stages
+        )
     return settings, mode, limit
 
 
@@ -446,30 +447,17 @@ def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequ
     return name
 
 
-def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:
-    return _profile_settings(settings, profile, tenant).stages
-
-
 def _profile_settings(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
     """A profile's settings with the tenant's own settings on top."""
-    settings = _with_profile(settings, profile)
-    return _overlay(settings, settings.of_tenants.get(tenant))
-
-
-def _overlay(settings: SearchSettings, overlay: ProfileSettings | None) -> SearchSettings:
-    if overlay is None:
-        return settings
-    changed = {key: getattr(overlay, key) for key in overlay.model_fields_set}
-    return settings.model_copy(update=changed | {"overrides": allowed_overrides(settings, overlay)})
-
-
-def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
-    if name == DEFAULT_PROFILE:
-        return settings
-    if name not in settings.profiles:
+    if profile != DEFAULT_PROFILE and profile not in settings.profiles:
         names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
-        raise InvalidRequestError(f"There is no profile {name!r}. Profiles: {names}.")
-    return _overlay(settings, settings.profiles[name])
+        raise InvalidRequestError(f"There is no profile {profile!r}. Profiles: {names}.")
+    of_profile = None if profile == DEFAULT_PROFILE else settings.profiles[profile]
+    for overlay in filter(None, (of_profile, settings.of_tenants.get(tenant))):
+        changed = {key: getattr(overlay, key) for key in overlay.model_fields_set}
+        changed["overrides"] = allowed_overrides(settings, overlay)
+        settings = settings.model_copy(update=changed)
+    return settings
 
 
 def _checked_query(query: str, *, may_be_empty: bool) -> str:

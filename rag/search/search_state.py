@@ -40,7 +40,7 @@ from rag.report.text_and_html import counted
 from rag.runtime import concurrently
 from rag.search.recall import Alarm
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
-from rag.search.source_window import OpenSource, open_source
+from rag.search.source_window import OpenSource, merged_excerpts, open_source
 from rag.search.view import View
 from rag.store.read.spelling import Spelling
 from rag.text.plain_text import Span
@@ -338,13 +338,8 @@ def close_gaps(hit: Hit, text: str) -> Hit:
     """
     if any(text[excerpt.start : excerpt.end] != excerpt.text for excerpt in hit.excerpts):
         return hit
-    spans: list[Span] = []
-    for excerpt in hit.excerpts:
-        if spans and text[spans[-1].end : excerpt.start].isspace():
-            spans[-1] = Span(spans[-1].start, excerpt.end)
-        else:
-            spans.append(Span(excerpt.start, excerpt.end))
-    return replace(hit, excerpts=tuple(Excerpt(*span, text[slice(*span)]) for span in spans))
+    spans = (Span(excerpt.start, excerpt.end) for excerpt in hit.excerpts)
+    return replace(hit, excerpts=merged_excerpts(text, spans))
 
 
 def joined_hit(group: Sequence[Hit]) -> Hit:

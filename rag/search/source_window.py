@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
-from rag.answers import Extract, Part
+from rag.answers import Excerpt, Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.report.text_and_html import names_briefly
@@ -206,6 +206,31 @@ def between_words(text: str, window: Span, whole: Span) -> Span:
     if end < whole.end and not text[end].isspace():
         end = next((at for at in range(end - 1, max(end - reach, start), -1) if text[at].isspace()), end)
     return Span(start, end)
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """The spans in order, with those that touch or overlap joined.
+
+    Example: (8, 9), (0, 3), (2, 5), (5, 6) -> (0, 6), (8, 9).
+    """
+    joined: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if joined and span.start <= joined[-1].end:
+            joined[-1] = Span(joined[-1].start, max(joined[-1].end, span.end))
+        else:
+            joined.append(span)
+    return joined
+
+
+def merged_excerpts(text: str, spans: Iterable[Span]) -> tuple[Excerpt, ...]:
+    """The spans as excerpts, merged where they touch or have only white space in between."""
+    merged: list[Span] = []
+    for span in merge_spans(spans):
+        if merged and not text[merged[-1].end : span.start].strip():
+            merged[-1] = Span(merged[-1].start, span.end)
+        else:
+            merged.append(span)
+    return tuple(Excerpt(*span, text[slice(*span)]) for span in merged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,9 @@ def _sub_query(draft: object) -> SubQuery:
 FAILED = "The stage {} failed ({}); it left the passages unchanged."
 
 
-async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step: OpenStep) -> list[Hit]:
+async def custom_stage(
+    hits: Sequence[Hit], stage: CustomStage, query: Query, _run: SearchState, step: OpenStep
+) -> list[Hit]:
     """The hits as `function(query, hits, options)` returns them; unchanged, with a warning, if it fails.
 
     It may return each of the hits at most once, in any order, with a new score of at most 1; nothing else.
@@ -126,7 +128,7 @@ async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step:
     """
     try:
         with anyio.fail_after(stage.timeout_seconds):
-            returned = await call(stage, query, tuple(hits))
+            returned = await call(stage, query.text, tuple(hits))
     except TimeoutError:
         cause = f"no answer within {stage.timeout_seconds:g} seconds"
     except CustomError as error:
@@ -151,10 +153,3 @@ def _are_some_of(returned: Sequence[object], hits: Sequence[Hit]) -> bool:
         if hit is None or replace(item, score=hit.score) != hit:
             return False
     return True
-
-
-async def custom_stage(
-    hits: Sequence[Hit], stage: CustomStage, query: Query, _run: SearchState, step: OpenStep
-) -> list[Hit]:
-    """The stage `custom` for hits; see `custom_hits`."""
-    return await custom_hits(hits, stage, query.text, step)

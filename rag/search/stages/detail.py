@@ -27,7 +27,13 @@ from rag.runtime import concurrently
 from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
 from rag.search.search_state import OpenStep, SearchState
-from rag.search.source_window import OpenSource, between_words, centered_window, open_source
+from rag.search.source_window import (
+    OpenSource,
+    between_words,
+    centered_window,
+    merge_spans,
+    open_source,
+)
 from rag.search.view import View
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.plain_text import TABLE_RULE, Span, sentences, with_indent
@@ -99,20 +105,6 @@ async def in_sections(
 
     expanded = await _with_surroundings(hits, views, sections)
     return expanded, [NO_HEADING.format(len(without_heading))] if without_heading else []
-
-
-def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order, with those that touch or overlap joined.
-
-    Example: (8, 9), (0, 3), (2, 5), (5, 6) -> (0, 6), (8, 9).
-    """
-    joined: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        if joined and span.start <= joined[-1].end:
-            joined[-1] = Span(joined[-1].start, max(joined[-1].end, span.end))
-        else:
-            joined.append(span)
-    return joined
 
 
 def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Span | None:

@@ -39,20 +39,29 @@ UNDATED = "Nothing tells which of the passages are newer, so they are in the ord
 UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 
 
-async def rerank_hits(
-    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
+async def rerank(
+    hits: Sequence[Hit], stage: RerankStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The hits by their new scores, ties by date, and those without a score last.
 
-    The first `candidates` of the stage are scored, or the first `limit` if that is more; the others are
-    dropped. If scoring fails, all hits stay as they are, with a warning.
+    The first `candidates` of the stage are scored, or as many as the plan's limit if that is more; the others
+    are dropped. If scoring fails, all hits stay as they are, with a warning. Editions that the question asks
+    for come first again.
     """
-    scored = hits[: max(stage.candidates, limit)]
+    reranked = await _by_new_scores(hits, stage, query.text, state, step)
+    wanted_time = editions.asked_time(query.text, datetime.now(UTC).date())
+    return editions.prefer_editions(reranked, wanted_time) if wanted_time else reranked
+
+
+async def _by_new_scores(
+    hits: Sequence[Hit], stage: RerankStage, query: str, state: SearchState, step: OpenStep
+) -> list[Hit]:
+    scored = hits[: max(stage.candidates, state.plan.limit)]
     if not scored:
         return list(hits)
     try:
         with anyio.fail_after(stage.timeout_seconds):
-            scores = await _scores(scored, stage, query, models, step)
+            scores = await _scores(scored, stage, query, state.models, step)
     except TimeoutError:
         step.add_warnings(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
         return list(hits)
@@ -84,15 +93,6 @@ def _scored_text(hit: Hit) -> str:
     section = " > ".join(hit.chunk.section) or hit.source.title
     above = f"{section}\n{hit.header}" if hit.header else section
     return f"{above}\n\n{hit.text}"
-
-
-async def rerank(
-    hits: Sequence[Hit], stage: RerankStage, query: Query, state: SearchState, step: OpenStep
-) -> list[Hit]:
-    """The stage `rerank`; see `rerank_hits`. Editions that the question asks for come first again."""
-    reranked = await rerank_hits(hits, stage, query.text, state.models, step, limit=state.plan.limit)
-    wanted_time = editions.asked_time(query.text, datetime.now(UTC).date())
-    return editions.prefer_editions(reranked, wanted_time) if wanted_time else reranked
 
 
 async def order_by_recency(

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rag.answers import Excerpt, Hit
 from rag.config.profiles import ParentStage
 from rag.corpus import Access, Chunk, Heading, Principal, Source
-from rag.search.stages.detail import in_sections, merge_spans, section_around, with_neighbors
+from rag.search.source_window import merge_spans
+from rag.search.stages.detail import in_sections, section_around, with_neighbors
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
