@@ -451,13 +451,13 @@ def message_for(error: RefdeskError, *, remote: bool) -> str:
     return f"{error.for_caller} The operator's log has the reason under request {id_}."
 
 
+@dataclass(frozen=True, slots=True)
 class ErrorBoundary:
     """Middleware that turns every exception into a protocol error with a safe message."""
 
-    def __init__(self, lazy_desk: LazyDesk, limits: LimitSettings, *, remote: bool) -> None:
-        self._lazy_desk = lazy_desk
-        self._remote = remote
-        self._seconds = limits.request_seconds
+    lazy_desk: LazyDesk
+    limits: LimitSettings
+    remote: bool
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain and translate what it raises."""
@@ -476,12 +476,11 @@ class ErrorBoundary:
             raise MCPError(BUSY, str(error), {"retryAfterMs": 1000 * error.retry_seconds}) from None
         except RefdeskError as error:
             log.warning("%s failed: %s", ctx.method, error)
-            raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=self._remote)) from None
+            raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=self.remote)) from None
         except TimeoutError:
-            log.warning("%s took over %g s", ctx.method, self._seconds)
-            message = (
-                f"The request was cancelled after {self._seconds:g} s. Ask for less at once, or again later."
-            )
+            log.warning("%s took over %g s", ctx.method, self.limits.request_seconds)
+            seconds = f"{self.limits.request_seconds:g} s"
+            message = f"The request was cancelled after {seconds}. Ask for less at once, or again later."
             raise MCPError(types.INTERNAL_ERROR, message) from None
         except (MCPError, ValidationError):  # the SDK words these itself, without the caller's values
             raise
@@ -489,7 +488,7 @@ class ErrorBoundary:
             log.exception("%s crashed", ctx.method)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error") from None
         finally:
-            self._lazy_desk.first_reply.set()  # the desk opens only now: see `lazy_desk`
+            self.lazy_desk.first_reply.set()  # the desk opens only now: see `lazy_desk`
 
 
 INTRODUCING = frozenset({"initialize", "server/discover"})

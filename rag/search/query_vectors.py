@@ -30,7 +30,7 @@ from rag.runtime import concurrently
 from rag.search.recall import Meaning
 from rag.search.search_plan import RequestVector, SearchPlan
 from rag.search.search_state import OpenStep, SearchState
-from rag.search.view import View, joined_names
+from rag.search.view import joined_names
 from rag.store.read.catalog import check_embedder
 
 HURRIED_SECONDS = 1.0  # for a remote model, in a search that can do without it
@@ -123,7 +123,11 @@ async def query_meanings(
         if _is_needed(state.plan) and not (usable and _may_leave_out(state.plan)):
             raise ProviderError(str(failure), for_caller=_advice(failure, state.plan)) from failure
         note_failure(log, failure)
-    state = replace(state, views=tuple(_with_comparability(view, embedded) for view in state.views))
+    suitable = [
+        replace(view, comparable=embedded[view.table.collection.embedder_name].suits(view.table.collection))
+        for view in state.views
+    ]
+    state = replace(state, views=tuple(suitable))
     goes_without = bool(failures) and not usable
     if goes_without:
         state = _by_words_alone(state, step)
@@ -289,11 +293,6 @@ def _check_named(state: SearchState, embedded: Mapping[str, Embedded]) -> None:
     if state.plan.mode == "dense" and state.plan.names_collections:
         for collection in _collections(state):
             check_embedder(collection, embedded[collection.embedder_name].identity)
-
-
-def _with_comparability(view: View, embedded: Mapping[str, Embedded]) -> View:
-    collection = view.table.collection
-    return replace(view, comparable=embedded[collection.embedder_name].suits(collection))
 
 
 def _by_words_alone(state: SearchState, step: OpenStep) -> SearchState:

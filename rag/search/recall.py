@@ -13,7 +13,6 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 from unicodedata import normalize
@@ -190,34 +189,37 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
     """
     of_tables = await _readers([view for query in queries for view in query.views], plan)
     spellings = await _spellings(queries[0], of_tables, plan)
-    calls: list[Callable[[], Awaitable[Ranking]]] = []
-    for query in queries:
-        readers = _respelt(of_tables, spellings) if spellings and query is queries[0] else of_tables
-        tables = [(readers[view.table], view.where) for view in query.views]
-        if plan.mode != "sparse":
-            calls += [
-                _empty_ranking
-                if skips_dense(query, view, plan)
-                else partial(_dense, table, query.meaning_in(view), plan, where)
-                for view, (table, where) in zip(query.views, tables, strict=True)
-            ]
-        if plan.mode != "dense":
-            calls += [
-                partial(table.sparse, query.text, plan.candidates, where, every=plan.engine.operator == "and")
-                if view.table.by_words
-                else _empty_ranking
-                for view, (table, where) in zip(query.views, tables, strict=True)
-            ]
-    # In the order of the calls: per query first all dense rankings, then all sparse ones.
-    rankings = iter(await concurrently(calls))
-    return [
-        QueryRankings(
-            dense=tuple(islice(rankings, 0 if plan.mode == "sparse" else len(query.views))),
-            sparse=tuple(islice(rankings, 0 if plan.mode == "dense" else len(query.views))),
-            spellings=spellings if query is queries[0] else {},
-        )
-        for query in queries
-    ]
+    calls = [partial(_rankings, query, of_tables, plan) for query in queries]
+    if spellings:
+        calls[0] = partial(_rankings, queries[0], _respelt(of_tables, spellings), plan)
+    first, *others = await concurrently(calls)
+    return [replace(first, spellings=spellings), *others]
+
+
+async def _rankings(
+    query: Query, readers: Mapping[CollectionReader, RankingsOfTable], plan: SearchPlan
+) -> QueryRankings:
+    """The rankings of one query in the tables of its views."""
+    tables = [(view, readers[view.table], view.where) for view in query.views]
+    dense: list[Callable[[], Awaitable[Ranking]]] = []
+    sparse: list[Callable[[], Awaitable[Ranking]]] = []
+    if plan.mode != "sparse":
+        dense += [
+            _empty_ranking
+            if skips_dense(query, view, plan)
+            else partial(_dense, table, query.meaning_in(view), plan, where)
+            for view, table, where in tables
+        ]
+    if plan.mode != "dense":
+        every = plan.engine.operator == "and"
+        sparse += [
+            partial(table.sparse, query.text, plan.candidates, where, every=every)
+            if view.table.by_words
+            else _empty_ranking
+            for view, table, where in tables
+        ]
+    rankings = await concurrently([*dense, *sparse])
+    return QueryRankings(tuple(rankings[: len(dense)]), tuple(rankings[len(dense) :]))
 
 
 async def _spellings(

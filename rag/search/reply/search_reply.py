@@ -156,7 +156,7 @@ def search_reply(
                 "also_in": _also_in(hit, places) or None,
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
-                "lists": None if brief else _lists(answer, hit) or None,
+                "lists": _lists(answer, hit) or None,
             }
         )
         for hit in answer.hits

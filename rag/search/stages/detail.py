@@ -332,8 +332,8 @@ async def with_detail(hits: Sequence[Hit], query: Query, state: SearchState) -> 
     Raises:
         BusyError, StoreError: a section couldn't be read.
     """
-    if state.plan.detail == "passage" or not hits:
-        return list(hits)
+    if not hits:
+        return []
     with state.steps.step(state.plan.detail) as step:
         if state.plan.detail == "section":
             detailed, warnings = await in_sections(
