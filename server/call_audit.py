@@ -1,7 +1,9 @@
-"""The audit: one line, one OpenTelemetry span and one measurement for every call, whatever its outcome.
+"""The log, and in it the audit: one line, one span and one measurement for every call, whatever its outcome.
 
-None of them holds what a caller or a document wrote. Methods and tools are named if they exist, requested ids
-are logged if they look like ids; everything else is ids of results, counts and times.
+The log has one JSON object per line on standard error, each with the id of the request that caused it. Above
+level debug, no line holds what a caller or a document wrote: long messages are cut, and of an exception only
+its type and its stack frames are logged. In the audit, methods and tools are named if they exist, requested
+ids if they look like ids; everything else is ids of results, counts and times.
 
 Spans are exported if the operator has a collector. Requests that were refused before they became calls are
 logged and counted by `RefusalLog`.

@@ -1,5 +1,10 @@
 """Serve one host over standard input and output, and exit when it is gone.
 
+`read_message`, at the beginning, answers what must be answered before the SDK sees it, over every transport.
+Left to itself, the SDK drops what is not a message or answers it with pydantic's words and what was sent,
+takes a request with an invalid id for a notification (and never answers it), and echoes the name of an
+unknown method whatever its length.
+
 `converse` is the conversation itself, which `server.shared_desk` holds with several hosts over sockets.
 """
 

@@ -1,4 +1,11 @@
-"""Filters: a tree of conditions on fields and on what every document has, its parser, and two evaluators.
+"""Metadata filters: a closed JSON grammar over declared fields, parsed into a tree with two evaluators.
+
+    {"status": "final", "year": {"$gte": 2020}, "$not": {"tags": {"$in": ["draft", "old"]}}}
+
+`parse_filter` checks the JSON and builds a typed tree. `predicate` compiles the tree to SQL, so the engine
+can use its indexes. `matches` evaluates it in Python; it is the definition that tests hold the SQL to,
+since SQL's null values are easy to get wrong. Both have two-valued logic: a field that a source lacks
+satisfies only `$ne`, `$nin`, `$exists: false` and `$not`.
 
 Anything outside the grammar is an error. Relaxing a filter drops its top-level conditions one by one, so they
 can be listed, left out and named in notes.
@@ -14,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import ge, gt, le, lt
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias
 
 from rag.corpus import FieldType, Value
 from rag.errors import InvalidRequestError
@@ -129,7 +136,7 @@ def conditions(filter_: Filter) -> tuple[Filter, ...]:
 def without(filter_: Filter, dropped: Collection[int]) -> Filter | None:
     """The filter without the top-level conditions at these indexes; None if none remains."""
     remaining = tuple(condition for at, condition in enumerate(conditions(filter_)) if at not in dropped)
-    return (remaining[0] if len(remaining) == 1 else AllOf(remaining)) if remaining else None
+    return _all(remaining) if remaining else None
 
 
 def is_on_date(filter_: Filter) -> bool:
@@ -253,7 +260,8 @@ class _Parser:
             if self._leaves > MAX_LEAVES:
                 raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
             leaf = _leaf(name, self._fields[name], operator, value)
-            self._chars += sum(map(len, filter(_is_text, value if isinstance(value, list) else [value])))
+            values = value if isinstance(value, list) else [value]
+            self._chars += sum(len(text) for text in values if isinstance(text, str))
             if self._chars > MAX_ALL_CHARS:
                 raise InvalidRequestError(
                     f"filter has texts of more than {MAX_ALL_CHARS:,} characters in all."
@@ -280,10 +288,6 @@ class _Untyped(_Parser):
             yield from parts
             return
         raise problem
-
-
-def _is_text(value: object) -> TypeGuard[str]:
-    return isinstance(value, str)
 
 
 def _all(parts: Sequence[Filter]) -> Filter:

@@ -227,9 +227,6 @@ class Listing:
         return bool(self.filter) or self.sort is not None
 
 
-NOT_LISTED = Listing()
-
-
 async def open_or_list(
     desk: Desk,
     principal: Principal,
@@ -237,7 +234,7 @@ async def open_or_list(
     max_chars: int,
     *,
     part: Part = WHOLE,
-    listing: Listing = NOT_LISTED,
+    listing: Listing | None = None,
 ) -> Extract | Folder:
     """As `open_document`, or a folder by its name (see `Desk.at`); without a name, the collections.
 
@@ -247,6 +244,7 @@ async def open_or_list(
     Raises:
         NotFoundError, InvalidRequestError, BusyError: as `open_document`, `Desk.at` and `Desk.documents` do.
     """
+    listing = listing or Listing()
     after, entries = listing.after, min(MAX_ENTRIES, max_chars // ENTRY_CHARS)
     if listing.is_of_documents:
         _check_no_part(part)

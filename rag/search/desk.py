@@ -7,7 +7,6 @@ async with Desk.open(settings) as desk:
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -23,7 +22,7 @@ from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValue
 from rag.config.profiles import CustomStage
 from rag.config.settings import SearchSettings, Settings
 from rag.config.settings_checks import check_consistent, stages_of
-from rag.corpus import DEFAULT_EMBEDDER, Binding, Collection, Principal, Source
+from rag.corpus import DEFAULT_EMBEDDER, Collection, Principal, Source
 from rag.errors import BusyError, NotFoundError, StoreError
 from rag.home import check_data_folder
 from rag.models.breaker import Breaker
@@ -47,7 +46,6 @@ from rag.search.overview import CollectionOverview, OverviewCache, collection_ov
 from rag.search.pipeline import embed, search
 from rag.search.recall import READS, is_fault
 from rag.search.reply.reply_parts import assemble_context
-from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, make_plan, request_with
 from rag.search.source_window import extract
 from rag.search.stages.custom import load_function
@@ -55,10 +53,12 @@ from rag.search.view import (
     TABLE_FAILING,
     View,
     chosen_views,
+    file_notes,
     joined_names,
     narrow_views,
     readable_request,
     undated_notes,
+    within_profile,
 )
 from rag.search.why import SourceTrace, trace_source
 from rag.store.read.collection_reader import CollectionReader
@@ -74,10 +74,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-LACKING_FIELDS = "Not searched, because they lack a field of the profile's filter: {}."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-PATH = re.compile(r"[^\s:]{1,300}\.\w{1,8}")
-IS_PATH = "{} names a document; to open it, use its id: {}."
 CITED_TEXT = "Its text as it was cited is kept: open [{}]."
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
@@ -341,14 +338,14 @@ class Desk:
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
             plan = await self._plan(principal, request)
-            views, not_declaring = _within_profile(views, plan, principal)
+            views, not_declaring = within_profile(views, plan, principal)
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrow_views(chosen_views(principal, plan, views, failing), plan)
         state = search_state.SearchState(
             plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken)
         )
         state.note([*notes, *not_declaring, *unknown_sources])
-        state.note([*await undated_notes(chosen), *await _path_notes(plan, chosen)])
+        state.note([*await undated_notes(chosen), *await file_notes(plan, chosen)])
         return await search(state)
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
@@ -626,27 +623,6 @@ class Desk:
         if any(view.table.failed for view in views):
             raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
         raise NotFoundError(NOT_FOUND)
-
-
-async def _path_notes(plan: SearchPlan, views: Sequence[View]) -> list[str]:
-    """A note if the whole query is the path of a document, or the end of one: others may come first."""
-    if not PATH.fullmatch(plan.query):
-        return []
-    ids = [id_ for view in views for id_ in await view.at_path(plan.query)]
-    return [IS_PATH.format(label(plan.query), ids[0])] if len(ids) == 1 else []
-
-
-def _within_profile(
-    views: dict[str, View], plan: SearchPlan, principal: Principal
-) -> tuple[dict[str, View], list[str]]:
-    """The views behind the filter of the plan's profile, and a note on collections without its fields."""
-    if plan.profile_filter is None:
-        return views, []
-    bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
-    narrowed = {name: replace(view, principal=bound) for name, view in views.items()}
-    searched = {name: view for name, view in narrowed.items() if view.walls is not None}
-    lacking = narrowed.keys() - searched.keys()
-    return searched, [LACKING_FIELDS.format(joined_names(lacking))] if lacking else []
 
 
 def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:

@@ -1,4 +1,9 @@
-"""The plan of a search, and how it is made: a request, checked and completed from profile and settings."""
+"""The plan of a search, and how it is made: a request, checked and completed from profile and settings.
+
+A request overrides settings of its profile as far as the operator allows it (`search.overrides`), within the
+limits of the settings' own models. A value that is not allowed, or has no effect on this search, is an error:
+nothing in a request is silently ignored.
+"""
 
 from __future__ import annotations
 

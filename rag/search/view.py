@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -11,7 +12,7 @@ from anyio import to_thread
 from rag.access import rule as access
 from rag.access.rule import bounds, walls
 from rag.answers import SearchRequest
-from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
+from rag.corpus import Access, AccessRecord, Binding, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.filters.grammar import (
     ATTRIBUTES,
@@ -473,6 +474,32 @@ def chosen_views(
     if chosen and not views_left:
         raise InvalidRequestError("exclude_collections leaves no collection to search.")
     return views_left
+
+
+LACKING_FIELDS = "Not searched, because they lack a field of the profile's filter: {}."
+PATH = re.compile(r"[^\s:]{1,300}\.\w{1,8}")
+IS_PATH = "{} names a document; to open it, use its id: {}."
+
+
+def within_profile(
+    views: dict[str, View], plan: SearchPlan, principal: Principal
+) -> tuple[dict[str, View], list[str]]:
+    """The views behind the filter of the plan's profile, and a note on collections without its fields."""
+    if plan.profile_filter is None:
+        return views, []
+    bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
+    narrowed = {name: replace(view, principal=bound) for name, view in views.items()}
+    searched = {name: view for name, view in narrowed.items() if view.walls is not None}
+    lacking = narrowed.keys() - searched.keys()
+    return searched, [LACKING_FIELDS.format(joined_names(lacking))] if lacking else []
+
+
+async def file_notes(plan: SearchPlan, views: Sequence[View]) -> list[str]:
+    """A note if the whole query is the path of a document, or the end of one: others may come first."""
+    if not PATH.fullmatch(plan.query):
+        return []
+    ids = [id_ for view in views for id_ in await view.at_path(plan.query)]
+    return [IS_PATH.format(label(plan.query), ids[0])] if len(ids) == 1 else []
 
 
 def joined_names(collections: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
 """The HTTP application: streamable HTTP in both protocol eras, and HTTP+SSE for older clients.
 
 There are no sessions: every request is authenticated on its own. `http_app` lists the middleware from the
-outside in; README.md in `server/` explains the order.
+outside in; README.md in `server/` explains the order. When it starts, the log says where it listens, who may
+use it, and what looks misconfigured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Limits on clients that nobody has authenticated yet: on their connections and on their failed requests.
+"""Who calls, and the limits on clients that nobody has authenticated yet.
+
+A client has an address, also behind trusted proxies, and the principal of its credentials. The audit names
+both, and limits count by both.
 
 Before there is a request, connections are limited: how many, from where, and how slow. A new connection
 beyond the limit of its address is refused with 429, beyond the limit of the process with 503. Slow ones end.

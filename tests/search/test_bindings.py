@@ -10,7 +10,8 @@ import pytest
 from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.desk import LACKING_FIELDS, Desk
+from rag.search.desk import Desk
+from rag.search.view import LACKING_FIELDS
 from rag.store.read.schema import StoredSource
 from tests.search.conftest import Shelf
 

@@ -11,9 +11,10 @@ from rag.answers import SearchRequest
 from rag.corpus import Access, Heading, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
-from rag.search.desk import IS_PATH, Desk
+from rag.search.desk import Desk
 from rag.search.names import QUOTED_CHARS, unknown_names_note
 from rag.search.source_window import headings_named, section_span
+from rag.search.view import IS_PATH
 from rag.text.plain_text import Span
 from rag.uris import names_file
 from tests.search.conftest import Shelf

@@ -2,6 +2,10 @@
 
 The stage `compress` shows only the sentences of a hit that answer the query, verbatim. A request that sets
 `detail` replaces the display stages of its profile (`neighbors`, `parent`, `compress`).
+
+Text around a hit passes the same access check as the hit: it is read together with the source's own access
+record, in one version. Each excerpt is `source.text[start:end]`. A hit keeps the chunks that its excerpt
+touches, so that its citation covers what is shown.
 """
 
 from __future__ import annotations
