@@ -1,6 +1,6 @@
-"""Hits that repeat others: an order in which each adds something, near-duplicates, and editions of a document.
+"""Hits that repeat others: an order in which each adds something, near-duplicates, and editions.
 
-A near-duplicate repeats a text word for word or almost. A handbook of 2018 and one of 2023 answer the same questions, in nearly the same words, so neither meaning nor
+A handbook of 2018 and one of 2023 answer the same questions, in nearly the same words, so neither meaning nor
 words tell them apart. Their dates do (`rag.originals.dating`): "now" asks for the newest, "in 2018" for the
 one of that year. What has no other edition is not affected by any of this.
 """
