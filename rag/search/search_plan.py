@@ -453,14 +453,15 @@ def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequ
 
 
 def _profile_settings(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
-    """A profile's settings with the tenant's own settings on top."""
+    """A profile's settings with the tenant's own on top. Each may only take away what a request overrides."""
     if profile != DEFAULT_PROFILE and profile not in settings.profiles:
         names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
         raise InvalidRequestError(f"There is no profile {profile!r}. Profiles: {names}.")
     of_profile = None if profile == DEFAULT_PROFILE else settings.profiles[profile]
     for overlay in filter(None, (of_profile, settings.of_tenants.get(tenant))):
         changed = {key: getattr(overlay, key) for key in overlay.model_fields_set}
-        changed["overrides"] = allowed_overrides(settings, overlay)
+        stated = settings.overrides if overlay.overrides is None else overlay.overrides
+        changed["overrides"] = tuple(name for name in settings.overrides if name in stated)
         settings = settings.model_copy(update=changed)
     return settings
 
@@ -487,12 +488,6 @@ def _check_encodable(name: str, text: str) -> None:
 Model = TypeVar("Model", bound="BaseModel")
 LIMITS = tuple(name for name in ThresholdSettings.model_fields if name != "weak_evidence")
 """The thresholds that a request may set. Whether weak evidence is shown at all is the operator's to say."""
-
-
-def allowed_overrides(search: SearchSettings, *given: ProfileSettings | None) -> tuple[Overridable, ...]:
-    """What a request may override: what the settings allow, and each profile or tenant that states it."""
-    stated = [values.overrides for values in given if values is not None and values.overrides is not None]
-    return tuple(name for name in search.overrides if all(name in names for names in stated))
 
 
 def with_every_override(search: SearchSettings) -> SearchSettings:
