@@ -45,7 +45,7 @@ from server.http.passage_pages import LocalPages, PassagePages
 from server.lazy_desk import LazyDesk
 from server.main import read_flags
 from server.start import EXIT_USAGE, create_misconfigured_server, local_settings, warn
-from server.stdio import MAX_MESSAGE_BYTES, TOO_LONG, converse, json_line
+from server.stdio import MAX_MESSAGE_BYTES, TOO_LONG, converse, exit_at_once, json_line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -212,7 +212,7 @@ class SharedDesk:
             minutes = (self._settings.server if self._settings else ServerSettings()).idle_minutes
             seconds_left = self._touched + 60 * minutes - time.monotonic()
             if seconds_left <= 0 and not any(session.unanswered for session in self._sessions):
-                _end()
+                exit_at_once(0)
             await anyio.sleep(min(max(seconds_left, 0.1), CALL_SECONDS))
 
     async def attend(self, stream: SocketStream) -> None:
@@ -233,7 +233,7 @@ class SharedDesk:
                 session.is_open = False
                 self._sessions.discard(session)
         if self._listener is None and not self._sessions:
-            _end()
+            exit_at_once(0)
 
     async def _converse(self, session: Session) -> None:
         with anyio.fail_after(CALL_SECONDS):
@@ -374,12 +374,6 @@ def _is_own(stream: SocketStream) -> bool:
     raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 not Django's
     _, user, _ = CREDENTIALS.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return bool(user == os.geteuid())
-
-
-def _end() -> None:
-    """End at once: threads may still run. Only spans need flushing."""
-    call_audit.flush_spans()
-    os._exit(0)
 
 
 async def _serve(channel: socket.socket, environment: Mapping[str, str]) -> None:

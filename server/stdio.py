@@ -284,7 +284,7 @@ async def serve(
     threading.Thread(target=_watch_parent, daemon=True).start()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(warm_up)
-        await converse(server, admission, StdinLines(), StdoutLines(), end=partial(_exit, exit_code))
+        await converse(server, admission, StdinLines(), StdoutLines(), end=partial(exit_at_once, exit_code))
 
 
 async def converse(
@@ -413,10 +413,10 @@ def _watch_parent() -> None:
     """Exit when the parent has died. Standard input may not end then: other children can hold it open."""
     while os.getppid() == PARENT:
         time.sleep(PARENT_CHECK_SECONDS)
-    _exit(0)
+    exit_at_once(0)
 
 
-def _exit(code: int) -> NoReturn:
+def exit_at_once(code: int) -> NoReturn:
     """End at once: the thread that reads standard input can't be cancelled. Only spans need flushing."""
     call_audit.flush_spans()
     os._exit(code)
