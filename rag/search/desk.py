@@ -531,7 +531,9 @@ class Desk:
             return page
         return replace(page, notes=(*page.notes, UNLISTED.format(joined_names(of.name for of in broken))))
 
-    async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
+    async def sources(
+        self, principal: Principal, *, after: tuple[str, str] = ("", ""), limit: int
+    ) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""
         page: list[Source] = []
         for view in await self._all_views(principal):
