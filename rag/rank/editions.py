@@ -68,7 +68,7 @@ def diversify(
     likeness: Likeness,
     *,
     lambda_: float,
-    sources: Sequence[Hashable] | None = None,
+    sources: Sequence[str] | None = None,
     cap: int | None = None,
 ) -> list[int]:
     """The indexes of items (given best first) in the order of maximal marginal relevance.
@@ -86,7 +86,9 @@ def diversify(
     value = lambda_ * np.minimum.accumulate(np.asarray(relevance, np.float64))
     redundancy = (1 - lambda_) * likeness.astype(np.float64)
     nearest = np.zeros(len(value))
-    indexes, counts = _indexes(sources or ()), Counter[Hashable]()
+    names = range(len(value)) if sources is None else sources
+    source_of = np.unique([*names], return_inverse=True)[1]
+    counts = Counter[int]()
     order: list[int] = []
     while len(order) < len(value):
         at = int((value - nearest).argmax())
@@ -95,19 +97,10 @@ def diversify(
         nearest = np.maximum(nearest, redundancy[at]) if order else redundancy[at]
         order.append(at)
         value[at] = -np.inf
-        if sources is not None:
-            counts[sources[at]] += 1
-            if counts[sources[at]] == cap:
-                value[indexes[sources[at]]] = -np.inf
+        counts[source_of[at]] += 1
+        if counts[source_of[at]] == cap:
+            value[source_of == source_of[at]] = -np.inf
     return order
-
-
-def _indexes(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]]:
-    """The indexes of each source's items."""
-    by_source: dict[Hashable, list[int]] = {}
-    for index, source in enumerate(sources):
-        by_source.setdefault(source, []).append(index)
-    return {source: np.array(indexes, np.intp) for source, indexes in by_source.items()}
 
 
 SHINGLE = 5  # words
