@@ -418,7 +418,8 @@ async def overview_content(reader: DeskReader, data: Path, tenant: str) -> bytes
         {"definition": _definition(table.collection), "counted": await _counted_entries(table)}
         for table in tables
     ]
-    content = json.dumps({"format": FORMAT, "versions": versions, "collections": entries}).encode()
+    saved = {"format": FORMAT, "versions": versions, "collections": entries}
+    content = json.dumps(saved, default=datetime.isoformat).encode()
     return content if len(content) <= MAX_BYTES and versions == _versions(data, names) else None
 
 
@@ -439,16 +440,14 @@ def _stored(access: Access, tally: Tally, declared: Iterable[str]) -> dict[str, 
         "allow": sorted(access.allow),
         "deny": sorted(access.deny),
         "sources": tally.sources,
-        "dates": [date.isoformat() for date in sorted(tally.dates)],
+        "dates": sorted(tally.dates),
         "languages": dict(tally.languages),
         "folders": dict(tally.folders.most_common(MAX_FOLDERS + 1)),  # that there are too many
         "fields": {
             name: {
-                "values": [[_plain(value), count] for value, count in values.frequent]
-                if values.distinct <= FEW
-                else [],
+                "values": values.frequent if values.distinct <= FEW else (),
                 "distinct": values.distinct,
-                "ends": [_plain(end) for end in (values.least, values.greatest) if end is not None],
+                "ends": [end for end in (values.least, values.greatest) if end is not None],
             }
             for name, values in fields.items()
         },
@@ -466,10 +465,6 @@ def _counted(stored: Mapping[str, Any], declared: Mapping[str, FieldType]) -> _C
     dates = {datetime.fromisoformat(date) for date in stored["dates"]}
     languages, folders = Counter(stored["languages"]), Counter(stored["folders"])
     return _Counted(access, Tally(stored["sources"], dates, languages, folders), fields)
-
-
-def _plain(value: Single) -> str | float | bool:
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _value(stored: Any, *, is_date: bool) -> Any:  # noqa: ANN401 what JSON holds
