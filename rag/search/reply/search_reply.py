@@ -436,12 +436,7 @@ def _step(step: Step) -> StepRecord:
 
 
 def _usage(usage: Usage) -> UsageRecord:
-    return UsageRecord(
-        requests=usage.requests,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost=round(usage.cost, COST_DIGITS) or None,
-    )
+    return UsageRecord(**asdict(usage) | {"cost": round(usage.cost, COST_DIGITS) or None})
 
 
 def _preview(preview: Preview) -> PreviewRecord:
@@ -450,9 +445,5 @@ def _preview(preview: Preview) -> PreviewRecord:
 
 
 def _listing(listing: Listing, *, several: bool) -> ListingRecord:
-    return ListingRecord(
-        query=listing.query if several else None,
-        list=listing.list,
-        rank=listing.rank,
-        score=round(listing.score, SCORE_DIGITS),
-    )
+    shown = {"query": listing.query if several else None, "score": round(listing.score, SCORE_DIGITS)}
+    return ListingRecord(**asdict(listing) | shown)
