@@ -218,11 +218,10 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     refusal_log = call_audit.RefusalLog(measurements.count_refusal)
     app = http.http_app(server, lazy_desk, settings, backend, admission, refusal_log)
     if settings.oauth.page_client:
-        from server.http.page_signin import PageSignIn  # noqa: PLC0415 the same
         from server.http.passage_pages import PassagePages  # noqa: PLC0415 the same
 
         pages = PassagePages(lazy_desk, settings, admission, measurements.measure, remote=True)
-        app.routes.extend(PageSignIn(pages, settings, backend).routes)
+        app.routes.extend(auth.PageSignIn(pages, settings, backend).routes)
     return partial(http.serve, app, listener, settings, admission, refusal_log)
 
 

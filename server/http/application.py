@@ -46,6 +46,7 @@ from server import EXIT_FORCED
 from server.admission import Admission
 from server.call_audit import RefusalLog, note_refusal
 from server.http import middleware
+from server.http.auth import PageCookie
 from server.http.clients import (
     AddressResolver,
     ConnectionLimit,
@@ -55,7 +56,6 @@ from server.http.clients import (
     scope_principal,
 )
 from server.http.oauth import metadata_route
-from server.http.page_signin import PageCookie
 from server.lazy_desk import LazyDesk
 from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
 from server.stdio import MAX_MESSAGE_BYTES

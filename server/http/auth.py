@@ -1,20 +1,38 @@
-"""Authentication: which credentials are accepted, and whose they are. Tokens are verified in `oauth`."""
+"""Authentication: which credentials are accepted, and whose they are. Tokens are verified in `oauth`.
+
+A browser signs in to the pages of passages by OAuth's authorization code with PKCE, as a public client. The
+issuer's token stays in a cookie of the browser, which is sent to the pages alone. `PageCookie` makes it the
+token of the request, which is verified, limited and audited like any other. So there are no sessions here,
+and any replica can answer. When it has ended, the browser goes to the issuer again.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlencode
 
+import anyio
+import httpx2
 from anyio import to_thread
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from pydantic import AnyHttpUrl
 from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from rag.access.keys import (
     KEYS,
@@ -22,23 +40,29 @@ from rag.access.keys import (
     SEARCH_SCOPE,
     ApiKey,
     Keys,
+    cookie_values,
     holder_of,
     keys_file,
     parsed_keys,
     read_keys,
+    same,
 )
 from rag.access.tenants import LocalAsker
-from rag.config.server_settings import resource_url
+from rag.config.server_settings import is_tamper_proof, resource_url
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError, ProviderError, StoreError
+from rag.errors import ConfigurationError, NotFoundError, ProviderError, StoreError
 from rag.home import Bucket, Home
+from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.call_audit import note_caller, note_refusal
 from server.http.clients import Caller
 from server.http.oauth import GroupsMatter, JwtVerifier
+from server.http.passage_pages import ROUTE, PassagePages, refusal
 from server.lazy_desk import LazyDesk
 
 if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
 
 log = logging.getLogger(__name__)
 
@@ -197,3 +221,201 @@ def groups_matter_check(settings: Settings, lazy_desk: LazyDesk) -> GroupsMatter
         return by_rule or await (await lazy_desk.desk()).names_groups(tenant)
 
     return groups_matter
+
+
+BACK = PASSAGE_PAGES + "/sign-in"
+TOKEN = "__Secure-refdesk-token"  # noqa: S105 a cookie's name
+BEGUN = "__Secure-refdesk-sign-in-"  # with the beginning of its state: several tabs may sign in at once
+STATE_CHARS = 8
+BEGUN_SECONDS = 600  # in which a person signs in at the issuer
+ANSWER_SECONDS = 5  # of the issuer
+COOLDOWN_SECONDS = 30  # between two attempts to learn its addresses
+MOST_COOKIE_CHARS = 4000  # browsers keep 4096 bytes, with the name and the attributes
+DISCOVERY = "/.well-known/openid-configuration"
+NO_ISSUER = "The identity provider can't be reached. Try again later."
+NOT_BEGUN = "This sign-in was begun in another browser, or too long ago. Open the citation's address again."
+NOT_GIVEN = "The identity provider didn't sign you in. Open the citation's address again."
+NOT_ACCEPTED = "You are signed in at the identity provider, but its token isn't accepted here. {}"
+TOO_LARGE = "Its token is too large for a cookie. The operator can have the issuer send fewer claims."
+ASK_OPERATOR = "The operator's log has the reason."
+
+log = logging.getLogger(__name__)
+
+
+class PageSignIn:
+    """The routes of the pages: a passage for who is signed in, and the way back from the issuer."""
+
+    def __init__(self, pages: PassagePages, settings: Settings, backend: AuthenticationBackend) -> None:
+        self._pages = pages
+        self._oauth = settings.oauth
+        self._back = settings.http.public_url + BACK
+        self._resource = resource_url(settings.http)
+        self._backend = backend
+        self._endpoints: tuple[str, str] | None = None
+        self._discovering, self._tried_at = anyio.Lock(), float("-inf")
+        self._client = httpx2.AsyncClient(timeout=ANSWER_SECONDS)  # one, as making it takes 80 ms
+
+    @property
+    def routes(self) -> list[Route]:
+        """The way back first: the other route would take it for a passage."""
+        return [
+            Route(BACK, self._signed_in, methods=["GET"]),
+            Route(ROUTE, self._show, methods=["GET"]),
+        ]
+
+    async def _show(self, request: Request) -> Response:
+        id_ = request.path_params["id"]
+        try:
+            split_citation(id_)  # what is no id needs no sign-in
+            if SEARCH_SCOPE in request.auth.scopes:
+                return await self._pages.show(request, [request.user.access_token.principal])
+            return await self._begin(id_)
+        except NotFoundError as error:
+            return refusal(HTTPStatus.NOT_FOUND, str(error))
+        except ProviderError as error:
+            return _unavailable(error)
+
+    async def _begin(self, id_: str) -> Response:
+        """Send the browser to the issuer."""
+        address, _ = await self._issuer_endpoints()
+        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
+        challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        scopes = (SEARCH_SCOPE, *self._oauth.scopes)
+        parameters = {
+            "response_type": "code",
+            "client_id": self._oauth.page_client,
+            "redirect_uri": self._back,
+            "scope": " ".join(self._oauth.scope_prefix + scope for scope in scopes),
+            "resource": self._resource,
+            "state": state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        reply = RedirectResponse(f"{address}{'&' if '?' in address else '?'}{urlencode(parameters)}", 303)
+        begun = f"{state}.{verifier}.{quote(id_, safe='')}"
+        _set_cookie(reply, BEGUN + state[:STATE_CHARS], begun, BEGUN_SECONDS)
+        return reply
+
+    async def _signed_in(self, request: Request) -> Response:
+        """Exchange the issuer's code for a token, and go on to the passage. HEAD requests use up no code."""
+        if request.method == "HEAD":
+            return Response()
+        state, code = request.query_params.get("state", ""), request.query_params.get("code", "")
+        name = BEGUN + state[:STATE_CHARS]
+        for begun in cookie_values(request.headers.getlist("cookie"), name):
+            begun_state, _, rest = begun.partition(".")
+            if same(state, begun_state):
+                reply = await self._after(code, *rest.partition(".")[::2])
+                reply.delete_cookie(name, path=PASSAGE_PAGES, secure=True, httponly=True)
+                return reply
+        return refusal(HTTPStatus.FORBIDDEN, NOT_BEGUN)
+
+    async def _after(self, code: str, verifier: str, quoted_id: str) -> Response:
+        try:
+            id_ = unquote(quoted_id)
+            split_citation(id_)  # a cookie can be anybody's
+            return await self._exchange(code, verifier, id_)
+        except NotFoundError:
+            return refusal(HTTPStatus.FORBIDDEN, NOT_BEGUN)
+        except ProviderError as error:
+            return _unavailable(error)
+
+    async def _exchange(self, code: str, verifier: str, id_: str) -> Response:
+        """The way to the passage, with the token for the code as a cookie; or why there is none."""
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._back,
+            "client_id": self._oauth.page_client,
+            "code_verifier": verifier,
+            "resource": self._resource,
+        }
+        _, address = await self._issuer_endpoints()
+        token = (await self._ask("POST", address, form)).get("access_token") if code else None
+        if not isinstance(token, str):
+            return refusal(HTTPStatus.FORBIDDEN, NOT_GIVEN)
+        if len(token) > MOST_COOKIE_CHARS:
+            return refusal(HTTPStatus.FORBIDDEN, NOT_ACCEPTED.format(TOO_LARGE))
+        caller = None if token.startswith(PREFIX) else await self._caller(token)
+        if caller is None or SEARCH_SCOPE not in caller.scopes:
+            reason = (caller.refusal if caller else "") or ASK_OPERATOR
+            return refusal(HTTPStatus.FORBIDDEN, NOT_ACCEPTED.format(reason))
+        reply = RedirectResponse(f"{PASSAGE_PAGES}/{quote(id_, safe='/@')}#{CITED}", 303)
+        _set_cookie(reply, TOKEN, token, None)
+        return reply
+
+    async def _caller(self, token: str) -> Caller | None:
+        """Whose token it is; None if it isn't valid."""
+        headers = [(b"authorization", b"Bearer " + token.encode("ascii", "replace"))]
+        try:
+            authenticated = await self._backend.authenticate(
+                HTTPConnection({"type": "http", "headers": headers})
+            )
+        except AuthenticationError as error:
+            raise ProviderError(str(error)) from error
+        caller = getattr(authenticated[1], "access_token", None) if authenticated else None
+        return caller if isinstance(caller, Caller) else None
+
+    async def _issuer_endpoints(self) -> tuple[str, str]:
+        """The addresses at which the issuer signs people in, and gives tokens for codes."""
+        async with self._discovering:
+            if self._endpoints is None:
+                if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
+                    raise ProviderError("The issuer's metadata could not be had a moment ago.")
+                self._tried_at = time.monotonic()
+                self._endpoints = await self._discovered()
+        return self._endpoints
+
+    async def _discovered(self) -> tuple[str, str]:
+        document = await self._ask("GET", self._oauth.issuer.rstrip("/") + DISCOVERY)
+        addresses = [document.get(name) for name in ("authorization_endpoint", "token_endpoint")]
+        authorization, token = (address if isinstance(address, str) else "" for address in addresses)
+        if document.get("issuer") != self._oauth.issuer or not (
+            is_tamper_proof(authorization) and is_tamper_proof(token)
+        ):
+            raise ProviderError("The issuer's metadata is of another issuer, or has no https addresses.")
+        return authorization, token
+
+    async def _ask(
+        self, method: str, address: str, form: Mapping[str, str] | None = None
+    ) -> Mapping[str, Any]:
+        """The issuer's answer as JSON."""
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                answer = await self._client.request(method, address, data=form)
+                document = answer.json()
+        except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+            raise ProviderError(f"The issuer doesn't answer at {address}: {type(error).__name__}.") from error
+        if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or not isinstance(document, dict):
+            raise ProviderError(f"The issuer failed at {address} with status {answer.status_code}.")
+        if "error" in document:
+            log.warning("The issuer refused a sign-in: %.64r", document["error"])
+        return document
+
+
+class PageCookie:
+    """Middleware that makes the token in the cookie of a page that of the request. API keys don't count."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request under the token of its cookie."""
+        if scope["type"] == "http" and scope["path"].startswith(f"{PASSAGE_PAGES}/"):
+            headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+            cookies = Headers(scope=scope).getlist("cookie")
+            token = next(cookie_values(cookies, TOKEN), "").encode("ascii", "replace")
+            if token and not token.startswith(PREFIX.encode()):
+                headers.append((b"authorization", b"Bearer " + token))
+            scope = {**scope, "headers": headers}
+        await self._app(scope, receive, send)
+
+
+def _set_cookie(reply: Response, name: str, value: str, seconds: int | None) -> None:
+    """A cookie for the pages alone; "lax", because a citation may stand on a page of another site."""
+    reply.set_cookie(name, value, seconds, path=PASSAGE_PAGES, secure=True, httponly=True, samesite="lax")
+
+
+def _unavailable(error: Exception) -> HTMLResponse:
+    log.warning("Nobody can sign in to the pages: %s", error)
+    return refusal(HTTPStatus.SERVICE_UNAVAILABLE, NO_ISSUER)

@@ -1,7 +1,7 @@
 """The page that a citation opens: a passage, marked, in its document, as the person may read it.
 
 The `url` of a hit leads here if its document has none on the web. The page needs a sign-in: over HTTP that of
-the identity provider (`server.http.page_signin`), beside a shared desk that of the console (`LocalPages`). It
+the identity provider (`server.http.auth`), beside a shared desk that of the console (`LocalPages`). It
 is one self-contained file without scripts, and escapes whatever a document says.
 """
 
