@@ -29,9 +29,9 @@ from rag.access.keys import keys_in
 from rag.access.rule import DEFAULT_TENANT
 from rag.access.tenants import LocalAsker, tenants
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
+from rag.config.mistakes import loose_permissions
 from rag.config.server_settings import LimitSettings, ToolSettings, check_exposure
 from rag.config.settings import Settings
-from rag.config.settings_checks import loose_permissions
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, StoreError
 from rag.home import data_folder_problem

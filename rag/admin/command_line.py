@@ -16,8 +16,8 @@ import click
 from rag.access.tenants import at_tenant, storage_of, tenant_file, tenant_of
 from rag.admin.terminal import arguments, echo
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
+from rag.config.mistakes import loose_permissions
 from rag.config.settings import Settings
-from rag.config.settings_checks import loose_permissions
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, look_once, overview_file

@@ -32,11 +32,11 @@ from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
+from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
 from rag.config.server_settings import HttpSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
-from rag.config.settings_checks import stages_of
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import data_folder_problem

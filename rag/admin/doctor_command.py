@@ -35,8 +35,8 @@ from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.terminal import echo, print_json
+from rag.config.mistakes import loose_permissions
 from rag.config.settings import Settings
-from rag.config.settings_checks import loose_permissions
 from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, data_folder_problem

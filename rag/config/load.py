@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rag.config.mistakes import describe_mistake, line_of, name_of, path_of, suggestion
+from rag.config.mistakes import contradictions, describe_mistake, line_of, name_of, path_of, suggestion
 from rag.config.model_settings import (
     ChatOptions,
     EmbedderOptions,
@@ -28,7 +28,6 @@ from rag.config.origin_settings import ORIGINS
 from rag.config.profiles import ProfileSettings, Stages
 from rag.config.server_settings import ToolSettings
 from rag.config.settings import AccessRule, RetrieverSettings, Settings
-from rag.config.settings_checks import contradictions
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from anyio import to_thread
 
 from rag.access.tenants import check_tenant, home_of
 from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
+from rag.config.mistakes import check_consistent, stages_of
 from rag.config.profiles import CustomStage
 from rag.config.settings import SearchSettings, Settings
-from rag.config.settings_checks import check_consistent, stages_of
 from rag.corpus import DEFAULT_EMBEDDER, Collection, Principal, Source
 from rag.errors import BusyError, NotFoundError, StoreError
 from rag.home import check_data_folder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.config.settings_checks import loose_permissions
+from rag.config.mistakes import loose_permissions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

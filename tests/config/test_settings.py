@@ -17,7 +17,7 @@ from rag.config.load import asker_flags, config_path, environment_name, load_set
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
-from tests.config.test_check import LATE
+from tests.config.test_mistakes import LATE
 from tests.refusals import refusal
 
 if TYPE_CHECKING:

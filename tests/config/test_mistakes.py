@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.config.load import load_settings
+from rag.config.mistakes import check_consistent, contradictions
 from rag.config.profiles import NO_OTHER_MODEL
 from rag.config.settings import Settings
-from rag.config.settings_checks import check_consistent, contradictions
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
