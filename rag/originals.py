@@ -342,7 +342,7 @@ RECIPE = 13
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored again."""
 SCANNED = "ocr"  # part of the digests of what OCR may have read
 SIDECAR_SUFFIX = ".meta.toml"
-"""`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.metadata`."""
+"""`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.prepare`."""
 SIDECAR_BYTES = 64_000
 FILE_BYTES = 50_000_000  # larger files are read for a whole run, but not for a single page
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)

@@ -29,9 +29,9 @@ from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
 from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
 from rag.ingest.report import SilentProgress
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 from rag.models.embed import unit_rows
 from rag.store.write.access_claim import Claim, Policy
 from rag.store.write.access_writer import access_table

@@ -35,8 +35,8 @@ from rag.admin.terminal import Group, arguments, echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
-from rag.ingest.rights.possible_access import RequestedAccess, document_name
-from rag.ingest.source_files import is_local, place_of
+from rag.ingest.requested_access import RequestedAccess
+from rag.ingest.source_files import document_name, is_local, place_of
 from rag.store.care.folder_checks import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect

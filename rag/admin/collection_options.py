@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import click
 
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Policy, Strategy
-from rag.ingest.metadata import MAX_FIELDS
+from rag.ingest.rework_stored import MAX_FIELDS
 from rag.report.text_and_html import one_line
 from rag.text.flags import PERSONAL, Flag
 from rag.uris import web_address

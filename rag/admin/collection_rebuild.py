@@ -26,7 +26,7 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedSet, read_set
-from rag.ingest.rebuild_tables import Rebuilt, rebuild
+from rag.ingest.rework_stored import Rebuilt, rebuild
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.catalog import check_writable

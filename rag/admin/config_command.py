@@ -40,7 +40,6 @@ from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import data_folder_problem
-from rag.ingest.policy.moderation import open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import MAX_UNRELATED, cosines_in
@@ -148,6 +147,8 @@ def _other_models(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:
+    from rag.ingest.admission import open_moderation  # noqa: PLC0415 takes 0.2 s, and few have a moderator
+
     async with open_moderation(settings, environment):  # it isn't asked: what it costs is not known here
         return f"{settings.call or ' '.join(settings.command) or settings.base_url} is set up"
 

@@ -26,10 +26,10 @@ from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.home import local_folder
+from rag.ingest.admission import unasked
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import Report, SilentProgress
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.ingest.source_files import path_of
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.models.embed.embedding_cache import EmbeddingCache, cache_file

@@ -51,10 +51,10 @@ from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Access, Collection, LanguageChoice, Visibility
 from rag.errors import ConfigurationError
 from rag.home import look_once
+from rag.ingest.admission import open_moderation, unasked
 from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
-from rag.ingest.policy.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError, Progress, Report
-from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.models.embed import Embedder, open_embedder
 from rag.runtime import be_gentle
 from rag.store.write.access_writer import Pairs

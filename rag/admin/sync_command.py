@@ -36,7 +36,7 @@ from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrig
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError, Report
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 
 FAILED = 1
 

@@ -28,7 +28,7 @@ from rag.evaluate.judgements import ResolvedQuestion, load_catalog, resolve_ques
 from rag.ingest.document_languages import fitting_embedder
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Progress
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.search.search_plan import make_plan, with_every_override

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, cast
 
+import anyio
 import numpy as np
 
 from rag.config.model_settings import MULTILINGUAL_MODEL
@@ -206,6 +207,69 @@ async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
     scale = await calibration(embedder, writer, collection.calibration)
     if scale != collection.calibration:
         await redefine(writer, calibration=scale)
+
+
+# What a run prepares ahead of writing, and how far it is.
+#
+# Preparing ahead keeps the embedder busy while memory stays bounded. Small documents are prepared ahead up to
+# about half a minute of embedding, enough to cover the parsing of a large file, which takes one core. Large
+# files have a lane of their own, so that neither kind waits for the other. Only one large document at a time
+# is in memory; with the workers of a cluster, a million characters for each.
+
+SMALL_CHARACTERS = 4_000_000  # of small documents together: some 5,000 chunks
+LARGE_CHARACTERS = 1_000_000  # of one document, or bytes of its file
+WORKER_CHARACTERS = 200_000  # more of small documents for each worker of a cluster
+
+
+def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]]:
+    """The URIs in two lanes that are prepared at the same time: small files, and large ones.
+
+    Each element of a lane is a file followed by its parts, so that the container is admitted or kept out
+    before its parts are.
+    """
+    small_and_large: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
+    for uri in uris:
+        outermost = uri.partition("#")[0]
+        lane = small_and_large[sizes.get(outermost, 0) >= LARGE_CHARACTERS]
+        lane.setdefault(outermost, []).append(uri)
+    return [[*lane.values()] for lane in small_and_large if lane]
+
+
+class BackPressure:
+    """Bounds the documents that are being prepared or wait to be written. Sizes are in characters.
+
+    `workers` is the number of processors that prepare documents; each adds to the bound.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._most_small = SMALL_CHARACTERS + (workers - 1) * WORKER_CHARACTERS
+        self._most_large = (workers - 1) * LARGE_CHARACTERS
+        self._small: dict[str, int] = {}
+        self._large: dict[str, int] = {}
+        self._has_room = anyio.Event()
+        self._open = False
+
+    async def enter(self, uri: str, size: int) -> None:
+        """Wait for room for a document, then count it. Call it again when its real size is known."""
+        self.leave(uri)
+        sizes = self._large if size >= LARGE_CHARACTERS else self._small
+        limit = self._most_large if size >= LARGE_CHARACTERS else self._most_small
+        while not self._open and sum(sizes.values()) > limit:
+            if self._has_room.is_set():  # a new event only once: other tasks may already wait for this one
+                self._has_room = anyio.Event()
+            await self._has_room.wait()
+        sizes[uri] = size
+
+    def leave(self, uri: str) -> None:
+        """Stop counting a document that was written, or won't be."""
+        self._small.pop(uri, 0)
+        self._large.pop(uri, 0)
+        self._has_room.set()
+
+    def open(self) -> None:
+        """Stop blocking: after a failure nothing is written, so nothing would ever leave."""
+        self._open = True
+        self._has_room.set()
 
 
 @dataclass(frozen=True, slots=True)

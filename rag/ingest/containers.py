@@ -34,7 +34,6 @@ from rag.corpus import Collection
 from rag.errors import ParseError, RefdeskError
 from rag.home import Home
 from rag.ingest.discover import Discovery, is_left_out, unsupported
-from rag.ingest.metadata import access_requested, read_sidecar
 from rag.ingest.parse.document_parts import Member, UniqueNames
 from rag.ingest.parse.parsers import (
     SUFFIXES,
@@ -45,9 +44,9 @@ from rag.ingest.parse.parsers import (
     is_unnamed,
     may_contain,
 )
-from rag.ingest.prepare import stated_json
+from rag.ingest.prepare import access_requested, read_sidecar, stated_json
 from rag.ingest.report import Outcome, Outcomes
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import members_safely
 from rag.ingest.source_files import (
     LocalFile,

@@ -24,6 +24,7 @@ from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import NOT_THERE, LeftOut, Outcome
 from rag.ingest.source_files import (
+    Budget,
     LocalFile,
     is_gone,
     is_local,
@@ -33,7 +34,6 @@ from rag.ingest.source_files import (
     read_if_there,
     scan_folder,
 )
-from rag.ingest.work_limits import Budget
 from rag.originals import SIDECAR_SUFFIX, local_path
 from rag.report.text_and_html import counted
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,13 +36,9 @@ from rag.errors import ParseError
 from rag.ingest.discover import discover
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.source_files import LocalFile, printable, read
+from rag.ingest.source_files import Budget, LocalFile, printable, read
 from rag.ingest.split_text import LINES, parts
-from rag.ingest.stored_document import document_of
-from rag.ingest.work_limits import Budget
 from rag.report.text_and_html import counted
-from rag.store.read import schema
-from rag.store.read.word_analysis import query_languages
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import NewSource
@@ -236,9 +232,6 @@ def is_within(foreign: Iterable[Span], span: tuple[int, int]) -> bool:
     return any(part.start <= start and end <= part.end for part in foreign)
 
 
-READ_AT_ONCE = 50  # sources with their texts
-
-
 async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) -> None:
     """Add the languages of these sources to the definition. Call it before they are stored."""
     collection = writer.collection
@@ -248,7 +241,7 @@ async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) ->
     new = {analysed_in(collection, new_source.source.metadata) for new_source in wave}
     if missing := sorted(new.difference(collection.languages)):
         added = tuple(language for language in missing if language not in before)
-        await _note(writer, languages=(*before, *added))
+        await redefine_languages(writer, languages=(*before, *added))
 
 
 async def settle_languages(writer: CollectionWriter) -> None:
@@ -256,35 +249,14 @@ async def settle_languages(writer: CollectionWriter) -> None:
     collection = writer.collection
     if not writer.writes or collection.language != "auto":
         return
-    languages = _languages_by_frequency(await writer.language_counts())
+    languages = languages_by_frequency(await writer.language_counts())
     if languages == collection.languages:
         return
     usual = replace(collection, languages=languages).usual_language
     changes = usual != collection.usual_language
-    if changes and (without := [id_ for id_, tag in (await _tags(writer)).items() if not tag]):
+    if changes and (without := [id_ for id_, tag in (await stored_tags(writer)).items() if not tag]):
         await writer.reanalyse(without, usual)
-    await _note(writer, languages=languages)
-
-
-async def change_language(writer: CollectionWriter, language: LanguageChoice) -> Collection:
-    """Re-analyse the words of all stored documents. Nothing is embedded. Returns the changed collection.
-
-    Meanwhile, searches match the earlier and the new words. After an interruption, call it again.
-    """
-    collection = writer.collection
-    tags = await _detected_tags(writer) if language == "auto" else await _tags(writer)
-    languages = _languages_by_frequency(Counter(tags.values())) if language == "auto" else (language,)
-    coming = replace(collection, language=language, languages=languages if language == "auto" else ())
-    all_languages = dict.fromkeys((*query_languages(collection), *languages, coming.usual_language))
-    # Until all words are analysed again, a query must match the old analysis as well as the new one.
-    await _note(writer, language="auto", languages=tuple(all_languages))
-    by_rules: dict[Language, list[str]] = defaultdict(list)
-    for id_, tag in tags.items():
-        by_rules[analysed_in(coming, {LANGUAGE: tag})].append(id_)
-    for rules, ids in by_rules.items():
-        await writer.reanalyse(ids, rules)
-    await _note(writer, language=coming.language, languages=coming.languages)
-    return writer.collection
+    await redefine_languages(writer, languages=languages)
 
 
 def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Iterator[str]:
@@ -307,7 +279,7 @@ def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Itera
         )
 
 
-def _languages_by_frequency(tags: Counter[str]) -> tuple[Language, ...]:
+def languages_by_frequency(tags: Counter[str]) -> tuple[Language, ...]:
     """The rules for so many documents with these tags, most frequent first."""
     counts: Counter[Language] = Counter()
     for tag, count in tags.items():
@@ -316,31 +288,13 @@ def _languages_by_frequency(tags: Counter[str]) -> tuple[Language, ...]:
     return tuple(sorted(counts, key=lambda rules: (-counts[rules], rules)))
 
 
-async def _tags(writer: CollectionWriter) -> dict[str, str]:
+async def stored_tags(writer: CollectionWriter) -> dict[str, str]:
     """The language tags of all sources by id; empty if unknown."""
     rows = await writer.source_rows()
     return {row["id"]: json.loads(row["metadata"]).get(LANGUAGE, "") for row in rows}
 
 
-async def _detected_tags(writer: CollectionWriter) -> dict[str, str]:
-    """As `_tags`, but detected again from the stored texts, and stored with the sources."""
-    ids = [row["id"] for row in await writer.source_rows()]
-    tags = {}
-    for at in range(0, len(ids), READ_AT_ONCE):
-        changed: dict[str, Mapping[str, str]] = {}
-        for whole in await writer.whole_sources(ids[at : at + READ_AT_ONCE]):
-            source = whole.source(writer.collection.name)
-            outline = schema.outline_record(whole.row["outline"])
-            document = document_of(source, outline, whole.row["text"])
-            metadata = (await to_thread.run_sync(with_language, document)).metadata
-            tags[source.id] = metadata.get(LANGUAGE, "")
-            if metadata != source.metadata:
-                changed[source.id] = metadata
-        await writer.describe(changed)
-    return tags
-
-
-async def _note(
+async def redefine_languages(
     writer: CollectionWriter, *, languages: tuple[Language, ...], language: LanguageChoice | None = None
 ) -> None:
     """Write the languages, and the language setting if it changes, into the collection's definition."""

@@ -22,7 +22,26 @@ from rag.config.settings import IngestSettings, Settings
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
-from rag.ingest.chunk_vectors import EMBED_AT_ONCE, ByteProgress, ask_again, calibrate, sizes, with_vectors
+from rag.ingest.access_decision import Claims, Recorded
+from rag.ingest.admission import (
+    DocumentAdmission,
+    KeptOut,
+    Moderator,
+    NotAdmittedError,
+    check_expiry,
+    note_expiring,
+)
+from rag.ingest.chunk_vectors import (
+    EMBED_AT_ONCE,
+    LARGE_CHARACTERS,
+    BackPressure,
+    ByteProgress,
+    ask_again,
+    calibrate,
+    lanes,
+    sizes,
+    with_vectors,
+)
 from rag.ingest.containers import (
     ContainerCache,
     Spool,
@@ -34,14 +53,6 @@ from rag.ingest.containers import (
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
 from rag.ingest.known_sources import UnchangedSources, lost_ids, moved_sources, remove_vanished
-from rag.ingest.policy.document_admission import (
-    DocumentAdmission,
-    KeptOut,
-    NotAdmittedError,
-    check_expiry,
-    note_expiring,
-)
-from rag.ingest.policy.moderation import Moderator
 from rag.ingest.prepare import Chunked, FileContent, Preparation, Prepared, as_stored, usual_tokens
 from rag.ingest.report import (
     InterruptedRunError,
@@ -53,11 +64,9 @@ from rag.ingest.report import (
     check_extras,
     field_notes,
 )
-from rag.ingest.rights.access_decision import Claims
-from rag.ingest.rights.possible_access import Recorded, Rights
+from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import end_idle
-from rag.ingest.source_files import LocalFile, path_of
-from rag.ingest.work_limits import LARGE_CHARACTERS, BackPressure, Budget, lanes
+from rag.ingest.source_files import Budget, LocalFile, path_of
 from rag.models.embed import Embedder
 from rag.report.text_and_html import counted
 from rag.runtime import concurrently, on_battery, return_memory
@@ -162,7 +171,7 @@ class Executor(Protocol):
 
     @property
     def tasks_per_lane(self) -> int:
-        """How many tasks take documents from a lane (`rag.ingest.work_limits.lanes`)."""
+        """How many tasks take documents from a lane (`rag.ingest.chunk_vectors.lanes`)."""
 
     @property
     def texts_at_once(self) -> int:
@@ -517,7 +526,7 @@ class IngestSteps:
             *self.outcomes.notes(vectors_added=self._vectors_added),
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
-            *self._claims.report.notes([file.path for file in files.values()], self._claims.rights),
+            *self._claims.report.notes(self._claims.rights.unmatched(file.path for file in files.values())),
             *unopened_notes(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )

@@ -29,10 +29,10 @@ from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import KnownSource, SourceMove
 
 if TYPE_CHECKING:
+    from rag.ingest.access_decision import Claims
     from rag.ingest.discover import Discovery
     from rag.ingest.prepare import FileContent
     from rag.ingest.report import Outcomes
-    from rag.ingest.rights.access_decision import Claims
     from rag.store.write.collection_writer import CollectionWriter
 
 MAX_END = 64  # folders that a common end of two paths counts

@@ -12,12 +12,16 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tomllib
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from anyio import to_thread
@@ -36,22 +40,25 @@ from rag.corpus import (
     Vectors,
 )
 from rag.errors import ParseError
+from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
+from rag.ingest.admission import DocumentAdmission
 from rag.ingest.chunk import passages
 from rag.ingest.document_languages import foreign_parts, load, with_language
-from rag.ingest.metadata import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
-from rag.ingest.parse.decode import recoded
-from rag.ingest.parse.parsers import may_be_scanned
-from rag.ingest.policy.document_admission import DocumentAdmission
+from rag.ingest.parse import document_parts
+from rag.ingest.parse.decode import recoded, unicode_text
+from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
+from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
+from rag.ingest.parse.parsers import LEFT_OUT, may_be_scanned
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.source_files import LocalFile, is_local, printable, read
+from rag.ingest.source_files import Budget, LocalFile, is_local, printable, read, read_if_there
 from rag.ingest.split_text import Reading, within
-from rag.ingest.work_limits import Budget
 from rag.models.embed import Embedder
-from rag.originals import SCANNED, digest_of, local_path, state_of
+from rag.originals import EXPIRES, SCANNED, SIDECAR_BYTES, SIDECAR_SUFFIX, digest_of, local_path, state_of
 from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import Derived, KnownSource, NewSource, body
 from rag.text.flags import Flag, flags_in
+from rag.uris import web_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,3 +361,221 @@ def _all_metadata(document: Document) -> dict[str, str]:
 def _all_text(document: Document) -> str:
     """Everything of a document that a search may show."""
     return "\n".join((document.title, *document.metadata.values(), document.text))
+
+
+# Metadata: from a sidecar file, and as the fields that the collection declares.
+#
+# The sidecar `report.pdf.meta.toml` describes `report.pdf`, which can't hold metadata as Markdown does in its
+# front matter. Its keys override the document's.
+
+_EXPECTED: dict[FieldType, str] = {
+    "string": f"a string of at most {MAX_CHARS} characters",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "a boolean",
+    "datetime": "a date",
+    "string list": f"a list of strings of at most {MAX_CHARS} characters",
+}
+_OF_OUR_OWN = ACCESS_KEYS | {EXPIRES, LEFT_OUT, "title", "date", "url", "language", "encoding", "path"}
+"""Names with a meaning of their own, which needs no declaration."""
+_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+
+
+def declared_fields(
+    metadata: Mapping[str, str], declared: Mapping[str, FieldType]
+) -> tuple[dict[str, Value], list[str]]:
+    """The declared fields in the metadata, and complaints about values that don't have the declared type.
+
+    Example: {"year": "2024", "pages": "a"}, both integer -> {"year": 2024}, ["pages is not an integer"].
+    """
+    fields: dict[str, Value] = {}
+    complaints = []
+    for name, kind in declared.items():
+        text = metadata.get(name, "").strip()
+        if not text:
+            if any(key.startswith(f"{name}.") for key in metadata):
+                complaints.append(f"{name} is a mapping, not {_EXPECTED[kind]}")
+            continue
+        value = _CONVERSIONS[kind](text)
+        if value is None:
+            complaints.append(f"{name} is not {_EXPECTED[kind]}")
+        else:
+            fields[name] = value
+    return fields, complaints
+
+
+def undeclared_names(
+    document: Document, sidecar: bytes, declared: Mapping[str, FieldType]
+) -> tuple[str, ...]:
+    """The names in front matter and sidecar that searches can't filter by, because no field is declared.
+
+    Raises:
+        ParseError: the sidecar is not valid.
+    """
+    names = {*(_entries(sidecar) if sidecar else ())}
+    if document.mime_type == MARKDOWN:
+        names |= document.metadata.keys() - document_parts.SHARED  # those come with every format
+    return tuple(sorted(name for name in names - declared.keys() if name.casefold() not in _OF_OUR_OWN))
+
+
+def _string(text: str) -> str | None:
+    value = unicodedata.normalize("NFC", text)
+    return value if len(value) <= MAX_CHARS else None
+
+
+def _integer(text: str) -> int | None:
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if abs(value) <= MAX_INTEGER else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text) + 0.0  # -0.0 is 0.0
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def _boolean(text: str) -> bool | None:
+    word = text.casefold()
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _strings(text: str) -> tuple[str, ...] | None:
+    items = tuple(map(_string, items_of(text)))
+    return None if None in items or not items else tuple(item for item in items if item)
+
+
+_CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "datetime": document_parts.date,
+    "string list": _strings,
+}
+
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
+NO_ADDRESS = "its url is not an http or https address"
+UNCLEAR_DATE = "its date isn't clear: {}; write it like 2024-05-31"
+
+
+def read_sidecar(file: LocalFile) -> bytes:
+    """The content of a document's sidecar, empty if it has none.
+
+    Raises:
+        ParseError: it has one that can't be read. It may restrict the document, so the document is skipped.
+    """
+    path = Path(f"{file.read_from}{SIDECAR_SUFFIX}")
+    try:
+        return read_if_there(path, SIDECAR_BYTES) or b""
+    except ParseError as error:
+        reason = f"its {file.path.name}{SIDECAR_SUFFIX}: {error}"
+        raise ParseError(reason, error.cause) from error
+
+
+def access_requested(file: LocalFile) -> dict[str, str]:
+    """What a sidecar, or else the container or origin, requests for a document and its parts.
+
+    That is their access, and when they expire.
+
+    Raises:
+        ParseError: the sidecar can't be read.
+    """
+    sidecar = read_sidecar(file)
+    stated = (_entries(sidecar) if sidecar else _NOTHING, file.stated)
+    requested: dict[str, str] = {}
+    for keys in (ACCESS_KEYS, {EXPIRES}):
+        requests = (
+            {key: text for key, text in entries.items() if key.casefold() in keys} for entries in stated
+        )
+        requested |= next(filter(None, requests), {})
+    return requested
+
+
+def with_stated_metadata(
+    document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING
+) -> Document:
+    """The document with the metadata of its sidecar and container, and with the address in its `url` key.
+
+    Its sidecar goes before what its container or origin states (`LocalFile.stated`), and that before its own
+    metadata.
+
+    Raises:
+        ParseError: the sidecar is not valid.
+    """
+    for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):
+        document = _with_entries(document, entries) if entries else document
+    stated_date = document.metadata.get("date", "")
+    if stated_date and document.date is None:
+        unclear = UNCLEAR_DATE.format(document_parts.title_line(stated_date))
+        document = replace(document, remarks=(*document.remarks, unclear))
+    return _with_address(document)
+
+
+def _with_address(document: Document) -> Document:
+    address = document.metadata.get("url", "")
+    if not address:
+        return document
+    if (url := web_address(address)) is None:
+        return replace(document, remarks=(*document.remarks, NO_ADDRESS))
+    return replace(
+        document, url=url, metadata={key: value for key, value in document.metadata.items() if key != "url"}
+    )
+
+
+def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
+    day = document_parts.date(entries.get("date", ""))
+    built_in = {"title", "date"} if day else {"title"}
+    # The access comes from one of both as a whole: two halves of it could add up to more than either.
+    replaced = ACCESS_KEYS if not ACCESS_KEYS.isdisjoint(map(str.casefold, entries)) else frozenset[str]()
+    before = {key: value for key, value in document.metadata.items() if key.casefold() not in replaced}
+    return replace(
+        document,
+        title=document_parts.title_line(entries.get("title", "")) or document.title,
+        date=day or document.date,
+        metadata=before | {key: value for key, value in entries.items() if key not in built_in},
+    )
+
+
+def _entries(sidecar: bytes) -> Mapping[str, str]:
+    try:
+        text = unicode_text(sidecar)
+    except ParseError as error:
+        raise ParseError(f"its {SIDECAR_SUFFIX} file: {error}", error.cause) from error
+    if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
+        raise ParseError(f"its {SIDECAR_SUFFIX} file has over {MAX_DOTS} dots in a line")
+    try:
+        parsed = tomllib.loads(text)
+        texts = {key: plain_text(value) for key, value in parsed.items()}
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
+        raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
+    for key, value in texts.items():
+        if value is None:
+            reason = f"{key} must be a plain value, or a list of plain values"
+            raise ParseError(f"its {SIDECAR_SUFFIX} file: {reason}")
+    entries = {document_parts.clean(key): document_parts.clean(value or "") for key, value in texts.items()}
+    if len(entries) < len(parsed):
+        raise ParseError(f"its {SIDECAR_SUFFIX} file: two of its keys look the same")
+    return entries
+
+
+def plain_text(value: object) -> str | None:
+    """A value of TOML or JSON as front matter writes it; None for a mapping or a nested list."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value).strip()
+        case date() | time():
+            return value.isoformat()
+        case list() if not any(isinstance(member, list | dict) for member in value):
+            return listed(plain_text(member) or "" for member in value)
+    return None

@@ -40,8 +40,8 @@ from anyio.lowlevel import current_token
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
+from rag.ingest.admission import NotAdmittedError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE
-from rag.ingest.policy.document_admission import NotAdmittedError
 from rag.ingest.prepare import Prepared
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from rag.ingest.prepare import Chunked, FileContent, Preparation
-    from rag.ingest.rights.possible_access import Rights
-    from rag.ingest.work_limits import Budget
+    from rag.ingest.requested_access import Rights
+    from rag.ingest.source_files import Budget
     from rag.store.write.access_claim import Claim
 
 T = TypeVar("T")

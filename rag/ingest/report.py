@@ -7,18 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import PurePath
+from shlex import quote
 from typing import Literal, Protocol, get_args
 
-from rag.access.rule import in_words, visible_to_nobody
+from rag.access.rule import in_words, is_narrowed, same_access, visible_to_nobody
 from rag.config.settings import IngestSettings
-from rag.corpus import Access, Source
+from rag.corpus import Access, AccessRecord, Source
 from rag.errors import Cause, ConfigurationError, EmptyFileError, ParseError, ProviderError
 from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
-from rag.ingest.source_files import LocalFile, path_of
+from rag.ingest.source_files import LocalFile, document_name, path_of
 from rag.report.text_and_html import counted, names_briefly
 from rag.runtime import install_command
+from rag.store.write.access_claim import Claim, Policy
+from rag.store.write.desk_folder import PURGED
 from rag.store.write.table_rows import KnownSource
 from rag.text.flags import FLAGS, IN_WORDS, Flag
 from rag.text.languages import LANGUAGE, primary
@@ -340,6 +343,108 @@ def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
         return []
     files, kinds = counted(counts.total(), "file"), ", ".join(sorted(counts))
     return [f"{files} ({kinds}) can be read after: {install_command('formats')}"]
+
+
+BACK_AS_BEFORE = "it is back, with its earlier rights"
+MOST_NAMED = 3  # documents that are gone, in the notes of a run
+
+
+class AccessReport:
+    """Collects, while claims are made and settled, what the report says about access.
+
+    `records` are the access records at the start of the run, by id. `_reasons` are, by URI, why a document
+    may get a narrower access than a new one, and `_gone` the removed document that it may be a new version
+    of. `_successors` counts the documents that were narrowed because of a removed one, by its id. `_kept` are
+    pairs of a source's access and what the run would give it.
+    """
+
+    def __init__(self, records: Mapping[str, AccessRecord]) -> None:
+        self.narrowed_folders: dict[str, Access] = {}
+        self._records = records
+        self._reasons: dict[str, str] = {}
+        self._gone: dict[str, AccessRecord] = {}
+        self._successors: Counter[str] = Counter()
+        self._kept: list[tuple[Access | None, Access]] = []
+
+    def note_narrowing(self, uri: str, reason: str, gone: AccessRecord | None) -> None:
+        """Note why a document may get a narrower access than a new one."""
+        self._reasons[uri] = reason
+        if gone:
+            self._gone[uri] = gone
+
+    def note_container(self, uri: str) -> None:
+        """Note that a part's container may narrow its access, unless there is a nearer reason."""
+        self._reasons[uri] = self._reasons.get(uri) or "as what contains it"
+
+    def note_kept(self, access: Access | None, run_access: Access | None, *, by_command: bool) -> None:
+        """Note a source that keeps its record although the run or the rules give its path other rights."""
+        if run_access and (
+            (by_command and not same_access(access, run_access)) or is_narrowed(run_access, access)
+        ):
+            self._kept.append((access, run_access))
+
+    def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
+        """The remarks on the access that a source got."""
+        before, access = self._records.get(record.id), record.access
+        is_unchanged = before and same_access(before.access, access)
+        if before and not before.present:
+            yield BACK_AS_BEFORE if is_unchanged else "it is back"
+        if claim.policy.is_sync and is_narrowed(access, claim.access):
+            yield f"its origin says {in_words(claim.access)}, but somebody narrowed it by hand"
+        if before and not is_unchanged:
+            reason = self._reasons.get(uri)
+            yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
+        elif claim.policy.is_sync:
+            return
+        elif (before is None and not same_access(claim.access, access)) or self._narrows(claim, access):
+            yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
+            if gone := self._gone.get(uri):
+                self._successors[gone.id] += 1
+        requested = claim.requested_access
+        new_request = before is None or before.requested != claim.requested
+        if requested and not same_access(requested, access) and new_request:
+            yield f"it requests to be {in_words(requested)}, which is wider; it is {in_words(access)}"
+
+    def _narrows(self, claim: Claim, access: Access | None) -> bool:
+        """Whether a document of the floor is wider than the access that resulted."""
+        floor_records = (self._records.get(id_) for id_ in claim.floor)
+        return claim.policy is not Policy.REPLACE and any(
+            is_narrowed(access, record.access) for record in floor_records if record
+        )
+
+    def notes(self, unmatched_rules: Iterable[str]) -> Iterator[str]:
+        """Notes on the access of the run's documents as a whole; `unmatched_rules` matched none of them."""
+        for uri, access in self.narrowed_folders.items():
+            yield (
+                f"New files in {path_of(uri)} are {in_words(access)}, because it or a folder above it was "
+                "ingested that way before. Add --set-access to change that."
+            )
+        for id_, number in self._successors.most_common(MOST_NAMED):
+            gone = self._records[id_]
+            new, each, none, new_ones = f"{number} new documents are", "each", "none is", "the new documents"
+            if number == 1:
+                new, each, none, new_ones = "1 new document is", "it", "it isn't", "the new document"
+            yield (
+                f"{new} restricted like {document_name(gone)}, which is gone, because {each} may be a new "
+                f"version of it. If {none}, run {_forgetting(gone)}, and then refdesk-admin access set for "
+                f"{new_ones}."
+            )
+        for pattern in unmatched_rules:
+            yield f"The access rule for {pattern} matched no file."
+        if self._kept:
+            wider = sum(1 for access, run_access in self._kept if is_narrowed(run_access, access))
+            sources = counted(len(self._kept), "source")
+            keep = "keeps its" if len(self._kept) == 1 else "keep their"
+            yield (
+                f"{sources} {keep} earlier rights, although the command or the rules give others. "
+                f"{counted(wider, 'source')} would be less widely visible. Add --set-access to change them."
+            )
+
+
+def _forgetting(gone: AccessRecord) -> str:
+    """The command that stops a removed document from narrowing others."""
+    name = gone.id if gone.uri.startswith(PURGED) else path_of(gone.uri)
+    return f"refdesk-admin remove --forget --collection {gone.collection} {quote(name)}"
 
 
 class Progress(Protocol):

@@ -1,11 +1,11 @@
-"""The files of sources: their URIs as paths, and how they are opened without following a symbolic link.
+"""The files of sources: their URIs as paths, how they are opened, and how much time one may take.
 
 A file has the URI of its path. A part of a file has that URI, "#" and its percent-encoded path inside:
 file:///d/mails.zip#june/a.eml/report.pdf is an attachment of a mail in an archive. A document of another
 origin has origin:NAME/PATH.
 
-Checking a path first and opening it then is not enough: a folder can be replaced by a link in between. So the
-path is opened part by part, each relative to the one before.
+No symbolic link is followed. Checking a path first and opening it then is not enough: a folder can be
+replaced by a link in between. So the path is opened part by part, each relative to the one before.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
+from time import thread_time
+from typing import ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
+from anyio import to_thread
+
+from rag.corpus import AccessRecord
 from rag.errors import ParseError
 from rag.originals import local_path
-from rag.store.write.desk_folder import is_uri
+from rag.store.write.desk_folder import PURGED, is_uri
 from rag.text.plain_text import without_hidden
 
 
@@ -91,6 +96,11 @@ def path_of(uri: str) -> str:
     """The place of a source, for people: a path, or the name of an origin and a path."""
     path = printable(place_of(uri))
     return path if is_local(uri) else path.removeprefix("/")
+
+
+def document_name(record: AccessRecord) -> str:
+    """The document of a record, for people."""
+    return "a purged source" if record.uri.startswith(PURGED) else path_of(record.uri)
 
 
 def part_uri(container: str, path: str) -> str:
@@ -322,3 +332,47 @@ def _open_and_check(path: Path, flags: int) -> int:
             return descriptor
     os.close(descriptor)
     raise OSError(errno.ELOOP, "it, or a folder above it, was replaced by a link")
+
+
+# What a file may take.
+#
+# Opening, parsing and chunking a file draw on the same budget, in whatever process they run. It counts CPU
+# time, not the clock: a busy machine must not refuse good files.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PATIENCE = 10 if os.name == "posix" else 1
+"""A step may take this many times its CPU seconds by the clock: waiting uses no CPU time, and a busy machine
+gives a file only a share of a processor. Windows can't limit CPU time, so there the clock counts."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """The CPU seconds that a file may take and has taken."""
+
+    seconds: float
+    spent: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """The CPU seconds that its next step may take."""
+        return max(0.0, self.seconds - self.spent)
+
+    @property
+    def patience(self) -> float:
+        """The seconds by the clock after which its next step is ended."""
+        return PATIENCE * self.left
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread and charge its CPU time. A thread can't be stopped over the budget."""
+        return await to_thread.run_sync(self._run_and_charge, function, args, kwargs)
+
+    def _run_and_charge(
+        self, function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> T:
+        began = thread_time()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.spent += thread_time() - began

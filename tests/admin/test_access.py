@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.access.rule import bare_name, check_access, valid_entries
-from rag.ingest.rights.possible_access import UNKNOWN_VISIBILITY
+from rag.ingest.requested_access import UNKNOWN_VISIBILITY
 from tests.refusals import refusal
 
 if TYPE_CHECKING:

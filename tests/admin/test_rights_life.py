@@ -25,7 +25,7 @@ from mcp.client.stdio import stdio_client
 
 from rag.access.rule import in_words
 from rag.corpus import Access
-from rag.ingest.rights.access_decision import BACK_AS_BEFORE
+from rag.ingest.report import BACK_AS_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rag.access.rule import in_words
 from rag.config.settings import IngestSettings
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Access
-    from rag.ingest.policy.moderation import Moderator
+    from rag.ingest.admission import Moderator
     from rag.ingest.report import Report
 
 

@@ -15,7 +15,7 @@ from rag.corpus import Calibration, Collection, EmbedderIdentity, Vectors, Visib
 from rag.errors import ProviderError
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Outcome, Report, SilentProgress
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.models.embed import TextKind, unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
 from rag.store.care.rehearsal import open_rehearsal

@@ -24,7 +24,7 @@ from rag.ingest.parse.archive_files import members
 from rag.ingest.parse.decode import BINARY
 from rag.ingest.parse.document_parts import UniqueNames
 from rag.ingest.report import Report
-from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.ingest.sandbox import parser_pool
 from tests.ingest.shelf import Shelf, keep, mail, restore, zipped
 

@@ -15,7 +15,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Collection, Principal
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError
-from rag.ingest.metadata import declare
+from rag.ingest.rework_stored import declare
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write import table_maintenance
@@ -133,7 +133,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import anyio
-from rag.ingest.metadata import declare
+from rag.ingest.rework_stored import declare
 from rag.store.write import collection_tables as columns
 from rag.store.read.desk_reader import DeskReader
 
@@ -147,7 +147,7 @@ async def main(data, step):
         await real(*arguments)
     columns.update_rows = update
     if step == 2:
-        import rag.ingest.metadata as module
+        import rag.ingest.rework_stored as module
         change = module._changed
         async def changed(data, collection, fields):
             if "year" in fields:

@@ -23,7 +23,7 @@ from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest import source_files
 from rag.ingest.discover import Discovery, discover
-from rag.ingest.metadata import read_sidecar
+from rag.ingest.prepare import read_sidecar
 from rag.ingest.report import NOT_THERE
 from rag.ingest.source_files import LocalFile, printable, read
 from tests.conftest import Scripts

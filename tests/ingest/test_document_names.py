@@ -13,11 +13,10 @@ import pytest
 from rag.answers import Answer, Mode, SearchRequest
 from rag.config.settings import IngestSettings, SearchSettings
 from rag.corpus import Access, Build, Chunking, Collection, Principal, Source
-from rag.ingest.document_languages import change_language
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.rebuild_tables import rebuild
 from rag.ingest.report import SilentProgress
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
+from rag.ingest.rework_stored import change_language, rebuild
 from rag.search.desk import Desk
 from rag.search.reply.search_reply import search_reply
 from rag.search.stages.thresholds import UNGROUNDED

@@ -32,7 +32,7 @@ from rag.errors import NotFoundError
 from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report
-from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.search.desk import Desk
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader

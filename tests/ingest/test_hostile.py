@@ -18,8 +18,8 @@ from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import SUFFIXES
 from rag.ingest.sandbox.parser_pool import parse_safely
+from rag.ingest.source_files import Budget
 from rag.ingest.split_text import Measure, within
-from rag.ingest.work_limits import Budget
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

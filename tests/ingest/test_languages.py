@@ -11,11 +11,12 @@ import pytest
 
 from rag.config.settings import IngestSettings, SearchSettings
 from rag.corpus import Collection, Document, Language, Principal
-from rag.ingest.document_languages import change_language, language_of, with_language
+from rag.ingest.document_languages import language_of, with_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.parse.parsers import parse
 from rag.ingest.report import Report, SilentProgress
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
+from rag.ingest.rework_stored import change_language
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.word_analysis import query_languages

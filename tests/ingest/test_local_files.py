@@ -14,8 +14,8 @@ from rag.ingest import known_sources
 from rag.ingest.containers import spooling
 from rag.ingest.discover import Discovery
 from rag.ingest.known_sources import moved_sources, perhaps_unmounted
-from rag.ingest.metadata import read_sidecar, with_stated_metadata
 from rag.ingest.parse.parsers import parse
+from rag.ingest.prepare import read_sidecar, with_stated_metadata
 from rag.ingest.report import Report
 from rag.ingest.source_files import LocalFile, folder_of, name_of, part_uri, path_of, place_of
 from rag.originals import staleness, state_of

@@ -14,13 +14,13 @@ import pytest
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, FieldType, Value
 from rag.errors import ParseError
-from rag.ingest import metadata
+from rag.ingest import prepare
 from rag.ingest.containers import MAX_NAME_CHARS, inner_path
 from rag.ingest.discover import discover
-from rag.ingest.metadata import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
 from rag.ingest.parse.parsers import parse
+from rag.ingest.prepare import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
 from rag.ingest.report import field_notes
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.ingest.source_files import LocalFile
 from rag.originals import SIDECAR_BYTES
 
@@ -91,7 +91,7 @@ def test_months_and_days_are_told_apart_where_they_can_be() -> None:
         document = with_stated_metadata(DOCUMENT, f'date = "{written}"'.encode())
         assert document.date == datetime(2024, 12, day, tzinfo=UTC)
     unclear = with_stated_metadata(DOCUMENT, b'date = "05/06/2024"')
-    assert (unclear.date, unclear.remarks) == (None, (metadata.UNCLEAR_DATE.format("05/06/2024"),))
+    assert (unclear.date, unclear.remarks) == (None, (prepare.UNCLEAR_DATE.format("05/06/2024"),))
 
 
 def test_a_url_from_the_front_matter_or_the_sidecar_is_the_documents() -> None:
@@ -245,8 +245,8 @@ def test_front_matter_is_read_in_the_encoding_of_its_file(encoding: str) -> None
 )
 def test_a_sidecar_that_would_end_the_run_is_refused(hostile: bytes) -> None:
     with pytest.raises(ParseError, match=r"its \.meta\.toml file"):
-        metadata._entries(hostile)  # noqa: SLF001 where it is read
-    assert metadata._entries(b"year = 2024") == {"year": "2024"}  # noqa: SLF001 the control
+        prepare._entries(hostile)  # noqa: SLF001 where it is read
+    assert prepare._entries(b"year = 2024") == {"year": "2024"}  # noqa: SLF001 the control
 
 
 def test_a_member_s_path_has_a_length() -> None:

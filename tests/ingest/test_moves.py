@@ -14,7 +14,7 @@ from rag.corpus import Access
 from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Outcome, Report
-from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
 from rag.store.write.access_writer import change_access

@@ -25,8 +25,7 @@ from rag.corpus import (
 )
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.parse.parsers import parse
-from rag.ingest.rebuild_tables import Rebuilt, rebuild
-from rag.ingest.stored_document import document_of
+from rag.ingest.rework_stored import Rebuilt, document_of, rebuild
 from rag.models.embed import Embedder, TextKind, unit_rows
 from rag.store.care.folder_checks import check_stray
 from rag.store.care.folder_checks import open_folder as opened_for_checks
@@ -157,7 +156,7 @@ async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
 async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_then(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)  # a commit for each source
+    monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)  # a commit for each source
     then = await texts(await table_of(data))
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
@@ -184,7 +183,7 @@ async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_th
 async def test_other_options_begin_anew_and_leave_no_tables_behind(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)
+    monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
     await rebuilt(data, BagOfWords(), SENTENCES)
@@ -201,7 +200,7 @@ async def test_other_options_begin_anew_and_leave_no_tables_behind(
 async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tables(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)
+    monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)
     ids = [one.id for one in await (await table_of(data)).listing()]
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))
@@ -258,7 +257,7 @@ async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(d
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag.ingest.rebuild_tables.WAVE_CHARS", 1)
+    monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)
     then = await texts(await table_of(data))
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(left=2))

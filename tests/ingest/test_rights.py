@@ -17,10 +17,10 @@ from rag.access.rule import check_access, narrower, same_access, valid_entries
 from rag.config.settings import AccessRule
 from rag.corpus import Access, AccessRecord, Visibility
 from rag.errors import ParseError
+from rag.ingest import access_decision
+from rag.ingest.access_decision import TABLE, Claims, Floor, Narrowing, Place, Recorded, Row, Situation
 from rag.ingest.discover import Discovery
-from rag.ingest.rights import possible_access
-from rag.ingest.rights.access_decision import TABLE, Claims, Floor, Place, Row, Situation
-from rag.ingest.rights.possible_access import UNKNOWN_VISIBILITY, Narrowing, Recorded, RequestedAccess, Rights
+from rag.ingest.requested_access import UNKNOWN_VISIBILITY, RequestedAccess, Rights
 from rag.ingest.source_files import LocalFile, folder_of, place_of
 from rag.store.write.access_claim import Claim, Policy, limits, settle
 from rag.store.write.table_rows import KnownSource
@@ -433,8 +433,8 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
     for id_, access in itertools.product([*held][:20], ACCESSES):
         uri = held[id_].uri
         asked: list[tuple[Narrowing, ...]] = []
-        for known, most in ((few, possible_access.FEW), (every, 10**6)):
-            monkeypatch.setattr(possible_access, "FEW", most)
+        for known, most in ((few, access_decision.FEW), (every, 10**6)):
+            monkeypatch.setattr(access_decision, "FEW", most)
             asked.append(
                 (
                     known.same_content(id_, "same", access, folder_of),
@@ -456,7 +456,7 @@ def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: 
     """One record of a kind wouldn't do: it may be the document's own, which says nothing about others."""
     equal = [
         AccessRecord(f"id{number}", "documents", f"{HERE}/{number}.md", ONLY_HR, "same")
-        for number in range(possible_access.FEW + 1)
+        for number in range(access_decision.FEW + 1)
     ]
     known, document = Recorded({record.id: record for record in equal}), equal[place]
     for narrowing in (

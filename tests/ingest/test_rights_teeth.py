@@ -27,10 +27,10 @@ from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, AccessRecord, Principal
 from rag.errors import NotFoundError, StoreError
+from rag.ingest.access_decision import Floor, Situation
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report
-from rag.ingest.rights.access_decision import Floor, Situation
-from rag.ingest.rights.possible_access import RequestedAccess, Rights
+from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.read.connection import connect, table_folder
@@ -646,7 +646,7 @@ BROKEN = [
     *(
         Broken(
             f"the table: {here.name} has {', '.join(columns)} {[*columns.values()]}",
-            "rag.ingest.rights.access_decision.TABLE",
+            "rag.ingest.access_decision.TABLE",
             _loosened(here, **columns),
             check,
         )
@@ -654,7 +654,7 @@ BROKEN = [
     ),
     Broken(
         "what is around a new folder doesn't count",
-        "rag.ingest.rights.possible_access.Recorded._around",
+        "rag.ingest.access_decision.Recorded._around",
         lambda _real: lambda _recorded, _folder: (),
         a_new_folder_is_as_confidential_as_all_around_it,
     ),
@@ -666,7 +666,7 @@ BROKEN = [
     ),
     Broken(
         "of what folders were ingested with, only their own counts",
-        "rag.ingest.rights.access_decision.Claims.remember",
+        "rag.ingest.access_decision.Claims.remember",
         lambda real: (
             lambda claims, folders: {
                 **real(claims, ()),
@@ -681,7 +681,7 @@ BROKEN = [
     ),
     Broken(
         "rules are held against the path below the folder that is ingested",
-        "rag.ingest.rights.possible_access._matches",
+        "rag.ingest.requested_access._matches",
         lambda real: lambda path, pattern: real(Path("/", path.name), pattern),
         a_rule_counts_whichever_folder_is_ingested,
     ),
@@ -772,7 +772,7 @@ BROKEN = [
     ),
     Broken(
         "what an origin states counts from its own sync on",
-        "rag.ingest.rights.possible_access.Rights._nearest",
+        "rag.ingest.requested_access.Rights._nearest",
         lambda real: (
             lambda rights, folders, path: real(rights, {} if folders is rights.stated else folders, path)
         ),

@@ -16,8 +16,8 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
+import rag.ingest.chunk_vectors
 import rag.ingest.ingest_run
-import rag.ingest.work_limits
 import rag.store.write.collection_writer
 import rag.store.write.make_collection
 from rag.config.settings import IngestSettings
@@ -31,8 +31,7 @@ from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
 from rag.ingest.prepare import Chunked, FileContent, Preparation
 from rag.ingest.report import NOT_THERE, Outcome, Report
-from rag.ingest.source_files import over_limit
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget, over_limit
 from rag.models.embed import TextKind
 from rag.store.read import schema
 from rag.store.read.collection_reader import CollectionReader
@@ -590,7 +589,7 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("SMALL_CHARACTERS", "LARGE_CHARACTERS"):
-        monkeypatch.setattr(rag.ingest.work_limits, limit, 1)
+        monkeypatch.setattr(rag.ingest.chunk_vectors, limit, 1)
     monkeypatch.setattr(rag.ingest.ingest_run, "LARGE_CHARACTERS", 1)
     monkeypatch.setattr(rag.store.write.collection_writer, "ROWS_AT_ONCE", 3)
     for number in range(9):

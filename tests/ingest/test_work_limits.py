@@ -15,11 +15,12 @@ from anyio.lowlevel import RunVar, checkpoint
 
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
+from rag.ingest.chunk_vectors import LARGE_CHARACTERS, SMALL_CHARACTERS, BackPressure, lanes
 from rag.ingest.discover import Discovery
 from rag.ingest.report import Report
 from rag.ingest.sandbox import parser_pool
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import LARGE_CHARACTERS, PATIENCE, SMALL_CHARACTERS, BackPressure, Budget, lanes
+from rag.ingest.source_files import PATIENCE, Budget
 
 pytestmark = pytest.mark.anyio
 
@@ -176,7 +177,7 @@ async def test_opening_and_parsing_a_file_spend_the_same_seconds(
     (folder := tmp_path / "mails").mkdir()
     (folder / "slow.eml").write_bytes(MAIL)
     (folder / "good.eml").write_bytes(MAIL + b"of another clock\n")
-    monkeypatch.setattr("rag.ingest.work_limits.PATIENCE", 1_000)
+    monkeypatch.setattr("rag.ingest.source_files.PATIENCE", 1_000)
     _slow(monkeypatch, parse=0.3, members=0.3)
     settings = IngestSettings(parse_timeout_seconds=seconds)
     outcomes = _outcomes(await small_desk.ingested(tmp_path / "data", folder, settings=settings))
@@ -242,7 +243,7 @@ async def test_the_system_ends_a_file_that_computes_for_too_long_before_the_cloc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _slow(monkeypatch, parse=600)
-    monkeypatch.setattr("rag.ingest.work_limits.PATIENCE", 1_000)
+    monkeypatch.setattr("rag.ingest.source_files.PATIENCE", 1_000)
     with pytest.raises(ParseError, match="over 1 s") as error:
         await parse_safely(b"the verge", "slow.txt", budget=Budget(1))
     assert error.value.cause == "timeout"

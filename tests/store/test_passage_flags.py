@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rag.answers import LONGEST_ORDER, Excerpt, Hit, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Chunk, PassageFlags, Principal, Source
-from rag.ingest import rebuild_tables
+from rag.ingest import rework_stored
 from rag.search import desk as desk_module
 from rag.search.desk import Desk
 from rag.search.search_state import joined_hit
@@ -185,7 +185,7 @@ def test_tables_that_are_rebuilt_keep_the_flags_of_their_own_passages() -> None:
     }
     target = {"digest": "d/new", "chunk_count": 1, "fields": json.dumps({schema.FLAGS: ["its own"]})}
     for target_fields, flags in ((target["fields"], {schema.FLAGS: ["its own"]}), ("{}", {})):
-        described = rebuild_tables._source_row(row, target | {"fields": target_fields})  # noqa: SLF001
+        described = rework_stored._source_row(row, target | {"fields": target_fields})  # noqa: SLF001
         assert json.loads(described["fields"]) == {"year": 2025} | flags
 
 

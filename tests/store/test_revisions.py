@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag.corpus import Source
-from rag.ingest import rebuild_tables
+from rag.ingest import rework_stored
 from rag.store.read import schema
 from rag.store.write.collection_writer import CollectionWriter
 from rag.text.revisions import mark, revision_of
@@ -114,7 +114,7 @@ def test_a_rebuild_that_goes_on_keeps_what_is_known_of_its_own_passages() -> Non
         return {"digest": digest, "chunk_count": 1, "fields": json.dumps(fields)}
 
     ours, theirs = ({f"@{name}": [of] for name in ("flags", "revision", "former")} for of in "ab")
-    described = rebuild_tables._source_row(row("d/old", year=1, **ours), row("d/new", **theirs))  # noqa: SLF001
+    described = rework_stored._source_row(row("d/old", year=1, **ours), row("d/new", **theirs))  # noqa: SLF001
     assert json.loads(described["fields"]) == {"year": 1} | theirs
 
 

@@ -28,7 +28,7 @@ from rag.admin.web.console_state import matching_documents
 from rag.config.settings import Settings
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
-from rag.ingest.rights.possible_access import RequestedAccess
+from rag.ingest.requested_access import RequestedAccess
 from rag.report.text_and_html import counted, with_tables
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource

@@ -20,7 +20,7 @@ from rag.ingest.discover import Discovery
 from rag.ingest.ingest_run import DiscoveryInput
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, prefix_of_origin
 from rag.ingest.report import Outcome
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.requested_access import Rights
 from rag.store.write.table_rows import KnownSource
 
 VERSION = 1

@@ -25,9 +25,9 @@ from rag.config.origin_settings import RecordsOrigin
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
-from rag.ingest.metadata import plain_text
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, suffix_of
 from rag.ingest.parse.front_matter import ACCESS_KEYS
+from rag.ingest.prepare import plain_text
 from rag.ingest.source_files import LocalFile, over_limit, read_if_there
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.text.plain_text import without_hidden

@@ -35,7 +35,7 @@ from rag.ingest.parse import ocr
 from rag.ingest.parse.document_parts import MAX_LEVEL, Member, clean, title_line, utc
 from rag.ingest.parse.parsers import family_of
 from rag.ingest.sandbox import parser_child
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 from rag.runtime import cores
 from rag.uris import web_address
 

@@ -41,7 +41,7 @@ async def change_collection(
     """The collection with another definition. `change` gets the present one and returns the new one.
 
     It must not change what the tables were made for: language, the identity of the embedder, or fields unless
-    the caller has the collection open for writing and changes the tables, too (`rag.ingest.metadata`).
+    the caller has the collection open for writing and changes the tables, too (`rag.ingest.rework_stored`).
 
     Raises:
         NotFoundError: the tenant has no collection of this name.

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.metadata import declared_fields
 from rag.ingest.parse.front_matter import MAX_CHARS, items_of, listed, split_front_matter
 from rag.ingest.parse.parsers import parse
-from rag.ingest.rights.possible_access import Rights
+from rag.ingest.prepare import declared_fields
+from rag.ingest.requested_access import Rights
 
 BOMBED = "its aliases stand for over 256,000 characters"
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -15,7 +15,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.parsers import parse
 from rag.ingest.parse.pdf.readable_pages import NO_CHARACTERS, is_garbled
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 
 Codes: TypeAlias = Callable[[str], bytes]
 

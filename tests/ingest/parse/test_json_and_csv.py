@@ -7,9 +7,9 @@ import json
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.metadata import with_stated_metadata
 from rag.ingest.parse.json_and_csv import NO_HEADER
 from rag.ingest.parse.parsers import parse
+from rag.ingest.prepare import with_stated_metadata
 from tests.ingest.parse.conftest import Shape
 
 

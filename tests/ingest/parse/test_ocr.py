@@ -20,7 +20,7 @@ from rag.ingest.parse.parsers import family_of, is_supported
 from rag.ingest.parse.pdf.pdf_words import Box, Line
 from rag.ingest.report import check_extras
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 from rag.runtime import install_command
 
 installed = pytest.mark.skipif(not find_spec("rapidocr"), reason="refdesk[ocr] is not installed")

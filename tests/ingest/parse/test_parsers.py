@@ -26,7 +26,7 @@ from rag.ingest.parse.document_parts import (
 from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, is_supported, parse
 from rag.ingest.report import Outcome, extra_notes
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 from rag.runtime import install_command
 from rag.text.plain_text import with_line_ends, without_hidden
 from tests.ingest.office import SAMPLES

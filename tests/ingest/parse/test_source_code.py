@@ -8,7 +8,7 @@ from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
 from rag.ingest.parse.source_code import GRAMMARS, definitions
 from rag.ingest.sandbox.parser_pool import parse_safely
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 from tests.ingest.parse.conftest import Shape
 
 # In each language: a class or its like with one method, and a function beside it.

@@ -33,7 +33,7 @@ from rag.ingest.parse.pdf.readable_pages import WITHOUT_TEXT
 from rag.ingest.sandbox import parser_pool as sandbox
 from rag.ingest.sandbox.parser_child import PARSE
 from rag.ingest.sandbox.parser_pool import NO_REASON, members_safely, parse_safely
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -507,7 +507,7 @@ async def test_a_process_that_does_not_start_is_a_reason_too(
 WORKING = """
 import anyio, contextlib, sys
 from rag.errors import ParseError
-from rag.ingest.work_limits import Budget
+from rag.ingest.source_files import Budget
 from rag.ingest.sandbox.parser_pool import members_safely, parse_safely
 async def main():
     with contextlib.suppress(ParseError):

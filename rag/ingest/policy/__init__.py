@@ -1,1 +1,0 @@
-"""What of a document is stored: expiry, masking of personal data, moderation."""
