@@ -319,28 +319,30 @@ class Spool:
             StoreError: the disk is full.
         """
         file = self.folder / str(next(self._numbers))
-        try:
+        with _writing(file):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(file, data)
-        except OSError as error:
-            raise unwritable(f"{file} can't be written", error) from error
         if sidecar:
             self.add_sidecar(file, sidecar)
         return file
 
     def attach_sidecar(self, file: Path, sidecar: Path) -> None:
         """Make one spooled file the sidecar of another; errors as in `add`."""
-        try:
+        with _writing(file):
             sidecar.rename(f"{file}{SIDECAR_SUFFIX}")
-        except OSError as error:
-            raise unwritable(f"{file} can't be written", error) from error
 
     def add_sidecar(self, file: Path, data: bytes) -> None:
         """Write the sidecar of a spooled file; errors as in `add`."""
-        try:
+        with _writing(file):
             _write(Path(f"{file}{SIDECAR_SUFFIX}"), data)
-        except OSError as error:
-            raise unwritable(f"{file} can't be written", error) from error
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(f"{file} can't be written", error) from error
 
 
 @contextmanager

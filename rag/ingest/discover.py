@@ -115,6 +115,10 @@ class Discovery:
     broken: Counter[str] = field(default_factory=Counter)
     ignoring: Ignoring = field(default_factory=Ignoring)
 
+    def add(self, file: LocalFile) -> None:
+        """Add a document to read, unless it is there already."""
+        self.files.setdefault(file.uri, file)
+
     def budget(self, uri: str, seconds: float) -> Budget:
         """The CPU seconds that a file may still take.
 
@@ -196,7 +200,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             reason = unsupported(path.name)
             discovery.outcomes.append(Outcome(printable(requested), "skipped", reason, cause="unsupported"))
         else:
-            _add(LocalFile.local(path, path.name), discovery)
+            discovery.add(LocalFile.local(path, path.name))
     return discovery
 
 
@@ -244,7 +248,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: s
         elif not is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
             discovery.outcomes.append(_ignored_outcome(entry.path))
         else:
-            _add(LocalFile.local(entry.path, name), discovery)
+            discovery.add(LocalFile.local(entry.path, name))
 
 
 class _FolderEntry(NamedTuple):
@@ -320,10 +324,6 @@ def _names_by_links(requested: Path) -> Iterator[Path]:
         yield path
         target = os.path.join(link.parent, os.readlink(link), path.relative_to(link))  # noqa: PTH115, PTH118
         path = Path(os.path.abspath(target))  # noqa: PTH100 as above
-
-
-def _add(file: LocalFile, discovery: Discovery) -> None:
-    discovery.files.setdefault(file.uri, file)
 
 
 def is_left_out(name: str, settings: IngestSettings) -> bool:

@@ -181,20 +181,15 @@ def foreign_parts(document: Document, known_share: Known) -> list[Span]:
     if document.text.isascii():
         return []  # in any language written so, the units of a text are its tokens
     regions = [*_regions(document, known_share)]
-    following: bool | None = None
-    verdicts: list[bool | None] = []
+    told = (region.foreign for region in reversed(regions))
+    following = next((foreign for foreign in told if foreign is not None), False)
+    verdicts: list[bool] = []
     for region in reversed(regions):
-        following = region.foreign if region.foreign is not None else following
+        following = following if region.foreign is None else region.foreign
         verdicts.append(following)
-    verdicts.reverse()
-    last = next((verdict for verdict in reversed(verdicts) if verdict is not None), False)
-    pairs = zip(regions, verdicts, strict=True)
-    runs = groupby(pairs, key=lambda pair: last if pair[1] is None else pair[1])
-    return [
-        Span(run[0][0].span.start, run[-1][0].span.end)
-        for foreign, run in ((foreign, [*group]) for foreign, group in runs)
-        if foreign
-    ]
+    runs = groupby(zip(regions, reversed(verdicts), strict=True), key=lambda pair: pair[1])
+    spans = [[region.span for region, _ in run] for foreign, run in runs if foreign]
+    return [Span(run[0].start, run[-1].end) for run in spans]
 
 
 def _regions(document: Document, known_share: Known) -> Iterator[_Region]:

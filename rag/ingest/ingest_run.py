@@ -504,11 +504,10 @@ class IngestSteps:
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
-        removed = await remove_vanished(
-            self._writer, self._stored, discovery, confirmed=self._instructions.removes
-        )
-        self.outcomes.finish(removed.outcomes)
-        return removed.notes
+        confirmed = self._instructions.removes
+        outcomes, notes = await remove_vanished(self._writer, self._stored, discovery, confirmed=confirmed)
+        self.outcomes.finish(outcomes)
+        return notes
 
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
         """Finish writing. Returns the outcomes, with these notes and those on the run as a whole."""

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -182,15 +182,9 @@ class UnchangedSources:
 
 
 GONE, REPLACED = "the file is gone", "a folder or a link is in its place"
+STAYS = "the file is gone, perhaps not for good: nothing was removed"
 MOST_GONE, FEW_GONE = 0.33, 10
 """The share of a folder's files, and their number: with more of both gone, perhaps it isn't mounted."""
-
-
-class Removed(NamedTuple):
-    """The outcomes of the sources whose files are gone, and a note for each folder that may be unmounted."""
-
-    outcomes: list[Outcome]
-    notes: list[str]
 
 
 async def remove_vanished(
@@ -199,33 +193,31 @@ async def remove_vanished(
     discovery: Discovery,
     *,
     confirmed: bool,
-) -> Removed:
-    """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
+) -> tuple[list[Outcome], list[str]]:
+    """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted.
+
+    Returns the outcomes of these sources, and a note for each folder that may be unmounted.
+    """
     missing = await to_thread.run_sync(find_vanished, stored, discovery)
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
     unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [source for source in missing if source.id not in kept_ids]:
         await writer.remove([source.id for source in gone])
-    reason = "the file is gone, perhaps not for good: nothing was removed"
-    return Removed(
-        [
-            *(
-                Outcome(path_of(source.uri), "removed", _reason(source.uri, discovery), source.id)
-                for source in gone
-            ),
-            *(
-                Outcome(path_of(source.uri), "missing", reason, source.id)
-                for source in missing
-                if source.id in kept_ids
-            ),
-        ],
-        [
-            f"{_what(prefix, len(ids))} gone. Nothing was removed, because {_why(prefix)}. "
-            f"If you deleted {'it' if len(ids) == 1 else 'them'}, run the command again with --yes."
-            for prefix, ids in unmounted.items()
-        ],
-    )
+    removed = [
+        Outcome(path_of(source.uri), "removed", _reason(source.uri, discovery), source.id) for source in gone
+    ]
+    kept = [
+        Outcome(path_of(source.uri), "missing", STAYS, source.id)
+        for source in missing
+        if source.id in kept_ids
+    ]
+    notes = [
+        f"{_what(prefix, len(ids))} gone. Nothing was removed, because {_why(prefix)}. "
+        f"If you deleted {'it' if len(ids) == 1 else 'them'}, run the command again with --yes."
+        for prefix, ids in unmounted.items()
+    ]
+    return [*removed, *kept], notes
 
 
 def _reason(uri: str, discovery: Discovery) -> str:

@@ -78,7 +78,7 @@ def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileC
     state = _state(file)
     data = read(file, max_bytes)
     sidecar = read_sidecar(file)
-    digest = _digest(data + sidecar + stated_json(file) + admission.encode(), cut)
+    digest = digest_with_cut(digest_of(data + sidecar + stated_json(file) + admission.encode()), cut)
     return FileContent(file, data, sidecar, content_digest(data), digest, state)
 
 
@@ -124,11 +124,6 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\x00" not in data  # as UTF-16 has
-
-
-def _digest(data: bytes, cut: str) -> str:
-    """A digest of the bytes and the chunking: "a7…/254". A rebuild can change the latter."""
-    return digest_with_cut(digest_of(data), cut)
 
 
 CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS = 254, 320
@@ -271,7 +266,7 @@ class Preparation:
     def recipe(self) -> str:
         """What the digests depend on besides the documents: a different recipe means reading all again."""
         cuts = (self.chunkings, self.max_tokens, self.embedder.window)
-        return _digest((repr(cuts) + self.admission.recipe).encode(), "")
+        return digest_of((repr(cuts) + self.admission.recipe).encode())
 
     async def read(self, file: LocalFile) -> FileContent:
         """The bytes of a file, and its digests.
@@ -318,8 +313,9 @@ class Preparation:
         parsed = cast("Document", (await concurrently((partial(self.parse, content, budget), language)))[0])
         admitted = await self.admission.admit(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)
-        fields, complaints = declared_fields(_all_metadata(document), self.declared)
-        flags = await budget.run(flags_in, _all_text(document))
+        fields, complaints = declared_fields(all_metadata(document), self.declared)
+        shown = "\n".join((document.title, *document.metadata.values(), document.text))
+        flags = await budget.run(flags_in, shown)
         chunking = self._chunking(content.file)
         return Chunked(
             document,
@@ -348,19 +344,11 @@ class Preparation:
         return OCR_TIMES * self.settings.parse_timeout_seconds if self.settings.ocr == "auto" else 0.0
 
 
-def _all_metadata(document: Document) -> dict[str, str]:
+def all_metadata(document: Document | Source) -> dict[str, str]:
     """The metadata that declared fields take their values from."""
-    metadata = {"title": document.title, **document.metadata}
-    if document.url:
-        metadata["url"] = document.url
-    if document.date:
-        metadata["date"] = document.date.isoformat()
-    return metadata
-
-
-def _all_text(document: Document) -> str:
-    """Everything of a document that a search may show."""
-    return "\n".join((document.title, *document.metadata.values(), document.text))
+    stated = {"url": document.url, "date": document.date and document.date.isoformat()}
+    filled = {key: value for key, value in stated.items() if value}
+    return {"title": document.title, **document.metadata, **filled}
 
 
 # Metadata: from a sidecar file, and as the fields that the collection declares.

@@ -133,7 +133,7 @@ class Rights:
     def _nearest(self, folders: Mapping[str, Access], path: Path) -> Iterator[Access]:
         """The accesses of the deepest of these folders above a path, for each of its names."""
         for place in self._names(path) if folders else ():
-            yield from islice((folders[uri] for uri in _above(place) if uri in folders), 1)
+            yield from islice((folders[uri] for uri in _uris(place.parent) if uri in folders), 1)
 
     def stated_of_folder(self, uri: str, access: Access) -> Access:
         """An access for a folder, no wider than what the settings state for it."""
@@ -182,14 +182,9 @@ class Rights:
         return {key.casefold(): value for key, value in metadata.items() if key.casefold() in keys}
 
 
-def _above(path: Path) -> tuple[str, ...]:
-    """The URIs of the folders above a path, the deepest first."""
-    return _uris(path.parent)
-
-
 @lru_cache(1024)  # a run asks four times for each file, and these were 40 % of a move of 10,000
 def _uris(folder: Path) -> tuple[str, ...]:
-    """The URIs of a folder and of those above it."""
+    """The URIs of a folder and of those above it, the deepest first."""
     return tuple(outer.as_uri() for outer in (folder, *folder.parents))
 
 

@@ -53,6 +53,7 @@ from rag.ingest.document_languages import (
 from rag.ingest.parse import markdown, source_code
 from rag.ingest.parse.document_parts import block
 from rag.ingest.prepare import (
+    all_metadata,
     chunking_of,
     cut_key,
     cut_of,
@@ -73,10 +74,6 @@ from rag.store.write.table_rows import WholeSource
 from rag.text.languages import LANGUAGE, analysed_in
 
 WAVE_CHARS = 250_000  # of texts; at most this much is repeated after an interruption
-
-
-def _nothing(_done: int, _total: int) -> None:
-    """Show no progress."""
 
 
 async def _at_once() -> bool:
@@ -107,7 +104,7 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     chunkings: Sequence[Chunking],
     max_tokens: int | None,
     *,
-    progress: Callable[[int, int], None] = _nothing,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
     around: AbstractContextManager[None] | None = None,
     approved: Callable[[], Awaitable[bool]] = _at_once,
 ) -> Rebuilt:
@@ -294,23 +291,17 @@ def document_of(source: Source, outline: Sequence[Heading], text: str) -> Docume
     """
     name = PurePath(source.name).name or source.title
     likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
-    document = next(
-        (candidate for candidate in _candidates(text, name) if _agrees(candidate, text, outline)), likely
-    )
+    parsed = (document for document in _parsed(text, name) if document.text == text)
+    document = next((document for document in parsed if document.outline == tuple(outline)), likely)
     return replace(document, title=source.title, metadata=source.metadata)
 
 
-def _candidates(text: str, name: str) -> Iterator[Document]:
+def _parsed(text: str, name: str) -> Iterator[Document]:
     suffix = PurePath(name.lower()).suffix
     if suffix in source_code.SUFFIXES:
         yield source_code.parse(text, name)
     elif suffix in markdown.SUFFIXES:
         yield markdown.parse(text, name)
-
-
-def _agrees(document: Document, text: str, outline: Sequence[Heading]) -> bool:
-    """Whether parsing the stored text gave the same text and headings as parsing the file."""
-    return document.text == text and document.outline == tuple(outline)
 
 
 def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:
@@ -416,10 +407,11 @@ async def declare(
     complaints: list[tuple[str, str]] = []
 
     def values(source: Source) -> Mapping[str, Value]:
-        values, wrong = declared_fields(_metadata(source), fields)
+        metadata = all_metadata(source)
+        path = metadata.pop("path", source.uri)  # which refdesk adds
+        values, wrong = declared_fields(metadata, fields)
         for name in values:
             filled[name] += 1
-        path = source.metadata.get("path", source.uri)
         complaints.extend((path, complaint) for complaint in wrong)
         return values
 
@@ -466,10 +458,3 @@ async def _changed(data: Home, collection: Collection, fields: Mapping[str, Fiel
         return replace(current, fields=dict(fields))
 
     return await change_collection(data, collection.tenant, collection.name, changed)
-
-
-def _metadata(source: Source) -> dict[str, str]:
-    """The metadata as an ingestion sees it, without the path that refdesk adds."""
-    stored = {key: value for key, value in source.metadata.items() if key != "path"}
-    stated = {"url": source.url, "date": source.date and source.date.isoformat()}
-    return {"title": source.title, **stored, **{key: value for key, value in stated.items() if value}}
