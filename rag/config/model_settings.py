@@ -172,7 +172,6 @@ class EmbedderSettings(Section):
     query_prefix: str | None = None
     document_prefix: str | None = None
     baseline: Annotated[float, Field(ge=0, le=0.95)] | None = None
-    batch_size: Annotated[int, Field(ge=1, le=2048)] = 256
     price: Annotated[float, Field(ge=0)] = 0.0
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     options: EmbedderOptions = EmbedderOptions()

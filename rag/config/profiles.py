@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
@@ -99,9 +99,9 @@ NO_OTHER_MODEL = (
 class MultiQueryStage(Section):
     """Adds paraphrases of the query, written by the chat model, or searches for them alone."""
 
+    queries: ClassVar[int] = 3  # more in other words seldom find more, and each is a search of its own
     stage: Literal["multi_query"]
     model: str = ""
-    queries: Annotated[int, Field(ge=1, le=10)] = 3
     question: bool = True
     timeout_seconds: Seconds = 10.0
 
@@ -109,9 +109,9 @@ class MultiQueryStage(Section):
 class PlannerStage(Section):
     """Splits the query into subqueries by the chat model, each with collections and a filter of its own."""
 
+    queries: ClassVar[int] = 4  # a question hardly has more parts, and each is a search of its own
     stage: Literal["planner"]
     model: str = ""
-    queries: Annotated[int, Field(ge=1, le=10)] = 4
     timeout_seconds: Seconds = 10.0
 
 
@@ -136,8 +136,8 @@ class NeighborsStage(Section):
 class ParentStage(Section):
     """Extends each hit to the section around it."""
 
+    max_chars: ClassVar[int] = 4000  # as much as the detail section shows, a quarter of a reply
     stage: Literal["parent"]
-    max_chars: Annotated[int, Field(ge=200, le=100_000)] = 4000
 
 
 Counting = Literal["auto", "collection", "strict"]

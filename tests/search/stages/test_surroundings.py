@@ -87,7 +87,9 @@ async def _expanded(
     if stage == "neighbors":
         expanded = await with_neighbors(hits, count, views)
     else:
-        expanded, _ = await in_sections(hits, ParentStage(stage="parent", max_chars=max_chars), views)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ParentStage, "max_chars", max_chars)
+            expanded, _ = await in_sections(hits, ParentStage(stage="parent"), views)
     for hit in expanded:
         found = await views[hit.source.collection].table.text(hit.source.id)
         assert found
