@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rag.config import model_settings
 from rag.config.mistakes import contradictions, describe_mistake, line_of, name_of, path_of, suggestion
-from rag.config.model_settings import (
-    ChatOptions,
-    EmbedderOptions,
-    EmbedderSettings,
-    EndpointOptions,
-    RerankerOptions,
-)
 from rag.config.origin_settings import ORIGINS
 from rag.config.profiles import ProfileSettings, Stages
 from rag.config.server_settings import ToolSettings
@@ -37,16 +31,16 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "REFDESK_"
 SIMILAR = 0.85  # of environment variables, which the prefix alone makes rather similar
 OVERRIDES = "the environment or flags"
-OPTIONS: Mapping[str, type[EndpointOptions]] = {
-    "embedder": EmbedderOptions,
-    "embedders": EmbedderOptions,
-    "chat": ChatOptions,
-    "reranker": RerankerOptions,
+OPTIONS: Mapping[str, type[model_settings.EndpointOptions]] = {
+    "embedder": model_settings.EmbedderOptions,
+    "embedders": model_settings.EmbedderOptions,
+    "chat": model_settings.ChatOptions,
+    "reranker": model_settings.RerankerOptions,
 }
 NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
     ("search", "profiles"): ProfileSettings,
     ("search", "of_tenants"): ProfileSettings,
-    ("embedders",): EmbedderSettings,
+    ("embedders",): model_settings.EmbedderSettings,
     ("retrievers",): RetrieverSettings,
 }
 """The tables whose names the operator chooses, by the path of the table that holds them."""

@@ -34,16 +34,8 @@ from rag.corpus import Collection
 from rag.errors import ParseError, RefdeskError
 from rag.home import Home
 from rag.ingest.discover import Discovery, is_left_out, unsupported
+from rag.ingest.parse import parsers
 from rag.ingest.parse.document_parts import Member, UniqueNames
-from rag.ingest.parse.parsers import (
-    SUFFIXES,
-    is_container,
-    is_document,
-    is_recognized,
-    is_supported,
-    is_unnamed,
-    may_contain,
-)
 from rag.ingest.prepare import access_requested, read_sidecar, stated_json
 from rag.ingest.report import Outcome, Outcomes
 from rag.ingest.requested_access import Rights
@@ -90,9 +82,15 @@ async def open_containers(
     discovery.files.clear()
     for file in files:
         discovery.files[file.uri] = file
-        if may_contain(file.path.name, archives=settings.archives) or is_unnamed(file.path.name):
+        if _may_hold_documents(file, settings):
             await _Opening(discovery, spool, settings, stored_parts, opened).open(file)
     opened.restore_unchanged(discovery)
+
+
+def _may_hold_documents(file: LocalFile, settings: IngestSettings) -> bool:
+    """Whether a file is worth a look at its content: by its name, or because it has none that tells."""
+    name = file.path.name
+    return parsers.may_contain(name, archives=settings.archives) or parsers.is_unnamed(name)
 
 
 @dataclass(slots=True)
@@ -114,13 +112,13 @@ class _Opening:
     async def open(self, container: LocalFile, depth: int = 1) -> None:
         """Extract the parts of a container, and open those parts that are containers themselves."""
         name, parts = container.path.name, _Parts(self, container)
-        is_source = is_supported(name)  # by its name, until its content can be read
+        is_source = parsers.is_supported(name)  # by its name, until its content can be read
         max_bytes = max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes)
         before = len(self.discovery.outcomes)
         try:
             data = await to_thread.run_sync(read, container, max_bytes)
-            is_source = is_document(data, name)
-            if not is_container(data, name, archives=self.settings.archives):
+            is_source = parsers.is_document(data, name)
+            if not parsers.is_container(data, name, archives=self.settings.archives):
                 self.opened.note_plain(container.uri)
             elif not (depth == 1 and await self._is_as_before(container, data)):
                 # The size of the outermost container limits everything nested in it.
@@ -136,7 +134,7 @@ class _Opening:
             del self.discovery.files[container.uri]
         for part in parts.documents.values():  # what came out before a failure is kept
             self.discovery.files[part.uri] = part
-            if may_contain(part.path.name, archives=self.settings.archives) or is_unnamed(part.path.name):
+            if _may_hold_documents(part, self.settings):
                 await self.open(part, depth + 1)
         # A failure anywhere inside must be tried again, so only a complete opening is cached.
         if depth == 1 and self.content and not (self.failed or self.as_before):
@@ -225,13 +223,13 @@ class _Parts:
             self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
 
     def _is_wanted(self, path: str, member: Member) -> bool:
-        contains = may_contain(path, archives=self.opening.settings.archives)
-        return is_supported(path) or contains or is_recognized(member.data, path)
+        contains = parsers.may_contain(path, archives=self.opening.settings.archives)
+        return parsers.is_supported(path) or contains or parsers.is_recognized(member.data, path)
 
     def _add_if_small(self, path: str, member: Member) -> None:
         """Add a member. One over the size limit of documents is reported, unless it is a container."""
         opening, max_bytes, size = self.opening, self.opening.settings.max_file_bytes, len(member.data)
-        if size <= max_bytes or is_container(member.data, path, archives=opening.settings.archives):
+        if size <= max_bytes or parsers.is_container(member.data, path, archives=opening.settings.archives):
             self._add(path, member)
             return
         uri, error = part_uri(self.container.uri, path), over_limit(size, max_bytes)
@@ -405,7 +403,7 @@ class ContainerCache:
         sources: Mapping[str, KnownSource],
     ) -> ContainerCache:
         """Read the cache; empty if it is missing or damaged. `sources` are the stored ones by URI."""
-        how = (recipe, files.model_dump_json(), sorted(SUFFIXES))
+        how = (recipe, files.model_dump_json(), sorted(parsers.SUFFIXES))
         stored: dict[str, dict[str, KnownSource]] = defaultdict(dict)
         for uri in sources:
             if "#" in uri:
@@ -430,7 +428,7 @@ class ContainerCache:
 
     def may_skip(self, uri: str) -> bool:
         """Whether a document that its origin calls unchanged needs no fetching on account of its parts."""
-        contains = uri in self._stored or may_contain(place_of(uri).name, archives=True)
+        contains = uri in self._stored or parsers.may_contain(place_of(uri).name, archives=True)
         return not contains or self.is_current(uri)
 
     def is_as_before(self, uri: str, content: str) -> bool:

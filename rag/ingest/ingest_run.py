@@ -22,15 +22,8 @@ from rag.config.settings import IngestSettings, Settings
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
+from rag.ingest import admission, containers
 from rag.ingest.access_decision import Claims, Recorded
-from rag.ingest.admission import (
-    DocumentAdmission,
-    KeptOut,
-    Moderator,
-    NotAdmittedError,
-    check_expiry,
-    note_expiring,
-)
 from rag.ingest.chunk_vectors import (
     EMBED_AT_ONCE,
     LARGE_CHARACTERS,
@@ -41,14 +34,6 @@ from rag.ingest.chunk_vectors import (
     lanes,
     sizes,
     with_vectors,
-)
-from rag.ingest.containers import (
-    ContainerCache,
-    Spool,
-    container_cache_file,
-    open_containers,
-    spooling,
-    unopened_notes,
 )
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
@@ -91,11 +76,11 @@ class DiscoveryInput:
     A changed `recipe` means that every document must be read again.
     """
 
-    spool: Spool
+    spool: containers.Spool
     stored: Mapping[str, KnownSource]
     recipe: str
     rights: Rights
-    opened: ContainerCache
+    opened: containers.ContainerCache
 
 
 Origin: TypeAlias = "Callable[[DiscoveryInput], Awaitable[Discovery]]"
@@ -120,19 +105,19 @@ async def ingest(
         stays.
     """
     check_extras(instructions.settings)
-    with spooling(writer.spools_in, writer.collection) as spool:
+    with containers.spooling(writer.spools_in, writer.collection) as spool:
         steps = IngestSteps(writer, embedder, instructions, progress, await writer.records(as_swept=True))
         if writer.writes:
             await writer.drop_old_versions(timedelta(minutes=instructions.settings.keep_versions_minutes))
         stored = await steps.look_up()
-        noted, rights = container_cache_file(writer.data, writer.collection), instructions.rights
-        opened = ContainerCache.read(noted, steps.recipe, instructions.settings, rights, stored)
+        noted, rights = containers.container_cache_file(writer.data, writer.collection), instructions.rights
+        opened = containers.ContainerCache.read(noted, steps.recipe, instructions.settings, rights, stored)
         if callable(paths):
             discovery = await paths(DiscoveryInput(spool, stored, steps.recipe, rights, opened))
         else:
             look = partial(discover, paths, instructions.settings, without=local_folder(writer.data))
             discovery = await to_thread.run_sync(look)
-        await open_containers(discovery, spool, instructions.settings, stored, opened)
+        await containers.open_containers(discovery, spool, instructions.settings, stored, opened)
         report = await _bring_to(steps, discovery)
         if writer.writes:
             opened.keep(noted, discovery, steps.outcomes)
@@ -235,12 +220,17 @@ class Instructions:
     rights: Rights
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
-    moderator: Moderator | None = None
+    moderator: admission.Moderator | None = None
     executor: Executor = field(default_factory=LocalExecutor)
 
     @classmethod
     def of(
-        cls, settings: Settings, rights: Rights, *, removes: bool = False, moderator: Moderator | None
+        cls,
+        settings: Settings,
+        rights: Rights,
+        *,
+        removes: bool = False,
+        moderator: admission.Moderator | None,
     ) -> Instructions:
         """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
         chunking = settings.chunking
@@ -283,7 +273,7 @@ class IngestSteps:
         self._preparation = Preparation(
             instructions.settings,
             embedder,
-            DocumentAdmission.of(writer.collection, instructions.moderator),
+            admission.DocumentAdmission.of(writer.collection, instructions.moderator),
             (*writer.collection.chunking, *instructions.chunking),
             instructions.max_tokens or usual_tokens(embedder.identity),
             writer.collection.fields,
@@ -297,7 +287,7 @@ class IngestSteps:
         self._stored: KeyedRows[KnownSource] = no_sources()
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
-        self._kept_out = KeptOut()
+        self._kept_out = admission.KeptOut()
         self._vectors_added = 0
 
     @property
@@ -409,7 +399,7 @@ class IngestSteps:
         try:
             self._kept_out.check(file, discovery)
             return None if self._unchanged.has_moved(file.uri) else await self._prepare(file, discovery)
-        except NotAdmittedError as error:
+        except admission.NotAdmittedError as error:
             self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
         except ParseError as error:
             discovery.note_broken(file.uri, error)
@@ -427,7 +417,7 @@ class IngestSteps:
         if (first := self._first_with.setdefault(content.digest, file)) is not file:
             self.outcomes.remark(file.uri, f"same content as {path_of(first.uri)}")
         if stored and stored.digest == content.digest:
-            check_expiry(stored)
+            admission.check_expiry(stored)
             await self._unchanged.keep(stored, content)
             return None
         budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
@@ -469,7 +459,8 @@ class IngestSteps:
             await self._commit(wave)
 
     async def _commit(self, wave: Sequence[NewSource]) -> None:
-        await note_expiring(self._writer, wave)  # before the rows: searches must know what to look for
+        # Both before the rows: searches must know what to look for.
+        await admission.note_expiring(self._writer, wave)
         await note_languages(self._writer, wave)
         records = await self._writer.replace(wave)
         for new in wave:
@@ -526,7 +517,7 @@ class IngestSteps:
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.report.notes(self._claims.rights.unmatched(file.path for file in files.values())),
-            *unopened_notes(self._stored, discovery),
+            *containers.unopened_notes(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )
         return Report(tuple(self.outcomes.finished), all_notes)

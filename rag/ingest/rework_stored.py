@@ -40,6 +40,7 @@ from rag.corpus import (
 )
 from rag.errors import ConfigurationError
 from rag.home import Home
+from rag.ingest import prepare
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.document_languages import (
@@ -52,16 +53,6 @@ from rag.ingest.document_languages import (
 )
 from rag.ingest.parse import markdown, source_code
 from rag.ingest.parse.document_parts import block
-from rag.ingest.prepare import (
-    all_metadata,
-    chunking_of,
-    cut_key,
-    cut_of,
-    declared_fields,
-    digest_with_cut,
-    limit_of,
-    usual_tokens,
-)
 from rag.ingest.split_text import Reading
 from rag.models.embed import Embedder
 from rag.store.read import schema
@@ -144,7 +135,7 @@ async def _complete(
     target = await collection_tables.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
     access = {id_: record.access for id_, record in records.items()}
-    tokens = max_tokens or usual_tokens(embedder.identity)
+    tokens = max_tokens or prepare.usual_tokens(embedder.identity)
     run = _Rebuild(writer, target, embedder, chunkings, tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     target_rows = await target.rows()
@@ -177,12 +168,12 @@ def _source_row(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[s
     fields |= {name: value for name, value in target_fields.items() if name in schema.OF_PASSAGES}
     _, lacking = schema.split_digest(target_row["digest"])
     digest, _ = schema.split_digest(row["digest"])
-    cut = cut_of(schema.split_digest(target_row["digest"])[0])
+    cut = prepare.cut_of(schema.split_digest(target_row["digest"])[0])
     return {
         **row,
         "fields": json.dumps(fields, ensure_ascii=False),
         "chunk_count": target_row["chunk_count"],
-        "digest": schema.digest_value(digest_with_cut(digest, cut), lacking),
+        "digest": schema.digest_value(prepare.digest_with_cut(digest, cut), lacking),
     }
 
 
@@ -235,27 +226,27 @@ class _Rebuild:
     def _cut(self, stored: WholeSource, collection: Collection) -> WholeSource:
         """A source with its chunks: as they are, if they are cut so already; else from its text."""
         source, window = stored.source(collection.name), self.embedder.window
-        chunking = chunking_of(source.name, self.chunkings, self.max_tokens)
-        cut = cut_key(chunking, window)
+        chunking = prepare.chunking_of(source.name, self.chunkings, self.max_tokens)
+        cut = prepare.cut_key(chunking, window)
         document = document_of(source, schema.outline_record(stored.row["outline"]), stored.row["text"])
         foreign = foreign_parts(document, self.embedder.vocabulary_share)
         fits = all(
             len(self.embedder.token_spans(text)) <= window or is_within(foreign, span)
             for text, span in zip(stored.bodies, stored.spans, strict=True)
         )
-        if cut_of(source.digest) == cut and fits:
+        if prepare.cut_of(source.digest) == cut and fits:
             return self._as_it_is(stored.with_words(collection))
         paged = any(page is not None for page in stored.pages)
         if paged:  # where its pages begin is known for its present passages only
             self.rebuilt.kept.append(source.name)
             if fits:
                 return self._as_it_is(stored.with_words(collection))
-        limit, spans = limit_of(chunking, window), self.embedder.token_spans
+        limit, spans = prepare.limit_of(chunking, window), self.embedder.token_spans
         reading = Reading(foreign, window - limit)
         new_passages = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
         self.rebuilt.recut += 1
         # Its digest stays as it was, so that the next ingestion stores it again.
-        digest = source.digest if paged else digest_with_cut(source.digest, cut)
+        digest = source.digest if paged else prepare.digest_with_cut(source.digest, cut)
         new_passages = _with_pages(new_passages, stored) if paged else new_passages
         return stored.with_passages(new_passages, digest, self.access.get(source.id), collection)
 
@@ -407,9 +398,9 @@ async def declare(
     complaints: list[tuple[str, str]] = []
 
     def values(source: Source) -> Mapping[str, Value]:
-        metadata = all_metadata(source)
+        metadata = prepare.all_metadata(source)
         path = metadata.pop("path", source.uri)  # which refdesk adds
-        values, wrong = declared_fields(metadata, fields)
+        values, wrong = prepare.declared_fields(metadata, fields)
         for name in values:
             filled[name] += 1
         complaints.extend((path, complaint) for complaint in wrong)
