@@ -28,7 +28,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
 from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Progress
 from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Chunking, Vectors
-    from rag.ingest.report import Progress, Report
+    from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
     from rag.search import Desk
     from rag.store.write.collection_writer import CollectionWriter
@@ -142,7 +142,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
                 chunking=(chunking,) if chunking else (),
                 executor=executor or LocalExecutor(),
             ),
-            progress or SilentProgress(),
+            progress or Progress(),
         )
 
 

@@ -28,7 +28,7 @@ from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.home import local_folder
 from rag.ingest.admission import unasked
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import Report, SilentProgress
+from rag.ingest.report import Progress, Report
 from rag.ingest.requested_access import Rights
 from rag.ingest.source_files import path_of
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
@@ -65,7 +65,7 @@ async def run_estimate(
         instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
         began = time.monotonic()
         async with open_rehearsal(settings.home, stored) as writer:
-            report = await ingest(writer, counting, paths, instructions, SilentProgress())
+            report = await ingest(writer, counting, paths, instructions, Progress())
         reading = time.monotonic() - began
         rate = await counting.measured_rate() if not remote else cache.rate() if cache else None
         if cache:
@@ -155,7 +155,7 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
         instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
         async with open_rehearsal(settings.home, collection) as writer:
             run = origin(collection, writer.spools_in) if origin else paths
-            report = await ingest(writer, CountingEmbedder(embedder), run, instructions, SilentProgress())
+            report = await ingest(writer, CountingEmbedder(embedder), run, instructions, Progress())
     notes = report.notes + ((UNMODERATED,) if moderator else ())
     return DryRun(replace(report, notes=notes, embedder=choice.reason), _changes(writer))
 

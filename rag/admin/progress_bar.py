@@ -14,12 +14,11 @@ from tqdm import tqdm
 
 from rag.admin.ingest_output import is_notable, outcome_line
 from rag.admin.terminal import echo
-from rag.ingest.report import Outcome, SilentProgress
+from rag.ingest.report import Outcome, Progress
 from rag.report.text_and_html import counted
 
 if TYPE_CHECKING:
     from rag.evaluate.ask_questions import Contender
-    from rag.ingest.report import Progress
 
 WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaining} left{postfix}"
 
@@ -31,7 +30,7 @@ def shown_progress(*, verbose: bool = False, as_log: bool = False, quiet: bool =
     `verbose` lists every file. `as_log` writes JSON lines. `quiet` shows nothing.
     """
     if quiet:
-        yield SilentProgress()
+        yield Progress()
         return
     if as_log:
         yield Log(verbose=verbose)
@@ -44,12 +43,12 @@ def shown_progress(*, verbose: bool = False, as_log: bool = False, quiet: bool =
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(SilentProgress):
+class Lines(Progress):
     """Prints a line per file, except for unchanged and unread files without a note, unless `verbose`."""
 
     verbose: bool
 
-    def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
+    def started(self, files: int, work: int) -> None:  # noqa: ARG002 as it is called
         """Print the number of files."""
         echo(counted(files, "file"), err=True)
 
@@ -86,7 +85,7 @@ def log_line(event: str, *, level: str = "info", **fields: object) -> None:
     echo(json.dumps({key: value for key, value in line.items() if value is not None}), err=True)
 
 
-class Bar:
+class Bar(Progress):
     """A bar over the bytes of files, with rate and remaining time; files with news are listed above it."""
 
     def __init__(self, *, verbose: bool) -> None:
@@ -134,7 +133,7 @@ class Bar:
         self._bar.close()
 
 
-class EvaluationProgress(SilentProgress):
+class EvaluationProgress(Progress):
     """A bar over the documents, then one over the questions of each run; without a terminal, a line each."""
 
     def __init__(self) -> None:
@@ -145,7 +144,7 @@ class EvaluationProgress(SilentProgress):
         """This object observes the ingestion, too."""
         return self
 
-    def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
+    def started(self, files: int, work: int) -> None:  # noqa: ARG002 as it is called
         """Show the ingestion of the set's documents."""
         self._begin(f"Ingesting {counted(files, 'document')}", files, "documents")
 

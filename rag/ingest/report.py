@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import PurePath
 from shlex import quote
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from rag.access.rule import in_words, is_narrowed, same_access, visible_to_nobody
 from rag.config.settings import IngestSettings
@@ -447,8 +447,8 @@ def _forgetting(gone: AccessRecord) -> str:
     return f"refdesk-admin remove --forget --collection {gone.collection} {quote(name)}"
 
 
-class Progress(Protocol):
-    """Follows a run."""
+class Progress:
+    """Follows a run. This one shows nothing of it."""
 
     def started(self, files: int, work: int) -> None:
         """The number of files to finish (removed ones come on top), and their bytes to work on."""
@@ -461,19 +461,3 @@ class Progress(Protocol):
 
     def finished(self, outcome: Outcome) -> None:
         """A file is finished."""
-
-
-class SilentProgress:
-    """Shows nothing of a run."""
-
-    def started(self, files: int, work: int) -> None:
-        """Nothing."""
-
-    def worked(self, work: int) -> None:
-        """Nothing."""
-
-    def embedded(self, chunks: int) -> None:
-        """Nothing."""
-
-    def finished(self, outcome: Outcome) -> None:
-        """Nothing."""

@@ -55,7 +55,7 @@ class Watching:
 
 @pytest.fixture
 def watching(small_desk: ModuleType) -> Watching:
-    return Watching(small_desk.SilentProgress())
+    return Watching(small_desk.Progress())
 
 
 @pytest.fixture(autouse=True)

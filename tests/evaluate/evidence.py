@@ -22,7 +22,7 @@ from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.evaluate.evaluation import prepare_fresh
 from rag.evaluate.judged_sets import read_set
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Progress
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 
@@ -37,11 +37,11 @@ ALL_SOURCES = 100_000
 T = TypeVar("T")
 
 
-class Quiet(SilentProgress):
+class Quiet(Progress):
     """Watches an evaluation, and its ingestion, and says nothing."""
 
     @property
-    def ingesting(self) -> SilentProgress:
+    def ingesting(self) -> Progress:
         return self
 
     def run_started(self, contender: Contender, questions: int) -> None:

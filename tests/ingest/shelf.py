@@ -78,7 +78,7 @@ class Shelf:
         files = IngestSettings.model_validate({"archives": True} | settings)
         instructions = Instructions(files, 254, rights or Rights("tenant"), moderator=moderator)
         async with open_writer(self.data, made) as writer:
-            report = await ingest(writer, embedder, [self.folder], instructions, self.desk.SilentProgress())
+            report = await ingest(writer, embedder, [self.folder], instructions, self.desk.Progress())
             known = await writer.known_sources()
         self.records = {one.metadata["path"]: in_words(one.record.access) for one in known.values()}
         self.ids = {one.metadata["path"]: one.id for one in known.values()}

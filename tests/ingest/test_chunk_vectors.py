@@ -14,7 +14,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Calibration, Collection, EmbedderIdentity, Vectors, Visibility
 from rag.errors import ProviderError
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import Outcome, Report, SilentProgress
+from rag.ingest.report import Outcome, Progress, Report
 from rag.ingest.requested_access import Rights
 from rag.models.embed import TextKind, unit_rows
 from rag.models.embed.calibration import PAIRS_BY_LANGUAGE
@@ -400,5 +400,5 @@ async def test_a_rehearsal_keeps_nothing(tmp_path: Path) -> None:
     write(docs, range(2))
     async with open_rehearsal(data, replace(before, calibration=None)) as writer:
         instructions = Instructions(IngestSettings(), 254, Rights("tenant"))
-        await ingest(writer, local, [docs], instructions, SilentProgress())
+        await ingest(writer, local, [docs], instructions, Progress())
     assert await made(data) == before

@@ -14,7 +14,7 @@ from rag.answers import Answer, Mode, SearchRequest
 from rag.config.settings import IngestSettings, SearchSettings
 from rag.corpus import Access, Build, Chunking, Collection, Principal, Source
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Progress
 from rag.ingest.requested_access import Rights
 from rag.ingest.rework_stored import change_language, rebuild
 from rag.search.desk import Desk
@@ -58,7 +58,7 @@ class Notes:
         collection = await ensure_collection(self.data, "default", "documents", self.embedder.identity)
         told = Instructions(IngestSettings(archives=archives), 254, Rights("tenant"))
         async with open_writer(self.data, collection) as writer:
-            await ingest(writer, self.embedder, [self.folder], told, SilentProgress())
+            await ingest(writer, self.embedder, [self.folder], told, Progress())
 
     async def collection(self) -> Collection:
         (collection,) = await DeskReader(self.data, timeout_seconds=15).collections("default")

@@ -408,7 +408,7 @@ class History:
             if happens:
                 _hook(writer, point, when, number, happens)
             with suppress(Killed):
-                embedder, silent = self.small.BagOfWords(), self.small.SilentProgress()
+                embedder, silent = self.small.BagOfWords(), self.small.Progress()
                 report = await ingest(writer, embedder, paths, instructions, silent)
         rows = await self._stored()
         bodies = {} if report else {path: await self._text(one) for path, one in rows.items()}

@@ -14,7 +14,7 @@ from rag.corpus import Collection, Document, Language, Principal
 from rag.ingest.document_languages import language_of, with_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.parse.parsers import parse
-from rag.ingest.report import Report, SilentProgress
+from rag.ingest.report import Progress, Report
 from rag.ingest.requested_access import Rights
 from rag.ingest.rework_stored import change_language
 from rag.search.desk import Desk
@@ -227,7 +227,7 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     embedder, made = BagOfWords(), await shelf.collection()
     instructions = Instructions(IngestSettings(), 254, Rights("restricted"))
     async with open_writer(shelf.data, made) as writer:
-        await ingest(writer, embedder, [hidden], instructions, SilentProgress())
+        await ingest(writer, embedder, [hidden], instructions, Progress())
     assert (await shelf.collection()).languages == ("English", "German")
     after = [await answer(shelf, counted) for counted in ("strict", "collection")]
     assert before == [set(), set()]

@@ -67,7 +67,7 @@ class Archive:
         async with open_writer(self.data, made) as writer:
             paths = [self.folder / name for name in names] or [self.folder]
             told = Instructions(files, 254, rights, removes)
-            return await ingest(writer, self.embedder, paths, told, self.small.SilentProgress())
+            return await ingest(writer, self.embedder, paths, told, self.small.Progress())
 
     async def table(self, name: str = "documents") -> CollectionReader:
         return await table_of(self.data, name)

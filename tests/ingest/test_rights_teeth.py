@@ -91,7 +91,7 @@ class Office:
         made = await ensure_collection(self.data, "default", "documents", embedder.identity)
         told = Instructions(IngestSettings(), 254, Rights(made.visibility, asked, **more))
         async with open_writer(self.data, made) as writer:
-            watcher = self.small.SilentProgress()
+            watcher = self.small.Progress()
             if meanwhile:
                 watcher.started = lambda _files, _work: meanwhile()
             return await ingest(writer, embedder, [self.folder / path], told, watcher)
