@@ -320,19 +320,14 @@ class Spool:
         with _writing(file):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(file, data)
-        if sidecar:
-            self.add_sidecar(file, sidecar)
+            if sidecar:
+                _write(Path(f"{file}{SIDECAR_SUFFIX}"), sidecar)
         return file
 
     def attach_sidecar(self, file: Path, sidecar: Path) -> None:
         """Make one spooled file the sidecar of another; errors as in `add`."""
         with _writing(file):
             sidecar.rename(f"{file}{SIDECAR_SUFFIX}")
-
-    def add_sidecar(self, file: Path, data: bytes) -> None:
-        """Write the sidecar of a spooled file; errors as in `add`."""
-        with _writing(file):
-            _write(Path(f"{file}{SIDECAR_SUFFIX}"), data)
 
 
 @contextmanager

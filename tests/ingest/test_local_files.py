@@ -178,8 +178,7 @@ async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         with spooling(tmp_path, writer.collection) as spool:
-            file = spool.add(b"text")
-            spool.add_sidecar(file, b"year = 1\n")
+            file = spool.add(b"text", b"year = 1\n")
             found = LocalFile("origin:w/a.md", Path("/origin:w/a.md"), "a.md", file)
             assert (file.read_bytes(), read_sidecar(found)) == (b"text", b"year = 1\n")
             assert {file.stat().st_mode & 0o77, spool.folder.stat().st_mode & 0o77} == {0}
