@@ -96,6 +96,13 @@ class Office:
                 watcher.started = lambda _files, _work: meanwhile()
             return await ingest(writer, embedder, [self.folder / path], told, watcher)
 
+    async def ingest_for_hr(self, name: str) -> Path:
+        """A stored document that was restricted to the group later."""
+        path = self.write(name)
+        await self.ingest()
+        await self.change(name, _only_hr)
+        return path
+
     async def change(self, path: str, changed: Callable[[Access | None], Access]) -> None:
         """As `access` does, but for the copies in the chunks."""
         id_ = (await self.ids())[path]
@@ -151,9 +158,7 @@ Replacement: TypeAlias = "Callable[[Any], Any]"
 
 
 async def what_is_restricted_is_moved_and_stays_so(office: Office) -> None:
-    office.write("hr/salaries.md")
-    await office.ingest()
-    await office.change("hr/salaries.md", _only_hr)
+    await office.ingest_for_hr("hr/salaries.md")
     (office.folder / "it").mkdir()
     (office.folder / "hr/salaries.md").rename(office.folder / "it/pay.md")
     await office.ingest()
@@ -174,9 +179,7 @@ async def a_move_to_an_open_folder_opens_nothing(office: Office) -> None:
 
 async def what_was_away_for_a_run_comes_back_with_its_rights(office: Office) -> None:
     office.write("backup.xyz", "not read, but the folder isn't empty")
-    path = office.write("salaries.md")
-    await office.ingest()
-    await office.change("salaries.md", _only_hr)
+    path = await office.ingest_for_hr("salaries.md")
     path.unlink()
     await office.ingest()
     office.write("salaries.md")
@@ -186,9 +189,7 @@ async def what_was_away_for_a_run_comes_back_with_its_rights(office: Office) -> 
 
 
 async def an_edited_document_keeps_its_record(office: Office) -> None:
-    office.write("salaries.md")
-    await office.ingest()
-    await office.change("salaries.md", _only_hr)
+    await office.ingest_for_hr("salaries.md")
     office.write("salaries.md", f"{SALARIES} New ones.")
     await office.ingest()
     control(await office.seen(HR) == {"salaries.md"})
@@ -197,9 +198,7 @@ async def an_edited_document_keeps_its_record(office: Office) -> None:
 
 async def another_document_at_the_place_of_a_removed_one_is_no_wider(office: Office) -> None:
     office.write("backup.xyz", "not read, but the folder isn't empty")
-    path = office.write("salaries.md")
-    await office.ingest()
-    await office.change("salaries.md", _only_hr)
+    path = await office.ingest_for_hr("salaries.md")
     path.unlink()
     await office.ingest()
     office.write("salaries.md", f"{SALARIES} New ones.")
@@ -209,9 +208,7 @@ async def another_document_at_the_place_of_a_removed_one_is_no_wider(office: Off
 
 
 async def a_copy_is_no_wider_than_the_original(office: Office) -> None:
-    office.write("hr/salaries.md")
-    await office.ingest()
-    await office.change("hr/salaries.md", _only_hr)
+    await office.ingest_for_hr("hr/salaries.md")
     office.write("open/copy.md")
     office.write("open/menu.md", "A pendulum for lunch.")
     await office.ingest()
@@ -234,9 +231,7 @@ async def a_copy_in_another_encoding_is_no_wider_than_the_original(office: Offic
 
 
 async def a_renamed_and_edited_file_is_no_wider_than_what_is_gone(office: Office) -> None:
-    path = office.write("hr/salaries.md")
-    await office.ingest()
-    await office.change("hr/salaries.md", _only_hr)
+    path = await office.ingest_for_hr("hr/salaries.md")
     path.unlink()
     office.write("hr/pay.md", f"{SALARIES} New ones.")
     await office.ingest()
@@ -311,9 +306,7 @@ async def a_rule_counts_whichever_folder_is_ingested(office: Office) -> None:
 
 
 async def a_document_s_own_word_opens_nothing(office: Office) -> None:
-    office.write("salaries.md")
-    await office.ingest()
-    await office.change("salaries.md", _only_hr)
+    await office.ingest_for_hr("salaries.md")
     office.write("salaries.md", f"---\nvisibility: tenant\n---\n{SALARIES}")
     await office.ingest(of_documents=True)
     control(await office.seen(HR) == {"salaries.md"})
