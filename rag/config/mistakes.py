@@ -311,7 +311,6 @@ def _tool_contradictions(settings: Settings) -> Iterator[Contradiction]:
 
 
 def _void_reason(argument: str, tool: ToolSettings, settings: Settings) -> str | None:
-    """Why a tool can't offer an argument."""
     match argument:
         case _ if tool.profile is not None and argument in {"profile", *LOOSENING}:
             return "the tool is bound to a profile"

@@ -304,7 +304,6 @@ class _Cutter:
             yield from self._cut(block, self._room(frame, block))
 
     def _cut(self, block: Block, room: int) -> Iterator[Span]:
-        """The pieces of a block, by the strategy."""
         strategy = self.chunking.strategy
         if strategy == "row" and block.kind == "table":
             for line in parts(self.measure.text, Span(block.start, block.end), LINES):

@@ -263,7 +263,6 @@ class _Parts:
 
 
 def _max_unpacked(size: int) -> int:
-    """How many bytes a container of `size` bytes may unpack to."""
     return min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * size))
 
 

@@ -205,7 +205,6 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
 
 
 def _about_barren(folder: Path) -> str:
-    """The note on a folder without a file to read."""
     with scan_folder(folder) as entries:
         is_empty = next(entries, None) is None
     name = printable(folder)

@@ -350,7 +350,7 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
 
 
 async def _detected_tags(writer: CollectionWriter) -> dict[str, str]:
-    """As `_tags`, but detected again from the stored texts, and stored with the sources."""
+    """As `stored_tags`, but detected again from the stored texts, and stored with the sources."""
     ids = [row["id"] for row in await writer.source_rows()]
     tags = {}
     for at in range(0, len(ids), READ_AT_ONCE):

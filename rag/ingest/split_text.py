@@ -174,7 +174,6 @@ _WORD = rf"[^\S{GLUE}]+"
 
 
 def _after(pattern: str) -> Border:
-    """Cuts after every match of a pattern."""
     compiled = re.compile(pattern)
     return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
 
