@@ -181,8 +181,8 @@ def foreign_parts(document: Document, known_share: Known) -> list[Span]:
     if document.text.isascii():
         return []  # in any language written so, the units of a text are its tokens
     regions = [*_regions(document, known_share)]
-    told = (region.foreign for region in reversed(regions))
-    following = next((foreign for foreign in told if foreign is not None), False)
+    last_first = (region.foreign for region in reversed(regions))
+    following = next((foreign for foreign in last_first if foreign is not None), False)
     verdicts: list[bool] = []
     for region in reversed(regions):
         following = following if region.foreign is None else region.foreign

@@ -207,7 +207,7 @@ async def remove_vanished(
     removed = [
         Outcome(path_of(source.uri), "removed", _reason(source.uri, discovery), source.id) for source in gone
     ]
-    kept = [
+    missing_outcomes = [
         Outcome(path_of(source.uri), "missing", STAYS, source.id)
         for source in missing
         if source.id in kept_ids
@@ -217,7 +217,7 @@ async def remove_vanished(
         f"If you deleted {'it' if len(ids) == 1 else 'them'}, run the command again with --yes."
         for prefix, ids in unmounted.items()
     ]
-    return [*removed, *kept], notes
+    return [*removed, *missing_outcomes], notes
 
 
 def _reason(uri: str, discovery: Discovery) -> str:

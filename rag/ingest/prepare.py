@@ -314,8 +314,8 @@ class Preparation:
         admitted = await self.admission.admit(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)
         fields, complaints = declared_fields(all_metadata(document), self.declared)
-        shown = "\n".join((document.title, *document.metadata.values(), document.text))
-        flags = await budget.run(flags_in, shown)
+        whole_text = "\n".join((document.title, *document.metadata.values(), document.text))
+        flags = await budget.run(flags_in, whole_text)
         chunking = self._chunking(content.file)
         return Chunked(
             document,
