@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SEARCHING = (
-    *("rag.models.text_encoder", "rag.models.embed.local_embedder", "rag.search.desk"),
+    *("rag.models.embed.local_embedder", "onnxruntime", "rag.search.desk"),
     *("anyio._backends._asyncio", "numpy.ma", "encodings.idna"),  # libraries import them late
 )
 ADMIN = (
@@ -437,7 +437,7 @@ def load_once() -> Callable[[], None]:
     That is the built-in model, and the certificates that an HTTP client trusts if no variable names others.
     """
     embedder = vars(importlib.import_module("rag.models.embed.local_embedder"))
-    tokenizers = vars(importlib.import_module("rag.models.tokenizer"))
+    tokenizers = vars(importlib.import_module("rag.models.text_encoder"))
     http = vars(importlib.import_module("httpcore2"))
     graph, tokenizer = (embedder["BUILTIN_MODEL"] / name for name in ("model.onnx", "tokenizer.json"))
     embedder["opened_model"] = _once(embedder["opened_model"], graph)

@@ -25,8 +25,8 @@ from rag.errors import RefdeskError
 from rag.ingest.admission import ModerationError, open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed.remote_embedder import remote_embedder
-from rag.models.hub.protocol import HubCommit, RemoteFile, download, open_hub
-from rag.models.rerank.remote_reranker import remote_reranker
+from rag.models.hub import HubCommit, RemoteFile, download, open_hub
+from rag.models.rerank import remote_reranker
 from server.http.oauth import SigningKeys
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, NotFoundError
 from rag.home import data_folder_problem
-from rag.models.hub.known_models import known_models
+from rag.models.known_models import known_models
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import counted
 

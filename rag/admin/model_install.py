@@ -20,7 +20,7 @@ from rag.config.model_settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import measured_calibration
-from rag.models.hub.protocol import HubCommit, RemoteFile, checked_copy, download
+from rag.models.hub import HubCommit, RemoteFile, checked_copy, download
 from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
 from rag.models.rerank import open_reranker
 from rag.store.write.desk_folder import unwritable

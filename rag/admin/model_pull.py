@@ -22,8 +22,8 @@ from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, model_n
 from rag.config.settings import Settings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.hub.known_models import KnownModel, files_of, graph_among, known_models
-from rag.models.hub.protocol import Hub, HubCommit, RemoteFile, open_hub
+from rag.models.hub import Hub, HubCommit, RemoteFile, open_hub
+from rag.models.known_models import KnownModel, files_of, graph_among, known_models
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import table
 from rag.store.write.desk_folder import prepare

@@ -28,6 +28,10 @@ class HeldBackError(ProviderError):
     """The endpoint failed a moment ago, so this call was not sent."""
 
 
+class RefusedError(ProviderError):
+    """The endpoint refuses this request; it may accept a smaller one, or one with fewer parameters."""
+
+
 def note_failure(log: logging.Logger, error: ProviderError) -> None:
     """Log a failure that the search goes on in spite of; a call that was not sent, only at level info."""
     log.log(logging.INFO if isinstance(error, HeldBackError) else logging.WARNING, "%s", error)

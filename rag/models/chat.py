@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from types import ModuleType
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from anyio import to_thread
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.answers import Usage
 from rag.config.model_settings import ChatSettings
-from rag.models.breaker import Breaker
+from rag.models.breaker import Breaker, RefusedError
 from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
@@ -107,8 +107,6 @@ class Chat:
             ) from None
 
     async def _answer(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
-        from rag.models.endpoint import RefusedError  # noqa: PLC0415 imports openai, which open_chat has done by now
-
         try:
             return await self.endpoint.answer(lambda: self._send({**request, "temperature": 0}, used))
         except RefusedError:  # reasoning models refuse any temperature but their default
@@ -167,7 +165,7 @@ async def open_chat(
     if not settings.model:
         yield None
         return
-    endpoints = await to_thread.run_sync(_endpoints)
+    endpoints = await to_thread.run_sync(import_module, "rag.models.endpoint")  # takes 0.5 s
     async with endpoints.open_endpoint(
         "chat",
         settings,
@@ -177,12 +175,6 @@ async def open_chat(
         breaker=breaker,
     ) as endpoint:
         yield Chat(endpoint, settings)
-
-
-def _endpoints() -> ModuleType:
-    from rag.models import endpoint  # noqa: PLC0415 takes 0.5 s
-
-    return endpoint
 
 
 SHOWN_CHARS = 1000  # of each text; one request holds all texts

@@ -27,7 +27,7 @@ import openai
 
 from rag.config.model_settings import EndpointOptions
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.breaker import Breaker, Call, HeldBackError
+from rag.models.breaker import Breaker, Call, HeldBackError, RefusedError
 from rag.uris import redirect_target
 
 if TYPE_CHECKING:
@@ -58,10 +58,6 @@ UNAVAILABLE = "is not available just now"
 LATE = "gave no answer in time"
 
 log = logging.getLogger(__name__)
-
-
-class RefusedError(ProviderError):
-    """The endpoint refuses this request; it may accept a smaller one, or one with fewer parameters."""
 
 
 class RemoteModel(Protocol):

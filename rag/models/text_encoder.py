@@ -1,8 +1,11 @@
-"""Runs text encoders in ONNX Runtime, and makes one vector of a vector per token.
+"""Text encoders: the tokens of a text, the graph that maps them to vectors, and what follows the graph.
 
-One text or pair per run, one thread per run. Runs without batches need no padding. So an output never depends
-on the other texts of a batch, and the throughput per core is the highest. Where the graph returns a vector
-per token, pooling and the dense layers that some models have behind it follow here.
+A model in a folder has a tokenizer.json. The multilingual built-in one has a model of SentencePiece: read by
+the other library, its 250,000 pieces would take 295 MB of memory instead of 57.
+
+ONNX Runtime runs the graph: one text or pair per run, one thread per run. Runs without batches need no
+padding. So an output never depends on the other texts of a batch, and the throughput per core is the highest.
+Where the graph returns a vector per token, pooling and the dense layers that some models have follow here.
 """
 
 from __future__ import annotations
@@ -10,24 +13,239 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; otherwise it writes to the home folder
-
-import onnxruntime
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import onnxruntime
+    from tokenizers import Encoding
 
     Rows = npt.NDArray[np.float32]
+
+Spans: TypeAlias = list[tuple[int, int]]
+
+
+def opened_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in `path`, without padding and truncation.
+
+    It reads special tokens in a text ("[SEP]") as plain text, so a document can't inject them.
+
+    Raises:
+        ConfigurationError: the file is missing or invalid.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises nothing more specific
+        problem = "is not a valid tokenizer" if path.is_file() else "does not exist"
+        raise ConfigurationError(f"The file {path} {problem}. Download or export the model again.") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+BUILTIN_FOLDER = Path(__file__).parent / "embed" / "model"
+BUILTIN_MODEL = BUILTIN_FOLDER / "minilm"
+MULTILINGUAL_FOLDER = BUILTIN_FOLDER / "e5"
+
+_ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
+_WORDS = re.compile(rf"[{_ASCII_PUNCTUATION}]|[^ \t\r\n{_ASCII_PUNCTUATION}]+")
+"""Pieces of text that BERT tokenizes separately: it always splits at white space and around punctuation."""
+_KEPT_WORDS = 1 << 15
+_KEPT_LENGTH = 64  # characters; longer words seldom occur again
+
+WORD_LETTERS = 5  # of an English word, rounded up from 4.7
+IDEOGRAPHS = 3000  # that everyday Chinese is written with; the built-in model has 997 single signs
+_SAMPLE = 250  # characters in a stretch, about 40 words
+_STRETCHES = 16  # so that a table or a foreign quotation at one place doesn't speak for the whole
+
+
+class Tokens:
+    """The tokenizer of one model, which reads special tokens in a text as plain text."""
+
+    def __init__(self, path: Path) -> None:
+        self._tokenizer = opened_tokenizer(path)
+        added = self._tokenizer.get_added_tokens_decoder().items()
+        self._not_of_text = {
+            id_ for id_, token in added if token.special and "unk" not in token.content.lower()
+        }
+        self._special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
+        self._word = lru_cache(_KEPT_WORDS)(self._encoded_spans)
+        bert = isinstance(self._tokenizer.pre_tokenizer, BertPreTokenizer)
+        self.spans: Callable[[str], Spans] = self._by_word if bert else self._without_space
+        self._kept_counts = lru_cache(_KEPT_WORDS)(self._counts)
+        self._split: Callable[[str], list[str]] = _WORDS.findall if bert else lambda text: [text]
+
+    def ids(self, text: str, limit: int) -> list[int]:
+        """The ids of `text` between the model's special tokens, truncated to `limit` ids in all."""
+        encoding = self._encoded_as_text(text)
+        encoding.truncate(limit - self._special)
+        return list(self._tokenizer.post_process(encoding).ids)
+
+    def pair(self, query: str, text: str, limit: int) -> Encoding:
+        """Query and text with special tokens, truncated to `limit`: a long query to half, then the text."""
+        first, second = self._encoded_as_text(query), self._encoded_as_text(text)
+        room = limit - self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        first.truncate(max(room // 2, room - len(second)))
+        second.truncate(room - len(first))
+        return self._tokenizer.post_process(first, second)
+
+    def _encoded_as_text(self, text: str) -> Encoding:
+        """The tokens of `text` alone; special tokens that it spells out are plain text.
+
+        The pieces of some vocabularies (Unigram: XLM-R and its kin) include the special tokens, so they would
+        be found even where the tokenizer doesn't look for them. They are spelled with spaces then.
+        """
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if self._not_of_text.isdisjoint(encoding.ids):
+            return encoding
+        for id_, (start, end) in reversed([*zip(encoding.ids, encoding.offsets, strict=True)]):
+            if id_ in self._not_of_text:
+                text = f"{text[:start]} {' '.join(text[start:end])} {text[end:]}"
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def window(self, limit: int, prefix: str) -> int:
+        """The tokens that are left for text, of `limit`, after the special tokens and `prefix`."""
+        return limit - self._special - len(self.spans(prefix))
+
+    def vocabulary_share(self, text: str) -> float:
+        """The share of letters that stand in words of the vocabulary; 1 for a text without letters.
+
+        A word that is one token of two letters or more is known. A word that is split counts the more the
+        longer its pieces are: not at all if it is spelled letter by letter, and in whole if a piece has as
+        many letters as an English word. So technical terms, which are split into long pieces, are mostly
+        known, and scripts of which the vocabulary has little more than the letters are not. A word that has
+        no tokens at all is unknown. Of a long text, stretches of `_SAMPLE` characters are read.
+
+        Example: "leap seconds" -> 1; "myocardial" (my, oca, rdial) -> 0.58; "Москва" (м, о, с, к, в, а) -> 0.
+        """
+        letters, in_vocabulary = 0, 0.0
+        for part in (part for stretch in _sample(text) for part in self._split(stretch)):
+            counted = self._kept_counts if len(part) <= _KEPT_LENGTH else self._counts
+            of_part = counted(part)
+            letters, in_vocabulary = letters + of_part[0], in_vocabulary + of_part[1]
+        return in_vocabulary / letters if letters else 1.0
+
+    def _counts(self, text: str) -> tuple[int, float]:
+        """The letters in `text`, and how many of them are known."""
+        words = [(sum(map(str.isalpha, word)), ids) for word, ids in self._pieces(text)]
+        in_vocabulary = (letters * self._known_share(letters, ids) for letters, ids in words)
+        return sum(letters for letters, _ in words), sum(in_vocabulary)
+
+    def _pieces(self, text: str) -> Iterator[tuple[str, list[int]]]:
+        """The words of `text` as the model's tokenizer delimits them, each with the ids of its tokens."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        tokens = zip(encoding.word_ids, encoding.ids, encoding.offsets, strict=True)
+        for _, of_word in groupby(tokens, key=itemgetter(0)):
+            _, ids, offsets = zip(*of_word, strict=True)
+            yield text[offsets[0][0] : offsets[-1][1]], list(ids)
+
+    def _known_share(self, letters: int, ids: list[int]) -> float:
+        """The known share, from 0 to 1, of a word with this number of `letters` and these tokens."""
+        if self._unknown in ids:
+            return 0.0
+        if len(ids) == 1 and letters:
+            # The letter of "है" (h) stands alone without its marks, as the vocabulary has it.
+            return float(len(self._tokenizer.decode(ids).strip()) > 1 or self._has_ideographs)
+        return min(max((letters / len(ids) - 1) / (WORD_LETTERS - 1), 0.0), 1.0)
+
+    def _encoded_spans(self, text: str) -> Spans:
+        offsets: Spans = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return offsets
+
+    @cached_property
+    def _has_ideographs(self) -> bool:
+        """Whether the vocabulary has as many single signs as one needs to read Chinese or Japanese."""
+        return sum(len(token) == 1 for token in self._tokenizer.get_vocab()) >= IDEOGRAPHS
+
+    def _without_space(self, text: str) -> Spans:
+        """The same as `_encoded_spans`, for tokenizers whose tokens begin with the space before a word.
+
+        White space that is a token of its own stays, so that it counts.
+        """
+        return [
+            (end - len(text[start:end].lstrip()) if not text[start:end].isspace() else start, end)
+            for start, end in self._encoded_spans(text)
+        ]
+
+    def _by_word(self, text: str) -> Spans:
+        """The same as `_encoded_spans`, but several times faster on long texts: frequent words are cached."""
+        return [
+            (at + start, at + end)
+            for match in _WORDS.finditer(text)
+            for at in (match.start(),)
+            for start, end in (self._word if match.end() - at <= _KEPT_LENGTH else self._encoded_spans)(
+                match[0]
+            )
+        ]
+
+
+class SentencePieces:
+    """The tokenizer in a model of SentencePiece. No text spells one of its control pieces.
+
+    Raises:
+        ConfigurationError: the file is missing or invalid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from sentencepiece import SentencePieceProcessor  # noqa: PLC0415 takes 5 MB, for one model alone
+
+        try:
+            self._processor = SentencePieceProcessor(model_file=str(path))
+        except RuntimeError as error:  # the library has no more specific one
+            problem = "is not a valid tokenizer" if path.is_file() else "does not exist"
+            raise ConfigurationError(f"The file {path} {problem}. Reinstall refdesk with pip.") from error
+
+    def ids(self, text: str, limit: int) -> list[int]:
+        """As `Tokens.ids`."""
+        ids = self._processor.encode(_encodable(text), return_type=int)[: limit - 2]
+        return [self._processor.bos_id(), *ids, self._processor.eos_id()]
+
+    def window(self, limit: int, prefix: str) -> int:
+        """As `Tokens.window`."""
+        return limit - 2 - len(self.spans(prefix))
+
+    def spans(self, text: str) -> Spans:
+        """The tokens, without the space that begins them. Other white space has none."""
+        offsets = self._processor.encode(_encodable(text), return_type="offset_mapping")["offsets"]
+        return [(end - len(text[start:end].lstrip()), end) for start, end in offsets]
+
+    def vocabulary_share(self, text: str) -> float:  # noqa: ARG002 as of `Tokens`
+        """1: the pieces have words of a hundred languages, and the model was trained with them."""
+        return 1.0
+
+
+def _encodable(text: str) -> str:
+    """The text with a question mark for each lone surrogate, which no encoding has."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _sample(text: str) -> list[str]:
+    """The text, or if it is long, stretches at equal distances from its beginning to its end."""
+    if len(text) <= _SAMPLE * _STRETCHES:
+        return [text]
+    step = (len(text) - _SAMPLE) / (_STRETCHES - 1)
+    return [text[start : start + _SAMPLE] for start in (round(at * step) for at in range(_STRETCHES))]
+
+
+# The graph, run by ONNX Runtime.
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when it is imported; otherwise it writes to the home folder
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 TYPES = {
@@ -46,6 +264,8 @@ def opened_model(path: Path) -> onnxruntime.InferenceSession:
         ConfigurationError: the file is missing or invalid, or the model needs other inputs than `INPUTS` or
             inputs of other types than `TYPES`.
     """
+    import onnxruntime  # noqa: PLC0415 takes 0.05 s, and what is asked of an endpoint needs none of it
+
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -68,25 +288,24 @@ def opened_model(path: Path) -> onnxruntime.InferenceSession:
     return session
 
 
+TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, width)
+
+
 def run(
-    session: onnxruntime.InferenceSession, output: str, ids: Sequence[int], type_ids: Sequence[int]
-) -> npt.NDArray[np.float32]:
+    session: onnxruntime.InferenceSession, output: str, ids: Sequence[int], type_ids: Sequence[int] = ()
+) -> Rows:
     """The named output of the graph for one text or pair, given as token ids; the first axis has length 1."""
+    type_ids = type_ids or [0] * len(ids)
     values = dict(zip(INPUTS, (ids, [1] * len(ids), type_ids, range(len(ids))), strict=True))
     feed: dict[str, npt.NDArray[Any]] = {
         node.name: np.array([values[node.name]], TYPES[node.type]) for node in session.get_inputs()
     }
-    result: npt.NDArray[np.float32] = np.asarray(session.run([output], feed)[0], np.float32)
+    result: Rows = np.asarray(session.run([output], feed)[0], np.float32)
     return result
 
 
 WEIGHTS = "model.safetensors"
 MAX_WEIGHTS = 1 << 26  # bytes of one layer: 4,096 x 4,096 in float32; larger ones belong into the graph
-_PARTS = {"linear.weight", "linear.bias"}
-
-
-def _unchanged(values: Rows) -> Rows:
-    return values
 
 
 def _gelu(values: Rows) -> Rows:
@@ -98,13 +317,14 @@ def _gelu(values: Rows) -> Rows:
 
 _ACTIVATIONS: dict[str, Callable[[Rows], Rows]] = {
     "GELU": _gelu,
-    "Identity": _unchanged,
+    "Identity": lambda values: values,
     "Tanh": np.tanh,
     "ReLU": lambda values: np.maximum(values, np.float32(0)),
 }
 
 
-class Dense(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Dense:
     """A linear layer: `weight` has the shape (out, in)."""
 
     weight: Rows
@@ -122,13 +342,13 @@ class Head:
     """What follows the graph. `cut` is the number of components that are kept; 0: all."""
 
     pooling: Pooling
-    dense: tuple[Dense, ...] = ()
+    layers: tuple[Callable[[Rows], Rows], ...] = ()
     cut: int = 0
 
     def __call__(self, output: Rows) -> Rows:
         """From shape (1, tokens, width), or (1, width) if the graph pools, to (1, dimension)."""
         vectors = _pool(output, self.pooling)
-        for layer in self.dense:
+        for layer in self.layers:
             vectors = layer(vectors)
         return vectors[:, : self.cut] if self.cut else vectors
 
@@ -153,16 +373,12 @@ def _pool(tokens: Rows, pooling: Pooling) -> Rows:
             return weighted
 
 
-def dense_layers(folder: Path, paths: Sequence[str]) -> tuple[Dense, ...]:
-    """The layers in these folders below the model's.
+def dense_layer(folder: Path) -> Dense:
+    """The layer in a folder below the model's.
 
     Raises:
-        ConfigurationError: one lacks its weights, or has an activation that refdesk doesn't know.
+        ConfigurationError: it lacks its weights, or has an activation that refdesk doesn't know.
     """
-    return tuple(_dense(folder / path) for path in paths)
-
-
-def _dense(folder: Path) -> Dense:
     try:
         config: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         activation = str(config.get("activation_function", "Identity")).rpartition(".")[2]
@@ -177,24 +393,25 @@ def _dense(folder: Path) -> Dense:
                 "doesn't apply. Use an export whose graph returns sentence_embedding."
             )
         tensors = read_tensors((folder / WEIGHTS).read_bytes())
-        weight = tensors["linear.weight"]
-        shape = (config.get("out_features"), config.get("in_features"))
-        bias = tensors.get("linear.bias")
-        is_layer = set(tensors) <= _PARTS and weight.shape == shape
+        weight, bias = _linear(tensors, (config.get("out_features"), config.get("in_features")))
     except FileNotFoundError as error:
         raise ConfigurationError(
             f"The dense layer in {folder} needs its files config.json and {WEIGHTS}. Download them, too. If "
             "the publisher has other weights only, use an export whose graph returns sentence_embedding."
         ) from error
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ConfigurationError(_damage_message(folder)) from error
-    if not is_layer:
-        raise ConfigurationError(_damage_message(folder))
+        raise ConfigurationError(
+            f"The dense layer in {folder} is damaged, or none that refdesk knows. Download the model again."
+        ) from error
     return Dense(weight, bias, _ACTIVATIONS[activation])
 
 
-def _damage_message(folder: Path) -> str:
-    return f"The dense layer in {folder} is damaged, or none that refdesk knows. Download the model again."
+def _linear(tensors: dict[str, Rows], shape: tuple[int | None, int | None]) -> tuple[Rows, Rows | None]:
+    """The weight, of this shape, and the bias; raises ValueError or LookupError for other tensors."""
+    weight, bias = tensors.pop("linear.weight"), tensors.pop("linear.bias", None)
+    if tensors or weight.shape != shape:
+        raise ValueError("these are not the tensors of a linear layer")
+    return weight, bias
 
 
 def read_tensors(content: bytes) -> dict[str, Rows]:

@@ -19,7 +19,7 @@ from rag.config.model_settings import unknown_embedder
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.home import check_data_folder
-from rag.models.tokenizer import BUILTIN_MODEL
+from rag.models.text_encoder import BUILTIN_MODEL
 from rag.search.desk import Desk as SearchDesk
 from rag.store.read.desk_reader import DeskReader
 from tests.refusals import refusal

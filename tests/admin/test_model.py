@@ -16,8 +16,8 @@ import onnx
 import pytest
 
 from rag.admin.progress_bar import download_progress
-from rag.models.hub import known_models
-from rag.models.tokenizer import BUILTIN_MODEL
+from rag.models import known_models
+from rag.models.text_encoder import BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

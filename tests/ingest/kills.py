@@ -65,8 +65,8 @@ MODULES = (
     "rag.admin.main",
     "rag.ingest.ingest_run",
     "rag.ingest.sandbox.parser_pool",
-    "rag.models.text_encoder",
     "rag.models.embed.local_embedder",
+    "onnxruntime",
     "rag.search.desk",
 )
 PEOPLE = (Principal("default"), Principal("default", "bob"), Principal("default", None, frozenset({"hr"})))

@@ -18,7 +18,7 @@ from rag.ingest.chunk import USUAL, passages
 from rag.ingest.parse.parsers import parse
 from rag.ingest.prepare import chunking_of, cut_key
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW, TokenSpans
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.text.plain_text import with_indent
 
 # Passages: what always holds, and where documents are cut.

@@ -13,7 +13,7 @@ from rag.ingest.chunk import passages
 from rag.ingest.document_languages import foreign_parts, is_within, words_in
 from rag.ingest.parse.parsers import parse
 from rag.ingest.split_text import Measure, Reading, tables_of, within
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.store.read.schema import header_in
 from rag.store.write.table_rows import body
 from tests.ingest.parse.packages import sheet, workbook

@@ -18,7 +18,7 @@ from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Chat, Form, TextScores, open_chat
 from rag.models.embed import open_embedder
 from rag.models.embed.remote_embedder import remote_embedder
-from rag.models.rerank.remote_reranker import remote_reranker
+from rag.models.rerank import remote_reranker
 from rag.search.stages.query_stages import QueryPlan, Rephrasings
 
 if TYPE_CHECKING:

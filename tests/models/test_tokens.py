@@ -21,7 +21,7 @@ from tokenizers import (
 
 from rag.errors import ConfigurationError
 from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal, Vectors
 from rag.errors import InvalidRequestError
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
 from rag.search.pipeline import ACCENTED
 from rag.search.why import EXACT_ACCENTS, OTHER_ACCENTS

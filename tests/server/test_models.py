@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from rag.models.endpoint import UNAVAILABLE
-from rag.models.tokenizer import BUILTIN_MODEL
+from rag.models.text_encoder import BUILTIN_MODEL
 from rag.search.query_vectors import WORDS_ALONE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +23,18 @@ from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
 from rag.models.embed import TextKind, check_queries, unit_rows
 from rag.models.model_folder import ModelFacts, facts_of_folder
-from rag.models.text_encoder import WEIGHTS, Head, dense_layers, opened_model, run
-from rag.models.tokenizer import BUILTIN_MODEL, MULTILINGUAL_FOLDER, SentencePieces, Tokens
+from rag.models.text_encoder import (
+    BUILTIN_MODEL,
+    MULTILINGUAL_FOLDER,
+    TOKEN_RANK,
+    WEIGHTS,
+    Head,
+    SentencePieces,
+    Tokens,
+    dense_layer,
+    opened_model,
+    run,
+)
 from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
@@ -68,31 +78,16 @@ PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would ta
 
 
 @dataclass(frozen=True, slots=True)
-class Encoder:
-    """A text encoder in ONNX Runtime: maps the token ids of a text to one vector, not yet of unit length."""
-
-    session: onnxruntime.InferenceSession
-    output: str
-    head: Head
-
-    def vector(self, ids: list[int]) -> npt.NDArray[np.float32]:
-        """Shape (1, dimension)."""
-        return self.head(self.raw(ids))
-
-    def raw(self, ids: list[int]) -> npt.NDArray[np.float32]:
-        """What the graph returns: shape (1, dimension), or (1, tokens, dimension) if it doesn't pool."""
-        return run(self.session, self.output, ids, [0] * len(ids))
-
-
-@dataclass(frozen=True, slots=True)
 class LocalEmbedder:
-    """An embedder in this process. `limit` is in tokens, special ones included.
+    """An embedder in this process. `output` is that of its graph, `limit` in tokens, special ones included.
 
     `facts` are those of a model in a folder. `mean_query` is as in `BuiltinModel`.
     """
 
     identity: EmbedderIdentity
-    encoder: Encoder
+    session: onnxruntime.InferenceSession
+    output: str
+    head: Head
     tokens: Tokens | SentencePieces
     limit: int
     facts: ModelFacts | None = None
@@ -121,7 +116,8 @@ class LocalEmbedder:
 
         def fill() -> None:
             for row in rows_to_fill:
-                rows[row] = self.encoder.vector(self.tokens.ids(prefix + texts[row], self.limit))
+                ids = self.tokens.ids(prefix + texts[row], self.limit)
+                rows[row] = self.head(run(self.session, self.output, ids))
                 from_thread.check_cancelled()
 
         work = partial(to_thread.run_sync, fill, limiter=self.runs)
@@ -151,10 +147,15 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
         model.query_prefix if query_prefix is None else query_prefix,
         model.document_prefix if document_prefix is None else document_prefix,
     )
-    tokens = model.tokens(model.folder)
-    encoder = Encoder(opened_model(model.folder / "model.onnx"), POOLED, Head("graph"))
-    mean_query = np.load(model.mean_query) if model.mean_query else None
-    return LocalEmbedder(identity, encoder, tokens, model.limit, mean_query=mean_query)
+    return LocalEmbedder(
+        identity,
+        opened_model(model.folder / "model.onnx"),
+        POOLED,
+        Head("graph"),
+        model.tokens(model.folder),
+        model.limit,
+        mean_query=np.load(model.mean_query) if model.mean_query else None,
+    )
 
 
 def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
@@ -170,20 +171,21 @@ def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
     tokens = Tokens(folder / "tokenizer.json")
     limit = min(settings.max_tokens, facts.window or settings.max_tokens)
     session = opened_model(folder / facts.graph)
-    encoder = Encoder(session, output_of(session, settings.pooling), Head("graph"))
+    output = output_of(session, settings.pooling)
     try:
-        output = encoder.raw(tokens.ids("a " * limit, min(limit, PROBED) if facts.window else limit))
+        ids = tokens.ids("a " * limit, min(limit, PROBED) if facts.window else limit)
+        probe = run(session, output, ids)
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise ConfigurationError(
             f"The model in {folder} fails on a text of {limit} tokens. If its context window is smaller, "
             "lower embedder.max_tokens. Otherwise it is not a text encoder that returns one vector per text."
         ) from error
-    head = head_of(folder, facts, settings, output)
-    dimension = head(output).shape[1]
+    head = head_of(folder, facts, settings, probe)
+    dimension = head(probe).shape[1]
     prefixes = prefixes_of(settings, facts)
     model = f"{folder.name}-{_digest(folder, facts, head)}"
     identity = EmbedderIdentity(settings.provider, model, dimension, *prefixes)
-    return LocalEmbedder(identity, replace(encoder, head=head), tokens, limit, facts)
+    return LocalEmbedder(identity, session, output, head, tokens, limit, facts)
 
 
 def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
@@ -194,9 +196,9 @@ def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
         with path.open("rb") as file:
             sha.update(hashlib.file_digest(file, "sha256").digest())
     former = "cls" if facts.pooling == "cls" else "mean"
-    if head.dense or head.pooling not in {"graph", former}:
+    if head.layers or head.pooling not in {"graph", former}:
         sha.update(head.pooling.encode())
-        for path in [folder / layer / WEIGHTS for layer in facts.dense if head.dense]:
+        for path in [folder / layer / WEIGHTS for layer in facts.dense if head.layers]:
             with path.open("rb") as file:
                 sha.update(hashlib.file_digest(file, "sha256").digest())
     return sha.hexdigest()[:12]
@@ -209,7 +211,6 @@ def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
 
 POOLED = "sentence_embedding"
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
-TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, width)
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ def head_of(
     """
     pooling = _pooling(folder, facts, settings.pooling, output)
     width = output.shape[-1]
-    dense = dense_layers(folder, facts.dense)
+    dense = tuple(dense_layer(folder / path) for path in facts.dense)
     if pooling == "graph" and dense and width == dense[-1].weight.shape[0]:
         dense = ()  # an export that pools has the layers behind it, too
     if dense and width != dense[0].weight.shape[1]:

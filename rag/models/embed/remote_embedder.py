@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,10 +18,10 @@ import openai
 from rag.config.model_settings import EmbedderSettings
 from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.breaker import Breaker
+from rag.models.breaker import Breaker, RefusedError
 from rag.models.embed import TextKind, unit_rows
-from rag.models.endpoint import FIRST_DELAY, Endpoint, RefusedError, delay_after, open_endpoint
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.endpoint import FIRST_DELAY, Endpoint, delay_after, open_endpoint
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -135,6 +135,68 @@ def _row(embedding: str | list[float]) -> npt.NDArray[np.float64]:
     return np.asarray(embedding, np.float64)
 
 
+# Texts in batches that an endpoint accepts: what it refuses is halved, and what that taught is kept.
+#
+# An endpoint refuses a batch because it is too large, or because of one text in it. Halving finds out: if
+# every part is accepted, the size was the cause, and later batches are not larger. If a single text is
+# refused, that text was the cause, and the size is again what it was before.
+#
+# An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
+# if it then limits the rate again, the next growth comes after twice as many batches.
+
+BATCH_TEXTS = 256  # of one request: OpenAI takes 2,048; an endpoint that refuses it gets fewer from then on
+BATCH_TOKENS = 100_000  # of one request, estimated: OpenAI takes 300,000; who refuses it gets fewer texts
+GROWS_AFTER = 8  # accepted batches in a row, before a batch that the rate limit shrank doubles
+
+
+class TooFastError(Exception):
+    """The endpoint limits the rate (HTTP 429) of a batch of several texts. `retry_after` is its header."""
+
+    def __init__(self, retry_after: str) -> None:
+        super().__init__(retry_after)
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True)
+class BatchSize:
+    """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
+
+    `limit` is `BATCH_TEXTS`, or what the endpoint accepted when it refused more. `now` is smaller than that
+    while the endpoint limits the rate.
+    """
+
+    limit: int
+    now: int
+    accepted: int = 0
+    grows_after: int = GROWS_AFTER
+    grew: bool = False
+
+    def next_size(self, counts: Sequence[int], start: int) -> int:
+        """How many texts from `start` are the next batch, at least one. `counts` are their tokens."""
+        total = 0
+        for number, count in enumerate(counts[start : start + self.now]):
+            total += count
+            if number and total > BATCH_TOKENS:
+                return number
+        return min(self.now, len(counts) - start)
+
+    def shrink_to(self, texts: int) -> None:
+        """Take at most this many texts at once."""
+        self.limit = self.now = texts
+
+    def slow_down(self, refused: int) -> None:
+        """Halve the batches after one of this size came too fast."""
+        if self.grew:
+            self.grows_after, self.grew = 2 * self.grows_after, False
+        self.now, self.accepted = max(1, refused // 2), 0
+
+    def note_accepted(self) -> None:
+        """Count an accepted batch. After several in a row, batches grow again."""
+        self.accepted += 1
+        if self.accepted >= self.grows_after and self.now < self.limit:
+            self.now, self.accepted, self.grew = min(self.limit, self.now * 2), 0, True
+
+
 LONGEST_TOKEN = 16  # characters; WordPiece may count a longer unknown word as one token, other models don't
 
 
@@ -188,22 +250,37 @@ class RemoteEmbedder:
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         cut = [self._truncate(text) for text in texts]
         inputs, counts = [prefix + text for text, _ in cut], [count for _, count in cut]
-        dimension = self.identity.dimension
-
-        async def request(batch: Sequence[str]) -> Vectors:
-            vectors = await self.model.vectors(batch, dimension, kind)
-            if kind == "query" and not vectors.any(axis=1).all():
-                raise self.model.invalid(len(batch), dimension)
-            return vectors
-
-        async def alone(refusal: RefusedError) -> Vectors:
-            if kind == "query":
-                raise refusal
-            return np.zeros_like(await self.model.vectors([CONTROL], dimension))
-
-        delay = self.model.endpoint.first_delay
-        async for part in in_batches(inputs, counts, self.size, request, alone, first_delay=delay):
+        refused: list[tuple[int, int]] = []  # where a refused batch ends, and the limit before it
+        done = hurried = 0
+        while done < len(inputs):
+            batch = inputs[done : done + self.size.next_size(counts, done)]
+            try:
+                part = await self._vectors(batch, kind)
+            except TooFastError as error:
+                hurried += 1
+                self.size.slow_down(len(batch))
+                first_delay = self.model.endpoint.first_delay
+                await anyio.sleep(delay_after(hurried, error.retry_after, first_delay=first_delay))
+                continue
+            except RefusedError:
+                if len(batch) > 1:
+                    refused.append((done + len(batch), self.size.limit))
+                    self.size.shrink_to(len(batch) // 2)
+                    continue
+                if kind == "query":
+                    raise
+                part = np.zeros_like(await self.model.vectors([CONTROL], self.identity.dimension))
+                self.size.shrink_to(next((before for end, before in refused if end > done), self.size.limit))
+            self.size.note_accepted()
+            hurried = 0
+            done += len(batch)
             yield part
+
+    async def _vectors(self, batch: Sequence[str], kind: TextKind) -> Vectors:
+        vectors = await self.model.vectors(batch, self.identity.dimension, kind)
+        if kind == "query" and not vectors.any(axis=1).all():
+            raise self.model.invalid(len(batch), self.identity.dimension)
+        return vectors
 
     def _truncate(self, text: str) -> tuple[str, int]:
         """The text cut to the window, and its tokens."""
@@ -254,7 +331,7 @@ async def remote_embedder(
             settings.document_prefix or "",
             json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
-        size = BatchSize(BATCH_TEXTS, BATCH_TEXTS, BATCH_TOKENS)
+        size = BatchSize(BATCH_TEXTS, BATCH_TEXTS)
         yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
 
 
@@ -271,109 +348,3 @@ async def _probe(model: VectorModel) -> Vectors:
             f"{expected}. Remove that setting, or use a model that can shorten its vectors."
         )
     return vectors
-
-
-# Texts in batches that an endpoint accepts: what it refuses is halved, and what that taught is kept.
-#
-# An endpoint refuses a batch because it is too large, or because of one text in it. Halving finds out: if
-# every part is accepted, the size was the cause, and later batches are not larger. If a single text is
-# refused, that text was the cause, and the size is again what it was before.
-#
-# An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
-# if it then limits the rate again, the next growth comes after twice as many batches.
-
-BATCH_TEXTS = (
-    256  # of one request: OpenAI takes 2,048; an endpoint that refuses as many gets fewer from then on
-)
-BATCH_TOKENS = (
-    100_000  # of one request, estimated: OpenAI takes 300,000; an endpoint that refuses gets fewer texts
-)
-GROWS_AFTER = 8  # accepted batches in a row, before a batch that the rate limit shrank doubles
-
-
-class TooFastError(Exception):
-    """The endpoint limits the rate (HTTP 429) of a batch of several texts. `retry_after` is its header."""
-
-    def __init__(self, retry_after: str) -> None:
-        super().__init__(retry_after)
-        self.retry_after = retry_after
-
-
-@dataclass(slots=True)
-class BatchSize:
-    """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
-
-    `limit` is `BATCH_TEXTS`, or what the endpoint accepted when it refused more. `now` is smaller
-    than that while the endpoint limits the rate. `tokens` limits the sum of a batch of several texts.
-    """
-
-    limit: int
-    now: int
-    tokens: int
-    accepted: int = 0
-    grows_after: int = GROWS_AFTER
-    grew: bool = False
-
-    def next_size(self, counts: Sequence[int], start: int) -> int:
-        """How many texts from `start` are the next batch, at least one. `counts` are their tokens."""
-        total = 0
-        for number, count in enumerate(counts[start : start + self.now]):
-            total += count
-            if number and total > self.tokens:
-                return number
-        return min(self.now, len(counts) - start)
-
-    def shrink_to(self, texts: int) -> None:
-        """Take at most this many texts at once."""
-        self.limit = self.now = texts
-
-    def slow_down(self, refused: int) -> None:
-        """Halve the batches after one of this size came too fast."""
-        if self.grew:
-            self.grows_after, self.grew = 2 * self.grows_after, False
-        self.now, self.accepted = max(1, refused // 2), 0
-
-    def note_accepted(self) -> None:
-        """Count an accepted batch. After several in a row, batches grow again."""
-        self.accepted += 1
-        if self.accepted >= self.grows_after and self.now < self.limit:
-            self.now, self.accepted, self.grew = min(self.limit, self.now * 2), 0, True
-
-
-async def in_batches(
-    texts: Sequence[str],
-    counts: Sequence[int],
-    size: BatchSize,
-    request: Callable[[Sequence[str]], Awaitable[Vectors]],
-    alone: Callable[[RefusedError], Awaitable[Vectors]],
-    *,
-    first_delay: float,
-) -> AsyncIterator[Vectors]:
-    """The vectors of all texts, in order, a part for each batch as soon as it was accepted.
-
-    `counts` are the tokens of the texts. `alone` has the vector of a text that is refused although it is
-    alone in its batch, or raises. `first_delay`, in seconds, doubles with every batch in a row that came too
-    fast.
-    """
-    refused: list[tuple[int, int]] = []  # where a refused batch ends, and the limit before it
-    done = hurried = 0
-    while done < len(texts):
-        batch = texts[done : done + size.next_size(counts, done)]
-        try:
-            part = await request(batch)
-        except TooFastError as error:
-            hurried += 1
-            size.slow_down(len(batch))
-            await anyio.sleep(delay_after(hurried, error.retry_after, first_delay=first_delay))
-            continue
-        except RefusedError as error:
-            if len(batch) > 1:
-                refused.append((done + len(batch), size.limit))
-                size.shrink_to(len(batch) // 2)
-                continue
-            part = await alone(error)
-            size.shrink_to(next((before for end, before in refused if end > done), size.limit))
-        size.note_accepted()
-        hurried = 0
-        done += len(batch)
-        yield part

@@ -12,8 +12,9 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
@@ -24,19 +25,24 @@ from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 from rag.models.model_folder import GRAPHS, ModelFacts, check_pulled, read_facts
 from rag.models.rerank import logistic, no_other_model
-from rag.models.text_encoder import WEIGHTS, Dense, Head, dense_layers, opened_model, read_tensors, run
-from rag.models.tokenizer import opened_tokenizer, plain_encoding, special_ids
-from rag.runtime import cores
+from rag.models.text_encoder import (
+    TOKEN_RANK,
+    WEIGHTS,
+    Dense,
+    Head,
+    Tokens,
+    dense_layer,
+    opened_model,
+    read_tensors,
+    run,
+)
+from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import onnxruntime
-    from tokenizers import Encoding, Tokenizer
 
     Rows = npt.NDArray[np.float32]
-
-TOKENIZER = "tokenizer.json"
-TOKEN_RANK = 3  # of an output with a vector per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,9 @@ class CrossEncoder:
     """A cross-encoder in this process. `limit` is in tokens of a pair, special ones included."""
 
     session: onnxruntime.InferenceSession
-    tokenizer: Tokenizer
+    tokens: Tokens
     limit: int
-    head: ScoringHead | None = None
+    head: Head | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     def with_model(self, name: str) -> CrossEncoder:
@@ -57,15 +63,9 @@ class CrossEncoder:
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """The probability that each text answers the query; texts longer than the window are truncated."""
-        scores: list[float | None] = [None] * len(texts)
-
-        async def fill(index: int, text: str) -> None:
-            scores[index] = await to_thread.run_sync(self.score, query, text, limiter=self.runs)
-
-        async with anyio.create_task_group() as group:
-            for index, text in enumerate(texts):
-                group.start_soon(fill, index, text)
-        return scores
+        return await concurrently(
+            [partial(to_thread.run_sync, self.score, query, text, limiter=self.runs) for text in texts]
+        )
 
     def score(self, query: str, text: str) -> float | None:
         """The probability for one pair; None if the model's output is not finite."""
@@ -81,7 +81,7 @@ class CrossEncoder:
         Raises:
             ConfigurationError: the model returns neither one number per pair nor two.
         """
-        pair = self._pair(query, text)
+        pair = self.tokens.pair(query, text, self.limit)
         output = run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
         if self.head and output.ndim == TOKEN_RANK:
             output = self.head(output)
@@ -102,16 +102,6 @@ class CrossEncoder:
             )
         )
 
-    def _pair(self, query: str, text: str) -> Encoding:
-        """Query and text with special tokens, truncated to the limit: a long query to half, then the text."""
-        special = special_ids(self.tokenizer)
-        first = plain_encoding(self.tokenizer, query, special)
-        second = plain_encoding(self.tokenizer, text, special)
-        room = self.limit - self.tokenizer.num_special_tokens_to_add(is_pair=True)
-        first.truncate(max(room // 2, room - len(second)))
-        second.truncate(room - len(first))
-        return self.tokenizer.post_process(first, second)
-
 
 def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     """The model in the folder `settings.path`.
@@ -130,7 +120,7 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
         _check(graph, settings.sha256)
     model = CrossEncoder(
         opened_model(graph),
-        opened_tokenizer(folder / TOKENIZER),
+        Tokens(folder / "tokenizer.json"),
         settings.max_tokens,
         head_beside(folder, facts),
     )
@@ -180,7 +170,8 @@ EPSILON = 1e-5  # of torch's LayerNorm
 STEPS = ("Dense", "LayerNorm")
 
 
-class Norm(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Norm:
     """Layer normalization of vectors, with a scale and a shift for each component.
 
     Source: Ba, Kiros & Hinton, 2016, arXiv:1607.06450.
@@ -197,22 +188,8 @@ class Norm(NamedTuple):
         return normed
 
 
-class ScoringHead(NamedTuple):
-    """From a vector per token, shape (1, tokens, width), to a score, shape (1, 1)."""
-
-    pooling: Head
-    layers: tuple[Dense | Norm, ...]
-
-    def __call__(self, output: Rows) -> Rows:
-        """The score of one pair."""
-        vectors = self.pooling(output)
-        for layer in self.layers:
-            vectors = layer(vectors)
-        return vectors
-
-
-def head_beside(folder: Path, facts: ModelFacts | None) -> ScoringHead | None:
-    """The head of the model in `folder`; None if the folder has no layers besides the graph.
+def head_beside(folder: Path, facts: ModelFacts | None) -> Head | None:
+    """The head of the model in `folder`, from a vector per token to a score; None if it has no layers.
 
     Raises:
         ConfigurationError: a layer is missing or damaged.
@@ -221,7 +198,7 @@ def head_beside(folder: Path, facts: ModelFacts | None) -> ScoringHead | None:
     if not paths:
         return None
     pooling = (facts.pooling if facts else None) or POOLED
-    return ScoringHead(Head(pooling), tuple(_layer(folder, path) for path in paths))
+    return Head(pooling, tuple(_layer(folder / path) for path in paths))
 
 
 def _listed_modules(folder: Path) -> Sequence[str]:
@@ -237,14 +214,13 @@ def _listed_modules(folder: Path) -> Sequence[str]:
         ) from error
 
 
-def _layer(folder: Path, path: str) -> Dense | Norm:
+def _layer(folder: Path) -> Dense | Norm:
     try:
-        tensors = read_tensors((folder / path / WEIGHTS).read_bytes())
+        tensors = read_tensors((folder / WEIGHTS).read_bytes())
         if "norm.weight" in tensors:
             return Norm(tensors["norm.weight"], tensors["norm.bias"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigurationError(
-            f"The layer in {folder / path} is missing or damaged. Download the model again."
+            f"The layer in {folder} is missing or damaged. Download the model again."
         ) from error
-    (dense,) = dense_layers(folder, [path])
-    return dense
+    return dense_layer(folder)

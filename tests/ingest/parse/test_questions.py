@@ -7,7 +7,7 @@ import pytest
 from rag.corpus import Block, Chunking, Document
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from tests.ingest.parse.packages import heading, p, word
 
 SPANS = Tokens(BUILTIN_MODEL / "tokenizer.json").spans

@@ -19,7 +19,7 @@ from hatchling.build import get_requires_for_build_wheel
 from model_hook import MODELS, TOOLS, BuiltinModel, ModelBuildError, build_model, missing, originals
 from sentencepiece import SentencePieceProcessor
 
-from rag.models.tokenizer import BUILTIN_FOLDER, BUILTIN_MODEL
+from rag.models.text_encoder import BUILTIN_FOLDER, BUILTIN_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,7 @@ from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
 from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json, published_facts
-from rag.models.text_encoder import read_tensors
-from rag.models.tokenizer import BUILTIN_MODEL
+from rag.models.text_encoder import BUILTIN_MODEL, read_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

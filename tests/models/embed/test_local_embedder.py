@@ -26,7 +26,7 @@ from rag.models.embed.calibration import (
     unrelated_cosine,
 )
 from rag.models.embed.local_embedder import OF_MEAN_QUERY, builtin_embedder
-from rag.models.tokenizer import MULTILINGUAL_FOLDER, SentencePieces
+from rag.models.text_encoder import MULTILINGUAL_FOLDER, SentencePieces
 from rag.search.recall import RELATED, Meaning
 from tests.small_desk import BagOfWords
 

@@ -22,8 +22,7 @@ from rag.errors import ConfigurationError
 from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker
 from rag.models.rerank.cross_encoder import Norm, head_beside
-from rag.models.text_encoder import dense_layers
-from rag.models.tokenizer import BUILTIN_MODEL
+from rag.models.text_encoder import BUILTIN_MODEL, dense_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -322,7 +321,7 @@ def test_a_folder_without_layers_has_no_head(tmp_path: Path) -> None:
 
 
 def test_the_normal_distribution_of_gelu_is_exact(tmp_path: Path) -> None:
-    (layer,) = dense_layers(write_head(tmp_path), ["2_Dense"])
+    layer = dense_layer(write_head(tmp_path) / "2_Dense")
     values = np.array([[0.0, -3.0, 0.0, 0.0], [0.0, 8.0, 0.0, 0.0]], np.float32)
     assert layer(values)[:, 1] == pytest.approx([gelu(-3.0), gelu(8.0)], abs=1e-6)
 

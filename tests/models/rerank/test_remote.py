@@ -14,15 +14,14 @@ from rag.config.model_settings import RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.chat import Chat, chat_scores, open_chat, weighted
 from rag.models.endpoint import ADVICE
-from rag.models.rerank import open_reranker
-from rag.models.rerank.remote_reranker import by_index, probabilities, remote_reranker
+from rag.models.rerank import by_index, open_reranker, probabilities, remote_reranker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from types import ModuleType
 
-    from rag.models.rerank.remote_reranker import RemoteReranker
+    from rag.models.rerank import RemoteReranker
     from tests.endpoint import Behaviour, Endpoint, Reply
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from rag.answers import Context, Excerpt, Hit
 from rag.corpus import Chunk, Source
-from rag.models.tokenizer import BUILTIN_MODEL, Tokens
+from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.search.answer_citations import parse_answer
 from rag.search.reply.reply_parts import (
     MAX_PART_CHARS,

@@ -17,8 +17,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import Chat
-from rag.models.rerank import Reranker
-from rag.models.rerank.remote_reranker import remote_reranker
+from rag.models.rerank import Reranker, remote_reranker
 from rag.search.desk import Desk
 from tests.endpoint import Behaviour, Endpoint
 from tests.search.conftest import Shelf

@@ -1,4 +1,4 @@
-"""The models that refdesk knows by name, from `known.toml` in this package; which files make up a model.
+"""The models that refdesk knows by name, from `known_models.toml`; which files make up a model.
 
 Of a repository or folder, a model needs the graph, its weights, and the files that describe it.
 """
@@ -19,7 +19,7 @@ from rag.errors import ConfigurationError
 from rag.models.model_folder import GRAPHS, ModelFacts, ModelFile, ModelKind
 
 _FORM = ConfigDict(extra="forbid", frozen=True)
-LIST = Path(__file__).with_name("known.toml")
+LIST = Path(__file__).with_suffix(".toml")
 
 
 class Figure(BaseModel):

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants, get_session
 
 from rag.errors import ConfigurationError
-from rag.models.hub.protocol import (
+from rag.models.hub import (
     PART,
     HubCommit,
     LaterError,
