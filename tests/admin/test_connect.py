@@ -24,11 +24,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 import yaml
 
-from rag.admin.connect import jsonc, yaml_text
 from rag.admin.connect.connect_command import connect_command
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders
-from rag.admin.connect.toml_text import NO_TABLES
+from rag.admin.connect.text_edits import NO_TABLES, parse_json, put_json, put_yaml
 from rag.config.server_settings import ServerSettings
 from rag.home import check_data_folder
 from rag.search.agents import skill, skill_name
@@ -46,10 +45,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-NO_LINES = refusal(yaml_text.put, "extensions: {x: {a: 1}}\n", ("extensions", "x"), {})
+NO_LINES = refusal(put_yaml, "extensions: {x: {a: 1}}\n", ("extensions", "x"), {})
 NOWHERE = refusal(check_data_folder, Path("/nowhere"))
 SAME_ENTRY = "has this entry already."
-NO_OBJECT = refusal(jsonc.put, '{"mcpServers": []}', ("mcpServers", "refdesk"), {})
+NO_OBJECT = refusal(put_json, '{"mcpServers": []}', ("mcpServers", "refdesk"), {})
 NO_TEXT = "is not text in UTF-8"
 NO_ADDRESS = "is not an address like https://desk.example.com/mcp."
 UNREACHED = "The server can't be reached:"
@@ -261,7 +260,7 @@ def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: P
 @pytest.mark.parametrize(
     ("host", "content", "why"),
     [
-        ("cursor", b'{"mcpServers": {', refusal(jsonc.parse, '{"mcpServers": {')),
+        ("cursor", b'{"mcpServers": {', refusal(parse_json, '{"mcpServers": {')),
         ("cursor", b'{\n"mcpServers": {},\n!}', "line 3 column 1"),
         ("cursor", b"[]", "doesn't hold an object"),
         ("cursor", b'{"mcpServers": []}', NO_OBJECT),

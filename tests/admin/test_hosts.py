@@ -14,8 +14,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.admin.connect import jsonc, toml_text, yaml_text
 from rag.admin.connect.known_hosts import HOSTS, Folders, Launch, Remote
+from rag.admin.connect.text_edits import (
+    drop_json,
+    drop_toml,
+    drop_yaml,
+    parse_json,
+    parse_yaml,
+    put_json,
+    put_toml,
+    put_yaml,
+)
 
 HOME = Path("/h")
 FILES = {
@@ -188,7 +197,7 @@ COMMENTED = """\
 
 def test_comments_order_indentation_and_other_servers_stay_where_they_were() -> None:
     assert (
-        jsonc.put(COMMENTED, JSON_PATH, {"command": "refdesk"})
+        put_json(COMMENTED, JSON_PATH, {"command": "refdesk"})
         == """\
 // Mine
 {
@@ -235,7 +244,7 @@ def test_comments_order_indentation_and_other_servers_stay_where_they_were() -> 
     ],
 )
 def test_an_entry_of_json_takes_the_style_of_its_neighbours(before: str, after: str) -> None:
-    assert jsonc.put(before, ("s", "r"), {"c": 1}) == after
+    assert put_json(before, ("s", "r"), {"c": 1}) == after
 
 
 @pytest.mark.parametrize(
@@ -250,14 +259,14 @@ def test_an_entry_of_json_takes_the_style_of_its_neighbours(before: str, after: 
     ],
 )
 def test_an_entry_of_json_is_taken_out_with_its_comma(before: str, after: str) -> None:
-    assert jsonc.drop(before, ("s", "r")) == after
+    assert drop_json(before, ("s", "r")) == after
 
 
 def test_an_array_is_edited_by_its_positions() -> None:
     text = '{\n  "inputs": [\n    {"id": "a"} // first\n  ]\n}'
-    more = jsonc.put(text, ("inputs", "1"), {"id": "b"})
+    more = put_json(text, ("inputs", "1"), {"id": "b"})
     assert more == '{\n  "inputs": [\n    {"id": "a"}, // first\n    {\n      "id": "b"\n    }\n  ]\n}'
-    assert jsonc.parse(jsonc.drop(more, ("inputs", "0"))) == {"inputs": [{"id": "b"}]}
+    assert parse_json(drop_json(more, ("inputs", "0"))) == {"inputs": [{"id": "b"}]}
 
 
 @pytest.mark.parametrize(
@@ -280,12 +289,12 @@ def test_an_array_is_edited_by_its_positions() -> None:
 )
 def test_what_is_no_json_is_refused_with_its_line(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
-        jsonc.put(text, JSON_PATH, ENTRY)
+        put_json(text, JSON_PATH, ENTRY)
 
 
 def test_of_keys_that_are_there_twice_the_last_one_counts_as_for_hosts() -> None:
     text = '{"mcpServers": {"a": 1}, "mcpServers": {"b": 2}}'
-    assert json.loads(jsonc.put(text, JSON_PATH, {})) == {"mcpServers": {"b": 2, "refdesk": {}}}
+    assert json.loads(put_json(text, JSON_PATH, {})) == {"mcpServers": {"b": 2, "refdesk": {}}}
 
 
 VALUES = st.recursive(
@@ -306,13 +315,13 @@ def test_whatever_stands_in_a_file_of_json_comes_out_as_it_was(
     document: dict[str, Any], indent: int | str | None, entry: dict[str, Any]
 ) -> None:
     for text in _styles(json.dumps(document, indent=indent)):
-        more = jsonc.put(text, JSON_PATH, entry)
+        more = put_json(text, JSON_PATH, entry)
         meant = document | {"mcpServers": document["mcpServers"] | {"refdesk": entry}}
-        assert jsonc.parse(more) == meant
+        assert parse_json(more) == meant
         if text == json.dumps(document, indent=indent):
             assert json.loads(more) == meant  # as strict hosts read it
         assert more.count("/* note */") == text.count("/* note */")
-        less = jsonc.parse(jsonc.drop(more, JSON_PATH))
+        less = parse_json(drop_json(more, JSON_PATH))
         del meant["mcpServers"]["refdesk"]
         assert less == meant
 
@@ -343,17 +352,17 @@ note = '''
 
 
 def test_a_table_of_toml_is_put_at_the_end_replaced_in_its_place_and_taken_out() -> None:
-    more = toml_text.put(TOML, TOML_PATH, ENTRY | {"env": {"A B": "c", "d": ""}})
+    more = put_toml(TOML, TOML_PATH, ENTRY | {"env": {"A B": "c", "d": ""}})
     assert more.startswith(TOML)
     assert tomllib.loads(more)["mcp_servers"]["refdesk"] == ENTRY | {"env": {"A B": "c", "d": ""}}
-    other = toml_text.put(more + "\n[last]\na = 1\n", TOML_PATH, {"url": "http://a"})
+    other = put_toml(more + "\n[last]\na = 1\n", TOML_PATH, {"url": "http://a"})
     assert other.endswith('\n[mcp_servers.refdesk]\nurl = "http://a"\n\n[last]\na = 1\n')
-    assert toml_text.drop(more, TOML_PATH) == TOML
+    assert drop_toml(more, TOML_PATH) == TOML
 
 
 def test_what_only_looks_like_our_table_of_toml_is_not_replaced() -> None:
     text = TOML.replace("servers.x", "servers.refdesk")
-    assert toml_text.put(text, TOML_PATH, ENTRY).startswith(text)
+    assert put_toml(text, TOML_PATH, ENTRY).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -367,23 +376,21 @@ def test_what_only_looks_like_our_table_of_toml_is_not_replaced() -> None:
 )
 def test_our_table_of_toml_is_told_from_values_that_look_like_its_header(around: str) -> None:
     table = "[mcp_servers.refdesk]\ntext = '''\n[mcp_servers.x]\n'''\nlists = [\n  ['a'],\n]\n"
-    changed = toml_text.put(around.format(table), TOML_PATH, {"url": "u"})
+    changed = put_toml(around.format(table), TOML_PATH, {"url": "u"})
     assert changed == around.format('[mcp_servers.refdesk]\nurl = "u"\n')
-    assert toml_text.drop(around.format(table), TOML_PATH) == around.format("")
+    assert drop_toml(around.format(table), TOML_PATH) == around.format("")
 
 
 def test_a_table_of_toml_goes_with_the_tables_below_it_and_leaves_the_next_one_s_comment() -> None:
     text = "[mcp_servers.refdesk]\ncommand = 'a' # x\n[mcp_servers.refdesk.env]\nA = 'b'\n"
     text += "\n# next\n[other]\nb = 1\n"
-    assert toml_text.drop(text, TOML_PATH) == "\n# next\n[other]\nb = 1\n"
+    assert drop_toml(text, TOML_PATH) == "\n# next\n[other]\nb = 1\n"
     assert (
-        toml_text.put(text, TOML_PATH, {"url": "u"})
+        put_toml(text, TOML_PATH, {"url": "u"})
         == '[mcp_servers.refdesk]\nurl = "u"\n\n# next\n[other]\nb = 1\n'
     )
-    assert toml_text.drop('[mcp_servers."refdesk"]\r\na = 1\r\n', TOML_PATH) == ""
-    assert (
-        toml_text.put("a = 1\r\n", TOML_PATH, {"b": 1}) == "a = 1\r\n\r\n[mcp_servers.refdesk]\r\nb = 1\r\n"
-    )
+    assert drop_toml('[mcp_servers."refdesk"]\r\na = 1\r\n', TOML_PATH) == ""
+    assert put_toml("a = 1\r\n", TOML_PATH, {"b": 1}) == "a = 1\r\n\r\n[mcp_servers.refdesk]\r\nb = 1\r\n"
 
 
 YAML = """\
@@ -403,13 +410,13 @@ keys: [1, 2]
 
 
 def test_a_mapping_of_yaml_is_put_below_its_neighbours_replaced_and_taken_out() -> None:
-    more = yaml_text.put(YAML, YAML_PATH, {"enabled": True, "args": ["--data", "C:\\x"]})
+    more = put_yaml(YAML, YAML_PATH, {"enabled": True, "args": ["--data", "C:\\x"]})
     added = '  refdesk:\n    enabled: true\n    args: ["--data", "C:\\\\x"]\n'
     assert more == YAML.replace("      - b  # two\n", f"      - b  # two\n{added}")
     assert yaml.safe_load(more)["extensions"]["refdesk"]["args"] == ["--data", "C:\\x"]
-    again = yaml_text.put(more, YAML_PATH, {"enabled": False})
+    again = put_yaml(more, YAML_PATH, {"enabled": False})
     assert again == YAML.replace("      - b  # two\n", "      - b  # two\n  refdesk:\n    enabled: false\n")
-    assert yaml_text.drop(more, YAML_PATH) == YAML
+    assert drop_yaml(more, YAML_PATH) == YAML
 
 
 @pytest.mark.parametrize(
@@ -428,16 +435,16 @@ def test_a_mapping_of_yaml_is_put_below_its_neighbours_replaced_and_taken_out() 
     ],
 )
 def test_an_entry_of_yaml_takes_the_style_of_its_neighbours(before: str, after: str) -> None:
-    assert yaml_text.put(before, YAML_PATH, {"a": 1}) == after
+    assert put_yaml(before, YAML_PATH, {"a": 1}) == after
 
 
 def test_the_last_entry_of_yaml_leaves_an_empty_mapping_and_braces_are_not_ours_to_edit() -> None:
-    assert yaml_text.drop("extensions:\n  refdesk:\n    a: 1\nx: 1\n", YAML_PATH) == "extensions: {}\nx: 1\n"
-    for edit in (partial(yaml_text.put, entry={}), yaml_text.drop):
+    assert drop_yaml("extensions:\n  refdesk:\n    a: 1\nx: 1\n", YAML_PATH) == "extensions: {}\nx: 1\n"
+    for edit in (partial(put_yaml, entry={}), drop_yaml):
         with pytest.raises(ValueError, match="extensions is not a mapping with a line for each key"):
             edit("extensions: {refdesk: {a: 1}}\n", path=YAML_PATH)
     with pytest.raises(ValueError, match="line 1, column 5"):
-        yaml_text.parse("a: [")
+        parse_yaml("a: [")
 
 
 @pytest.mark.parametrize(
@@ -454,9 +461,9 @@ def test_the_last_entry_of_yaml_leaves_an_empty_mapping_and_braces_are_not_ours_
     ],
 )
 def test_an_entry_of_yaml_comes_and_goes_without_a_trace(text: str) -> None:
-    more = yaml_text.put(text, YAML_PATH, ENTRY)
-    assert yaml_text.parse(more)["extensions"]["refdesk"] == ENTRY
-    assert yaml_text.drop(more, YAML_PATH) == text
+    more = put_yaml(text, YAML_PATH, ENTRY)
+    assert parse_yaml(more)["extensions"]["refdesk"] == ENTRY
+    assert drop_yaml(more, YAML_PATH) == text
 
 
 @pytest.mark.parametrize(
@@ -470,6 +477,6 @@ def test_an_entry_of_yaml_comes_and_goes_without_a_trace(text: str) -> None:
     ],
 )
 def test_a_table_of_toml_comes_and_goes_without_a_trace(text: str) -> None:
-    more = toml_text.put(text, TOML_PATH, ENTRY)
-    assert toml_text.parse(more)["mcp_servers"]["refdesk"] == ENTRY
-    assert toml_text.drop(more, TOML_PATH) == text
+    more = put_toml(text, TOML_PATH, ENTRY)
+    assert tomllib.loads(more)["mcp_servers"]["refdesk"] == ENTRY
+    assert drop_toml(more, TOML_PATH) == text

@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from rag.admin.connect import jsonc, toml_text, yaml_text
 from rag.admin.connect.known_hosts import Host, Remote
+from rag.admin.connect.text_edits import FORMATS
 from rag.errors import ConfigurationError
 
 Keys: TypeAlias = "tuple[str, ...]"
 """A path in a configuration: ("mcpServers", "refdesk"), or ("inputs", "0") in an array."""
 BYTE_ORDER_MARK = "\ufeff"
 BACKUP = ".before-refdesk"  # behind the file's name
-FORMATS = {".json": jsonc, ".toml": toml_text, ".yaml": yaml_text}
 SECRET_SECTIONS = frozenset({"headers", "http_headers", "env", "envs", "environment"})  # of entries
 
 
@@ -47,7 +46,7 @@ class HostFile:
         try:
             raw = path.read_bytes() if path.exists() else b""
             text = raw.decode()
-            values = _format(path).parse(text.removeprefix(BYTE_ORDER_MARK))
+            values = FORMATS[path.suffix].parse(text.removeprefix(BYTE_ORDER_MARK))
         except OSError as error:
             raise ConfigurationError(f"{path} can't be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
@@ -63,7 +62,7 @@ class HostFile:
         value = self.values
         for key in keys:
             if isinstance(value, list):
-                value = dict(zip(map(str, range(len(value))), value, strict=True))
+                value = _by_index(value)
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
@@ -74,7 +73,8 @@ class HostFile:
             ConfigurationError: the text can't be edited in this way.
         """
         mark = BYTE_ORDER_MARK if self.text.startswith(BYTE_ORDER_MARK) else ""
-        text, kind, expected = self.text.removeprefix(BYTE_ORDER_MARK), _format(self.path), self.values
+        text, kind = self.text.removeprefix(BYTE_ORDER_MARK), FORMATS[self.path.suffix]
+        expected = self.values
         try:
             for keys, value in edits.items():
                 text = kind.drop(text, keys) if value is None else kind.put(text, keys, value)
@@ -176,20 +176,19 @@ def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:  # noqa: ANN
             yield from _secrets(member, inside=inside)
 
 
-def _format(path: Path) -> Any:  # noqa: ANN401 one of three modules with the same functions
-    return FORMATS[path.suffix]
-
-
 def _values_after(values: Any, keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 whatever stands there
     """The expected values after an edit: {"a": {"b": 1}}, ("a", "c"), 2 -> {"a": {"b": 1, "c": 2}}."""
     if not keys:
         return value
     if isinstance(values, list):
-        values = dict(zip(map(str, range(len(values))), values, strict=True))
-        return list(_values_after(values, keys, value).values())
+        return list(_values_after(_by_index(values), keys, value).values())
     members = dict(values or {})
     below = _values_after(members.pop(keys[0], None), keys[1:], value)
     return members if below is None else members | {keys[0]: below}
+
+
+def _by_index(values: Sequence[Any]) -> dict[str, Any]:
+    return {str(at): value for at, value in enumerate(values)}
 
 
 def _without_empty(values: Mapping[str, Any], sections: Collection[str]) -> dict[str, Any]:
