@@ -92,10 +92,6 @@ async def ingest_documents(
 class ContenderProgress(Protocol):
     """An observer of an evaluation."""
 
-    @property
-    def ingesting(self) -> Progress:
-        """The observer of the ingestion of the set's documents."""
-
     def run_started(self, contender: Contender, questions: int) -> None:
         """A run begins."""
 

@@ -40,10 +40,6 @@ T = TypeVar("T")
 class Quiet(Progress):
     """Watches an evaluation, and its ingestion, and says nothing."""
 
-    @property
-    def ingesting(self) -> Progress:
-        return self
-
     def run_started(self, contender: Contender, questions: int) -> None:
         pass
 

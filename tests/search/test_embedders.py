@@ -282,6 +282,7 @@ async def test_searches_that_come_together_load_a_model_once(monkeypatch: pytest
         {"default": EmbedderSettings(), "german": EmbedderSettings()},
         {},
         {"default": Breaker(), "german": Breaker()},
+        lambda _name: None,
     ) as embedders:
         assert len(loads) == 1
         first, second = await concurrently([partial(embedders.embedder, "german")] * 2)

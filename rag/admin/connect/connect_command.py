@@ -111,25 +111,24 @@ def _tell_of_launch(settings: Settings, wish: Wish) -> None:
         echo(f"{wish.host.title} must also set {', '.join(names)} for the server.", err=True)
 
 
-def names_of_entries(file: HostFile, host: Host) -> str:
-    """The names of a file's entries, in a sentence."""
-    names = file.at((host.section,))
-    return f"It has {', '.join(names)}." if names and isinstance(names, dict) else "It has none."
-
-
 def show_hosts(*, as_json: bool) -> None:
     """Print the hosts with their state and the names of refdesk's entries."""
-    folders = Folders.of_this_machine(os.environ)
-    paths = [(host, host.file(folders)) for host in HOSTS.values()]
     if as_json:
-        hosts = [{"host": host.name, "file": path, "state": _state(host, path)} for host, path in paths]
+        hosts = [{"host": host.name, "file": path, "state": state} for host, state, path in _states()]
         print_json({"hosts": hosts})
         return
-    print_table([("HOST", "STATE", "FILE"), *((host.name, _state(host, path), path) for host, path in paths)])
+    print_table([("HOST", "STATE", "FILE"), *((host.name, state, path) for host, state, path in _states())])
     echo(
         "\nConnect one with refdesk-admin connect HOST. It shows what changes, and asks before it writes.",
         err=True,
     )
+
+
+def _states() -> list[tuple[Host, str, Path]]:
+    """The hosts, each with its state and its file."""
+    folders = Folders.of_this_machine(os.environ)
+    files = ((host, host.file(folders)) for host in HOSTS.values())
+    return [(host, _state(host, path), path) for host, path in files]
 
 
 def _state(host: Host, path: Path) -> str:
@@ -156,18 +155,16 @@ def print_skill(settings: Settings, name: str, *, as_json: bool) -> None:
 
 def how_to_connect() -> str:
     """The command that connects this desk to a host of this machine; empty if one has an entry already."""
-    if connected_hosts():
+    states = _states()
+    if any(state.startswith(CONNECTED) for _, state, _ in states):
         return ""
-    folders = Folders.of_this_machine(os.environ)
-    unconnected = (host.name for host in HOSTS.values() if _state(host, host.file(folders)) == NOT_CONNECTED)
-    return f"refdesk-admin connect {next(unconnected, 'HOST')}{same_desk()}"
+    host = next((host.name for host, state, _ in states if state == NOT_CONNECTED), "HOST")
+    return f"refdesk-admin connect {host}{same_desk()}"
 
 
 def connected_hosts() -> list[str]:
     """The hosts of this machine that have an entry of refdesk."""
-    folders = Folders.of_this_machine(os.environ)
-    paths = {host: host.file(folders) for host in HOSTS.values()}
-    return [host.name for host, path in paths.items() if _state(host, path).startswith(CONNECTED)]
+    return [host.name for host, state, _ in _states() if state.startswith(CONNECTED)]
 
 
 def is_here(path: Path) -> bool:
@@ -282,7 +279,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
         await check_entry(HostFile.read(path), chosen, name, _key, as_json=as_json)
         return
     if remote is not None:
-        wish = remote_wish(chosen, name, remote, key_in, _placeholder if prints or links else _key)
+        wish = remote_wish(chosen, name, remote, key_in, (lambda: PLACEHOLDER) if prints or links else _key)
     else:
         _check_start(settings)
         started = launch(settings, settings_file(), asker_arguments())
@@ -313,10 +310,6 @@ def _check_start(settings: Settings) -> None:
     data = settings.data
     if not settings.storage.uri and (data.is_file() or (data.is_dir() and any(data.iterdir()))):
         check_data_folder(data)
-
-
-def _placeholder() -> str:
-    return PLACEHOLDER
 
 
 def _key() -> str:
@@ -362,7 +355,9 @@ def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
 def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> None:
     file, wish = HostFile.read(path), Wish(host, name, {}, {})
     if file.at(wish.keys) is None:
-        raise RefdeskError(f"{host.title} has no entry {name}. {names_of_entries(file, host)}")
+        names = file.at((host.section,))
+        entries = ", ".join(names) if names and isinstance(names, dict) else "none"
+        raise RefdeskError(f"{host.title} has no entry {name}. It has {entries}.")
     edits: dict[Keys, Any] = {wish.keys: None}
     input_keys = "inputs", str(input_index(file, key_variable(name)))
     if file.at(input_keys) is not None:

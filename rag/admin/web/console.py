@@ -6,10 +6,9 @@ console shows the desk as anybody whom its administrator names sees it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +37,10 @@ FOLDER = Path(__file__).with_name("templates")
 LINE_CHARS = 160  # of a name or a title
 
 
-def render(template: str, /, **values: object) -> str:
-    """The rendered template."""
-    return _TEMPLATES.get_template(template).render(values)
-
-
 def page_of(template: str, /, *, status: int = 200, **values: object) -> HTMLResponse:
     """A page as a response. Lone surrogates, which UTF-8 can't encode, become question marks."""
-    return HTMLResponse(render(template, **values).encode("utf-8", "replace"), status)
+    text = _TEMPLATES.get_template(template).render(values)
+    return HTMLResponse(text.encode("utf-8", "replace"), status)
 
 
 def _template_value(value: Any) -> Any:  # noqa: ANN401 of any expression in a template
@@ -60,23 +55,6 @@ def _line(text: object, chars: int = LINE_CHARS) -> str:
     return shortened(one_line(str(text)), chars)
 
 
-def _moment(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M}" if at else "–"
-
-
-def _day(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d}" if at else "–"
-
-
-def _number(value: float) -> str:
-    """Example: 12345 -> "12,345"."""
-    return f"{value:,}"
-
-
-def _comma_list(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values)) or "–"
-
-
 _TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER),
     autoescape=True,
@@ -87,10 +65,10 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters |= {
     "line": _line,
-    "moment": _moment,
-    "day": _day,
-    "number": _number,
-    "joined": _comma_list,
+    "moment": lambda at: f"{at:%Y-%m-%d %H:%M}" if at else "–",
+    "day": lambda at: f"{at:%Y-%m-%d}" if at else "–",
+    "number": lambda value: f"{value:,}",  # 12345 -> "12,345"
+    "joined": lambda values: ", ".join(map(str, values)) or "–",
     "counted": counted,
 }
 

@@ -121,18 +121,13 @@ class Job:
     def note(self, line: str) -> None:
         """Process a line of standard error: a JSON line of the log, or one for people."""
         with suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and entry.get("event") == "started":
-                self.files = entry["files"]
-            elif isinstance(entry, dict) and entry.get("event") == "file":
-                self.done += 1
-                self.lines.append(
-                    FileLine(
-                        entry["outcome"],
-                        entry["path"].removeprefix(f"{self.folder}{os.sep}"),
-                        entry.get("reason", ""),
-                    )
-                )
+            match json.loads(line):
+                case {"event": "started", "files": files}:
+                    self.files = files
+                case {"event": "file", "outcome": outcome, "path": path, **others}:
+                    self.done += 1
+                    path = path.removeprefix(f"{self.folder}{os.sep}")
+                    self.lines.append(FileLine(outcome, path, str(others.get("reason", ""))))
             return self._tell()
         if line.startswith(LINES_FOR_PEOPLE):
             self.messages.append(line)

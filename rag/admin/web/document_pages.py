@@ -277,17 +277,16 @@ def _rows(
     case, principal = console.settings.access.letter_case, asker.principal(console.tenant)
     rows = []
     for source in sources:
-        sees_it, reason = (
-            visible(principal, source.access, case),
-            access_reason(principal, source.access, case),
-        )
-        if source.table is None:
-            sees_it, reason = False, f"it was removed. Its record would apply again: {reason}"
+        is_there, why = source.table is not None, access_reason(principal, source.access, case)
         after = changed(source.access) if changed else None
-        would = after is not None and source.table is not None and visible(principal, after, case)
         rows.append(
             AccessRow(
-                source, in_words(source.access), sees_it, reason, in_words(after) if after else "", would
+                source,
+                in_words(source.access),
+                is_there and visible(principal, source.access, case),
+                why if is_there else f"it was removed. Its record would apply again: {why}",
+                in_words(after) if after else "",
+                is_there and after is not None and visible(principal, after, case),
             )
         )
     return rows

@@ -22,7 +22,6 @@ from rag.evaluate.ask_questions import Contender
 from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, load_run, load_summaries
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
-from rag.ingest.report import Progress
 from rag.report.text_and_html import counted
 from rag.search.why import SourceTrace
 from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole
@@ -120,8 +119,6 @@ class MeasuredRun:
 
 class SilentObserver:
     """An observer of an evaluation that shows nothing."""
-
-    ingesting = Progress()
 
     def run_started(self, contender: Contender, questions: int) -> None:
         """A run begins."""

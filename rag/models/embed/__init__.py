@@ -141,16 +141,12 @@ class Embedders:
         await self._kept.aclose()
 
 
-def _none_installed(_name: str) -> None:
-    """No models but those of the settings."""
-
-
 @asynccontextmanager
 async def open_embedders(
     settings: Mapping[str, EmbedderSettings],
     environment: Mapping[str, str],
     breakers: Mapping[str, Breaker],
-    installed: Callable[[str], EmbedderSettings | None] = _none_installed,
+    installed: Callable[[str], EmbedderSettings | None],
 ) -> AsyncIterator[Embedders]:
     """The embedders of the settings, for as long as the context lasts. Nothing is sent to an endpoint.
 

@@ -24,7 +24,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,8 +81,8 @@ def cache_file(data: Path) -> Path:
 class EmbeddingCache:
     """The entries of one model and tenant. Safe to use from several threads and processes.
 
-    `max_bytes` is the limit of the whole cache. `notes` say what happened to it, for the
-    report. It never raises: what can't be read counts as missing, and what can't be written is left out.
+    `max_bytes` is the limit of the whole cache. `notes` say what happened to it, for the report. It never
+    raises: what can't be read counts as missing, and what can't be written is left out.
     """
 
     data: Path
@@ -110,7 +110,8 @@ class EmbeddingCache:
 
         def found(connection: sqlite3.Connection) -> dict[str, Vectors]:
             vectors: dict[str, Vectors] = {}
-            for part in _slices(list(keys)):
+            for start in range(0, len(keys), AT_ONCE):
+                part = [*keys][start : start + AT_ONCE]
                 marks = ", ".join("?" * len(part))
                 query = f"SELECT key, vector FROM vectors16 WHERE key IN ({marks})"  # noqa: S608 only marks
                 rows = connection.execute(query, part)
@@ -129,13 +130,11 @@ class EmbeddingCache:
         again = [(self._owner, day, text_key(self.key, model, text)) for text in used]
 
         def stored(connection: sqlite3.Connection) -> None:
-            with connection:
-                connection.executemany("INSERT OR REPLACE INTO vectors16 VALUES (?, ?, ?, ?, ?)", rows)
-                connection.executemany(
-                    "UPDATE vectors16 SET owner = ?1, used = ?2 "
-                    "WHERE key = ?3 AND (owner <> ?1 OR used < ?2)",
-                    again,
-                )
+            connection.executemany("INSERT OR REPLACE INTO vectors16 VALUES (?, ?, ?, ?, ?)", rows)
+            connection.executemany(
+                "UPDATE vectors16 SET owner = ?1, used = ?2 WHERE key = ?3 AND (owner <> ?1 OR used < ?2)",
+                again,
+            )
 
         if rows or again:
             self._with(stored, None)
@@ -145,15 +144,14 @@ class EmbeddingCache:
         model, vector = self._model, control.reshape(-1).astype("<f4")
 
         def checked(connection: sqlite3.Connection) -> bool:
-            with connection:
-                row = connection.execute("SELECT control FROM models WHERE model = ?", [model]).fetchone()
-                before = np.frombuffer(row[0], "<f4") if row else vector
-                is_same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
-                if not is_same:
-                    connection.execute("DELETE FROM vectors16 WHERE model = ?", [model])
-                if row is None or not is_same:
-                    values = [model, vector.tobytes()]
-                    connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, NULL, NULL)", values)
+            row = connection.execute("SELECT control FROM models WHERE model = ?", [model]).fetchone()
+            before = np.frombuffer(row[0], "<f4") if row else vector
+            is_same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
+            if not is_same:
+                connection.execute("DELETE FROM vectors16 WHERE model = ?", [model])
+            if row is None or not is_same:
+                values = [model, vector.tobytes()]
+                connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, NULL, NULL)", values)
             return is_same
 
         if not self._with(checked, otherwise=True):
@@ -161,22 +159,17 @@ class EmbeddingCache:
 
     def note_rate(self, tokens: float, seconds: float) -> None:
         """Note the seconds that the last run took to embed these tokens, as estimated here."""
-
-        def noted(connection: sqlite3.Connection) -> None:
-            with connection:
-                values = [tokens, seconds, self._model]
-                connection.execute("UPDATE models SET tokens = ?, seconds = ? WHERE model = ?", values)
-
-        self._with(noted, None)
+        query, values = (
+            "UPDATE models SET tokens = ?, seconds = ? WHERE model = ?",
+            [tokens, seconds, self._model],
+        )
+        self._with(lambda connection: connection.execute(query, values), None)
 
     def rate(self) -> float | None:
         """Tokens per second in the last run that embedded something, if there was one."""
-
-        def noted(connection: sqlite3.Connection) -> tuple[float, float]:
-            query = "SELECT tokens, seconds FROM models WHERE model = ?"
-            return connection.execute(query, [self._model]).fetchone() or (0.0, 0.0)
-
-        tokens, seconds = self._with(noted, (0.0, 0.0))
+        query, values = "SELECT tokens, seconds FROM models WHERE model = ?", [self._model]
+        row = self._with(lambda connection: connection.execute(query, values).fetchone(), None)
+        tokens, seconds = row or (0.0, 0.0)
         return tokens / seconds if tokens and seconds else None
 
     def close(self) -> None:
@@ -191,24 +184,24 @@ class EmbeddingCache:
         size = _size(connection)
         if size <= self.max_bytes:
             return
-        with connection:
-            (rows,) = connection.execute("SELECT count(*) FROM vectors16").fetchone()
-            surplus = ceil(rows * (1 - self.max_bytes * FILLED / size))
-            connection.execute(
-                "DELETE FROM vectors16 WHERE rowid IN "
-                "(SELECT rowid FROM vectors16 ORDER BY used, rowid LIMIT ?)",
-                [surplus],
-            )
+        (rows,) = connection.execute("SELECT count(*) FROM vectors16").fetchone()
+        surplus = ceil(rows * (1 - self.max_bytes * FILLED / size))
+        connection.execute(
+            "DELETE FROM vectors16 WHERE rowid IN (SELECT rowid FROM vectors16 ORDER BY used, rowid LIMIT ?)",
+            [surplus],
+        )
+        connection.commit()
         connection.execute("VACUUM")
 
     def _with(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """What `work` returns; `otherwise` if the file can't be used."""
+        """What `work` returns, whose changes are one transaction; `otherwise` if the file can't be used."""
         with self._lock:
             if self._off:
                 return otherwise
             try:
                 self._connection = self._connection or _connect(self.data)
-                return work(self._connection)
+                with self._connection:
+                    return work(self._connection)
             except (sqlite3.OperationalError, OSError) as error:  # locked, or a full or read-only disk
                 self._off = True
                 self._note(f"The cache of embeddings was not used from then on: {_reason(error)}.")
@@ -324,9 +317,8 @@ def _connect(data: Path) -> sqlite3.Connection:
     os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))  # only its owner may read it
     connection = sqlite3.connect(file, timeout=WAIT_SECONDS, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(
-        "PRAGMA synchronous = NORMAL"
-    )  # a power failure can lose the last entries, nothing else
+    # A power failure can lose the last entries, nothing else.
+    connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA secure_delete = ON")
     connection.executescript(_TABLES)
     return connection
@@ -339,10 +331,6 @@ def _size(connection: sqlite3.Connection) -> int:
         for name in ("page_count", "freelist_count", "page_size")
     )
     return (pages - free) * size
-
-
-def _slices(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
 
 
 def _reason(error: sqlite3.OperationalError | OSError) -> str:
@@ -364,7 +352,7 @@ class CachedEmbedder(WrappedEmbedder):
     parts: Callable[[Sequence[str], TextKind], AsyncGenerator[Vectors]] | None = None
     cached: int = 0
     seconds: float = 0.0
-    tokens: int = field(default=0)
+    tokens: int = 0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """As the embedder itself; equal texts are embedded once.
@@ -388,7 +376,7 @@ class CachedEmbedder(WrappedEmbedder):
         if not texts:
             return vectors
         began, done = time.monotonic(), 0
-        async with aclosing(self._parts(texts)) as parts:
+        async with aclosing((self.parts or self._at_once)(texts, "document")) as parts:
             async for part in parts:
                 new = dict(zip(texts[done : done + len(part)], rounded(part), strict=True))
                 done += len(part)
@@ -400,10 +388,5 @@ class CachedEmbedder(WrappedEmbedder):
         self.seconds += time.monotonic() - began
         return vectors
 
-    async def _parts(self, texts: Sequence[str]) -> AsyncGenerator[Vectors]:
-        if self.parts is None:
-            yield await self.inner.embed(texts, "document")
-            return
-        async with aclosing(self.parts(texts, "document")) as parts:
-            async for part in parts:
-                yield part
+    async def _at_once(self, texts: Sequence[str], kind: TextKind) -> AsyncGenerator[Vectors]:
+        yield await self.inner.embed(texts, kind)
