@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -115,13 +114,12 @@ async def ask_all(
         InvalidRequestError: a question is not a valid query.
         NotFoundError: a question names a collection that doesn't exist for its asker.
     """
-    ask = partial(SearchRequest, profile=contender.profile, mode=contender.mode)
     results = []
     for number, question in enumerate(questions):
         try:
             if number == 0:  # a warm-up, so that the first latency counts no loading
-                await desk.search(question.principal, _request(question, ask))
-            results.append(await _ask(desk, question, ask, candidates=candidates, server=server))
+                await desk.search(question.principal, _request(question, contender))
+            results.append(await _ask(desk, question, contender, candidates=candidates, server=server))
         except (InvalidRequestError, NotFoundError) as error:
             raise type(error)(f"Question {question.question.id}: {error}") from error
         progress()
@@ -131,7 +129,7 @@ async def ask_all(
 async def _ask(
     desk: Desk,
     question: ResolvedQuestion,
-    ask: Callable[..., SearchRequest],
+    contender: Contender,
     *,
     candidates: int,
     server: ServerSettings,
@@ -142,14 +140,14 @@ async def _ask(
     which can change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
-    answer = await desk.search(question.principal, _request(question, partial(ask, joined=True)))
+    answer = await desk.search(question.principal, _request(question, contender, joined=True))
     took = time.perf_counter() - began
     reply = default_reply(await desk.with_warnings(answer), server)
     depth = min(candidates, MAX_LIMIT)
-    near = (await desk.search(question.principal, _request(question, ask, limit=depth))).hits
+    near = (await desk.search(question.principal, _request(question, contender, limit=depth))).hits
     deep = near
     if depth < MAX_LIMIT:
-        deep = (await desk.search(question.principal, _request(question, ask, limit=MAX_LIMIT))).hits
+        deep = (await desk.search(question.principal, _request(question, contender, limit=MAX_LIMIT))).hits
     return QuestionResult(
         id=question.question.id,
         text=question.question.text,
@@ -164,11 +162,14 @@ async def _ask(
 
 
 def _request(
-    question: ResolvedQuestion, ask: Callable[..., SearchRequest], limit: int | None = None
+    question: ResolvedQuestion, contender: Contender, *, limit: int | None = None, joined: bool = False
 ) -> SearchRequest:
-    return ask(
+    return SearchRequest(
         question.question.text,
+        profile=contender.profile,
+        mode=contender.mode,
         limit=limit,
+        joined=joined,
         collections=question.question.asking.collections,
         sources=question.sources,
         exclude_sources=question.exclude_sources,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,17 +125,6 @@ _LANGUAGES = re.compile(
 )
 MANY_LANGUAGES = 10
 _STEPS = {"Transformer", "Pooling", "Dense", "Normalize", "Dropout"}
-_COMPLETED = (
-    "pooling",
-    "dense",
-    "normalise",
-    "dimension",
-    "truncations",
-    "query_prefix",
-    "document_prefix",
-    "window",
-    "multilingual",
-)
 
 
 def facts_of_folder(folder: Path) -> ModelFacts:
@@ -155,8 +144,8 @@ def facts_of_folder(folder: Path) -> ModelFacts:
                 f"The model in {folder} has the {name} {theirs!r} by its publisher's files, and {ours!r} by "
                 "refdesk's own. Remove the model, and pull or add it again with refdesk-admin model."
             )
-    missing = {name: getattr(published, name) for name in _COMPLETED if getattr(stored, name) in {None, ()}}
-    return replace(stored, **missing)
+    unknown = [field.name for field in fields(stored) if getattr(stored, field.name) in {None, ()}]
+    return replace(stored, **{name: getattr(published, name) for name in unknown})
 
 
 def published_facts(folder: Path) -> ModelFacts:

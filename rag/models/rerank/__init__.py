@@ -182,7 +182,6 @@ async def remote_reranker(
     settings: RerankerSettings,
     environment: Mapping[str, str],
     *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
     first_delay: float = 0.5,
     breaker: Breaker | None = None,
 ) -> AsyncIterator[RemoteReranker]:
@@ -192,7 +191,7 @@ async def remote_reranker(
         "reranking",
         settings,
         environment,
-        timeout_seconds=timeout_seconds,
+        timeout_seconds=TIMEOUT_SECONDS,
         first_delay=first_delay,
         breaker=breaker,
     ) as endpoint:
