@@ -152,7 +152,6 @@ MINE = """\
 
 def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE)
     run = inside.run("connect", "vscode")
     backup = path.with_name("mcp.json.before-refdesk")
@@ -169,7 +168,6 @@ def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home
 
 def test_the_first_original_is_kept_however_often_it_is_changed(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE)
     path.chmod(0o640)
     backup = path.with_name("mcp.json.before-refdesk")
@@ -184,7 +182,6 @@ def test_nothing_is_written_through_a_link_in_the_place_of_the_copy(
     inside: Desk, home: Path, tmp_path: Path, kind: str
 ) -> None:
     path, other = file_of("vscode", home), tmp_path / "precious"
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE)
     backup = path.with_name("mcp.json.before-refdesk")
     if kind == "folder":
@@ -200,7 +197,7 @@ def test_nothing_is_written_through_a_link_in_the_place_of_the_copy(
     assert kind != "link" or other.read_text() == "precious"
 
 
-def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: Path, tmp_path: Path) -> None:
+def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: Path) -> None:
     inside.run("connect", "codex")
     inside.run("connect", "codex", "--name", "hr-desk", "--user", "ann")
     servers = written(file_of("codex", home))["mcp_servers"]
@@ -208,12 +205,10 @@ def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: P
     listed = inside.json("connect")["hosts"]
     assert [one["state"] for one in listed if one["host"] == "codex"] == ["connected: refdesk, hr-desk"]
     assert {one["state"] for one in listed if one["host"] != "codex"} == {"not connected", "not found"}
-    assert tmp_path
 
 
 def test_another_entry_of_the_same_name_is_replaced_only_on_demand(inside: Desk, home: Path) -> None:
     path = file_of("claude-desktop", home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('{"mcpServers": {"refdesk": {"command": "other"}, "x": {}}}')
     run = inside.run("connect", "claude-desktop", code=2)
     assert "Claude Desktop has another entry refdesk already. Give this one another --name" in run.stderr
@@ -248,7 +243,6 @@ def test_what_a_person_or_the_host_set_beside_the_entry_stays(
 
 def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: Path) -> None:
     path = file_of("codex", home)
-    path.parent.mkdir(exist_ok=True)
     text = "mcp_servers = { refdesk = { command = 'a' } }\n"
     path.write_text(text)
     for arguments in (["--remove"], ["--yes"]):
@@ -278,7 +272,6 @@ def test_a_file_that_can_t_be_changed_with_certainty_is_left_alone(
     inside: Desk, home: Path, host: str, content: bytes, why: str
 ) -> None:
     path = file_of(host, home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     run = inside.run("connect", host, "--yes", code=2)
     assert why in run.stderr
@@ -292,7 +285,6 @@ def test_a_file_that_can_t_be_changed_with_certainty_is_left_alone(
 
 def test_a_byte_order_mark_and_windows_line_ends_stay(inside: Desk, home: Path) -> None:
     path = file_of("zed", home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b'\xef\xbb\xbf{\r\n\t"theme": "One"\r\n}\r\n')
     inside.run("connect", "zed")
     changed = path.read_bytes()
@@ -305,7 +297,6 @@ def test_a_byte_order_mark_and_windows_line_ends_stay(inside: Desk, home: Path) 
 def test_an_empty_file_is_like_none(inside: Desk, home: Path, content: bytes) -> None:
     for host in ("lm-studio", "codex", "goose"):
         path = file_of(host, home)
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         inside.run("connect", host)
         assert written(path)[HOSTS[host].section]
@@ -319,7 +310,6 @@ def test_a_link_into_dotfiles_stays_a_link_and_what_it_leads_to_is_changed(
     dotfiles.write_text("{}\n")
     dotfiles.chmod(0o640)
     path = file_of("gemini-cli", home)
-    path.parent.mkdir(exist_ok=True)
     path.symlink_to(dotfiles)
     inside.run("connect", "gemini-cli")
     assert path.readlink() == dotfiles
@@ -360,7 +350,6 @@ def test_a_key_stays_in_a_variable_where_the_host_can_read_one(inside: Desk, hom
 
 def test_vs_code_asks_for_the_key_itself(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('{\n  "inputs": [\n    {"id": "other"} // mine\n  ]\n}\n')
     run = inside.run("connect", "vscode", "--remote", URL)
     assert "VS Code will ask for the key and keep it." in run.stderr
@@ -377,7 +366,6 @@ def test_no_key_and_no_secret_of_another_server_is_shown_however_an_entry_change
     inside: Desk, home: Path
 ) -> None:
     path = file_of("cursor", home)
-    path.parent.mkdir(parents=True, exist_ok=True)
     other = {"command": "other", "env": {"TOKEN": "of-the-other"}}
     ours = {"url": URL, "headers": {"Authorization": "Bearer the-former-key"}}
     path.write_text(json.dumps({"mcpServers": {"other": other, "refdesk": ours}}, indent=2))
@@ -399,7 +387,6 @@ def test_the_inputs_of_vs_code_are_a_list_also_where_there_were_none(inside: Des
     for before in (None, "{}", '{"inputs": {"0": {"id": "MCP_REFDESK_KEY"}}}'):
         path.unlink(missing_ok=True)
         if before is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(before)
         inside.run("connect", "vscode", "--remote", URL)
         (asked,) = json.loads(path.read_text())["inputs"]
@@ -446,7 +433,6 @@ def test_a_key_in_a_file_that_others_can_read_is_warned_of(
     inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file_of("lm-studio", home)
-    path.parent.mkdir(exist_ok=True)
     path.write_text("{}")
     path.chmod(0o644)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\n"))
