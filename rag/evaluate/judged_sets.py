@@ -186,6 +186,9 @@ class _QueryLine(AskingLine):
     text: str
 
 
+L = TypeVar("L", _DocumentLine, _QueryLine, "_ExcerptQueryLine")
+
+
 def read_beir(folder: Path) -> JudgedSet:
     """The BEIR set in `folder`: corpus.jsonl, queries.jsonl and qrels.tsv. Grades below 1 don't count.
 
@@ -195,7 +198,8 @@ def read_beir(folder: Path) -> JudgedSet:
     Raises:
         ConfigurationError: a file is missing or damaged, or names an unknown document.
     """
-    documents = _documents(folder / "corpus.jsonl")
+    document_lines = _lines(folder / "corpus.jsonl", _DocumentLine)
+    documents = tuple(_document(number, line) for number, line in enumerate(document_lines))
     judgements = _judgements(folder)
     unknown = {name for graded in judgements.values() for name in graded} - {
         document.name for document in documents
@@ -205,8 +209,7 @@ def read_beir(folder: Path) -> JudgedSet:
             f"{folder}: qrels.tsv judges {len(unknown)} documents that corpus.jsonl does not contain, "
             f"such as {min(unknown)!r}."
         )
-    lines = list(json_lines(folder / "queries.jsonl", _QueryLine))
-    check_unique([line.id for line in lines], folder / "queries.jsonl")
+    lines = _lines(folder / "queries.jsonl", _QueryLine)
     questions = tuple(
         Question(
             line.id,
@@ -220,10 +223,11 @@ def read_beir(folder: Path) -> JudgedSet:
     return JudgedSet(folder.name, questions, documents, left_out=len(lines) - len(questions))
 
 
-def _documents(path: Path) -> tuple[JudgedDocument, ...]:
-    lines = list(json_lines(path, _DocumentLine))
+def _lines(path: Path, model: type[L]) -> list[L]:
+    """The lines of a file, each with an id of its own."""
+    lines = list(json_lines(path, model))
     check_unique([line.id for line in lines], path)
-    return tuple(_document(number, line) for number, line in enumerate(lines))
+    return lines
 
 
 def _document(number: int, line: _DocumentLine) -> JudgedDocument:
@@ -263,9 +267,7 @@ class _Reference(BaseModel):
     end_index: int
 
 
-class _ExcerptQueryLine(AskingLine):
-    id: str = Field(alias="_id")
-    text: str
+class _ExcerptQueryLine(_QueryLine):
     corpus_id: str
     references: tuple[_Reference, ...]
 
@@ -278,8 +280,7 @@ def read_excerpts(folder: Path) -> JudgedSet:
     """
     texts = {path.stem: text_of(path) for path in sorted((folder / CORPORA).glob("*.md"))}
     documents = tuple(JudgedDocument(name, f"{name}.md", text) for name, text in texts.items())
-    lines = list(json_lines(folder / "queries.jsonl", _ExcerptQueryLine))
-    check_unique([line.id for line in lines], folder / "queries.jsonl")
+    lines = _lines(folder / "queries.jsonl", _ExcerptQueryLine)
     questions = tuple(
         Question(
             line.id,

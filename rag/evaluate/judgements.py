@@ -135,9 +135,8 @@ class SourceCatalog:
         self.tables[source.id] = table
         self.stored[source.id] = stored
         uri = resource_uri(source.collection, source.id)
-        for source_name in {source.id, uri, source.uri, source.url, source.metadata.get("path"), name} - {
-            None
-        }:
+        names = {source.id, uri, source.uri, source.url, source.metadata.get("path"), name}
+        for source_name in names - {None}:
             self.by_name[str(source_name)].add(source.id)
 
     def readable(self, principal: Principal, filter_: Mapping[str, object] | None) -> frozenset[str]:

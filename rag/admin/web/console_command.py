@@ -228,16 +228,12 @@ async def _safe_reply(console: Console, reply: Awaitable[Response]) -> Response:
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        return _error_page(500, "Not possible.")
-    match error.status_code:
-        case HTTPStatus.NOT_FOUND:
-            reason = "There is no such page."
-        case HTTPStatus.BAD_REQUEST:  # a form that can't be read
-            reason = f"{error.detail} For whole folders, run refdesk-admin ingest FOLDER."
-        case _:
-            reason = "Not possible."
-    return _error_page(error.status_code, reason)
+    assert isinstance(error, HTTPException)  # noqa: S101 it is registered for these
+    reasons = {
+        404: "There is no such page.",
+        400: f"{error.detail} For whole folders, run refdesk-admin ingest FOLDER.",  # of an unreadable form
+    }
+    return _error_page(error.status_code, reasons.get(error.status_code, "Not possible."))
 
 
 def _error_page(status: int, reason: str) -> HTMLResponse:

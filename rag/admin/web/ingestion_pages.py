@@ -122,19 +122,15 @@ async def _events(console: Console) -> AsyncIterator[str]:
 
 def _rights(form: FormData) -> list[str]:
     """The options of `ingest` for who may see the documents. “Only” also applies to documents that exist."""
-    allow = comma_parts(str(form.get("allow", "")))
-    if allow and form.get("who") != "restricted":
+    allow, who = comma_parts(str(form.get("allow", ""))), form.get("who")
+    if allow and who != "restricted":
         raise InvalidRequestError(
             f"Choose “only” for {', '.join(allow)}, or leave that out. Nothing was ingested."
         )
-    match form.get("who"):
-        case "tenant":
-            return ["--visibility=tenant"]
-        case "restricted":
-            valid_entries(allow)
-            return ["--visibility=restricted", *(f"--allow={entry}" for entry in allow), "--set-access"]
-        case _:
-            return []
+    if who == "restricted":
+        valid_entries(allow)
+        return ["--visibility=restricted", *(f"--allow={entry}" for entry in allow), "--set-access"]
+    return ["--visibility=tenant"] if who == "tenant" else []
 
 
 # Uploaded files: where they are saved, and under which names.
