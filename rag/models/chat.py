@@ -130,7 +130,6 @@ class Chat:
         return Usage(input_tokens=sent, output_tokens=received, cost=cost)
 
     def _content(self, body: bytes) -> str:
-        """The text of a reply."""
         choice = _Reply.model_validate_json(body).choices[0]
         message, reason = choice.message, choice.finish_reason
         if message.refusal or reason == "content_filter":

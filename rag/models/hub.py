@@ -216,7 +216,6 @@ def open_hub(environment: Mapping[str, str]) -> Iterator[Hub]:
 
 
 def _client(hub: Hub) -> httpx2.Client:
-    """The client of all requests."""
     home = httpx2.URL(hub.endpoint)
 
     def restrict(request: httpx2.Request) -> None:
@@ -251,7 +250,6 @@ def _client(hub: Hub) -> httpx2.Client:
 
 
 def _repository(name: str, model: ModelInfo) -> Repository:
-    """The hub's answer on a repository."""
     files = tuple(
         RemoteFile(
             file.rfilename,

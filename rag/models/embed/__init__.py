@@ -201,9 +201,6 @@ def _local(settings: EmbedderSettings) -> Embedder:
     from rag.models.embed.local_embedder import builtin_embedder, folder_embedder  # noqa: PLC0415 takes 0.2 s
 
     if settings.path and settings.provider == "onnx":
-        from rag.models.model_folder import check_pulled  # noqa: PLC0415 for models in folders only
-
-        check_pulled(settings.model, settings.path)
         return folder_embedder(settings, settings.path)
     return builtin_embedder(settings)
 

@@ -22,7 +22,7 @@ from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, Embedde
 from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
 from rag.models.embed import TextKind, check_queries, unit_rows
-from rag.models.model_folder import ModelFacts, facts_of_folder
+from rag.models.model_folder import ModelFacts, check_pulled, facts_of_folder
 from rag.models.text_encoder import (
     BUILTIN_MODEL,
     MULTILINGUAL_FOLDER,
@@ -167,6 +167,7 @@ def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
         ConfigurationError: a file is missing or invalid, the settings contradict the files, something must be
             known that neither says, or the model doesn't map text to one vector.
     """
+    check_pulled(settings.model, folder)
     facts = facts_of_folder(folder)
     tokens = Tokens(folder / "tokenizer.json")
     limit = min(settings.max_tokens, facts.window or settings.max_tokens)

@@ -202,7 +202,6 @@ def head_beside(folder: Path, facts: ModelFacts | None) -> Head | None:
 
 
 def _listed_modules(folder: Path) -> Sequence[str]:
-    """The layers that the publisher lists."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         return [module["path"] for module in modules if module["type"].rpartition(".")[2] in STEPS]
