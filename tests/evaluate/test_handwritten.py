@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
     from rag.evaluate.judged_sets import Asking
 
+    Write = Callable[..., Path]
+
 
 @pytest.fixture
-def question_file(tmp_path: Path) -> Callable[..., Path]:
+def question_file(tmp_path: Path) -> Write:
     """Write a file of questions."""
 
     def write(text: str, name: str = "questions.toml") -> Path:
@@ -39,7 +41,7 @@ def question_file(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_sources_are_expected_as_a_list_or_as_a_table_of_grades(question_file: Callable[..., Path]) -> None:
+def test_sources_are_expected_as_a_list_or_as_a_table_of_grades(question_file: Write) -> None:
     judged = read_set(
         question_file("""
             [[questions]]
@@ -60,9 +62,7 @@ def test_sources_are_expected_as_a_list_or_as_a_table_of_grades(question_file: C
     )
 
 
-def test_quotes_are_expected_in_the_sources_that_are_named_or_in_any(
-    question_file: Callable[..., Path],
-) -> None:
+def test_quotes_are_expected_in_the_sources_that_are_named_or_in_any(question_file: Write) -> None:
     judged = read_set(
         question_file("""
             [[questions]]
@@ -81,7 +81,7 @@ def test_quotes_are_expected_in_the_sources_that_are_named_or_in_any(
 
 
 def test_lines_of_json_say_the_same_as_toml(
-    question_file: Callable[..., Path], restricted: tuple[dict[str, Any], Asking]
+    question_file: Write, restricted: tuple[dict[str, Any], Asking]
 ) -> None:
     written, asking = restricted
     line = {"id": "x", "text": "why?", "expect": {"a.md": 3}, "quotes": ["thus"], **written}
@@ -101,7 +101,7 @@ def test_lines_of_json_say_the_same_as_toml(
     assert read_set(question_file(toml)).questions == judged.questions
 
 
-def test_a_question_can_carry_an_answer_that_was_given(question_file: Callable[..., Path]) -> None:
+def test_a_question_can_carry_an_answer_that_was_given(question_file: Write) -> None:
     file = question_file("""
         [[questions]]
         text = "why?"
@@ -113,9 +113,7 @@ def test_a_question_can_carry_an_answer_that_was_given(question_file: Callable[.
     assert read_set(question_file(line, "q.jsonl")).questions == read_set(file).questions
 
 
-def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(
-    question_file: Callable[..., Path],
-) -> None:
+def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(question_file: Write) -> None:
     judged = read_set(
         question_file("""
             [[questions]]
@@ -147,14 +145,12 @@ def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(
         ("[[questions]]\nid = '2'\ntext = 'x'\n[[questions]]\ntext = 'y'", ": the id '2' occurs twice"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(
-    question_file: Callable[..., Path], text: str, complaint: str
-) -> None:
+def test_what_is_wrong_with_a_file_is_said(question_file: Write, text: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"questions\.toml{complaint}"):
         read_set(question_file(text))
 
 
-def test_a_line_of_json_with_an_unknown_key_is_named(question_file: Callable[..., Path]) -> None:
+def test_a_line_of_json_with_an_unknown_key_is_named(question_file: Write) -> None:
     file = question_file('{"text": "x", "expect": ["a"]}\n{"text": "y", "expected": ["a"]}\n', "q.jsonl")
     with pytest.raises(ConfigurationError, match=r"q\.jsonl, line 2: expected is not a known key"):
         read_set(file)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from rag.corpus import Vectors
 
+    Caches = Callable[..., EmbeddingCache]
+
 KEY = b"k" * 32
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +49,7 @@ def in_file(vector: Vectors) -> bytes:
 
 
 @pytest.fixture
-def cached(tmp_path: Path) -> Callable[..., EmbeddingCache]:
+def cached(tmp_path: Path) -> Caches:
     usual: dict[str, Any] = {
         "key": KEY,
         "tenant": "acme",
@@ -58,9 +60,7 @@ def cached(tmp_path: Path) -> Callable[..., EmbeddingCache]:
     return lambda **changes: EmbeddingCache(tmp_path, **(usual | changes))
 
 
-def test_a_text_is_known_with_its_very_vector_in_another_process_and_collection(
-    cached: Callable[..., EmbeddingCache],
-) -> None:
+def test_a_text_is_known_with_its_very_vector_in_another_process_and_collection(cached: Caches) -> None:
     one = cached()
     one.keep([("a", vector(1)), ("b", vector(2))])
     found = cached(collection="others").vectors(["b", "c", "a"])
@@ -80,7 +80,7 @@ def test_rounding_loses_no_more_than_noise_and_a_second_time_nothing(scale: floa
 
 
 async def test_what_is_stored_does_not_depend_on_what_was_in_the_cache(
-    cached: Callable[..., EmbeddingCache], small_desk: ModuleType
+    cached: Caches, small_desk: ModuleType
 ) -> None:
     embedder = CachedEmbedder(small_desk.BagOfWords(), cached())
     first = await embedder.embed(["a leap second", "a sundial"], "document")
@@ -89,7 +89,7 @@ async def test_what_is_stored_does_not_depend_on_what_was_in_the_cache(
     assert np.array_equal(first, again[::-1])
 
 
-def test_an_entry_takes_one_kilobyte(cached: Callable[..., EmbeddingCache], tmp_path: Path) -> None:
+def test_an_entry_takes_one_kilobyte(cached: Caches, tmp_path: Path) -> None:
     letters = cached()
     letters.keep((f"text {number}", vector(number, 384)) for number in range(2_000))
     letters.close()
@@ -97,17 +97,13 @@ def test_an_entry_takes_one_kilobyte(cached: Callable[..., EmbeddingCache], tmp_
 
 
 @pytest.mark.parametrize("change", [{"tenant": "other"}, {"model": "n"}, {"key": b"x" * 32}])
-def test_another_tenant_model_or_data_folder_knows_nothing(
-    cached: Callable[..., EmbeddingCache], change: dict[str, object]
-) -> None:
+def test_another_tenant_model_or_data_folder_knows_nothing(cached: Caches, change: dict[str, object]) -> None:
     cached().keep([("a", vector(1))])
     assert cached().vectors(["a"])
     assert not cached(**change).vectors(["a"])
 
 
-def test_the_file_holds_no_text_and_only_its_owner_may_read_it(
-    cached: Callable[..., EmbeddingCache], tmp_path: Path
-) -> None:
+def test_the_file_holds_no_text_and_only_its_owner_may_read_it(cached: Caches, tmp_path: Path) -> None:
     one = cached()
     one.keep([("a secret sentence", vector(1))])
     one.close()
@@ -115,9 +111,7 @@ def test_the_file_holds_no_text_and_only_its_owner_may_read_it(
     assert cache_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
-def test_another_model_behind_the_same_name_is_noticed_and_rounding_is_not(
-    cached: Callable[..., EmbeddingCache],
-) -> None:
+def test_another_model_behind_the_same_name_is_noticed_and_rounding_is_not(cached: Caches) -> None:
     first = cached()
     first.check_model(vector(1))
     first.keep([("a", vector(3))])
@@ -131,9 +125,7 @@ def test_another_model_behind_the_same_name_is_noticed_and_rounding_is_not(
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 100, b"", None], ids=["text", "empty", "torn"])
-def test_a_damaged_cache_is_an_empty_one(
-    cached: Callable[..., EmbeddingCache], tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_damaged_cache_is_an_empty_one(cached: Caches, tmp_path: Path, content: bytes | None) -> None:
     one = cached()
     one.keep([(str(n), vector(n)) for n in range(200)])
     one.close()
@@ -150,7 +142,7 @@ def test_a_damaged_cache_is_an_empty_one(
 
 
 def test_a_cache_that_somebody_else_keeps_locked_is_left_alone(
-    cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cached: Caches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.models.embed.embedding_cache.WAIT_SECONDS", 0.05)
     one = cached()
@@ -167,7 +159,7 @@ def test_a_cache_that_somebody_else_keeps_locked_is_left_alone(
     assert list(cached().vectors(["a", "b"])) == ["a"]
 
 
-def test_two_writers_at_once_lose_nothing(cached: Callable[..., EmbeddingCache]) -> None:
+def test_two_writers_at_once_lose_nothing(cached: Caches) -> None:
     one, other = cached(), cached()
     for n in range(20):
         one.keep([(f"one {n}", vector(n))])
@@ -176,7 +168,7 @@ def test_two_writers_at_once_lose_nothing(cached: Callable[..., EmbeddingCache])
 
 
 def test_beyond_the_limit_what_was_not_used_for_longest_goes(
-    cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cached: Caches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.models.embed.embedding_cache.time.time", lambda: 1e9)
     old = cached(max_bytes=120_000)
@@ -191,7 +183,7 @@ def test_beyond_the_limit_what_was_not_used_for_longest_goes(
 
 
 def test_forgetting_a_collection_keeps_its_texts_of_now_and_what_others_own(
-    cached: Callable[..., EmbeddingCache], tmp_path: Path
+    cached: Caches, tmp_path: Path
 ) -> None:
     letters, others, strangers = cached(), cached(collection="others"), cached(tenant="acme-two")
     for one in (letters, others, strangers):
@@ -216,7 +208,7 @@ def test_without_a_cache_there_is_nothing_to_forget(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_a_cache_that_opens_with_what_it_had_committed(
-    cached: Callable[..., EmbeddingCache], tmp_path: Path
+    cached: Caches, tmp_path: Path
 ) -> None:
     code = f"""
 import numpy as np, sys
