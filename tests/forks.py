@@ -436,12 +436,11 @@ def load_once() -> Callable[[], None]:
 
     That is the built-in model, and the certificates that an HTTP client trusts if no variable names others.
     """
-    embedder = vars(importlib.import_module("rag.models.embed.local_embedder"))
-    tokenizers = vars(importlib.import_module("rag.models.text_encoder"))
+    encoder = vars(importlib.import_module("rag.models.text_encoder"))
     http = vars(importlib.import_module("httpcore2"))
-    graph, tokenizer = (embedder["BUILTIN_MODEL"] / name for name in ("model.onnx", "tokenizer.json"))
-    embedder["opened_model"] = _once(embedder["opened_model"], graph)
-    tokenizers["opened_tokenizer"] = _once(tokenizers["opened_tokenizer"], tokenizer)
+    graph, tokenizer = (encoder["BUILTIN_MODEL"] / name for name in ("model.onnx", "tokenizer.json"))
+    encoder["opened_model"] = _once(encoder["opened_model"], graph)
+    encoder["opened_tokenizer"] = _once(encoder["opened_tokenizer"], tokenizer)
     named, usual = http["default_ssl_context"], cache(partial(http["default_ssl_context"], _trust_env=False))
 
     def certificates(*, _trust_env: bool = True) -> Any:  # noqa: ANN401 an SSLContext
@@ -451,8 +450,8 @@ def load_once() -> Callable[[], None]:
     http["default_ssl_context"] = certificates
 
     def load() -> None:
-        embedder["opened_model"](graph)
-        tokenizers["opened_tokenizer"](tokenizer)
+        encoder["opened_model"](graph)
+        encoder["opened_tokenizer"](tokenizer)
         usual()
 
     return load

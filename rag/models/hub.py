@@ -26,13 +26,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import httpx2
 from huggingface_hub import HfApi, close_session, constants, set_client_factory
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors as hub_errors
 from huggingface_hub.file_download import hf_hub_url, http_get
 from huggingface_hub.utils.tqdm import silent_tqdm
 
@@ -113,7 +107,7 @@ class Hub:
             with self.errors(name):
                 model = api.model_info(name, revision=revision, files_metadata=True, timeout=SILENCE_SECONDS)
             return _repository(name, model)
-        except HFValidationError as error:
+        except hub_errors.HFValidationError as error:
             raise ConfigurationError(
                 f"{name} can't be the name of a model on a hub. Check the name."
             ) from error
@@ -133,7 +127,7 @@ class Hub:
         """
         try:
             yield
-        except HfHubHTTPError as error:
+        except hub_errors.HfHubHTTPError as error:
             if error.response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # nothing is missing
                 self._refuse(error, repository)
         except httpx2.TooManyRedirects as error:
@@ -143,23 +137,23 @@ class Hub:
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise self._network_error(error) from error
 
-    def _refuse(self, error: HfHubHTTPError, repository: str) -> NoReturn:
+    def _refuse(self, error: hub_errors.HfHubHTTPError, repository: str) -> NoReturn:
         url, status = error.response.url, error.response.status_code
         refusal = f"{url.host} refuses the request (HTTP {status}): {url.path}."
         if status in LATER:
             raise LaterError(
                 f"{url.host} can't answer now (HTTP {status}). Run the same command again."
             ) from error
-        if isinstance(error, GatedRepoError) or status == HTTPStatus.FORBIDDEN:
+        if isinstance(error, hub_errors.GatedRepoError) or status == HTTPStatus.FORBIDDEN:
             refusal = self._licence_message(repository)
-        elif isinstance(error, RepositoryNotFoundError):
+        elif isinstance(error, hub_errors.RepositoryNotFoundError):
             refusal = (
                 f"The hub {self.endpoint} has no model {repository}, or it is private. Check the name. For a "
                 "private model, set HF_TOKEN to a token that may read it."
             )
         elif status == HTTPStatus.UNAUTHORIZED:
             refusal = self._licence_message(repository)
-        elif isinstance(error, RevisionNotFoundError):
+        elif isinstance(error, hub_errors.RevisionNotFoundError):
             refusal = f"The model {repository} has no such revision. See {self.page(repository)}/commits."
         elif status == HTTPStatus.NOT_FOUND:
             mirror = "If HF_ENDPOINT names a mirror, it may lack this model."

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import urlencode
 
 from rag.access.rule import access_changes, check_access, in_words, same_access, visible
-from rag.admin.access_command import (
-    SourceAccess,
-    access_reason,
-    change_remarks,
-    change_sources,
-    copy_changed_labels,
-    grant_change,
-    revoke_change,
-    select_sources,
-)
+from rag.admin import access_command
+from rag.admin.access_command import SourceAccess
 from rag.admin.audit_command import ActName
 from rag.admin.web.console import Asker, Console, comma_parts, number_in, see_other
 from rag.admin.web.console_state import matching_documents
@@ -217,9 +209,12 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
     if records_digest(sources) != form.get("seen"):
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
     act = cast("ActName", f"access {entered['act']}")
-    pairs = await change_sources(settings, act, sources, changed, as_seen=True)
+    pairs = await access_command.change_sources(settings, act, sources, changed, as_seen=True)
     granted = comma_parts(entered["entries"]) if entered["act"] == "grant" else ()
-    for remark in (*change_remarks(pairs, changed, granted), *await copy_changed_labels(settings, sources)):
+    for remark in (
+        *access_command.change_remarks(pairs, changed, granted),
+        *await access_command.copy_changed_labels(settings, sources),
+    ):
         console.say(remark)
     console.say(f"Changed who may see {counted(len(sources), 'document')}.")
     return see_other(f"/access?{urlencode({'name': entered['name']})}")
@@ -234,7 +229,9 @@ async def _named_sources(console: Console, parameters: Mapping[str, str]) -> lis
         (table, [source.stored for source in (await console.source_lists.of(table)).sources])
         for table in await console.tables()
     ]
-    return select_sources(stored, await console.reader.removed_records(console.tenant), (name,))
+    return access_command.select_sources(
+        stored, await console.reader.removed_records(console.tenant), (name,)
+    )
 
 
 def requested_change(settings: Settings, parameters: Mapping[str, str]) -> Callable[[Access | None], Access]:
@@ -251,9 +248,9 @@ def requested_change(settings: Settings, parameters: Mapping[str, str]) -> Calla
     if act in {"grant", "revoke"} and not entries:
         raise InvalidRequestError("Name whom: user:NAME or group:NAME, with commas between.")
     if act == "grant":
-        return grant_change(settings, entries)
+        return access_command.grant_change(settings, entries)
     if act == "revoke":
-        return revoke_change(settings, entries)
+        return access_command.revoke_change(settings, entries)
     visibility = parameters.get("visibility")
     if act != "set" or visibility not in get_args(Visibility):
         raise InvalidRequestError("Choose what to change.")
@@ -277,7 +274,7 @@ def _rows(
     case, principal = console.settings.access.letter_case, asker.principal(console.tenant)
     rows = []
     for source in sources:
-        is_there, why = source.table is not None, access_reason(principal, source.access, case)
+        is_there, why = source.table is not None, access_command.access_reason(principal, source.access, case)
         after = changed(source.access) if changed else None
         rows.append(
             AccessRow(

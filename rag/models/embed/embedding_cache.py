@@ -110,8 +110,9 @@ class EmbeddingCache:
 
         def found(connection: sqlite3.Connection) -> dict[str, Vectors]:
             vectors: dict[str, Vectors] = {}
-            for start in range(0, len(keys), AT_ONCE):
-                part = [*keys][start : start + AT_ONCE]
+            digests = list(keys)
+            for start in range(0, len(digests), AT_ONCE):
+                part = digests[start : start + AT_ONCE]
                 marks = ", ".join("?" * len(part))
                 query = f"SELECT key, vector FROM vectors16 WHERE key IN ({marks})"  # noqa: S608 only marks
                 rows = connection.execute(query, part)
@@ -159,11 +160,9 @@ class EmbeddingCache:
 
     def note_rate(self, tokens: float, seconds: float) -> None:
         """Note the seconds that the last run took to embed these tokens, as estimated here."""
-        query, values = (
-            "UPDATE models SET tokens = ?, seconds = ? WHERE model = ?",
-            [tokens, seconds, self._model],
-        )
-        self._with(lambda connection: connection.execute(query, values), None)
+        update = "UPDATE models SET tokens = ?, seconds = ? WHERE model = ?"
+        values = [tokens, seconds, self._model]
+        self._with(lambda connection: connection.execute(update, values), None)
 
     def rate(self) -> float | None:
         """Tokens per second in the last run that embedded something, if there was one."""

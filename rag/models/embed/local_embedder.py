@@ -21,20 +21,10 @@ from anyio import from_thread, to_thread
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings
 from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
+from rag.models import text_encoder
 from rag.models.embed import TextKind, check_queries, unit_rows
 from rag.models.model_folder import ModelFacts, check_pulled, facts_of_folder
-from rag.models.text_encoder import (
-    BUILTIN_MODEL,
-    MULTILINGUAL_FOLDER,
-    TOKEN_RANK,
-    WEIGHTS,
-    Head,
-    SentencePieces,
-    Tokens,
-    dense_layer,
-    opened_model,
-    run,
-)
+from rag.models.text_encoder import Head, SentencePieces, Tokens
 from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
@@ -60,9 +50,11 @@ class BuiltinModel:
 
 BUILTIN_DIMENSION = 384
 BUILTIN = {
-    ENGLISH_MODEL: BuiltinModel(BUILTIN_MODEL, lambda folder: Tokens(folder / "tokenizer.json"), 256),
+    ENGLISH_MODEL: BuiltinModel(
+        text_encoder.BUILTIN_MODEL, lambda folder: Tokens(folder / "tokenizer.json"), 256
+    ),
     MULTILINGUAL_MODEL: BuiltinModel(
-        MULTILINGUAL_FOLDER,
+        text_encoder.MULTILINGUAL_FOLDER,
         lambda folder: SentencePieces(folder / "tokenizer.model"),
         512,
         "query: ",
@@ -117,7 +109,7 @@ class LocalEmbedder:
         def fill() -> None:
             for row in rows_to_fill:
                 ids = self.tokens.ids(prefix + texts[row], self.limit)
-                rows[row] = self.head(run(self.session, self.output, ids))
+                rows[row] = self.head(text_encoder.run(self.session, self.output, ids))
                 from_thread.check_cancelled()
 
         work = partial(to_thread.run_sync, fill, limiter=self.runs)
@@ -149,7 +141,7 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
     )
     return LocalEmbedder(
         identity,
-        opened_model(model.folder / "model.onnx"),
+        text_encoder.opened_model(model.folder / "model.onnx"),
         POOLED,
         Head("graph"),
         model.tokens(model.folder),
@@ -171,11 +163,11 @@ def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
     facts = facts_of_folder(folder)
     tokens = Tokens(folder / "tokenizer.json")
     limit = min(settings.max_tokens, facts.window or settings.max_tokens)
-    session = opened_model(folder / facts.graph)
+    session = text_encoder.opened_model(folder / facts.graph)
     output = output_of(session, settings.pooling)
     try:
         ids = tokens.ids("a " * limit, min(limit, PROBED) if facts.window else limit)
-        probe = run(session, output, ids)
+        probe = text_encoder.run(session, output, ids)
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise ConfigurationError(
             f"The model in {folder} fails on a text of {limit} tokens. If its context window is smaller, "
@@ -199,7 +191,7 @@ def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
     former = "cls" if facts.pooling == "cls" else "mean"
     if head.layers or head.pooling not in {"graph", former}:
         sha.update(head.pooling.encode())
-        for path in [folder / layer / WEIGHTS for layer in facts.dense if head.layers]:
+        for path in [folder / layer / text_encoder.WEIGHTS for layer in facts.dense if head.layers]:
             with path.open("rb") as file:
                 sha.update(hashlib.file_digest(file, "sha256").digest())
     return sha.hexdigest()[:12]
@@ -245,7 +237,7 @@ def head_of(
     """
     pooling = _pooling(folder, facts, settings.pooling, output)
     width = output.shape[-1]
-    dense = tuple(dense_layer(folder / path) for path in facts.dense)
+    dense = tuple(text_encoder.dense_layer(folder / path) for path in facts.dense)
     if pooling == "graph" and dense and width == dense[-1].weight.shape[0]:
         dense = ()  # an export that pools has the layers behind it, too
     if dense and width != dense[0].weight.shape[1]:
@@ -266,7 +258,7 @@ def _pooling(
     folder: Path, facts: ModelFacts, setting: Pooling | None, output: npt.NDArray[np.float32]
 ) -> Pooling:
     published = facts.pooling
-    if output.ndim != TOKEN_RANK:
+    if output.ndim != text_encoder.TOKEN_RANK:
         if setting not in {None, "graph"}:
             raise ConfigurationError(
                 f"embedder.pooling is {setting!r}, but the graph of the model in {folder} returns one vector "

@@ -23,19 +23,10 @@ from anyio import to_thread
 from rag.config.model_settings import RerankerSettings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
+from rag.models import text_encoder
 from rag.models.model_folder import GRAPHS, ModelFacts, check_pulled, read_facts
 from rag.models.rerank import logistic, no_other_model
-from rag.models.text_encoder import (
-    TOKEN_RANK,
-    WEIGHTS,
-    Dense,
-    Head,
-    Tokens,
-    dense_layer,
-    opened_model,
-    read_tensors,
-    run,
-)
+from rag.models.text_encoder import Dense, Head, Tokens
 from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
@@ -82,15 +73,15 @@ class CrossEncoder:
             ConfigurationError: the model returns neither one number per pair nor two.
         """
         pair = self.tokens.pair(query, text, self.limit)
-        output = run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
-        if self.head and output.ndim == TOKEN_RANK:
+        output = text_encoder.run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
+        if self.head and output.ndim == text_encoder.TOKEN_RANK:
             output = self.head(output)
         match output.ravel().tolist():
             case [yes]:
                 return float(yes)
             case [no, yes]:
                 return float(yes - no)
-        headless = output.ndim == TOKEN_RANK
+        headless = output.ndim == text_encoder.TOKEN_RANK
         raise ConfigurationError(
             f"The reranker returns an output of shape {output.shape} for one pair, not (1, 1) or (1, 2). "
             + (
@@ -119,7 +110,7 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     if settings.sha256:
         _check(graph, settings.sha256)
     model = CrossEncoder(
-        opened_model(graph),
+        text_encoder.opened_model(graph),
         Tokens(folder / "tokenizer.json"),
         settings.max_tokens,
         head_beside(folder, facts),
@@ -215,11 +206,11 @@ def _listed_modules(folder: Path) -> Sequence[str]:
 
 def _layer(folder: Path) -> Dense | Norm:
     try:
-        tensors = read_tensors((folder / WEIGHTS).read_bytes())
+        tensors = text_encoder.read_tensors((folder / text_encoder.WEIGHTS).read_bytes())
         if "norm.weight" in tensors:
             return Norm(tensors["norm.weight"], tensors["norm.bias"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigurationError(
             f"The layer in {folder} is missing or damaged. Download the model again."
         ) from error
-    return dense_layer(folder)
+    return text_encoder.dense_layer(folder)
