@@ -409,8 +409,9 @@ def object_store(buckets: ModuleType) -> Iterator[ObjectStore]:
         yield served
 
 
-def _endpoint() -> Iterator[Endpoint]:
-    """An endpoint that runs and is told by the test what to answer."""
+def _endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    """An endpoint that runs and is told by the test what to answer; it is asked again at once."""
+    monkeypatch.setattr("rag.models.endpoint.FIRST_DELAY", 0.001)
     with _beside("endpoint").running() as server:
         yield server
 

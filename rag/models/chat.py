@@ -151,7 +151,6 @@ async def open_chat(
     settings: ChatSettings,
     environment: Mapping[str, str],
     *,
-    first_delay: float = 0.5,
     breaker: Breaker | None = None,
 ) -> AsyncIterator[Chat | None]:
     """The chat model in the settings, for as long as the context lasts; None if they name none.
@@ -170,7 +169,6 @@ async def open_chat(
         settings,
         environment,
         timeout_seconds=ATTEMPT_SECONDS,
-        first_delay=first_delay,
         breaker=breaker,
     ) as endpoint:
         yield Chat(endpoint, settings)

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | TimeoutError
 
-FIRST_DELAY = 0.5  # seconds before the second attempt
+FIRST_DELAY = 0.5  # seconds before the second attempt; doubled with every attempt
 ATTEMPTS = 5
 LONGEST_WAIT = 30  # seconds; caps the server's Retry-After
 SPARE = 0.05  # the share of the caller's time that is left when a call ends by itself,
@@ -85,8 +85,7 @@ class Endpoint:
     """One model behind one URL.
 
     `name` begins every message about it, for operators; callers read of "the `kind` model". `key_name` is the
-    environment variable of its API key. `timeout_seconds` applies to each attempt. `first_delay`, in seconds,
-    doubles with every attempt.
+    environment variable of its API key. `timeout_seconds` applies to each attempt.
     """
 
     client: openai.AsyncOpenAI
@@ -94,8 +93,7 @@ class Endpoint:
     name: str
     key_name: str
     timeout_seconds: float
-    first_delay: float = FIRST_DELAY
-    breaker: Breaker = field(default_factory=Breaker)
+    breaker: Breaker
 
     async def answer(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
         """The result of `request`, called until it succeeds, or the attempts or the caller's time run out.
@@ -163,7 +161,7 @@ class Endpoint:
                 if isinstance(error, TimeoutError) and remaining < self.timeout_seconds:
                     self.breaker.failed(call, self._lateness(call), late=True)
                     raise self._error(self._lateness(call), LATE) from error
-                delay = delay_after(attempt, _retry_after(error), first_delay=self.first_delay)
+                delay = delay_after(attempt, _retry_after(error))
                 in_vain = anyio.current_time() + delay >= deadline
                 if attempt == ATTEMPTS or call.trial or in_vain or not _is_transient(error):
                     cause = self._cause(error, attempt)
@@ -204,7 +202,6 @@ async def open_endpoint(
     environment: Mapping[str, str],
     *,
     timeout_seconds: float,
-    first_delay: float = FIRST_DELAY,
     breaker: Breaker | None = None,
 ) -> AsyncIterator[Endpoint]:
     """The endpoint of `model`, for as long as the context lasts. Opening sends no request.
@@ -238,7 +235,6 @@ async def open_endpoint(
             _name(kind, model),
             model.api_key_env or "a variable that api_key_env names",
             timeout_seconds,
-            first_delay,
             breaker or Breaker(),
         )
 
@@ -302,7 +298,7 @@ def _retry_after(error: CallError) -> str:
     return error.response.headers.get("Retry-After", "") if isinstance(error, openai.APIStatusError) else ""
 
 
-def delay_after(attempt: int, retry_after: str, *, first_delay: float) -> float:
+def delay_after(attempt: int, retry_after: str) -> float:
     """Seconds to wait after the failed `attempt` (from 1): Retry-After, or exponential backoff with jitter.
 
     Retry-After is a number of seconds or a date (RFC 9110, section 10.2.3). One that is neither is ignored.
@@ -311,8 +307,8 @@ def delay_after(attempt: int, retry_after: str, *, first_delay: float) -> float:
         return min(int(retry_after), LONGEST_WAIT)
     if (seconds := _seconds_until(retry_after)) is not None:
         return min(max(seconds, 0.0), LONGEST_WAIT)
-    jitter = random.uniform(0, first_delay / 2)  # noqa: S311 it only spreads clients out, so it need not be unpredictable
-    return first_delay * 2.0 ** (attempt - 1) + jitter
+    jitter = random.uniform(0, FIRST_DELAY / 2)  # noqa: S311 it only spreads clients out, so it need not be unpredictable
+    return FIRST_DELAY * 2.0 ** (attempt - 1) + jitter
 
 
 def _seconds_until(date: str) -> float | None:

@@ -47,7 +47,7 @@ class Shirt(Form):
 @pytest.fixture
 async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
     settings = chats.settings(chat_server, input_price=2.0, output_price=10.0)
-    async with open_chat(settings, {}, first_delay=0.001) as opened:
+    async with open_chat(settings, {}) as opened:
         assert opened
         yield opened
 
@@ -341,7 +341,7 @@ async def test_no_error_and_no_log_has_the_value_of_a_header(
     caplog.set_level(logging.DEBUG)
     settings = embedder(provider, **HEADERS)
     provider.script = [provider.failing(401)]
-    async with remote_embedder(settings, KEYS, probe=False, first_delay=0.001) as opened:
+    async with remote_embedder(settings, KEYS, probe=False) as opened:
         with pytest.raises(ProviderError) as raised:
             await opened.embed(["a clock"], "query")
     assert provider.headers[0]["api-key"] == "zebrafish-7"

@@ -88,7 +88,7 @@ def shelf(
 @pytest.fixture
 async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
     """A chat model behind the chat server, whose failures are tried again at once."""
-    async with open_chat(chats.settings(chat_server, output_price=1.0), {}, first_delay=0.001) as opened:
+    async with open_chat(chats.settings(chat_server, output_price=1.0), {}) as opened:
         assert opened
         yield opened
 

@@ -313,7 +313,7 @@ async def test_an_endpoint_that_is_not_there_leaves_the_answer_of_the_question(
     clocks: Shelf, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     settings = chats.settings(chat_server, base_url="http://127.0.0.1:9/v1")
-    async with open_chat(settings, {}, first_delay=0.001) as chat:
+    async with open_chat(settings, {}) as chat:
         answer = await _asked(clocks.desk(chat=chat, stages=[{"stage": "multi_query"}]))
     assert answer.hits == (await clocks.search("pendulum")).hits
     assert len(answer.notes) == 1

@@ -267,8 +267,3 @@ class Asker:
         with entry("groups"):
             groups = frozenset(bare_name("group", group) for group in comma_parts(self.groups))
         return Principal(tenant, user, groups)
-
-    @property
-    def parameters(self) -> dict[str, str]:
-        """The fields of a form that name the asker."""
-        return {"user": self.user, "groups": self.groups}

@@ -20,7 +20,7 @@ from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, RefusedError
 from rag.models.embed import TextKind, unit_rows
-from rag.models.endpoint import FIRST_DELAY, Endpoint, delay_after, open_endpoint
+from rag.models.endpoint import Endpoint, delay_after, open_endpoint
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
@@ -259,8 +259,7 @@ class RemoteEmbedder:
             except TooFastError as error:
                 hurried += 1
                 self.size.slow_down(len(batch))
-                first_delay = self.model.endpoint.first_delay
-                await anyio.sleep(delay_after(hurried, error.retry_after, first_delay=first_delay))
+                await anyio.sleep(delay_after(hurried, error.retry_after))
                 continue
             except RefusedError:
                 if len(batch) > 1:
@@ -298,7 +297,6 @@ async def remote_embedder(
     environment: Mapping[str, str],
     *,
     probe: bool = True,
-    first_delay: float = FIRST_DELAY,
     breaker: Breaker | None = None,
 ) -> AsyncIterator[RemoteEmbedder]:
     """The embedder behind an endpoint, for as long as the context lasts.
@@ -315,7 +313,6 @@ async def remote_embedder(
         settings,
         environment,
         timeout_seconds=settings.timeout_seconds,
-        first_delay=first_delay,
         breaker=breaker,
     ) as endpoint:
         model = VectorModel(endpoint, settings)

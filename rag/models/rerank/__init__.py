@@ -182,7 +182,6 @@ async def remote_reranker(
     settings: RerankerSettings,
     environment: Mapping[str, str],
     *,
-    first_delay: float = 0.5,
     breaker: Breaker | None = None,
 ) -> AsyncIterator[RemoteReranker]:
     """The reranker behind an endpoint, for as long as the context lasts."""
@@ -192,7 +191,6 @@ async def remote_reranker(
         settings,
         environment,
         timeout_seconds=TIMEOUT_SECONDS,
-        first_delay=first_delay,
         breaker=breaker,
     ) as endpoint:
         yield RemoteReranker(endpoint, settings)

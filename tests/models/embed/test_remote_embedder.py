@@ -17,6 +17,7 @@ import pytest
 
 from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError, ProviderError
+from rag.models import endpoint
 from rag.models.embed.remote_embedder import BATCH_TEXTS, RemoteEmbedder, remote_embedder
 from rag.models.endpoint import delay_after
 
@@ -65,7 +66,6 @@ async def opened(
     provider: Endpoint,
     *,
     probe: Behaviour = honest,
-    first_delay: float = 0.001,
     key: str = "",
     batch_texts: int = BATCH_TEXTS,
     **settings: object,
@@ -76,7 +76,7 @@ async def opened(
     embedder = EmbedderSettings.model_validate(given)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rag.models.embed.remote_embedder.BATCH_TEXTS", batch_texts)
-        async with remote_embedder(embedder, {"OPENAI_API_KEY": key}, first_delay=first_delay) as open_:
+        async with remote_embedder(embedder, {"OPENAI_API_KEY": key}) as open_:
             yield open_
 
 
@@ -195,10 +195,13 @@ async def test_an_endpoint_that_refuses_everything_is_an_error_and_no_bad_docume
     assert provider.requests[-1]["input"] == ["refdesk"]
 
 
-async def test_a_batch_that_comes_too_fast_is_halved_and_grows_again(provider: Endpoint) -> None:
+async def test_a_batch_that_comes_too_fast_is_halved_and_grows_again(
+    provider: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "FIRST_DELAY", 3600)
     texts = ["x" * n for n in range(1, 38)]
     provider.script = [provider.failing(429, **{"Retry-After": "0"}), honest]
-    async with opened(provider, batch_texts=4, first_delay=3600) as embedder:
+    async with opened(provider, batch_texts=4) as embedder:
         with anyio.fail_after(20):
             assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
     assert sizes(provider) == [4, *[2] * 8, *[4] * 5, 1]
@@ -257,9 +260,10 @@ async def test_what_passes_is_tried_again(provider: Endpoint) -> None:
     assert len(sizes(provider)) == 5
 
 
-async def test_retry_after_replaces_the_backoff(provider: Endpoint) -> None:
+async def test_retry_after_replaces_the_backoff(provider: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "FIRST_DELAY", 3600)
     provider.script = [provider.failing(429, **{"Retry-After": "0"}), honest]
-    async with opened(provider, first_delay=3600) as embedder:
+    async with opened(provider) as embedder:
         with anyio.fail_after(5):
             await embedder.embed(["one"], "query")
 
@@ -426,16 +430,16 @@ async def test_the_tokens_that_the_provider_reports_are_counted(provider: Endpoi
 @pytest.mark.parametrize(("seconds", "most"), [(20, 20), (-60, 0), (3600, 30)])
 def test_a_server_can_name_the_moment_of_the_next_attempt(seconds: int, most: int) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
-    assert most - 2 <= delay_after(1, date, first_delay=100) <= most
+    assert most - 2 <= delay_after(1, date) <= most
 
 
 @pytest.mark.parametrize(
     ("retry_after", "delay"), [("7", 7), ("3600", 30), ("", 0.5), ("soon", 0.5), ("-1", 0.5), ("1e9", 0.5)]
 )
 def test_a_server_can_ask_for_thirty_seconds_at_most(retry_after: str, delay: float) -> None:
-    assert delay <= delay_after(1, retry_after, first_delay=0.5) <= delay + 0.25
+    assert delay <= delay_after(1, retry_after) <= delay + 0.25
 
 
 def test_the_delay_doubles_with_every_attempt() -> None:
-    delays = [delay_after(attempt, "", first_delay=0.5) for attempt in (1, 2, 3, 4)]
+    delays = [delay_after(attempt, "") for attempt in (1, 2, 3, 4)]
     assert all(base <= delay <= base + 0.25 for base, delay in zip((0.5, 1, 2, 4), delays, strict=True))

@@ -58,7 +58,6 @@ def opened(
     return remote_reranker(
         settings(provider, **others),
         {"RERANKER_API_KEY": key, "OPENAI_API_KEY": "not for you"},
-        first_delay=0.001,
     )
 
 
@@ -260,7 +259,7 @@ def test_logits_of_any_size_have_a_place_between_zero_and_one() -> None:
 
 @pytest.fixture
 async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
-    async with open_chat(chats.settings(chat_server), {}, first_delay=0.001) as opened:
+    async with open_chat(chats.settings(chat_server), {}) as opened:
         assert opened
         yield opened
 

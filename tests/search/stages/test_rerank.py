@@ -45,7 +45,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def reranker(rerank_server: Endpoint, dialect: str) -> AsyncIterator[Reranker]:
-    async with remote_reranker(_settings(rerank_server, dialect), {}, first_delay=0.001) as opened:
+    async with remote_reranker(_settings(rerank_server, dialect), {}) as opened:
         yield opened
 
 
