@@ -104,9 +104,9 @@ async def ask_all(
     *,
     candidates: int,
     server: ServerSettings,
-    progress: Callable[[], None],
+    progress: Callable[[], None] | None,
 ) -> tuple[QuestionResult, ...]:
-    """Ask all questions. Returns the results in order; calls `progress` after each.
+    """Ask all questions. Returns the results in order; calls `progress`, if any, after each.
 
     `candidates` is the profile's number; `server` has the size of a default reply.
 
@@ -122,7 +122,8 @@ async def ask_all(
             results.append(await _ask(desk, question, contender, candidates=candidates, server=server))
         except (InvalidRequestError, NotFoundError) as error:
             raise type(error)(f"Question {question.question.id}: {error}") from error
-        progress()
+        if progress:
+            progress()
     return tuple(results)
 
 

@@ -241,7 +241,7 @@ async def evaluate(
     prepared: PreparedSet,
     environment: Mapping[str, str],
     chosen: Mapping[Contender, int],
-    progress: ContenderProgress,
+    progress: ContenderProgress | None = None,
     *,
     seen_as: Callable[[Collection], Collection] | None = None,
 ) -> list[EvaluationRun]:
@@ -259,14 +259,15 @@ async def evaluate(
         await desk.collections(Principal(prepared.settings.principal.tenant or DEFAULT_TENANT))
         for contender, candidates in chosen.items():
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
-            progress.run_started(contender, len(prepared.questions))
+            if progress:
+                progress.run_started(contender, len(prepared.questions))
             results = await ask_all(
                 desk,
                 prepared.questions,
                 contender,
                 candidates=candidates,
                 server=prepared.settings.server,
-                progress=progress.question_done,
+                progress=progress.question_done if progress else None,
             )
             summary = Summary(
                 set=judged.name,

@@ -232,13 +232,11 @@ def _prompts(folder: Path) -> dict[str, str]:
     """The prefixes of queries and documents, if the publisher names any."""
     config = _config(folder, "config_sentence_transformers.json")
     prompts, usual = config.get("prompts") or {}, config.get("default_prompt_name")
-    prefixes = {}
-    for kind, names in _PROMPTS.items():
-        for name in (*names, usual):
-            if prompts.get(name):
-                prefixes[kind] = str(prompts[name])
-                break
-    return prefixes
+    prefixes = {
+        kind: next((str(prompts[name]) for name in (*names, usual) if prompts.get(name)), "")
+        for kind, names in _PROMPTS.items()
+    }
+    return {kind: prefix for kind, prefix in prefixes.items() if prefix}
 
 
 def _window(folder: Path, config: Mapping[str, Any]) -> int | None:

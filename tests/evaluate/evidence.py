@@ -29,22 +29,11 @@ from rag.search.stages.thresholds import UNGROUNDED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rag.evaluate.ask_questions import Contender
     from rag.evaluate.evaluation import PreparedSet
 
 ME = Principal("default")
 ALL_SOURCES = 100_000
 T = TypeVar("T")
-
-
-class Quiet(Progress):
-    """Watches an evaluation, and its ingestion, and says nothing."""
-
-    def run_started(self, contender: Contender, questions: int) -> None:
-        pass
-
-    def question_done(self) -> None:
-        pass
 
 
 @click.command(help=__doc__)
@@ -59,7 +48,7 @@ def evidence(path: Path, others: tuple[Path, ...], most: int, of_others: int) ->
 
 async def _measured(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
     async with (
-        prepare_fresh(read_set(path), Settings(), {}, language=None, progress=Quiet()) as room,
+        prepare_fresh(read_set(path), Settings(), {}, language=None, progress=SilentProgress()) as room,
         Desk.open(room.settings) as desk,
     ):
         asked = await _of_the_set(desk, room, most)

@@ -18,7 +18,6 @@ from rag.admin.web.console import Asker, Console, number_in, see_other
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.evaluate.ask_questions import Contender
 from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, load_run, load_summaries
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
@@ -117,16 +116,6 @@ class MeasuredRun:
     moved: float | None
 
 
-class SilentObserver:
-    """An observer of an evaluation that shows nothing."""
-
-    def run_started(self, contender: Contender, questions: int) -> None:
-        """A run begins."""
-
-    def question_done(self) -> None:
-        """A question is done."""
-
-
 async def sets(console: Console, _request: Request) -> Response:
     """The page of the sets."""
     counts = {file.stem: len(judged_lines(file)) for file in sorted(_folder(console).glob(f"*{SUFFIX}"))}
@@ -215,7 +204,7 @@ async def measure(console: Console, request: Request, form: FormData) -> Respons
     profile = str(form.get("profile", "")) or DEFAULT_PROFILE
     chosen = contenders(settings, [profile], [cast("Mode", mode) if mode else None])
     async with prepare_existing(read, settings, None) as prepared:
-        runs = await evaluate(read, prepared, os.environ, chosen, SilentObserver())
+        runs = await evaluate(read, prepared, os.environ, chosen)
     (run,) = await keep_runs(settings.home, console.tenant, runs)
     console.say(f"Run {run.id}: {METRIC} is {run.summary.metrics[METRIC]:.4f}.")
     return see_other(f"/judged/{name}")
