@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import types
 
-MOST_OF_A_SEARCH = 45  # with the editions that a question asks for
+MOST_OF_A_SEARCH = 44  # with the editions that a question asks for
 MOST_OF_GET_SOURCE = 28
 MOST_OF_A_MARKDOWN_FILE = 45  # with `flags` and `revisions` of `rag.text`
 """What they are: lower these when a module leaves the way, and don't raise them without a reason."""
