@@ -48,7 +48,7 @@ def evidence(path: Path, others: tuple[Path, ...], most: int, of_others: int) ->
 
 async def _measured(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
     async with (
-        prepare_fresh(read_set(path), Settings(), {}, language=None, progress=SilentProgress()) as room,
+        prepare_fresh(read_set(path), Settings(), {}, language=None, progress=Progress()) as room,
         Desk.open(room.settings) as desk,
     ):
         asked = await _of_the_set(desk, room, most)

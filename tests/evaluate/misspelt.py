@@ -23,7 +23,7 @@ from rag.corpus import Principal
 from rag.evaluate.evaluation import prepare_fresh
 from rag.evaluate.judged_sets import read_set
 from rag.evaluate.ranking_metrics import ndcg
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Progress
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import strict_reader
@@ -56,7 +56,7 @@ async def _measured(path: Path, asked_in: Path | None, model: str, most: int) ->
     settings = Settings.model_validate({"embedder": {"model": model}} if model else {})
     texts = {question.id: question.text for question in read_set(asked_in or path).questions}
     async with (
-        prepare_fresh(read_set(path), settings, {}, language=None, progress=SilentProgress()) as room,
+        prepare_fresh(read_set(path), settings, {}, language=None, progress=Progress()) as room,
         Desk.open(room.settings) as desk,
     ):
         questions = random.Random(1).sample(room.questions, min(most, len(room.questions)))  # noqa: S311 the same

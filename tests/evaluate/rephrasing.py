@@ -18,7 +18,7 @@ from rag.config.profiles import MultiQueryStage, ProfileSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.evaluate.evaluation import contenders, evaluate, prepare_fresh
 from rag.evaluate.judged_sets import read_set
-from rag.ingest.report import SilentProgress
+from rag.ingest.report import Progress
 from tests import chats
 from tests.endpoint import running
 
@@ -114,7 +114,7 @@ async def _measured(judged: JudgedSet) -> None:
         search = SearchSettings(profiles=profiles, overrides=("mode", "limit"))
         settings = Settings(search=search, chat=chats.settings(server))
         few = replace(judged, questions=questions)
-        async with prepare_fresh(few, settings, {}, language=None, progress=SilentProgress()) as room:
+        async with prepare_fresh(few, settings, {}, language=None, progress=Progress()) as room:
             for run in await evaluate(few, room, {}, contenders(settings, list(profiles), [None])):
                 figures = ", ".join(f"{name} {run.summary.metrics[name]:.3f}" for name in SHOWN)
                 click.echo(f"{run.summary.profile}: {figures}")
