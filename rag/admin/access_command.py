@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -31,7 +32,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import command, options
 from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
-from rag.admin.terminal import Group, arguments, echo, print_json
+from rag.admin.terminal import Group, arguments, echo, print_json, print_result
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
@@ -50,23 +51,16 @@ from rag.text.plain_text import in_one_line
 
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """Maps a source's access record to the changed one. None means that there is no record."""
-ENTRIES = "user:NAME or group:NAME. Repeatable."
-_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.folder_checks
+_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.table_damage
+_entries_option = partial(click.option, multiple=True, metavar="ENTRY")
 access_options = options(
     click.option(
         "--visibility",
         type=click.Choice(get_args(Visibility)),
         help="tenant: everybody in the tenant; restricted: only --allow.",
     ),
-    click.option(
-        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME that may see it. Repeatable."
-    ),
-    click.option(
-        "--deny",
-        multiple=True,
-        metavar="ENTRY",
-        help="user:NAME or group:NAME that must not see it. Repeatable.",
-    ),
+    _entries_option("--allow", help="user:NAME or group:NAME that may see it. Repeatable."),
+    _entries_option("--deny", help="user:NAME or group:NAME that must not see it. Repeatable."),
 )
 
 
@@ -121,7 +115,7 @@ def access_command() -> None:
     """
 
 
-@command("show", on_bucket=True)
+@command("show", access_command, on_bucket=True)
 @_sources_options
 async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
@@ -141,7 +135,7 @@ def _of_new_files(folder: AccessRecord) -> str:
     return f"New files in {document_name(folder)} will be {in_words(folder.access)}."
 
 
-@command("set", on_bucket=True, changes=True)
+@command("set", access_command, on_bucket=True, changes=True)
 @_sources_options
 @click.option(
     "--if-open", is_flag=True, help="Only sources that are open to the tenant. Whom they deny stays denied."
@@ -200,7 +194,7 @@ async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entri
         echo(f"Note: no API key, access record or setting has named {entry} yet.{guess}{tokens}", err=True)
 
 
-@command("explain", on_bucket=True)
+@command("explain", access_command, on_bucket=True)
 @click.argument("name", metavar="ID|PATH")
 @click.option("--user", default="", metavar="NAME", help="The user.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
@@ -208,9 +202,10 @@ async def explain_command(
     settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
 ) -> None:
     """Explain whether a user may see a source."""
-    user = bare_name("user", user) if user else ""
     asker = Principal(
-        tenant_of(settings), user or None, frozenset(bare_name("group", group) for group in groups)
+        tenant_of(settings),
+        bare_name("user", user) if user else None,
+        frozenset(bare_name("group", group) for group in groups),
     )
     sources = await named_sources(settings, (name,))
     if len(sources) > 1:
@@ -226,14 +221,10 @@ async def explain_command(
         reason = f"it expired on {at:%Y-%m-%d}, and the next {remover} removes it. Apart from that: {reason}"
         is_visible = False
     if source.table is None:
-        reason = (
-            f"it was removed. If it came back, it would {'' if is_visible else 'not '}be visible: {reason}"
-        )
-        is_visible = False
-    if as_json:
-        print_json({"visible": is_visible, "why": reason})
-    else:
-        echo(f"{'Visible' if is_visible else 'Not visible'}: {reason}")
+        would = "would be" if is_visible else "would not be"
+        reason, is_visible = f"it was removed. If it came back, it {would} visible: {reason}", False
+    verdict = "Visible" if is_visible else "Not visible"
+    print_result({"visible": is_visible, "why": reason}, f"{verdict}: {reason}", as_json=as_json)
 
 
 async def _with_effective_access(settings: Settings, sources: Sequence[SourceAccess]) -> list[SourceAccess]:
@@ -243,12 +234,10 @@ async def _with_effective_access(settings: Settings, sources: Sequence[SourceAcc
     for table in tables:
         ids = [source.id for source in sources if source.table is table]
         copies |= await torn_copies(await connect(settings.home), table.collection, ids)
-    return [
-        replace(source, effective=narrower(source.access, copies[source.id]))
-        if source.id in copies
-        else source
-        for source in sources
-    ]
+    narrowed = {
+        source.id: narrower(source.access, copies[source.id]) for source in sources if source.id in copies
+    }
+    return [replace(source, effective=narrowed.get(source.id, source.effective)) for source in sources]
 
 
 async def _expiry(source: SourceAccess) -> datetime | None:
@@ -265,8 +254,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     Raises:
         ConfigurationError: an entry is not valid.
     """
-    added = valid_entries(entries)
-    exact = settings.access.letter_case == "always"
+    added, exact = valid_entries(entries), settings.access.letter_case == "always"
 
     def grant(before: Access | None) -> Access:
         if before is None:
@@ -285,8 +273,7 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     Raises:
         ConfigurationError: an entry is not valid.
     """
-    removed = valid_entries(entries)
-    exact = settings.access.letter_case == "always"
+    removed, exact = valid_entries(entries), settings.access.letter_case == "always"
 
     def revoke(before: Access | None) -> Access:
         if before is None:
@@ -299,12 +286,12 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
 
 def _entries_command(
     act: ActName, flag: str, change: Callable[[Settings, tuple[str, ...]], AccessChange], help_text: str
-) -> click.Command:
-    """The command that changes the access of sources for the users and groups that `flag` names."""
+) -> None:
+    """Make the command that changes the access of sources for the users and groups that `flag` names."""
 
-    @command(act.removeprefix("access "), on_bucket=True, changes=True)
+    @command(act.removeprefix("access "), access_command, on_bucket=True, changes=True)
     @_sources_options
-    @click.option(flag, "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
+    @_entries_option(flag, "entries", required=True, help="user:NAME or group:NAME. Repeatable.")
     async def run(
         settings: Settings,
         *,
@@ -322,13 +309,12 @@ def _entries_command(
         await _change(settings, act, sources, changed, folders, grant=granted, as_json=as_json)
 
     run.help = help_text
-    return run
 
 
-grant_command = _entries_command(
+_entries_command(
     "access grant", "--to", grant_change, "Let users or groups see sources, and lift their denials."
 )
-revoke_command = _entries_command(
+_entries_command(
     "access revoke",
     "--from",
     revoke_change,
@@ -392,21 +378,14 @@ def select_sources(
         NotFoundError: a name matches no source.
     """
     by_id = {
-        record.id: SourceAccess(
-            record.id, record.uri, document_name(record), record.access, None, record.access
-        )
-        for record in gone.values()
+        id_: SourceAccess(id_, record.uri, document_name(record), record.access, None, record.access)
+        for id_, record in gone.items()
     }
     shown_names: dict[str, frozenset[str]] = {}
     for table, sources in stored:
-        present = [*sources]
-        by_id |= {
-            source.id: SourceAccess(
-                source.id, source.source.uri, source.source.title, source.access, table, source.access
-            )
-            for source in present
-        }
-        shown_names |= reply_names(source.source for source in present)
+        for source, access in ((row.source, row.access) for row in sources):
+            by_id[source.id] = SourceAccess(source.id, source.uri, source.title, access, table, access)
+            shown_names |= reply_names([source])
     uris = {id_: source.uri for id_, source in by_id.items() if not original_id(id_)}
     selected: dict[str, SourceAccess] = {}
     for name in names:
@@ -433,18 +412,15 @@ def _named_folders(
         if source.table and is_local(source.uri)
     ]
     folders: list[AccessRecord] = []
-    for path, real in {
-        Path(place(name)): Path(os.path.realpath(name)) for name in names for place in NAMINGS
-    }.items():
+    namings = (os.path.realpath, os.path.abspath)
+    real_paths = {Path(place(name)): Path(os.path.realpath(name)) for name in names for place in namings}
+    for path, real in real_paths.items():
         inside = {collection.name: collection for file, collection in files if real in file.parents}
         if inside:
             usual = min(collection.visibility for collection in inside.values())  # restricted first
             ids, uri = SourceIds(inside[min(inside)], read_key(settings.home)), path.as_uri()
             folders.append(AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1)))
     return folders
-
-
-NAMINGS = (os.path.realpath, os.path.abspath)
 
 
 async def _change(  # noqa: PLR0913 what is changed, and how it is told
@@ -512,11 +488,11 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
     for _, after in pairs.values():
         if after.is_folder:
             yield _of_new_files(after)
-    of_sources = [pair for pair in pairs.values() if not pair[1].is_folder]
+    of_sources = [(before, after) for before, after in pairs.values() if before and not after.is_folder]
     already = [
         after
         for before, after in of_sources
-        if before and same_access(before.access, after.access) and in_words(after.access).startswith("open")
+        if same_access(before.access, after.access) and in_words(after.access).startswith("open")
     ]
     if grant and already:
         alone = len(already) == 1
@@ -528,12 +504,12 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
             f"{arguments(*allowing)}"
         )
     for before, after in of_sources:
-        if before and is_narrowed(after.access, changed(before.access)):
+        if is_narrowed(after.access, changed(before.access)):
             yield (
                 f"{document_name(after)} stays narrower than this change says: a part can't be more widely "
                 "visible than the file that contains it. Change who may see that file, too."
             )
-        if before and decided_by_origin(before) and is_narrowed(before.access, after.access):
+        if decided_by_origin(before) and is_narrowed(before.access, after.access):
             yield (
                 f"The origin of {document_name(after)} decides who may see it: its next sync takes back what "
                 "is wider now. Change it where the document comes from."
@@ -575,7 +551,3 @@ def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> Non
         echo(f"  deny       {', '.join(sorted(access.deny)) or '-'}")
     if source.is_torn:
         echo(f"  searches   {in_words(source.effective)}: {_TORN}")
-
-
-for subcommand in (show_command, set_command, grant_command, revoke_command, explain_command):
-    access_command.add_command(subcommand)

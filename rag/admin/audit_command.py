@@ -124,7 +124,7 @@ def log_act(data: Path, act: Act) -> Iterator[None]:
         _record_or_say(data, act, type(error).__name__)
         raise
     if not act.gives:
-        _record_or_say(data, act)
+        log_now(data, act)
 
 
 def log_now(data: Path, act: Act) -> None:
@@ -151,13 +151,13 @@ def _record_or_say(data: Path, act: Act, failed: str | None = None) -> None:
 def _lines(act: Act, failed: str | None = None) -> bytes:
     """The lines of an act."""
     changes = [AuditChange.model_construct(id=id_, before=b, after=a) for id_, (b, a) in act.changes.items()]
-    user, uid = _user()
+    (user, uid), sudo_user = _user(), os.environ.get("SUDO_USER")
     lines = [
         AuditLine(
             at=datetime.now(UTC),
             user=user,
             uid=uid,
-            sudo_user=_readable(os.environ.get("SUDO_USER")),
+            sudo_user=sudo_user and sudo_user.encode("utf-8", "replace").decode(),
             act=act.name,
             tenant=act.tenant,
             collection=act.collection,
@@ -180,10 +180,6 @@ def _user() -> tuple[str, int | None]:
         return pwd.getpwuid(uid).pw_name, uid
     except KeyError:  # as in containers
         return "", uid
-
-
-def _readable(name: str | None) -> str | None:
-    return name and name.encode("utf-8", "replace").decode()
 
 
 def _append(file: Path, content: bytes) -> None:
@@ -219,8 +215,7 @@ def read_log(data: Path) -> Iterator[tuple[int, AuditLine | None]]:
     Raises:
         ConfigurationError: the file can't be read.
     """
-    for number, line in _numbered_lines(data):
-        yield number, _parsed_line(line)
+    return ((number, _parsed_line(line)) for number, line in _numbered_lines(data))
 
 
 def cut_lines(data: Path) -> list[int]:
@@ -297,8 +292,7 @@ def access_act(
         id_: (before.access if before else None, after.access) for id_, (before, after) in pairs.items()
     }
     changes = {id_: (access_state(before), access_state(after)) for id_, (before, after) in accesses.items()}
-    gives = any(widens(before, after) for before, after in accesses.values())
-    return Act(name, tenant, changes, gives=gives)
+    return Act(name, tenant, changes, gives=any(widens(*pair) for pair in accesses.values()))
 
 
 def widens(before: Access | None, after: Access | None) -> bool:
@@ -310,11 +304,8 @@ def widens(before: Access | None, after: Access | None) -> bool:
         return False
     if before is None:
         return True
-    if before.visibility == "tenant":
-        allowed = False
-    else:
-        allowed = after.visibility == "tenant" or not after.allow <= before.allow
-    return allowed or not before.deny <= after.deny
+    is_wider = after.visibility == "tenant" or not after.allow <= before.allow
+    return (before.visibility != "tenant" and is_wider) or not before.deny <= after.deny
 
 
 ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
@@ -336,7 +327,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-@command("show", of_tenant=False, on_bucket=True)
+@command("show", audit_command, of_tenant=False, on_bucket=True)
 @click.option(
     "--since",
     callback=_moment,
@@ -367,30 +358,28 @@ async def show_command(
     for number, line in read_log(settings.data):
         if line is None:
             unreadable.append(number)
-        elif _matches(line, since, act, tenant_name) and (
-            id_ is None or id_ in {change.id for change in line.changes}
-        ):
-            acts.append((number, line))
+        elif _matches(line, since, act, tenant_name, id_):
+            acts.append(line)
     if as_json:
-        lines = [line.model_dump(mode="json") for _, line in acts]
-        print_json({"acts": lines, "unreadable_lines": unreadable})
+        print_json({"acts": [act.model_dump(mode="json") for act in acts], "unreadable_lines": unreadable})
         return
-    rows = [row for _, line in acts for row in _rows(line, id_)]
-    if rows:
-        print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
-    else:
-        echo("No act in the log matches." if any((since, act, tenant_name, id_)) else "The log is empty.")
+    rows = [row for line in acts for row in _rows(line, id_)]
+    none = "No act in the log matches." if any((since, act, tenant_name, id_)) else "The log is empty."
+    print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows], empty=none)
     cut = cut_lines(settings.data) if unreadable else []
     for number in unreadable:
         why = "was cut short by a power failure or a full disk" if number in cut else "is unreadable"
         echo(f"Line {number} of {log_file(settings.data)} {why}.", err=True)
 
 
-def _matches(line: AuditLine, since: datetime | None, act: str | None, tenant: str | None) -> bool:
+def _matches(
+    line: AuditLine, since: datetime | None, act: str | None, tenant: str | None, id_: str | None
+) -> bool:
     return (
         (since is None or line.at >= since)
         and (act is None or line.act == act or line.act.startswith(f"{act} "))
         and tenant in {None, line.tenant}
+        and id_ in {None, *(change.id for change in line.changes)}
     )
 
 
@@ -415,11 +404,11 @@ def change_in_words(change: AuditChange) -> str:
     before, after = change.before, change.after
     if before is not None and after is not None:
         unchanged = {key for key in before if key in after and before[key] == after[key]}
+        if unchanged == before.keys() | after.keys():
+            return "unchanged"
         before, after = (
             {key: state[key] for key in state if key not in unchanged} for state in (before, after)
         )
-        if not before and not after:
-            return "unchanged"
     return f"{_state(before)} → {_state(after)}"
 
 
@@ -438,6 +427,3 @@ def _value(value: object) -> str:
             return " ".join(map(str, value)) or "-"
         case _:
             return str(value) or "-"
-
-
-audit_command.add_command(show_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from rag.access.rule import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, logged_access, read_log
 from rag.admin.command_line import NamedPath, command
-from rag.admin.key_command import LOCK_SECONDS
-from rag.admin.terminal import Group, echo, print_json
+from rag.admin.key_command import LOCK_SECONDS, keys_content
+from rag.admin.terminal import Group, echo, print_json, print_result
 from rag.config.settings import Settings, StorageSettings
 from rag.corpus import Access
 from rag.errors import ConfigurationError
@@ -50,15 +51,12 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
         _check_target(local_folder(place), file, replace=yes)
     saved = await back_up(home, tenant, file, desk=settings.common_home)
     size = (await anyio.Path(file).stat()).st_size
-    if as_json:
-        print_json({"file": str(file), "bytes": size} | asdict(saved))
-        return
-    collections = [
-        f"{collection.name} ({counted(collection.sources, 'source')})" for collection in saved.collections
-    ]
     rights = f"{counted(saved.records, 'access record')} and {counted(saved.keys, 'key')}"
-    echo(
-        f"Backed up the tenant {tenant} to {file} ({size / 1e6:.1f} MB): {', '.join(collections)}, {rights}."
+    collections = _with_sizes({collection.name: collection.sources for collection in saved.collections})
+    print_result(
+        {"file": str(file), "bytes": size} | asdict(saved),
+        f"Backed up the tenant {tenant} to {file} ({size / 1e6:.1f} MB): {collections}, {rights}.",
+        as_json=as_json,
     )
 
 
@@ -92,12 +90,16 @@ async def restore_command(  # noqa: PLR0913 the options
     """
     backup = checked_archive(file)
     tenant = valid_name(new_name) if new_name else backup.about.tenant
+    about, names = backup.about, [collection.name for collection in backup.about.collections]
     if check:
-        _print_checked(backup, as_json=as_json)
+        print_result(
+            {"tenant": about.tenant, "at": about.at, "collections": names, "refdesk": about.refdesk},
+            f"{file} is complete: the tenant {about.tenant} as of {about.at}, {', '.join(names)}.",
+            as_json=as_json,
+        )
         return
-    names = [collection.name for collection in backup.about.collections]
     changes: dict[str, tuple[None, dict[str, object]]] = {
-        name: (None, {"backup": backup.about.at, "exact": exact}) for name in names
+        name: (None, {"backup": about.at, "exact": exact}) for name in names
     }
     home = home_of(settings, tenant)
     if isinstance(home, Bucket):
@@ -161,10 +163,7 @@ def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: 
         allowed = result.tenant == backup.about.tenant and (exact or not has_keys)
         restored = [key for key in missing if allowed and key.id not in ended]
         if restored:
-            write_whole(
-                keys_file(data),
-                Keys(keys=(*present, *restored)).model_dump_json(indent=1, exclude_none=True).encode(),
-            )
+            write_whole(keys_file(data), keys_content((*present, *restored)))
     left_out = [key.id for key in missing if key not in restored]
     return {"keys": [key.id for key in restored], "keys_left_out": left_out}
 
@@ -175,18 +174,13 @@ def _keys_in_log(data: Path) -> tuple[bool, set[str]]:
     return bool(lines), {change.id for line in lines for change in line.changes if change.after is None}
 
 
-def _print_checked(backup: Archive, *, as_json: bool) -> None:
-    about = backup.about
-    names = [collection.name for collection in about.collections]
-    if as_json:
-        print_json({"tenant": about.tenant, "at": about.at, "collections": names, "refdesk": about.refdesk})
-        return
-    echo(f"{backup.file} is complete: the tenant {about.tenant} as of {about.at}, {', '.join(names)}.")
+def _with_sizes(collections: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({counted(sources, 'source')})" for name, sources in collections.items())
 
 
 def _show(result: RestoreResult, keys: dict[str, Any], file: Path) -> None:
-    collections = [f"{name} ({counted(sources, 'source')})" for name, sources in result.collections.items()]
-    echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {', '.join(collections)}.")
+    collections = _with_sizes(result.collections)
+    echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {collections}.")
     _list("With narrower rights than in the backup", result.narrowed)
     _list("Removed since the backup, and back", result.returned)
     _list("Purged since the backup, and still away", result.purged)
@@ -223,7 +217,7 @@ verify_option = click.option(
 )
 
 
-@command("copy", of_tenant=False, on_bucket=True, changes=False)
+@command("copy", storage_command, of_tenant=False, on_bucket=True, changes=False)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
@@ -243,16 +237,19 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
             f"refdesk-admin tenant remove {in_folders[0]} --yes, and refdesk-admin restore FILE."
         )
     moved = await copy_to_bucket(settings.data, _bucket(settings, uri), verify=verify)
-    if as_json:
-        print_json({"to": uri, "storages": storages} | asdict(moved))
-        return
-    echo(f"Copied {settings.data} to {uri}: {_in_words(moved, verify=verify)}.")
-    for tenant, address in storages.items():
-        echo(f"The documents of the tenant {tenant} stay where they are, in {address}.")
-    echo(f'Go on there: set uri = "{uri}" under [storage]. What you change in the folder now is not there.')
+    print_result(
+        {"to": uri, "storages": storages} | asdict(moved),
+        f"Copied {settings.data} to {uri}: {_in_words(moved, verify=verify)}.",
+        *(
+            f"The documents of the tenant {tenant} stay where they are, in {address}."
+            for tenant, address in storages.items()
+        ),
+        f'Go on there: set uri = "{uri}" under [storage]. What you change in the folder now is not there.',
+        as_json=as_json,
+    )
 
 
-@command("fetch", of_tenant=False, on_bucket=True, changes=False)
+@command("fetch", storage_command, of_tenant=False, on_bucket=True, changes=False)
 @click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
@@ -262,13 +259,12 @@ async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: 
     end. If it was interrupted, run it again: it fetches only what is missing.
     """
     moved = await fetch_from_bucket(_bucket(settings, uri), settings.data, verify=verify)
-    if as_json:
-        print_json({"from": uri} | asdict(moved))
-        return
-    echo(f"Fetched {uri} into {settings.data}: {_in_words(moved, verify=verify)}.")
-    echo(
+    print_result(
+        {"from": uri} | asdict(moved),
+        f"Fetched {uri} into {settings.data}: {_in_words(moved, verify=verify)}.",
         "Settings, models, the audit log and the cache of embeddings are in no bucket, so they are not here. "
-        "Leave storage.uri out to go on in the folder. What you change in the bucket now is not here."
+        "Leave storage.uri out to go on in the folder. What you change in the bucket now is not here.",
+        as_json=as_json,
     )
 
 
@@ -290,7 +286,3 @@ def _bucket(settings: Settings, uri: str) -> Bucket:
     if bucket is None:
         raise ConfigurationError("The address is empty. Name a bucket and a prefix like s3://bucket/desk.")
     return bucket
-
-
-for subcommand in (copy_command, fetch_command):
-    storage_command.add_command(subcommand)

@@ -18,7 +18,7 @@ from rag.access.rule import visible
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, command
 from rag.admin.sources_command import open_collections, open_reader
-from rag.admin.terminal import Group, echo, print_json
+from rag.admin.terminal import Group, echo, print_json, print_result
 from rag.config.settings import Settings
 from rag.corpus import AccessRecord, LetterCase, Principal
 from rag.errors import NotFoundError
@@ -38,7 +38,7 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.desk_folder import PURGED
 from rag.uris import split_citation
 
-FAILED = 1
+FAILED = 1  # exit code
 WIDTH = 10  # of verdicts
 NOW = {"stands": "now", "changed": "in its place stands", "gone": "it stood near"}
 UNKNOWN = "what was cited can't be found again"
@@ -52,7 +52,7 @@ def cite_command() -> None:
     """Check the citations and quotes of an answer; print its schema."""
 
 
-@command("check", of_asker=True, on_bucket=True)
+@command("check", cite_command, of_asker=True, on_bucket=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
 @click.option(
@@ -251,30 +251,20 @@ def _citation_line(citation: CheckedCitation, *, exists: bool) -> str:
 
 def _quote_line(quote: CheckedQuote) -> str:
     cited, containing = (", ".join(f"[{label(id_)}]" for id_ in ids) for ids in (quote.cited, quote.found))
-    match quote.verdict:
-        case "verbatim":
-            where = f"in {cited}"
-        case "elsewhere":
-            where = f"not in {cited} but in {containing}"
-        case "not found":
-            where = f"not in {cited}"
-        case "unchecked":
-            where = "no citation follows it"
+    where = {
+        "verbatim": f"in {cited}",
+        "elsewhere": f"not in {cited} but in {containing}",
+        "not found": f"not in {cited}",
+        "unchecked": "no citation follows it",
+    }[quote.verdict]
     return f"{quote.verdict:{WIDTH}}  “{label(quote.text)}”  {where}"
 
 
-@command("schema", of_tenant=False, on_bucket=True)
+@command("schema", cite_command, of_tenant=False, on_bucket=True)
 async def schema_command(_settings: Settings, *, as_json: bool) -> None:
     """Print the JSON schema of answers with citations and quotes.
 
     Give it to a model that answers in JSON. `cite check` takes such answers.
     """
     schema = CitedAnswer.model_json_schema()
-    if as_json:
-        print_json(schema)
-    else:
-        echo(json.dumps(schema, indent=2))
-
-
-cite_command.add_command(check_command)
-cite_command.add_command(schema_command)
+    print_result(schema, json.dumps(schema, indent=2), as_json=as_json)

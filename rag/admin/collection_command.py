@@ -53,6 +53,15 @@ FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"
 
 
+@click.group("collection", cls=Group)
+def collection_command() -> None:
+    """Create, attach, tag, describe, show and remove collections."""
+
+
+for subcommand in (create_command, set_command, rebuild_command):
+    collection_command.add_command(subcommand)
+
+
 def _fields(
     _context: click.Context, _option: click.Parameter, values: Sequence[str]
 ) -> tuple[dict[str, FieldType], dict[str, str]]:
@@ -69,7 +78,7 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
     return click.option(f"--{name}", name, metavar="COLUMN", required=required, help=text)
 
 
-@command("attach", on_bucket=True, changes=True)
+@command("attach", collection_command, on_bucket=True, changes=True)
 @click.argument("name")
 @click.option(
     "--table",
@@ -232,12 +241,7 @@ async def attachment_remarks(table: CollectionReader) -> list[str]:
     return [remark for remark, applies in remarks.items() if applies]
 
 
-@click.group("collection", cls=Group)
-def collection_command() -> None:
-    """Create, attach, tag, describe, show and remove collections."""
-
-
-@command("tag", on_bucket=True, changes=True)
+@command("tag", collection_command, on_bucket=True, changes=True)
 @click.argument("name")
 @click.argument("tag")
 @description_option()
@@ -265,7 +269,7 @@ async def tag_command(
         echo(f"Kept the collection {name} as {tag}. Searches find it where they name it.")
 
 
-@command("list", on_bucket=True)
+@command("list", collection_command, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the collections."""
     collections = [table.collection for table in await open_collections(settings, None)]
@@ -287,7 +291,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
 
 
-@command("show", on_bucket=True)
+@command("show", collection_command, on_bucket=True)
 @click.argument("name")
 async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Show a collection's fields and settings.
@@ -307,7 +311,7 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
         echo(remark)
 
 
-@command("remove", on_bucket=True, changes=True)
+@command("remove", collection_command, on_bucket=True, changes=True)
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
@@ -341,16 +345,3 @@ def _embedder_in_words(collection: Collection, settings: Settings) -> str:
     """The name of a collection's embedder, and whether the settings lack it."""
     name = collection.embedder_name
     return name if settings.has_embedder(name) else f"{name} (not in the settings)"
-
-
-for subcommand in (
-    attach_command,
-    create_command,
-    set_command,
-    rebuild_command,
-    tag_command,
-    list_command,
-    show_command,
-    remove_command,
-):
-    collection_command.add_command(subcommand)

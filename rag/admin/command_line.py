@@ -92,6 +92,7 @@ _OPTIONS = (
 
 def command(  # noqa: PLR0913 what a command may say of itself
     name: str,
+    group: click.Group | None = None,
     *,
     of_tenant: bool = True,
     of_desk: bool = False,
@@ -100,7 +101,7 @@ def command(  # noqa: PLR0913 what a command may say of itself
     changes: bool | None = None,
     makes_settings: bool = False,
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
-    """Turn a coroutine into a command with --json, --data, --config and --env-file.
+    """Turn a coroutine into a command, of a group or alone, with --json, --data, --config and --env-file.
 
     The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
     adds --tenant, `of_asker` adds --user and --group. The settings are those for the documents of the tenant,
@@ -144,7 +145,7 @@ def command(  # noqa: PLR0913 what a command may say of itself
             return anyio.run(functools.partial(_run, function, settings, own_options, changes=changes))
 
         common = (*((_TENANT,) if of_tenant else ()), *(_ASKER if of_asker else ()), *_OPTIONS)
-        return click.command(name)(options(*common)(run))
+        return (group or click).command(name)(options(*common)(run))
 
     return wrap
 
@@ -158,16 +159,10 @@ async def _run(
 ) -> int:
     code = await function(settings, **options)
     # The servers of a bucket ask the engine.
-    if changes and not isinstance(settings.home, Bucket) and (tenant := _tenant_of(settings)):
-        await keep_overview(settings.home, tenant)
+    if changes and not isinstance(settings.home, Bucket):
+        with suppress(ConfigurationError):  # nobody has named one of several tenants
+            await keep_overview(settings.home, tenant_of(settings))
     return code or 0
-
-
-def _tenant_of(settings: Settings) -> str:
-    """The tenant that a command was on, empty if the settings and flags name none of several."""
-    with suppress(ConfigurationError):
-        return tenant_of(settings)
-    return ""
 
 
 async def keep_overview(data: Home, tenant: str) -> None:
@@ -203,6 +198,11 @@ def _not_for_tenant(settings: Settings) -> ConfigurationError:
         f"{settings.principal.tenant!r} are in {settings.home}. Nothing was done. To have a folder of them, "
         f"without the API keys: refdesk-admin storage fetch --from {settings.home} --data DIR."
     )
+
+
+def confirmed_option(what: str) -> Callable[[Any], Any]:
+    """--yes, without which the command does nothing."""
+    return click.option("--yes", is_flag=True, required=True, expose_value=False, help=what)
 
 
 def collection_option(default: str | None) -> Callable[[Any], Any]:

@@ -382,7 +382,7 @@ def config_command() -> None:
     """Check the settings."""
 
 
-@command("check", of_desk=True, on_bucket=True)
+@command("check", config_command, of_desk=True, on_bucket=True)
 @click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
 async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
     """Check the settings, and try what they name.
@@ -429,6 +429,3 @@ def _origin(keys: tuple[str, ...]) -> str:
         return "  (from --data)"
     name = environment_name(keys)
     return f"  (from {name})" if name in os.environ else ""
-
-
-config_command.add_command(check_command)

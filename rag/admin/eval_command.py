@@ -57,6 +57,26 @@ RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "tok
 COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)
 LISTED = 10  # questions won, and questions lost
 TITLE_WIDTH = 60
+FAILED = 1
+NAMED = 5  # documents listed in a message
+
+
+class _RunUnlessNamed(click.Group):
+    """A group with `run` as its default command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("eval", cls=_RunUnlessNamed)
+def eval_command() -> None:
+    """Measure retrieval quality on judged questions.
+
+    eval PATH is short for eval run PATH: search for the questions of a judged set and print the metrics. Runs
+    are kept in the data folder for runs, show and compare.
+    """
 
 
 def run_json(id_: int, summary: Summary) -> dict[str, Any]:
@@ -170,7 +190,7 @@ report_option = click.option(
 question_option = click.option("--question", metavar="ID", help="Show the hits of this question.")
 
 
-@command("new", on_bucket=True)
+@command("new", eval_command, on_bucket=True)
 @click.argument("file", type=NamedPath(), default="questions.toml")
 @click.option(
     "--questions",
@@ -209,7 +229,7 @@ async def new_command(
         )
 
 
-@command("runs", on_bucket=True)
+@command("runs", eval_command, on_bucket=True)
 async def runs_command(settings: Settings, *, as_json: bool) -> None:
     """List the kept runs."""
     summaries = await load_summaries(settings.home, tenant_of(settings))
@@ -224,7 +244,7 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
         echo(f"Left out: {counted(unreadable, 'run')} made by another version of refdesk.", err=True)
 
 
-@command("show", on_bucket=True)
+@command("show", eval_command, on_bucket=True)
 @click.argument("run", type=RUN_ID)
 @question_option
 @metric_option
@@ -252,7 +272,7 @@ async def show_command(
         _print_run(stored_run)
 
 
-@command("compare", on_bucket=True)
+@command("compare", eval_command, on_bucket=True)
 @click.argument("baseline_id", type=RUN_ID, metavar="A")
 @click.argument("run_id", type=RUN_ID, metavar="B")
 @metric_option
@@ -311,28 +331,6 @@ def _print_run(run: EvaluationRun) -> None:
         echo(f"  {name:24} {metric_text(name, value)}")
 
 
-FAILED = 1
-NAMED = 5  # documents listed in a message
-
-
-class _RunUnlessNamed(click.Group):
-    """A group with `run` as its default command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("eval", cls=_RunUnlessNamed)
-def eval_command() -> None:
-    """Measure retrieval quality on judged questions.
-
-    eval PATH is short for eval run PATH: search for the questions of a judged set and print the metrics. Runs
-    are kept in the data folder for runs, show and compare.
-    """
-
-
 def _modes(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Mode | None, ...]:
     names = [] if value is None else [name.strip() for name in value.split(",")]
     for name in names:
@@ -353,7 +351,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
     return floors
 
 
-@command("run", of_asker=True, on_bucket=True, changes=True)
+@command("run", eval_command, of_asker=True, on_bucket=True, changes=True)
 @click.argument("path", type=NamedPath())
 @click.option("--fresh", is_flag=True, help="Search a temporary collection of the set's own documents.")
 @collection_option(None)
@@ -478,7 +476,3 @@ def complaints_about(run: EvaluationRun, floors: Mapping[str, float]) -> list[st
             verdict = "was not measured" if value is None else f"is {value:.4f}"
             complaints.append(f"{name}: {metric} {verdict}; --fail-under requires {floor:g}.")
     return complaints
-
-
-for subcommand in (run_command, new_command, runs_command, show_command, compare_command):
-    eval_command.add_command(subcommand)

@@ -30,7 +30,7 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options
 from rag.admin.sharing import exposures, reachable
 from rag.admin.sources_command import open_reader
-from rag.admin.terminal import Group, echo, print_json, print_table
+from rag.admin.terminal import Group, echo, print_json, print_result, print_table
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url
@@ -138,13 +138,13 @@ def binding_in_words(bound: CredentialBoundTo | None) -> str:
     if bound is None:
         return "-"
     parts = [
-        ", ".join(bound.collections) if bound.collections is not None else "",
+        ", ".join(bound.collections or ()),
         json.dumps(bound.filter, ensure_ascii=False) if bound.filter is not None else "",
         f"profile {bound.profile}" if bound.profile is not None else "",
         f"limit {bound.limit}" if bound.limit is not None else "",
         f"tools {', '.join(bound.tools)}" if bound.tools is not None else "",
     ]
-    return "; ".join(part for part in parts if part) or "-"
+    return "; ".join(filter(None, parts)) or "-"
 
 
 LOCK_SECONDS = 15
@@ -160,7 +160,7 @@ def key_command() -> None:
     """
 
 
-@command("create", of_desk=True, on_bucket=True, changes=True)
+@command("create", key_command, of_desk=True, on_bucket=True, changes=True)
 @click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
 @click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
@@ -219,41 +219,32 @@ def create_key(
     return key, secret
 
 
-@command("list", of_tenant=False, on_bucket=True)
+@command("list", key_command, of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the keys, without their secrets."""
     keys = keys_in(settings.home).keys
     if as_json:
         print_json({"keys": [_json(key) for key in keys]})
-    elif keys:
-        rows = [
-            (
-                key.id,
-                key.tenant,
-                key.user or "-",
-                ", ".join(key.groups) or "-",
-                _until(key),
-                binding_in_words(key.bound_to),
-            )
-            for key in keys
-        ]
-        print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO"), *rows])
-    else:
-        echo("There are no keys yet. Create one with refdesk-admin key create.")
+        return
+    titles = ("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO")
+    none = "There are no keys yet. Create one with refdesk-admin key create."
+    print_table([titles, *map(_row, keys)], empty=none)
 
 
-@command("revoke", of_tenant=False, on_bucket=True, changes=True)
+def _row(key: ApiKey) -> tuple[object, ...]:
+    groups = ", ".join(key.groups) or "-"
+    return key.id, key.tenant, key.user or "-", groups, _until(key), binding_in_words(key.bound_to)
+
+
+@command("revoke", key_command, of_tenant=False, on_bucket=True, changes=True)
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
     """Revoke a key. Running servers reject it from the next request on."""
     revoke_key(settings.home, id_)
-    if as_json:
-        print_json({"revoked": id_})
-    else:
-        echo(f"Revoked the key {id_}.")
+    print_result({"revoked": id_}, f"Revoked the key {id_}.", as_json=as_json)
 
 
-@command("rotate", of_tenant=False, on_bucket=True, changes=True)
+@command("rotate", key_command, of_tenant=False, on_bucket=True, changes=True)
 @click.argument("id_", metavar="ID")
 @click.option(
     "--keep-days", type=click.IntRange(0, 90), default=1, help="Days until the old key expires. Default: 1."
@@ -275,9 +266,8 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         other_keys = [key for key in keys if key.id != id_]
         expiring = [old.model_copy(update={"expires_at": ends})] if keep_days else []
         ending = _state(old), _state(expiring[0]) if expiring else None
-        with log_act(
-            settings.data, Act("key rotate", old.tenant, {old.id: ending, new.id: (None, _state(new))})
-        ):
+        changes = {old.id: ending, new.id: (None, _state(new))}
+        with log_act(settings.data, Act("key rotate", old.tenant, changes)):
             write((*other_keys, *expiring, new))
     _show(new, secret, as_json=as_json)
 
@@ -317,13 +307,14 @@ def _changing(data: Home) -> Iterator[tuple[tuple[ApiKey, ...], _Write]]:
         if lease:
             content, tag = lease.bucket.read_now(KEYS)
             stored = parsed_keys(content, f"{data}/{KEYS}")
-            yield stored.keys, lambda keys: lease.replace(KEYS, tag, _content(keys))
+            yield stored.keys, lambda keys: lease.replace(KEYS, tag, keys_content(keys))
         else:
             file = keys_file(local_folder(data))
-            yield read_keys(file).keys, lambda keys: write_whole(file, _content(keys))
+            yield read_keys(file).keys, lambda keys: write_whole(file, keys_content(keys))
 
 
-def _content(keys: tuple[ApiKey, ...]) -> bytes:
+def keys_content(keys: tuple[ApiKey, ...]) -> bytes:
+    """The content of the file of these keys."""
     return Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode()
 
 
@@ -335,17 +326,16 @@ def _find(keys: Iterable[ApiKey], id_: str) -> ApiKey:
 
 
 def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
+    token = token_of(key, secret)
     try:
-        if as_json:
-            print_json(_json(key) | {"key": token_of(key, secret)})
-            return
-        echo(token_of(key, secret))
+        print_result(_json(key) | {"key": token}, token, as_json=as_json)
     except OSError as error:
         raise StoreError(
             f"The key {key.id} was created but could not be shown: {error.strerror}. Revoke it with "
             f"refdesk-admin key revoke {key.id}."
         ) from error
-    echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
+    if not as_json:
+        echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
 
 
 def _tell_hosts(http: HttpSettings) -> None:
@@ -375,7 +365,3 @@ def _state(key: ApiKey) -> dict[str, Any]:
 def _json(key: ApiKey) -> dict[str, Any]:
     fields = key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
     return fields | ({"expired": True} if _is_expired(key) else {})
-
-
-for subcommand in (create_command, list_command, revoke_command, rotate_command):
-    key_command.add_command(subcommand)

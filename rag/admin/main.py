@@ -135,5 +135,5 @@ def _describe(error: OSError) -> str:
         sys.stdout.flush()
     except OSError:  # standard output is broken, and would fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    subject = f"{str(error.filename)!r}" if error.filename else "Reading or writing failed"
+    subject = repr(str(error.filename)) if error.filename else "Reading or writing failed"
     return f"{subject}: {error.strerror or error or type(error).__name__}."

@@ -28,7 +28,7 @@ def records_command() -> None:
     """
 
 
-@command("check", of_tenant=False, on_bucket=True)
+@command("check", records_command, of_tenant=False, on_bucket=True)
 @click.argument("file", type=NamedPath())
 async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
     """Check a stream of records.
@@ -53,9 +53,6 @@ async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
     deleted = f" and {counted(summary.deleted, 'deletion')}" if summary.deleted else ""
     echo(f"Valid: {counted(summary.records, 'record')}{deleted}, sync {summary.sync}.")
     return 0
-
-
-records_command.add_command(_check)
 
 
 @dataclass(frozen=True, slots=True)

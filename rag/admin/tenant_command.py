@@ -10,11 +10,11 @@ from anyio import to_thread
 from rag.access.rule import valid_name
 from rag.access.tenants import at_tenant, storage_of, storages_of, tenants
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import command
+from rag.admin.command_line import command, confirmed_option
 from rag.admin.key_command import revoke_keys
 from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_reader
-from rag.admin.terminal import Group, echo, print_json, print_table
+from rag.admin.terminal import Group, echo, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, RefdeskError
 from rag.models.embed.embedding_cache import cache_file, forget
@@ -42,7 +42,7 @@ def tenant_command() -> None:
     """
 
 
-@command("create", of_tenant=False, on_bucket=True, changes=True)
+@command("create", tenant_command, of_tenant=False, on_bucket=True, changes=True)
 @click.argument("name")
 @click.option(
     "--storage",
@@ -59,13 +59,11 @@ async def create_command(settings: Settings, *, name: str, storage: str | None, 
         raise ConfigurationError(f"The tenant {name!r} already exists.")
     home = None if storage is None else settings.home_at(_absolute(storage))
     prepare(settings.home)
-    state: dict[str, object] = {"collections": []} | ({"storage": str(home)} if home else {})
-    with log_act(settings.data, Act("tenant create", name, {name: (None, state)})):
+    own = {"storage": str(home)} if home else {}
+    with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": [], **own})})):
         create_tenant(settings.home, name, home)
-    if as_json:
-        print_json({"name": name} | ({"storage": str(home)} if home else {}))
-    else:
-        echo(f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH.")
+    created = f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH."
+    print_result({"name": name} | own, created, as_json=as_json)
 
 
 def _absolute(storage: str) -> str:
@@ -73,7 +71,7 @@ def _absolute(storage: str) -> str:
     return str(Path(storage).expanduser().absolute()) if is_folder else storage
 
 
-@command("list", of_tenant=False, on_bucket=True)
+@command("list", tenant_command, of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
     reader, storages = open_reader(settings), storages_of(settings.home)
@@ -91,31 +89,23 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
             for tenant in all_tenants
         ]
         print_json({"tenants": listed})
-    elif all_tenants:
-        rows = [(tenant, ", ".join(names.get(tenant, [])) or "-") for tenant in all_tenants]
-        print_table([("TENANT", "COLLECTIONS"), *rows])
-        for tenant, about in storage.items():
-            echo(about.get("problem") or f"The documents of {tenant} are in {about['storage']}.")
-    else:
-        echo("There are no tenants yet. The first refdesk-admin ingest PATH creates one.")
+        return
+    rows = [(tenant, ", ".join(names.get(tenant, [])) or "-") for tenant in all_tenants]
+    none = "There are no tenants yet. The first refdesk-admin ingest PATH creates one."
+    print_table([("TENANT", "COLLECTIONS"), *rows], empty=none)
+    for tenant, about in storage.items():
+        echo(about.get("problem") or f"The documents of {tenant} are in {about['storage']}.")
 
 
-@command("remove", of_tenant=False, on_bucket=True, changes=True)
+@command("remove", tenant_command, of_tenant=False, on_bucket=True, changes=True)
 @click.argument("name")
-@click.option("--yes", is_flag=True, required=True, help="Delete the tenant, all its documents and its keys.")
+@confirmed_option("Delete the tenant, all its documents and its keys.")
 @click.option(
     "--without-storage",
     is_flag=True,
     help="Don't touch the storage that the tenant has of its own. Use it if that storage is lost.",
 )
-async def remove_command(
-    settings: Settings,
-    *,
-    name: str,
-    yes: bool,  # noqa: ARG001 required by click
-    without_storage: bool,
-    as_json: bool,
-) -> None:
+async def remove_command(settings: Settings, *, name: str, without_storage: bool, as_json: bool) -> None:
     """Remove a tenant with all its documents and keys.
 
     Nothing needs to be purged after it: no file holds a text, an access record, an embedding or a
@@ -154,14 +144,6 @@ async def remove_command(
         forget_tenant(settings.home, name)  # last, so that a removal that was killed can be repeated
         if own_home:
             forget_owner(own_home)
-    if as_json:
-        print_json({"removed": name, "collections": collection_names})
-    else:
-        echo(
-            f"Removed the tenant {name} with {counted(len(collections), 'collection')} "
-            "and all access records."
-        )
-
-
-for subcommand in (create_command, list_command, remove_command):
-    tenant_command.add_command(subcommand)
+    contents = f"{counted(len(collections), 'collection')} and all access records"
+    removed = {"removed": name, "collections": collection_names}
+    print_result(removed, f"Removed the tenant {name} with {contents}.", as_json=as_json)

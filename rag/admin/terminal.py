@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -99,7 +99,15 @@ def print_json(value: object) -> None:
     click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
 
 
-def print_table(rows: list[tuple[object, ...]]) -> None:
-    """Print rows in columns; the first row holds the headings."""
-    for line in table(rows):
+def print_result(result: object, *lines: object, as_json: bool) -> None:
+    """Print what a command did: as JSON, or as lines for people."""
+    if as_json:
+        print_json(result)
+    for line in () if as_json else lines:
+        echo(line)
+
+
+def print_table(rows: Sequence[tuple[object, ...]], *, empty: str = "") -> None:
+    """Print rows in columns, the headings first. If there are only these, `empty` is printed instead."""
+    for line in [empty] if empty and len(rows) == 1 else table(rows):
         echo(line)
