@@ -1,37 +1,27 @@
 """`refdesk-admin collection create` and `set`: make a collection, and change its properties.
 
-Also how a collection is described in words and as JSON.
+First come their options, last how a collection is described in words and as JSON.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import click
 
 from rag.access.rule import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, State, log_act
-from rag.admin.collection_options import (
-    chunking_option,
-    chunking_words,
-    declared_fields,
-    description_option,
-    embedder_option,
-    keep_days_option,
-    link_option,
-    merge_policies,
-    personal_data_option,
-)
 from rag.admin.command_line import command, language_option, same_desk
 from rag.admin.sharing import first_visibility
 from rag.admin.sources_command import open_collections, open_reader
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import print_result
 from rag.config.settings import Settings
 from rag.corpus import (
     DEFAULT_EMBEDDER,
@@ -42,18 +32,213 @@ from rag.corpus import (
     FieldType,
     LanguageChoice,
     Policy,
+    Strategy,
     Visibility,
 )
 from rag.errors import ConfigurationError
-from rag.ingest.rework_stored import Declared, change_language, check_fields, declare
+from rag.ingest.document_languages import change_language
+from rag.ingest.metadata import MAX_FIELDS, Declared, check_fields, declare
 from rag.models.embed import open_embedder
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, one_line
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection
-from rag.text.flags import Flag
+from rag.text.flags import PERSONAL, Flag
+from rag.uris import web_address
+
+FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
+FIELD_TYPES = ", ".join(get_args(FieldType))
+AS_SETTINGS = "default"
+_SIZES = {
+    "max": ("max_tokens", range(32, 8193)),
+    "min": ("min_tokens", range(8193)),
+    "overlap": ("overlap", range(4097)),
+}
+MAX_DESCRIPTION = 500  # characters
+MAX_LINK = 200  # characters; assistants read it in each conversation
+
+
+def _at_most(length: int, text: str | None) -> str | None:
+    if text and len(text) > length:
+        raise click.BadParameter(f"it has {len(text)} characters; at most {length} are allowed.")
+    return text
+
+
+def _description(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    return _at_most(MAX_DESCRIPTION, value and one_line(value))
+
+
+description_option = partial(
+    click.option,
+    "--description",
+    callback=_description,
+    metavar="TEXT",
+    help="What the collection holds. Assistants and the search stage planner read it.",
+)
+
+
+def _policies(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[Flag, Policy]:
+    """The policies in the options --personal-data; the last one of a kind wins."""
+    policies: dict[Flag, Policy] = {}
+    for value in values:
+        kind, _, policy_name = value.rpartition("=")
+        kinds = [personal_kind for personal_kind in PERSONAL if kind in {personal_kind, ""}]
+        if policy_name not in get_args(Policy) or not kinds:
+            raise click.BadParameter(
+                f"{value!r} is not like redact or email=redact. Policies: {', '.join(get_args(Policy))}. "
+                f"Kinds: {', '.join(PERSONAL)}."
+            )
+        policies |= dict.fromkeys(kinds, cast("Policy", policy_name))
+    return policies
+
+
+def merge_policies(before: Mapping[Flag, Policy], changes: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
+    """The policies with these changes, without the default "allow"."""
+    return {kind: policy for kind, policy in {**before, **changes}.items() if policy != "allow"}
+
+
+personal_data_option = click.option(
+    "--personal-data",
+    "policies",
+    multiple=True,
+    callback=_policies,
+    metavar="[KIND=]POLICY",
+    help="What happens to documents with personal data or secrets: allow (default), redact (they are masked "
+    "in what is stored) or skip (they aren't stored). KIND: "
+    f"{', '.join(PERSONAL)}; without it, all. Repeatable.",
+)
+
+
+keep_days_option = partial(
+    click.option,
+    "--keep-days",
+    type=click.IntRange(0, 36500),
+    metavar="N",
+    help="Documents expire N days after their date, or else after the last change of their files: nobody "
+    "finds them from then on, and the next ingest removes them. 0: never.",
+)
+
+
+embedder_option = click.option(
+    "--embedder",
+    "embedder_name",
+    default=DEFAULT_EMBEDDER,
+    metavar="NAME",
+    help="Embedding model: all-minilm-l6-v2 (English), multilingual-e5-small, an installed model, or the "
+    "NAME of a table [embedders.NAME]. Default: [embedder].",
+)
+
+
+def _chunking(
+    _context: click.Context, _option: click.Parameter, values: Sequence[str]
+) -> tuple[Chunking, ...] | None:
+    if not values:
+        return None
+    return () if tuple(values) == (AS_SETTINGS,) else tuple(map(chunking_from, values))
+
+
+chunking_option = click.option(
+    "--chunking",
+    multiple=True,
+    callback=_chunking,
+    metavar="[GLOB:]STRATEGY[,KEY=VALUE…]",
+    help=f"How documents are cut: {', '.join(get_args(Strategy))}; with max=, min= and overlap= in tokens, "
+    "and headers=no to embed no title and headings. Repeatable, for other files: the first GLOB that matches "
+    f"counts. Default: {AS_SETTINGS}, as the settings say.",
+)
+
+
+def chunking_from(text: str) -> Chunking:
+    """The chunking that an option describes, like "*.log:tokens,max=200,overlap=20".
+
+    Raises:
+        click.BadParameter: the text has another form, or a size is out of range.
+    """
+    pattern, separator, definition = text.rpartition(":")
+    strategy, *options = definition.split(",")
+    if strategy not in get_args(Strategy) or (separator and not pattern):
+        raise click.BadParameter(
+            f"{text!r} is not like sentence,max=200 or '*.log:tokens,overlap=20'. Strategies: "
+            f"{', '.join(get_args(Strategy))}."
+        )
+    values: dict[str, Any] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == "headers" and value in {"yes", "no"}:
+            values["headers"] = value == "yes"
+        elif key in _SIZES and value.isdecimal() and int(value) in _SIZES[key][1]:
+            values[_SIZES[key][0]] = int(value)
+        else:
+            ranges = ", ".join(f"{name} from {span[0]} to {span[-1]}" for name, (_, span) in _SIZES.items())
+            raise click.BadParameter(f"{option!r} in {text!r} is none of: {ranges}, headers yes or no.")
+    chunking = Chunking(strategy=cast("Strategy", strategy), match=pattern or "*", **values)
+    if chunking.max_tokens and chunking.overlap > chunking.max_tokens // 2:
+        raise click.BadParameter(f"the overlap in {text!r} is more than half of max.")
+    return chunking
+
+
+def chunking_words(chunking: Sequence[Chunking]) -> str:
+    """A chunking as the option takes it."""
+    return "; ".join(map(_words, chunking)) or AS_SETTINGS
+
+
+def _words(chunking: Chunking) -> str:
+    sizes = {key: (getattr(chunking, name), getattr(Chunking(), name)) for key, (name, _) in _SIZES.items()}
+    parts = [
+        chunking.strategy,
+        *(f"{key}={value}" for key, (value, usual) in sizes.items() if value != usual),
+    ]
+    pattern = "" if chunking.match == "*" else f"{chunking.match}:"
+    return pattern + ",".join([*parts, *([] if chunking.headers else ["headers=no"])])
+
+
+def _link(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    address = value and web_address(value)
+    if address is None and value:
+        raise click.BadParameter(f"{value!r} is not an http or https address.")
+    return _at_most(MAX_LINK, address)
+
+
+link_option = partial(
+    click.option,
+    "--link",
+    callback=_link,
+    metavar="URL",
+    help="Where a person finds more about the collection. Assistants read it.",
+)
+
+
+def fields_of(values: Sequence[str]) -> dict[str, FieldType]:
+    """The declared fields, from options like year=integer.
+
+    Raises:
+        click.BadParameter: an option has another form, a field is declared twice, or there are too many.
+    """
+    fields: dict[str, FieldType] = {}
+    for value in values:
+        name, _, type_name = value.partition("=")
+        if type_name not in get_args(FieldType) or not re.fullmatch(FIELD_NAME, name):
+            raise click.BadParameter(f"{value!r} is not like year=integer. Types: {FIELD_TYPES}.")
+        if name in fields:
+            raise click.BadParameter(f"the field {name} is declared twice.")
+        fields[name] = cast("FieldType", type_name)
+    if len(fields) > MAX_FIELDS:
+        raise click.BadParameter(f"a collection has at most {MAX_FIELDS} fields.")
+    return fields
+
+
+field_option = partial(
+    click.option,
+    "--field",
+    "fields",
+    multiple=True,
+    callback=lambda _context, _option, values: fields_of(values),
+    metavar="NAME=TYPE",
+)
+visibility_option = partial(click.option, "--visibility", type=click.Choice(get_args(Visibility)))
+
 
 CALLED = {
     "embedder_name": "embedder",
@@ -70,17 +255,8 @@ OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 
 @command("create", on_bucket=True, changes=True)
 @click.argument("name")
-@click.option(
-    "--field",
-    "fields",
-    multiple=True,
-    callback=declared_fields,
-    metavar="NAME=TYPE",
-    help=f"Metadata field to filter by. TYPE: {', '.join(get_args(FieldType))}. Repeatable.",
-)
-@click.option(
-    "--visibility",
-    type=click.Choice(get_args(Visibility)),
+@field_option(help=f"Metadata field to filter by. TYPE: {FIELD_TYPES}. Repeatable.")
+@visibility_option(
     help="Who may see new sources: everybody in the tenant, or only those allowed. Default: tenant, or "
     "restricted if there are keys, OAuth or groups.",
 )
@@ -97,21 +273,14 @@ OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 @personal_data_option
 @keep_days_option(default=0)
 @language_option("the collection")
-async def create_command(  # noqa: PLR0913 one parameter an option
+async def create_command(
     settings: Settings,
     *,
     name: str,
-    fields: dict[str, FieldType],
-    visibility: Visibility | None,
-    distance: Distance,
-    embedder_name: str,
     chunking: tuple[Chunking, ...] | None,
-    description: str,
-    link: str,
     policies: dict[Flag, Policy],
-    keep_days: int,
-    language: LanguageChoice | None,
     as_json: bool,
+    **properties: Any,  # noqa: ANN401 click's
 ) -> None:
     """Create a collection with metadata fields to filter by.
 
@@ -119,27 +288,17 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     Markdown files and from sidecar files (report.pdf.meta.toml); title and date also from the document's own
     metadata.
     """
+    personal_data = merge_policies({}, policies)
     collection = await create_collection(
-        settings,
-        name,
-        fields=fields,
-        visibility=visibility,
-        embedder_name=embedder_name,
-        language=language,
-        distance=distance,
-        description=description,
-        link=link,
-        chunking=chunking or (),
-        personal_data=merge_policies({}, policies),
-        keep_days=keep_days,
+        settings, name, chunking=chunking or (), personal_data=personal_data, **properties
     )
-    if as_json:
-        print_json(collection_json(collection))
-    else:
-        echo(
-            f"Created the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
-            f"{'visible to the whole tenant' if collection.visibility == 'tenant' else 'restricted'}."
-        )
+    seen = "visible to the whole tenant" if collection.visibility == "tenant" else "restricted"
+    print_result(
+        collection_json(collection),
+        f"Created the collection {name} with {counted(len(collection.fields), 'field')}. New sources in it "
+        f"are {seen}.",
+        as_json=as_json,
+    )
 
 
 async def create_collection(
@@ -157,22 +316,13 @@ async def create_collection(
         ConfigurationError: it exists already, or the name is not valid.
     """
     await check_is_new(settings, name)
-    is_set, visibility = visibility is not None, visibility or first_visibility(settings)
-    tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
-    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
-        prepare(settings.home)
-        with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
-            return await ensure_collection(
-                settings.home,
-                tenant,
-                name,
-                embedder.identity,
-                fields=fields,
-                visibility=visibility,
-                visibility_is_set=is_set,
-                embedder_name=embedder_name,
-                **others,
-            )
+    others |= {"fields": fields, "embedder_name": embedder_name, "visibility_is_set": visibility is not None}
+    others["visibility"] = visibility or first_visibility(settings)
+    tenant, state = tenant_of(settings), {"visibility": others["visibility"], "fields": dict(fields)}
+    identity = await identity_of(settings, embedder_name)
+    prepare(settings.home)
+    with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
+        return await ensure_collection(settings.home, tenant, name, identity, **others)
 
 
 async def check_is_new(settings: Settings, name: str) -> None:
@@ -196,22 +346,13 @@ PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "
     metavar="NAME",
     help="Another name for the same embedding model: of a table [embedders.NAME], or default for [embedder].",
 )
-@click.option(
-    "--field",
-    "fields",
-    multiple=True,
-    callback=declared_fields,
-    metavar="NAME=TYPE",
-    help="Also declare this metadata field, filled from what the documents state. Repeatable.",
-)
+@field_option(help="Also declare this metadata field, filled from what the documents state. Repeatable.")
 @click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
 @chunking_option
 @language_option("the collection", default=None)
 @personal_data_option
 @keep_days_option()
-@click.option(
-    "--visibility",
-    type=click.Choice(get_args(Visibility)),
+@visibility_option(
     help="Who may see new sources: everybody in the tenant, or only those allowed. Sources that are there "
     "stay as they are; access set changes them.",
 )
@@ -247,7 +388,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         after["personal_data"] = merge_policies(stored.personal_data, policies)
     check_fields(stored, fields, no_field)
     _check_changeable(stored, after, language)
-    identity = await _identity_of(settings, after.get("embedder_name"))
+    identity = await identity_of(settings, after["embedder_name"]) if "embedder_name" in after else None
 
     def changed(collection: Collection) -> Collection:
         updated = replace(collection, **after)
@@ -256,30 +397,32 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return updated
 
     declared = None
-    shortened = await _shortened_tags(settings, stored, after.get("keep_days", stored.keep_days))
-    states = {name: _planned_states(stored, after, fields, no_field, language), **_tag_states(shortened)}
+    days = after.get("keep_days", stored.keep_days)
+    shortened = await _longer_tags(settings, stored, days)
+    states = {name: _planned_states(stored, after, fields, no_field, language)}
+    states |= {
+        tag: ({"keep_days": before.keep_days}, {"keep_days": days}) for tag, before in shortened.items()
+    }
     with log_act(settings.data, Act("collection set", stored.tenant, states, name)):
         collection = await change_collection(settings.home, stored.tenant, name, changed)
-        await _shorten(settings, shortened)
+        for tag in shortened:
+            await change_collection(settings.home, stored.tenant, tag, partial(replace, keep_days=days))
         if fields or no_field:
             declared = await declare(settings.home, collection, fields, no_field)
             collection = declared.collection
         collection = await _with_language(settings, collection, language)
-    if as_json:
-        changed_tags = {"shortened_tags": sorted(shortened)}
-        print_json(
-            collection_json(collection) | (_declared_json(declared) if declared else {}) | changed_tags
-        )
-        return
-    if declared:
-        _print_declared(declared, no_field)
     after.pop("visibility_is_set", None)
     after |= {"language": language_in_words(collection)} if language else {}
-    set_lines = (_set_line(name, key, value) for key, value in after.items())
-    for line in (*set_lines, *map(_shortened_line, shortened.values())):
-        echo(line)
-    if visibility and (staying := await _unchanged_note(table, visibility)):
-        echo(staying)
+    print_result(
+        collection_json(collection)
+        | (_declared_json(declared) if declared else {})
+        | {"shortened_tags": sorted(shortened)},
+        *(_declared_lines(declared, no_field) if declared else ()),
+        *(_set_line(name, key, value) for key, value in after.items()),
+        *(_shortened_line(tag, days) for tag in shortened.values()),
+        *(await _unchanged_notes(table, visibility) if visibility and not as_json else ()),
+        as_json=as_json,
+    )
 
 
 def _planned_states(
@@ -296,8 +439,8 @@ def _planned_states(
     return _logged_state(stored, keys), _logged_state(planned, keys)
 
 
-async def _unchanged_note(table: CollectionReader, visibility: Visibility) -> str:
-    """A note on the existing documents, which keep their access when the visibility of new ones changes."""
+async def _unchanged_notes(table: CollectionReader, visibility: Visibility) -> list[str]:
+    """Notes on the existing documents, which keep their access when the visibility of new ones changes."""
     name, total, opened = table.collection.name, await table.source_count(), await table.open_documents()
     if visibility == "restricted" and opened:
         change = f"access set --collection {name} --if-open --allow group:NAME"
@@ -305,16 +448,13 @@ async def _unchanged_note(table: CollectionReader, visibility: Visibility) -> st
     elif visibility == "tenant" and total > opened:
         change, now = "access set ID --visibility tenant", f"{total - opened} of them restricted"
     else:
-        return ""
-    return (
-        f"Its {counted(total, 'document')} stay as they are, {now}. To change that: refdesk-admin "
-        f"{change}{same_desk()}"
-    )
+        return []
+    staying = f"Its {counted(total, 'document')} stay as they are, {now}."
+    return [f"{staying} To change that: refdesk-admin {change}{same_desk()}"]
 
 
-async def _identity_of(settings: Settings, embedder_name: str | None) -> EmbedderIdentity | None:
-    if embedder_name is None:
-        return None
+async def identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentity:
+    """The identity of an embedder of the settings, which is opened for it."""
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         return embedder.identity
 
@@ -354,40 +494,17 @@ async def tags_of(settings: Settings, name: str) -> list[Collection]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ShortenedTag:
-    """A tag whose documents are kept for fewer `days` from now on, as those of its collection."""
-
-    tag: Collection
-    days: int
-
-
-async def _shortened_tags(settings: Settings, collection: Collection, days: int) -> dict[str, ShortenedTag]:
+async def _longer_tags(settings: Settings, collection: Collection, days: int) -> dict[str, Collection]:
     """The tags, by name, that would be kept longer than their collection, which is for these days."""
     tags = await tags_of(settings, collection.name) if days else []
-    return {tag.name: ShortenedTag(tag, days) for tag in tags if not 0 < tag.keep_days <= days}
+    return {tag.name: tag for tag in tags if not 0 < tag.keep_days <= days}
 
 
-def _tag_states(shortened: Mapping[str, ShortenedTag]) -> dict[str, tuple[State, State]]:
-    """The changes of tags, for the audit log."""
-    return {
-        name: ({"keep_days": change.tag.keep_days}, {"keep_days": change.days})
-        for name, change in shortened.items()
-    }
-
-
-async def _shorten(settings: Settings, shortened: Mapping[str, ShortenedTag]) -> None:
-    for name, change in shortened.items():
-        keep = partial(replace, keep_days=change.days)
-        await change_collection(settings.home, change.tag.tenant, name, keep)
-
-
-def _shortened_line(change: ShortenedTag) -> str:
-    name, before = change.tag.name, change.tag.keep_days
-    earlier = counted(before, "day") if before else "without end"
+def _shortened_line(tag: Collection, days: int) -> str:
+    earlier = counted(tag.keep_days, "day") if tag.keep_days else "without end"
     return (
-        f"Its tag {name} keeps documents {counted(change.days, 'day')}, too; before: {earlier}. To undo it: "
-        f"refdesk-admin collection set {name} --keep-days {before}{same_desk()}"
+        f"Its tag {tag.name} keeps documents {counted(days, 'day')}, too; before: {earlier}. To undo it: "
+        f"refdesk-admin collection set {tag.name} --keep-days {tag.keep_days}{same_desk()}"
     )
 
 
@@ -408,15 +525,14 @@ def _declared_json(declared: Declared) -> dict[str, Any]:
     return {"filled": dict(declared.filled), "complaints": complaints}
 
 
-def _print_declared(declared: Declared, removed: Sequence[str]) -> None:
+def _declared_lines(declared: Declared, removed: Sequence[str]) -> Iterator[str]:
     name = declared.collection.name
     for field in removed:
         if field not in declared.filled:
-            echo(f"The collection {name} no longer declares the field {field}.")
+            yield f"The collection {name} no longer declares the field {field}."
     for field, number in declared.filled.items():
-        echo(f"Declared the field {field} of the collection {name}: {number} of its documents have a value.")
-    for path, reason in declared.complaints:
-        echo(f"{path}: {reason}")
+        yield f"Declared the field {field} of the collection {name}: {number} of its documents have a value."
+    yield from (f"{path}: {reason}" for path, reason in declared.complaints)
 
 
 def language_in_words(collection: Collection) -> str:
@@ -431,13 +547,9 @@ def collection_json(collection: Collection) -> dict[str, Any]:
     details["chunking"] = chunking_words(collection.chunking)
     del details["build"]
     for name, build in (("former", collection.former), ("coming", collection.coming)):
-        details[name] = build and {
-            "embedder": build.embedder.model,
-            "chunking": chunking_words(build.chunking),
-        }
+        words = build and {"embedder": build.embedder.model, "chunking": chunking_words(build.chunking)}
+        details[name] = words
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    optional = ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of")
-    for name in ("former", "coming", *optional, "visibility_is_set"):
-        if not details[name]:
-            del details[name]
-    return details
+    optional = {"former", "coming", "attached", "calibration", "personal_data", "keep_days", "expiring"}
+    optional |= {"languages", "tag_of", "visibility_is_set"}
+    return {name: value for name, value in details.items() if value or name not in optional}

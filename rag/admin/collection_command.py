@@ -6,10 +6,9 @@ collection_changes.py, `rebuild` is in collection_rebuild.py.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -20,28 +19,30 @@ from rag.admin.collection_changes import (
     check_is_new,
     collection_json,
     create_command,
+    description_option,
+    embedder_option,
+    fields_of,
+    identity_of,
     language_in_words,
+    link_option,
     set_command,
     tags_of,
 )
-from rag.admin.collection_options import description_option, embedder_option, fields_of, link_option
 from rag.admin.collection_rebuild import rebuild_command
-from rag.admin.command_line import command, language_option, same_desk
+from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet
 from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import Group, echo, print_json, print_table
+from rag.admin.terminal import Group, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.corpus import (
     NO_VECTORS,
     USUAL_LANGUAGE,
     Attachment,
     Collection,
-    EmbedderIdentity,
     FieldType,
     Language,
 )
 from rag.errors import ConfigurationError, NotFoundError
-from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted
 from rag.store.read.attached.attached_reader import AttachedReader, AttachedTables, absolute_address
 from rag.store.read.collection_reader import CollectionReader
@@ -142,59 +143,30 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
     await check_is_new(settings, name)
     fields, field_columns = declared
     attachment = Attachment(absolute_address(table), fields=field_columns, **columns)  # type: ignore[arg-type]
-    collection = Collection(
-        tenant=tenant_of(settings),
-        name=name,
-        embedder=await _embedder(settings, attachment, embedder_name),
-        language=language or USUAL_LANGUAGE,
-        distance="cosine",
-        created_at=datetime.now(UTC),
-        fields=fields,
-        visibility="restricted" if attachment.allow else "tenant",
-        description=description,
-        link=link,
-        embedder_name=embedder_name,
-        attached=attachment,
-    )
-    reader = await open_checked(collection, settings)
+    tenant = tenant_of(settings)
+    embedder = NO_VECTORS if attachment.vector is None else await identity_of(settings, embedder_name)
+    logged: dict[str, Any] = {"visibility": "restricted" if attachment.allow else "tenant", "fields": fields}
+    properties = logged | {
+        "language": language or USUAL_LANGUAGE,
+        "created_at": datetime.now(UTC),
+        "description": description,
+        "link": link,
+        "embedder_name": embedder_name,
+        "attached": attachment,
+        "visibility_is_set": True,
+    }
+    reader = await open_checked(Collection(tenant, name, embedder, distance="cosine", **properties), settings)
     remarks, rows = await attachment_remarks(reader), (await reader.survey()).rows
-    await _attach(settings, collection, attachment)
-    if as_json:
-        print_json({"name": name, "table": attachment.table, "rows": rows, "remarks": remarks})
-        return
-    echo(f"Attached {attachment.table} as the collection {name}, with {counted(rows, 'row')}.")
-    for remark in remarks:
-        echo(remark)
-
-
-async def _attach(settings: Settings, collection: Collection, attachment: Attachment) -> None:
-    """Enter an attached collection into the catalog, and log it."""
-    tenant, name = collection.tenant, collection.name
     prepare(settings.home)
-    state = {"visibility": collection.visibility, "fields": collection.fields, "table": attachment.table}
-    with log_act(settings.data, Act("collection attach", tenant, {name: (None, state)}, name)):
-        await ensure_collection(
-            settings.home,
-            tenant,
-            name,
-            collection.embedder,
-            language=collection.language,
-            fields=collection.fields,
-            visibility=collection.visibility,
-            description=collection.description,
-            link=collection.link,
-            embedder_name=collection.embedder_name,
-            created_at=collection.created_at,
-            attached=attachment,
-            visibility_is_set=True,
-        )
-
-
-async def _embedder(settings: Settings, attachment: Attachment, name: str) -> EmbedderIdentity:
-    if attachment.vector is None:
-        return NO_VECTORS
-    async with open_embedder(settings.embedder_named(name), os.environ) as embedder:
-        return embedder.identity
+    act = Act("collection attach", tenant, {name: (None, logged | {"table": attachment.table})}, name)
+    with log_act(settings.data, act):
+        await ensure_collection(settings.home, tenant, name, embedder, **properties)
+    print_result(
+        {"name": name, "table": attachment.table, "rows": rows, "remarks": remarks},
+        f"Attached {attachment.table} as the collection {name}, with {counted(rows, 'row')}.",
+        *remarks,
+        as_json=as_json,
+    )
 
 
 async def open_checked(collection: Collection, settings: Settings) -> AttachedReader:
@@ -205,8 +177,7 @@ async def open_checked(collection: Collection, settings: Settings) -> AttachedRe
         ConfigurationError: columns or vectors don't fit, or it has neither vectors nor a full-text index.
     """
     reader = await AttachedTables(settings.search.timeout_seconds).opened(collection)
-    attachment = collection.attached
-    dimension = reader.collection.embedder.dimension
+    attachment, dimension = collection.attached, reader.collection.embedder.dimension
     if attachment and attachment.vector and dimension != collection.embedder.dimension:
         raise ConfigurationError(
             f"The vectors in the column {attachment.vector!r} have {dimension} dimensions; the embedding "
@@ -263,10 +234,8 @@ async def tag_command(
     tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
     with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
         tagged = await tag_collection(settings.home, table.collection, tag, description)
-    if as_json:
-        print_json(collection_json(tagged))
-    else:
-        echo(f"Kept the collection {name} as {tag}. Searches find it where they name it.")
+    kept = f"Kept the collection {name} as {tag}. Searches find it where they name it."
+    print_result(collection_json(tagged), kept, as_json=as_json)
 
 
 @command("list", collection_command, on_bucket=True)
@@ -275,20 +244,19 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
     collections = [table.collection for table in await open_collections(settings, None)]
     if as_json:
         print_json({"collections": [collection_json(collection) for collection in collections]})
-    elif collections:
-        rows = [
-            (
-                collection.name,
-                language_in_words(collection),
-                collection.visibility,
-                _embedder_in_words(collection, settings),
-                ", ".join(collection.fields) or "-",
-            )
-            for collection in collections
-        ]
-        print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
-    else:
-        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
+        return
+    rows = [
+        (
+            collection.name,
+            language_in_words(collection),
+            collection.visibility,
+            _embedder_in_words(collection, settings),
+            ", ".join(collection.fields) or "-",
+        )
+        for collection in collections
+    ]
+    titles = ("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS")
+    print_table([titles, *rows], empty=nothing_yet("collections"))
 
 
 @command("show", collection_command, on_bucket=True)
@@ -299,22 +267,20 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     Of an attached table it also says what is missing.
     """
     (table,) = await open_collections(settings, name)
-    details = collection_json(table.collection)
-    remarks = await attachment_remarks(table)
-    if as_json:
-        print_json(details | ({"remarks": remarks} if table.collection.attached else {}))
-        return
-    for key, value in details.items():
-        for part, detail in value.items() if isinstance(value, dict) else [("", value)]:
-            echo(f"{f'{key} {part}'.strip():24} {detail}")
-    for remark in remarks:
-        echo(remark)
+    details, remarks = collection_json(table.collection), await attachment_remarks(table)
+    lines = (
+        f"{f'{key} {part}'.strip():24} {detail}"
+        for key, value in details.items()
+        for part, detail in (value.items() if isinstance(value, dict) else [("", value)])
+    )
+    of_table = {"remarks": remarks} if table.collection.attached else {}
+    print_result(details | of_table, *lines, *remarks, as_json=as_json)
 
 
 @command("remove", collection_command, on_bucket=True, changes=True)
 @click.argument("name")
-@click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
-async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
+@confirmed_option("Delete the collection and everything in it.")
+async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Remove a collection and everything in it. Of an attached table, nothing is deleted."""
     try:
         (table,) = await open_collections(settings, name)
@@ -328,17 +294,16 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         await remove_collection(settings, table, "collection remove")
         attached = table.collection.attached
     tags = [tag.name for tag in await tags_of(settings, name)]
-    if as_json:
-        print_json({"removed": name} | ({"tags": tags} if tags else {}))
-    elif attached:
-        echo(f"Removed the collection {name}. The table {attached.table} is as it was.")
-    else:
-        echo(f"Removed the collection {name}.")
-    if tags and not as_json:
-        echo(
-            f"What it held is still in {', '.join(tags)}. Remove these, too, or run refdesk-admin purge, "
-            "which empties them."
-        )
+    still_there = (
+        f"What it held is still in {', '.join(tags)}. Remove these, too, or run refdesk-admin purge, which "
+        "empties them."
+    )
+    print_result(
+        {"removed": name} | ({"tags": tags} if tags else {}),
+        f"Removed the collection {name}.{f' The table {attached.table} is as it was.' if attached else ''}",
+        *([still_there] if tags else []),
+        as_json=as_json,
+    )
 
 
 def _embedder_in_words(collection: Collection, settings: Settings) -> str:

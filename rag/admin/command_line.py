@@ -200,6 +200,11 @@ def _not_for_tenant(settings: Settings) -> ConfigurationError:
     )
 
 
+def nothing_yet(things: str) -> str:
+    """What a list of none says."""
+    return f"There are no {things} yet. Add documents with refdesk-admin ingest PATH{same_desk()}"
+
+
 def confirmed_option(what: str) -> Callable[[Any], Any]:
     """--yes, without which the command does nothing."""
     return click.option("--yes", is_flag=True, required=True, expose_value=False, help=what)

@@ -19,7 +19,7 @@ from rag.access.keys import ApiKey, keys_in, token_of
 from rag.admin import collection_changes as admin_collection
 from rag.admin import key_command
 from rag.admin.audit_command import actor_name, change_in_words, read_log
-from rag.admin.collection_options import MAX_DESCRIPTION
+from rag.admin.collection_changes import MAX_DESCRIPTION
 from rag.admin.key_command import binding_in_words
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import size_of
