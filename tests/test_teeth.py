@@ -32,7 +32,7 @@ from rag.access.keys import Keys
 from rag.access.rule import NOBODY
 from rag.admin import key_command
 from rag.admin.command_line import keep_overview
-from rag.admin.ingest_command import RunOptions, run_ingest
+from rag.admin.ingestion import RunOptions, run_ingest
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.server_settings import PrincipalSettings
@@ -1002,7 +1002,7 @@ BROKEN = [
     # What comes in.
     Broken(
         "a collection from before the first key stays open for what comes in later",
-        "rag.admin.ingest_command.usual_visibility",
+        "rag.admin.ingestion.usual_visibility",
         lambda _real: lambda _settings, collection: collection.visibility,
         what_comes_in_when_others_can_ask_is_hidden,
     ),

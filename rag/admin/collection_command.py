@@ -34,14 +34,7 @@ from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import Group, print_json, print_result, print_table
 from rag.config.settings import Settings
-from rag.corpus import (
-    NO_VECTORS,
-    USUAL_LANGUAGE,
-    Attachment,
-    Collection,
-    FieldType,
-    Language,
-)
+from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection, FieldType, Language
 from rag.errors import ConfigurationError, NotFoundError
 from rag.report.text_and_html import counted
 from rag.store.read.attached.attached_reader import AttachedReader, AttachedTables, absolute_address

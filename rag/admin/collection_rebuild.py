@@ -12,10 +12,10 @@ import click
 
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
-from rag.admin.chosen_embedder import with_cache
 from rag.admin.collection_changes import chunking_option, chunking_words
 from rag.admin.command_line import NamedPath, command
 from rag.admin.eval_command import comparison_json, print_comparison, print_runs, run_json
+from rag.admin.ingestion import with_cache
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import confirm, echo, print_json

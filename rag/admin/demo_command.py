@@ -14,7 +14,7 @@ from mcp.types import CallToolResult, TextContent
 
 from rag.admin.command_line import NamedPath, command, same_desk, settings_file
 from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
-from rag.admin.ingest_command import RunOptions, run_ingest
+from rag.admin.ingestion import RunOptions, run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import arguments, echo, print_json

@@ -19,8 +19,8 @@ import numpy as np
 
 from rag.access.rule import AccessChange, access_changes, valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.chosen_embedder import cache_of, chosen_embedder
 from rag.admin.ingest_output import outcome_line
+from rag.admin.ingestion import cache_of, chosen_embedder
 from rag.admin.sharing import usual_visibility
 from rag.admin.terminal import echo, print_json
 from rag.config.settings import Settings

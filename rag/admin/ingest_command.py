@@ -1,71 +1,37 @@
-"""`refdesk-admin ingest`."""
+"""`refdesk-admin ingest`, and how it and `sync` watch folders (`--watch`)."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import click
-from anyio import to_thread
 
-from rag.access.rule import narrower, same_access, valid_name
-from rag.access.tenants import tenant_of
 from rag.admin.access_command import access_json, access_options, requested_access
-from rag.admin.audit_command import ActName, access_act, log_act
-from rag.admin.chosen_embedder import (
-    ChosenEmbedder,
-    chosen_embedder,
-    foreign_documents_notes,
-    with_bill,
-    with_cache,
-)
-from rag.admin.command_line import (
-    NamedPath,
-    collection_option,
-    command,
-    keep_overview,
-    language_option,
-    write_page,
-)
+from rag.admin.command_line import NamedPath, collection_option, command, language_option, write_page
 from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
-from rag.admin.ingest_output import ingestion_report, print_summary
-from rag.admin.orphaned_documents import note_folders, orphaned_by_command
-from rag.admin.progress_bar import log_line, shown_progress
-from rag.admin.runs_command import count_known_failures, keep_in_history
-from rag.admin.sharing import exposures, first_visibility, usual_visibility
+from rag.admin.ingest_output import ingestion_report
+from rag.admin.ingestion import RunOptions, rights_of, run_ingest
+from rag.admin.progress_bar import log_line
 from rag.admin.terminal import echo, print_json
-from rag.admin.watch_folders import watch
-from rag.config.origin_settings import FolderOrigin, OriginSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
-from rag.corpus import Access, Collection, LanguageChoice, Visibility
-from rag.errors import ConfigurationError
-from rag.home import look_once
-from rag.ingest.admission import open_moderation, unasked
-from rag.ingest.ingest_run import Executor, GentleExecutor, Instructions, ingest
-from rag.ingest.report import InterruptedRunError, Progress, Report
-from rag.ingest.requested_access import RequestedAccess, Rights
-from rag.models.embed import Embedder, open_embedder
+from rag.corpus import LanguageChoice, Visibility
+from rag.errors import ConfigurationError, RefdeskError
+from rag.ingest.ingest_run import GentleExecutor
+from rag.ingest.policy.moderation import unasked
+from rag.ingest.report import InterruptedRunError, Report
+from rag.originals import LOOK_MS, changes_in, identity, is_below
 from rag.runtime import be_gentle
-from rag.store.write.access_writer import Pairs
-from rag.store.write.change_collection import drop_if_empty, open_writer
-from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.desk_folder import origins_folder
-from rag.store.write.make_collection import ensure_collection
-
-if TYPE_CHECKING:
-    from rag.ingest.origins.origin_run import OriginRun
-    from rag.ingest.ray_cluster import Connection
 
 PARTLY_FAILED = 3
 
@@ -342,276 +308,6 @@ def _check_page(page: Path, paths: Iterable[Path]) -> None:
         raise ConfigurationError(f"Cannot write the report {page}: {error.strerror}.") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How an ingestion runs, and what it shows.
-
-    Without an `embedder_name`, a new collection gets the embedder that fits the documents. Without `rights`,
-    the settings and the collection decide. `removes` allows removing most of a folder's sources. `verbose`
-    lists every file, and `as_log` writes the progress as JSON lines; the summary goes to standard error if
-    `quiet`. `origin` is the name of the origin to ingest. With `only_news`, a run in which nothing happened
-    prints nothing, and the lines of any other run begin with the origin; with `known_ok`, failures of an
-    earlier run don't count as news. `on` is the address of a Ray cluster to work on, and `executor` what
-    prepares documents instead of the usual one.
-    """
-
-    quiet: bool
-    language: LanguageChoice | None = None
-    embedder_name: str = ""
-    rights: Rights | None = None
-    removes: bool = False
-    verbose: bool = False
-    as_log: bool = False
-    origin: str = ""
-    only_news: bool = False
-    known_ok: bool = False
-    on: str = ""
-    executor: Executor | None = None
-
-    @property
-    def line_start(self) -> str:
-        """What each printed line begins with."""
-        return f"{self.origin}: " if self.only_news else ""
-
-    @property
-    def act(self) -> Literal["sync", "ingest"]:
-        """The run's name in the history and in the audit log."""
-        return "sync" if self.origin else "ingest"
-
-
-async def run_ingest(
-    settings: Settings, paths: tuple[Path, ...], collection: str, options: RunOptions
-) -> Report:
-    """Run an ingestion with progress and a summary. Only an origin that is no folder goes without paths.
-
-    Raises:
-        InterruptedRunError: the run ended early. Its summary has been printed.
-    """
-    name, tenant, began = valid_name(collection), tenant_of(settings), datetime.now(UTC)
-    async with AsyncExitStack() as stack:
-        stack.callback(look_once, settings.common_home, settings.home)  # the next run asks again
-        connection = await stack.enter_async_context(_connection(options.on))
-        make = partial(
-            ensure_collection, settings.home, tenant, name, language=options.language, created_at=began
-        )
-        make = partial(make, visibility=first_visibility(settings))
-        choose = partial(chosen_embedder, settings, tenant, name, paths, options.embedder_name)
-        choice, embedder, target = await _target(settings, stack, choose, make)
-        usual = usual_visibility(settings, target)
-        rights = replace(options.rights or rights_of(settings), usual=usual)
-        options = replace(options, rights=rights, embedder_name=choice.name)
-        summary = partial(
-            print_summary, collection=name, usual=usual, quiet=options.quiet, before=options.line_start
-        )
-        try:
-            async with _no_leftover(settings, target, began):
-                report = await _ingest_into(target, settings, paths, embedder, connection, options)
-        except InterruptedRunError as error:
-            summary(error.report)
-            raise
-    report = replace(report, embedder=choice.reason)
-    if report.fruitless and target.created_at == began:
-        await drop_if_empty(settings.home, target)
-    await keep_overview(settings.home, tenant)  # a watch, or the console, goes on after it
-    if not options.only_news or report.has_news(known_ok=options.known_ok):
-        summary(report)
-    return report
-
-
-async def _ingest_into(
-    target: Collection,
-    settings: Settings,
-    paths: tuple[Path, ...],
-    embedder: Embedder,
-    connection: Connection | None,
-    options: RunOptions,
-) -> Report:
-    """Ingest into an open collection, and keep the run in its history.
-
-    Raises:
-        InterruptedRunError: the run ended early. What it committed counts, and was paid for.
-    """
-    assert options.rights  # noqa: S101 run_ingest has set them
-    model = settings.embedder_named(options.embedder_name)
-    around = partial(_log_changed_access, settings.data, options.act, target.tenant)
-    async with (
-        open_moderation(settings.moderation, os.environ) as moderator,
-        open_writer(settings.home, target, around=around) as writer,
-    ):
-        instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
-        cluster = None
-        if connection:
-            cluster = await connection.cluster(model, embedder, writer.collection, options.rights)
-        if executor := cluster or options.executor:
-            instructions = replace(instructions, executor=executor)
-        working = cluster.embedder(embedder) if cluster else embedder
-        async with with_cache(settings, target, working) as cached:
-            run = None if paths else origin_run(settings, options.origin, target)
-            inputs = [options.origin] if options.origin else paths
-            note_folders(settings.home, target, paths, options.origin)
-            with keep_in_history(settings.home, target, options.act, inputs) as entry:
-                try:
-                    with _progress(options) as progress:
-                        report = await ingest(writer, cached, run or paths, instructions, progress)
-                except InterruptedRunError as error:
-                    error.report = entry.report = with_bill(error.report, cached, model)
-                    raise
-                report = await _with_notes(settings, writer, report, by_command=not options.origin)
-                entry.report = report = with_bill(report, cached, model)
-            if run:  # the origin's state follows the commit: a crash before it only repeats work
-                await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
-    return report
-
-
-def _progress(options: RunOptions) -> AbstractContextManager[Progress]:
-    return shown_progress(verbose=options.verbose, as_log=options.as_log, quiet=options.only_news)
-
-
-async def _target(
-    settings: Settings,
-    stack: AsyncExitStack,
-    choose: Callable[[], Awaitable[ChosenEmbedder]],
-    make: Callable[..., Awaitable[Collection]],
-) -> tuple[ChosenEmbedder, Embedder, Collection]:
-    """The embedder to work with, open as long as the stack, and the collection, made if it is new.
-
-    Another run may make the collection while this one chooses. Then the collection's embedder counts.
-
-    Raises:
-        ConfigurationError: the embedder can't be loaded, or isn't that of the collection.
-    """
-    choice = await choose()
-    while True:
-        opening = open_embedder(settings.embedder_named(choice.name), os.environ)
-        embedder = await stack.enter_async_context(opening)
-        try:
-            target = await make(embedder.identity, embedder_name=choice.name, known=choice.collection)
-        except ConfigurationError:
-            if choice.collection:
-                raise
-            choice = await choose()
-            if not choice.collection:
-                raise
-        else:
-            return choice, embedder, target
-
-
-def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) -> AbstractContextManager[None]:
-    """The logging of the access records that an ingestion changes."""
-    changed = {
-        id_: (before, after)
-        for id_, (before, after) in pairs.items()
-        if before is None or not same_access(before.access, after.access)
-    }
-    return log_act(data, access_act(name, tenant, changed)) if changed else nullcontext()
-
-
-async def _with_notes(
-    settings: Settings, writer: CollectionWriter, report: Report, *, by_command: bool
-) -> Report:
-    """The report with notes on the model and on what is open to others, and the number of known failures.
-
-    `by_command`: no origin was read, so the report tells of folders that no run reads any more.
-    """
-    collection = writer.collection
-    former = await orphaned_by_command(settings, writer) if by_command else []
-    foreign = await foreign_documents_notes(settings, writer, report)
-    exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
-    known_failures = count_known_failures(settings.home, collection, report)
-    notes = (*report.notes, *foreign, *map(str, former), *exposed)
-    return replace(report, notes=notes, known_failures=known_failures)
-
-
-@asynccontextmanager
-async def _connection(address: str) -> AsyncIterator[Connection | None]:
-    """The Ray cluster at an address; None without an address, and then Ray isn't imported."""
-    if not address:
-        yield None
-        return
-    from rag.ingest.ray_cluster import connect  # noqa: PLC0415 most runs are on one machine
-
-    echo("Connecting to Ray …", err=True)
-    async with connect(address) as connection:
-        yield connection
-
-
-def origin_run(
-    settings: Settings, name: str, collection: Collection, scratch: Path | None = None
-) -> OriginRun:
-    """The run over an origin. With `scratch`, it keeps its files there and not in the data folder."""
-    from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
-    from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
-
-    return OriginRun(
-        name,
-        settings.origins[name],
-        settings.ingest,
-        origins_folder(settings.home, collection.tenant, collection.name),
-        agent=user_agent(settings.server.name),
-        environment=os.environ,
-        stdin=sys.stdin.buffer,
-        scratch=scratch,
-    )
-
-
-@asynccontextmanager
-async def _no_leftover(settings: Settings, collection: Collection, began: datetime) -> AsyncIterator[None]:
-    """Drop a collection that this run made if it fails before anything is stored.
-
-    Otherwise the collection would keep an embedder that may have been a mistake, and block the next run.
-    """
-    try:
-        yield
-    except BaseException:  # also Ctrl-C
-        if collection.created_at == began:
-            with anyio.CancelScope(shield=True):
-                await drop_if_empty(settings.home, collection)
-        raise
-
-
-def rights_of(
-    settings: Settings, requested: RequestedAccess | None = None, *, set_access: bool = False
-) -> Rights:
-    """The access of ingested sources, by the options and the settings.
-
-    With `set_access`, the options go before what the settings state for folders, too.
-    """
-    access = settings.access
-    return Rights(
-        "tenant",
-        requested,
-        access.rules,
-        of_documents=access.of_documents,
-        set_access=set_access,
-        stated={} if requested and set_access else stated_access(settings, settings.principal.tenant),
-    )
-
-
-def stated_access(settings: Settings, tenant: str | None) -> dict[str, Access]:
-    """What the folder origins of a tenant state for their folders, by the URIs of all names of these.
-
-    Where it isn't known whose run or whose origin it is, the origin counts.
-    """
-    stated: dict[str, Access] = {}
-    for origin in settings.origins.values():
-        requested = access_of_origin(origin)
-        if not (isinstance(origin, FolderOrigin) and requested):
-            continue
-        if len({tenant, origin.tenant or settings.principal.tenant} - {None}) > 1:
-            continue
-        access = requested.record("tenant")
-        for uri in {path.as_uri() for path in (origin.path, Path(os.path.realpath(origin.path)))}:
-            stated[uri] = narrower(stated.get(uri, access), access) or access
-    return stated
-
-
-def access_of_origin(origin: OriginSettings) -> RequestedAccess | None:
-    """What an origin states for its new documents."""
-    if origin.visibility or origin.allow or origin.deny:
-        return RequestedAccess(origin.visibility, origin.allow, origin.deny)
-    return None
-
-
 def exit_code(report: Report, *, known_ok: bool = False) -> int:
     """0 on success, 1 if all files failed, 3 if some failed or too many are missing.
 
@@ -622,3 +318,83 @@ def exit_code(report: Report, *, known_ok: bool = False) -> int:
     if report.fruitless:
         return 1
     return 0 if report.complete else PARTLY_FAILED
+
+
+# Watching.
+
+
+async def watch(
+    folders: Mapping[Path, str], run: Callable[[list[str]], Awaitable[object]], *, without: Path
+) -> None:
+    """Call `run` with all names, then with the names of the folders in which something changed.
+
+    Changes in the folder `without` don't count. A failed run is reported; the next change begins another. A
+    folder that disappears is awaited, and a link that leads elsewhere is followed. SIGINT and SIGTERM end the
+    watch and a run in it; committed work stays.
+    """
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_until_asked_to_end, tasks.cancel_scope)
+        due = list(dict.fromkeys(folders.values()))
+        while True:
+            due = await _watch_once(folders, run, due, _real(without))
+    echo("Watching has ended.", err=True)
+
+
+async def _until_asked_to_end(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+async def _watch_once(
+    folders: Mapping[Path, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
+) -> list[str]:
+    """Watch until a folder appears or disappears, or a link leads elsewhere.
+
+    Returns all names: changes in between were not seen.
+    """
+    watched = _names_by_real_path(folders)
+    there = _existing(watched)
+    if not there:
+        await _run(run, due)
+        while not _existing(_names_by_real_path(folders)):  # noqa: ASYNC110 no event comes of what isn't there
+            await anyio.sleep(LOOK_MS / 1000)
+        return list(dict.fromkeys(folders.values()))
+    async for paths in changes_in(there, without=without):
+        # The first turn comes once the watch is active, so no change between it and the run is missed.
+        changed = [name for folder, name in watched.items() if any(is_below(path, folder) for path in paths)]
+        await _run(run, list(dict.fromkeys([*due, *changed])))
+        due = []
+        now = _existing(watched)
+        if now != there or paths & there.keys() or watched != _names_by_real_path(folders):
+            for path in there.keys() - now.keys():
+                echo(f"{path} is gone. Waiting for it.", err=True)
+            break
+    return list(dict.fromkeys(folders.values()))
+
+
+def _names_by_real_path(folders: Mapping[Path, str]) -> dict[str, str]:
+    """The names of folders by where they are now: a link may lead elsewhere than before."""
+    return {_real(path): name for path, name in folders.items()}
+
+
+async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) -> None:
+    """Run once; report a failure and go on."""
+    if not names:
+        return
+    try:
+        await run(names)
+    except (RefdeskError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        echo(f"refdesk-admin: {reason} The next change begins another run.", err=True)
+
+
+def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """The existing folders with what tells each from its successor."""
+    identities = {path: identity(path) for path in folders}
+    return {path: stat for path, stat in identities.items() if stat}
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path)

@@ -17,21 +17,10 @@ import click
 from rag.access.tenants import at_tenant
 from rag.admin.command_line import command
 from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
-from rag.admin.ingest_command import (
-    PARTLY_FAILED,
-    RunOptions,
-    access_of_origin,
-    exit_code,
-    known_ok_option,
-    origin_run,
-    report_json,
-    rights_of,
-    run_ingest,
-    stated_access,
-)
+from rag.admin.ingest_command import PARTLY_FAILED, exit_code, known_ok_option, report_json, watch
+from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.terminal import echo, print_json
-from rag.admin.watch_folders import watch
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
@@ -76,8 +65,14 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     """
     if watches and (dry_run or yes):
         raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
-    options = RunOptions(removes=yes, verbose=verbose, as_log=as_log, quiet=as_json or quiet)
-    options = replace(options, only_news=quiet, known_ok=known_ok)
+    options = RunOptions(
+        removes=yes,
+        verbose=verbose,
+        as_log=as_log,
+        quiet=as_json or quiet,
+        only_news=quiet,
+        known_ok=known_ok,
+    )
     sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
     names = selected_origins(settings, origins, quiet=quiet)
     if watches:
@@ -131,16 +126,9 @@ async def _sync_result(sync: Callable[[str], Awaitable[Report]], name: str, *, k
 async def _dry_run_result(
     settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool
 ) -> Result:
-    origin = settings.origins[name]
-    own = settings_for_origin(settings, origin)
-    rehearsed = await make_dry_run(
-        own,
-        (origin.path,) if isinstance(origin, FolderOrigin) else (),
-        origin.collection,
-        rights_of_origin(settings, origin, set_access=set_access),
-        removes=yes,
-        origin=None if isinstance(origin, FolderOrigin) else partial(origin_run, own, name),
-    )
+    own, paths, collection, rights = _target(settings, name, set_access=set_access)
+    run = None if paths else partial(origin_run, own, name)
+    rehearsed = await make_dry_run(own, paths, collection, rights, removes=yes, origin=run)
     if not as_json:
         echo(f"{name}:")
         print_dry_run(rehearsed)
@@ -235,15 +223,20 @@ async def run_origin(
     settings: Settings, options: RunOptions, name: str, *, set_access: bool, as_json: bool
 ) -> Report:
     """Sync one origin; raises RefdeskError if that fails as a whole."""
-    origin = settings.origins[name]
     if not options.only_news:  # then each line names it, if there is one
         echo(f"{name}:", err=as_json)
-    return await run_ingest(
-        settings_for_origin(settings, origin),
-        (origin.path,) if isinstance(origin, FolderOrigin) else (),
-        origin.collection,
-        replace(options, rights=rights_of_origin(settings, origin, set_access=set_access), origin=name),
-    )
+    own, paths, collection, rights = _target(settings, name, set_access=set_access)
+    return await run_ingest(own, paths, collection, replace(options, rights=rights, origin=name))
+
+
+def _target(
+    settings: Settings, name: str, *, set_access: bool
+) -> tuple[Settings, tuple[Path, ...], str, Rights]:
+    """An origin's settings, its folder if it is one, its collection, and who may see its documents."""
+    origin = settings.origins[name]
+    paths = (origin.path,) if isinstance(origin, FolderOrigin) else ()
+    rights = rights_of_origin(settings, origin, set_access=set_access)
+    return settings_for_origin(settings, origin), paths, origin.collection, rights
 
 
 def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.admin import ingest_command
-from rag.admin.chosen_embedder import ChosenEmbedder, chosen_embedder
+from rag.admin import ingestion
+from rag.admin.ingestion import ChosenEmbedder, chosen_embedder
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import IngestSettings, Settings
 from rag.corpus import EmbedderIdentity
@@ -202,7 +202,7 @@ def test_a_collection_that_another_run_makes_meanwhile_keeps_its_model(
             await ensure_collection(settings.data, tenant, name, english)
         return choice
 
-    monkeypatch.setattr(ingest_command, "chosen_embedder", choose)
+    monkeypatch.setattr(ingestion, "chosen_embedder", choose)
     run = inside.run("ingest", german)
     assert run.stdout.startswith("2 added")
     assert "Embedding model" not in run.stdout
