@@ -15,8 +15,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from rag.admin.config_command import issuer_findings
 from rag.admin.connect.connect_check import check_server
-from rag.admin.issuer_check import issuer_checks
 from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
 from rag.config.server_settings import OAuthSettings
 from rag.config.settings import ModerationSettings
@@ -129,8 +129,8 @@ async def test_an_issuers_keys_come_from_no_other_host(
         await SigningKeys(f"{provider.url}/jwks").key("1")
     assert f"{stranger.url}/jwks; set oauth.jwks_url" in caplog.text
     oauth = OAuthSettings(issuer=provider.url, jwks_url=f"{provider.url}/jwks")
-    ((_, state, told),) = await to_thread.run_sync(lambda: list(issuer_checks(oauth)))
-    assert (state, f"{stranger.url}/jwks" in told) == ("wrong", True)
+    (finding,) = await to_thread.run_sync(lambda: list(issuer_findings(oauth)))
+    assert (finding.state, f"{stranger.url}/jwks" in finding.text) == ("wrong", True)
     assert stranger.requests == []
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 import click
@@ -35,10 +36,10 @@ from rag.config.load import environment_name, setting_keys
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
-from rag.config.server_settings import HttpSettings, check_exposure
+from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import RefdeskError
 from rag.home import data_folder_problem
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
@@ -47,6 +48,7 @@ from rag.models.rerank import open_reranker
 from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
+from rag.uris import redirect_target, refused_redirect
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
@@ -54,6 +56,8 @@ Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
 
 TELLING = 0.15  # a mean cosine this far from the baseline isn't chance, even with so few texts
 REMOTE_SECONDS = 30  # for each model, all its attempts together
+ISSUER_SECONDS = 5  # for each of its addresses
+ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ async def setting_findings(
         yield finding
     for stage in chain.from_iterable(stages_of(settings.search).values()):
         if isinstance(stage, CustomStage):
-            yield _stage_finding(stage)
+            load = partial(load_function, stage)
+            yield _check_finding(f"stage {stage.called}", load, "the function can be imported")
     async for finding in _external_findings(settings):
         yield finding
     for part, problem in await binding_problems(settings):
@@ -105,10 +110,9 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
             identity, (usual, _) = opened.identity, await cosines_in("en", opened)
             await _check_collections(settings, name, identity)
             description = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
-            baseline = settings.embedder_named(name).baseline or 0
-            of_folder = settings.embedder_named(name).provider == "onnx"
-            is_measured = of_folder and settings.embedder_named(name).baseline is None
-            if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_UNRELATED:
+            model = settings.embedder_named(name)
+            is_measured = model.provider == "onnx" and model.baseline is None
+            if is_measured or abs(usual - (model.baseline or 0)) <= TELLING or usual > MAX_UNRELATED:
                 return description
             advice = f"so set baseline = {max(usual, 0):.2f}"
             return f"{description}; unrelated texts have a cosine of {usual:.2f}, {advice}"
@@ -202,10 +206,90 @@ async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
         except RefdeskError as error:
             yield SettingFinding("oauth", "note", str(error))
     if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
-        from rag.admin.issuer_check import issuer_checks  # noqa: PLC0415 only needed with OAuth
+        for finding in await to_thread.run_sync(lambda: list(issuer_findings(settings.oauth))):
+            yield finding
 
-        for part, state, text in await to_thread.run_sync(lambda: list(issuer_checks(settings.oauth))):
-            yield SettingFinding(part, state, text)
+
+def issuer_findings(oauth: OAuthSettings) -> Iterator[SettingFinding]:
+    """Whether the issuer's keys can be fetched, and its metadata, which clients go by, are right."""
+    import jwt  # noqa: PLC0415 only needed with OAuth
+
+    try:
+        keys = jwt.PyJWKClient(oauth.jwks_url, timeout=ISSUER_SECONDS).get_signing_keys()
+    except (jwt.PyJWTError, OSError, ValueError) as error:
+        target = refused_redirect(oauth.jwks_url, error)
+        why = f": it redirects to {target}. If that is right, set oauth.jwks_url to it." if target else "."
+        text = f"Its keys can't be fetched from {oauth.jwks_url} (oauth.jwks_url){why}"
+        yield SettingFinding("issuer", "wrong", text)
+        return
+    yield SettingFinding("issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}")
+    metadata = _metadata(oauth.issuer)
+    if not isinstance(metadata, dict):
+        redirects = f"redirects to {metadata}, where many clients don't follow"
+        problem = redirects if metadata else "has none: clients don't find where to sign in"
+        text = f"{oauth.issuer} {problem}. Is oauth.issuer right?"
+        yield SettingFinding("issuer's metadata", "note", text)
+        return
+    yield SettingFinding("issuer's metadata", *_judgement(metadata, oauth))
+
+
+def _judgement(metadata: dict[str, Any], oauth: OAuthSettings) -> tuple[State, str]:
+    name, keys = metadata.get("issuer"), metadata.get("jwks_uri")
+    if name != oauth.issuer:
+        text = f"It calls itself {name!r}, not {oauth.issuer!r} (oauth.issuer): no token is accepted."
+        return "wrong", text
+    if keys != oauth.jwks_url:
+        return "note", f"It has its keys at {keys!r}, not at {oauth.jwks_url!r} (oauth.jwks_url)."
+    if "S256" not in _list_of(metadata, "code_challenge_methods_supported"):
+        return "note", "It doesn't declare PKCE with S256. Many clients refuse to sign in without it."
+    registers = metadata.get("registration_endpoint") or metadata.get("client_id_metadata_document_supported")
+    vouched = ID_JAG in _list_of(metadata, "authorization_grant_profiles_supported")
+    return "ok", (
+        f"clients {'can register by themselves' if registers else 'need an id from you'}; "
+        f"sign-in that an identity provider vouches for (ID-JAG): {'yes' if vouched else 'no'}"
+    )
+
+
+def _list_of(metadata: dict[str, Any], name: str) -> list[Any]:
+    value = metadata.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _metadata_addresses(issuer: str) -> Iterator[str]:
+    """Where clients look for an issuer's metadata (RFC 8414, OpenID Connect Discovery).
+
+    Example: "https://a.example/b" -> "https://a.example/.well-known/oauth-authorization-server/b" and others.
+    """
+    parts = urlsplit(issuer)
+    host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    yield f"{host}/.well-known/oauth-authorization-server{path}"
+    yield f"{host}/.well-known/openid-configuration{path}"
+    yield f"{host}{path}/.well-known/openid-configuration"
+
+
+def _metadata(issuer: str) -> dict[str, Any] | str | None:
+    """The metadata at the first address that has some; else where an address redirects to, if one does."""
+    target = None
+    for address in _metadata_addresses(issuer):
+        answer = _fetch(address)
+        if isinstance(answer, dict):
+            return answer
+        target = target or answer
+    return target
+
+
+def _fetch(address: str) -> dict[str, Any] | str | None:
+    """The metadata at an address, or where that redirects to; None if there is neither."""
+    import httpx2  # noqa: PLC0415 only needed with OAuth
+
+    try:
+        reply = httpx2.get(address, timeout=ISSUER_SECONDS, follow_redirects=False)
+        if reply.has_redirect_location:
+            return redirect_target(address, reply.headers["Location"])
+        metadata = reply.raise_for_status().json()
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+        return None
+    return metadata if isinstance(metadata, dict) else None
 
 
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
@@ -222,12 +306,9 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
     except RefdeskError:  # the embedders' findings report it
         return
     for collection in collections:
-        has_embedder = collection.embedder == NO_VECTORS or settings.has_embedder(collection.embedder_name)
-        if not has_embedder:
-            try:
-                check_embedder(collection, None)
-            except ConfigurationError as error:
-                yield SettingFinding(f"collection {collection.name}", "wrong", str(error))
+        if collection.embedder != NO_VECTORS and not settings.has_embedder(collection.embedder_name):
+            check = partial(check_embedder, collection, None)  # which says what to do
+            yield _check_finding(f"collection {collection.name}", check, "")
 
 
 async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
@@ -241,12 +322,8 @@ async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding
                 text = lost if failed else collection.attached.table
                 yield SettingFinding(f"collection {collection.name}", "wrong" if failed else "ok", text)
     for name, retriever in settings.retrievers.items():
-        try:
-            await to_thread.run_sync(load_retrievers, {name: retriever})
-        except ConfigurationError as error:
-            yield SettingFinding(f"retriever {name}", "wrong", str(error))
-        else:
-            yield SettingFinding(f"retriever {name}", "ok", retriever.call)
+        load = partial(load_retrievers, {name: retriever})
+        yield await to_thread.run_sync(_check_finding, f"retriever {name}", load, retriever.call)
 
 
 async def visibility_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
@@ -275,22 +352,19 @@ async def _attempt_finding(part: str, attempt: Attempt) -> SettingFinding:
         return SettingFinding(part, "wrong", f"There was no answer within {REMOTE_SECONDS} seconds.")
 
 
-def _stage_finding(stage: CustomStage) -> SettingFinding:
-    part = f"stage {stage.called}"
+def _check_finding(part: str, check: Callable[[], object], text: str) -> SettingFinding:
+    """The finding of a check: its error, or this text."""
     try:
-        load_function(stage)
+        check()
     except RefdeskError as error:
         return SettingFinding(part, "wrong", str(error))
-    return SettingFinding(part, "ok", "the function can be imported")
+    return SettingFinding(part, "ok", text)
 
 
 def _exposure_finding(settings: Settings) -> SettingFinding:
-    try:
-        check_exposure(settings.http, settings.oauth)
-    except RefdeskError as error:
-        return SettingFinding("http", "wrong", str(error))
     methods = " and ".join(settings.http.authentication) or "none: for this machine only"
-    return SettingFinding("http", "ok", f"authentication: {methods}")
+    check = partial(check_exposure, settings.http, settings.oauth)
+    return _check_finding("http", check, f"authentication: {methods}")
 
 
 def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
@@ -331,15 +405,11 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     of_settings += [(f"scope {name}", scope) for name, scope in settings.oauth.scopes.items()]
     if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
         of_settings.append(("search.collections", BoundTo(collections=usual)))
-    problems = [
-        (part, problem)
-        for part, bound in of_settings
-        if (problem := _collections_problem(bound, collections))
-    ]
-    of_keys = [
-        (key, _key_problem(key, settings, {key.tenant: collections.get(key.tenant, ())})) for key in keys
-    ]
-    return problems + [(f"key {key.id}", problem) for key, problem in of_keys if problem]
+    problems = [(part, _collections_problem(bound, collections)) for part, bound in of_settings]
+    for key in keys:
+        of_tenant = {key.tenant: collections.get(key.tenant, ())}
+        problems.append((f"key {key.id}", _key_problem(key, settings, of_tenant)))
+    return [(part, problem) for part, problem in problems if problem]
 
 
 def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> str | None:

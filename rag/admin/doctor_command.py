@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,6 @@ from rag.store.write.bucket_objects import check_bucket
 
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)
-PACKAGE = "refdesk"
 
 
 async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Finding]:
@@ -93,8 +93,7 @@ async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Findi
     except ConfigurationError as error:
         yield Finding("client", "refdesk", note=f"Not tried. {error}")
     else:
-        started = launch(settings, config, asker)
-        entry = {"command": started.command, "args": started.args, "env": started.env}
+        entry = launch(settings, config, asker).entry
         yield await _client_finding("client", "refdesk", entry, "Run refdesk, and read what it logs.")
     for host in HOSTS.values():
         path = host.file(Folders.of_this_machine(os.environ))
@@ -148,13 +147,14 @@ def _check_installation() -> Finding:
             version = metadata.version(needed.name)
         except metadata.PackageNotFoundError:
             wrong.append(f"{needed.name} is missing")
-            continue
-        if not needed.specifier.contains(version, prereleases=True):
-            wrong.append(f"{needed.name} is {version}, not {needed.specifier}")
+        else:
+            if not needed.specifier.contains(version, prereleases=True):
+                wrong.append(f"{needed.name} is {version}, not {needed.specifier}")
     if wrong:
-        problem = f"{', '.join(wrong)}."
-        return Finding("installation", "packages", problem, f"Run {install_command()}")
-    return Finding("installation", f"refdesk {metadata.version(PACKAGE)}, Python {platform.python_version()}")
+        return Finding("installation", "packages", f"{', '.join(wrong)}.", f"Run {install_command()}")
+    return Finding(
+        "installation", f"refdesk {metadata.version('refdesk')}, Python {platform.python_version()}"
+    )
 
 
 def _check_clock(data: Path) -> Finding:
@@ -162,13 +162,14 @@ def _check_clock(data: Path) -> Finding:
     manifests = database_folder(data).glob("*.lance/_versions/*.manifest")
     newest = max((file.stat().st_mtime for file in manifests), default=0.0)
     now, changed = datetime.now(UTC), datetime.fromtimestamp(newest, UTC)
+    part = f"{now:%Y-%m-%d %H:%M} UTC"
     if changed - now <= CLOCK_BEHIND:
-        return Finding("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+        return Finding("clock", part)
     problem = (
-        f"It says {now:%Y-%m-%d %H:%M} UTC, but documents were changed at {changed:%Y-%m-%d %H:%M} UTC. "
-        "Until then, API keys and documents expire too late."
+        f"It says {part}, but documents were changed at {changed:%Y-%m-%d %H:%M} UTC. Until then, API keys "
+        "and documents expire too late."
     )
-    return Finding("clock", f"{now:%Y-%m-%d %H:%M} UTC", problem, "Set the clock of this machine.")
+    return Finding("clock", part, problem, "Set the clock of this machine.")
 
 
 def check_temporary_folder() -> Finding:
@@ -192,11 +193,10 @@ def _check_keys(data: Path) -> Finding:
     now = datetime.now(UTC)
     expired = [key.id for key in keys if key.expires_at <= now]
     soon = [key.id for key in keys if now < key.expires_at <= now + EXPIRING]
-    notes = (
-        [f"{names_briefly(expired, KEYS_NAMED)} expired. Remove them with refdesk-admin key revoke."]
-        if expired
-        else []
-    )
+    notes = []
+    if expired:
+        ended = names_briefly(expired, KEYS_NAMED)
+        notes.append(f"{ended} expired. Remove them with refdesk-admin key revoke.")
     if soon:
         replace = "Make others with refdesk-admin key rotate."
         notes.append(f"{names_briefly(soon, KEYS_NAMED)} will expire within {EXPIRING.days} days. {replace}")
@@ -366,11 +366,11 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
         except RefdeskError as error:
             yield Finding("storage", tenant, str(error))
             continue
-        in_bucket = isinstance(home, Bucket)
-        yield Finding(
-            "storage", tenant, note=f"{address}: see refdesk-admin doctor storage." if in_bucket else ""
-        )
-        folders += [] if isinstance(home, Bucket) else [home]
+        if isinstance(home, Bucket):
+            yield Finding("storage", tenant, note=f"{address}: see refdesk-admin doctor storage.")
+        else:
+            yield Finding("storage", tenant)
+            folders.append(home)
     for data in folders:
         async for finding in _folder_findings(settings, data):
             yield finding
@@ -447,17 +447,18 @@ async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
 
 
 def _audit_log_finding(data: Path) -> Finding:
+    finding = partial(Finding, "audit log", log_file(data).name)
     try:
         cut = cut_lines(data)
         unreadable = [number for number, line in read_log(data) if line is None and number not in cut]
     except ConfigurationError as error:
-        return Finding("audit log", log_file(data).name, str(error), "Run doctor as the folder's owner.")
-    if not unreadable:
-        lines = names_briefly([*map(str, cut)], LINES_NAMED)
-        note = (
-            f"A power failure or a full disk cut short line {lines}. The act that it began to tell "
-            "may have been done. The other lines count, and the next act begins a new one."
-        )
-        return Finding("audit log", log_file(data).name, note=note if cut else "")
-    problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."
-    return Finding("audit log", log_file(data).name, problem, "The other lines count.")
+        return finding(str(error), "Run doctor as the folder's owner.")
+    if unreadable:
+        problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."
+        return finding(problem, "The other lines count.")
+    lines = names_briefly([*map(str, cut)], LINES_NAMED)
+    note = (
+        f"A power failure or a full disk cut short line {lines}. The act that it began to tell may have been "
+        "done. The other lines count, and the next act begins a new one."
+    )
+    return finding(note=note if cut else "")

@@ -46,7 +46,7 @@ COMMANDS = {
     "storage": ("backup_command", "Move a desk to a bucket of an object store, or home."),
     "cite": ("cite_command", "Check the citations and quotes of an answer; print its schema."),
     "eval": ("eval_command", "Measure retrieval quality on judged questions."),
-    "bench": ("bench_command", "Measure the time of a start and of searches in your documents."),
+    "bench": ("demo_command", "Measure the time of a start and of searches in your documents."),
     "plan": ("plan_command", "Compute what a desk of a given size needs."),
     "config": ("config_command", "Check the settings."),
 }

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, ActName, State, access_state, log_act
-from rag.admin.command_line import collection_option, command, same_desk
+from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.runs_command import forget_names
 from rag.admin.sources_command import (
     folder_bytes,
@@ -23,7 +23,7 @@ from rag.admin.sources_command import (
     readable_tables,
     reply_names,
 )
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import echo, print_json, print_result
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
@@ -32,7 +32,7 @@ from rag.ingest.admission import has_expired
 from rag.ingest.source_files import is_local, path_of
 from rag.models.embed import embedding_cache
 from rag.originals import local_path
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, names_briefly
 from rag.store.read import catalog
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import original_id
@@ -48,15 +48,12 @@ async def remove_collection(
     """Remove a collection and everything in it, and forget these access records; log it as this act."""
     collection = table.collection
     state: dict[str, object] = {"visibility": collection.visibility, "fields": collection.fields}
-    state |= (
-        {"table": collection.attached.table}
-        if collection.attached
-        else {"sources": len(await table.listing())}
-    )
-    with log_act(
-        settings.data,
-        Act(act, collection.tenant, {collection.name: (state, None)}, collection.name, gives=False),
-    ):
+    if collection.attached:
+        state["table"] = collection.attached.table
+    else:
+        state["sources"] = len(await table.listing())
+    gone = {collection.name: (state, None)}
+    with log_act(settings.data, Act(act, collection.tenant, gone, collection.name, gives=False)):
         for attempt in spending_reserve(settings.home):
             with attempt:
                 await drop_collection(settings.home, collection, forget=forget)
@@ -120,17 +117,15 @@ async def remove_command(
             # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
             await mark_removed(settings.home, table.collection.tenant, gone)
             await _delete(settings.home, table.collection, gone, forget=chosen if forget else ())
+    print_result(
+        {"removed": gone, "forgotten": len(chosen) if forget else 0},
+        f"Removed {counted(len(gone), 'source')} from {collection}.",
+        *([f"Deleted {counted(len(chosen), 'access record')}."] if forget else []),
+        as_json=as_json,
+    )
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
-    if as_json:
-        print_json({"removed": gone, "forgotten": len(chosen) if forget else 0})
-        return
-    echo(f"Removed {counted(len(gone), 'source')} from {collection}.")
-    if forget:
-        echo(f"Deleted {counted(len(chosen), 'access record')}.")
-    if comes_back:
-        unnamed = len(comes_back) - NAMED
-        existing = ", ".join(comes_back[:NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")
-        echo(COMES_BACK.format(existing), err=True)
+    if comes_back and not as_json:
+        echo(COMES_BACK.format(names_briefly(comes_back, NAMED)), err=True)
 
 
 async def _remove_all(
@@ -145,9 +140,8 @@ async def _remove_all(
             records = await access.of(ids)
         with log_act(settings.data, _act(table.collection, records, records, gives=False)):
             await mark_removed(settings.home, tenant, ids)
-        raise BusyError(
-            REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
-        ) from error
+        message = REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
+        raise BusyError(message) from error
 
 
 async def _delete(data: Home, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
@@ -253,7 +247,7 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         if result.dropped_rebuild:
             echo(f"{result.name}: dropped the tables from before its rebuild, or of an unfinished one.")
     if not purged:
-        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
+        echo(nothing_yet("collections"))
 
 
 def freed_text(size: int) -> str:
@@ -265,12 +259,11 @@ def freed_text(size: int) -> str:
 
 async def _purgeable(settings: Settings, name: str | None) -> list[CollectionReader]:
     """The tables to rewrite: of a collection and its tags, or of all collections."""
+    tables = await open_collections(settings, None)
     if name is None:
-        tables = await open_collections(settings, None)
         return [table for table in tables if not table.collection.attached]  # named only by mistake
     chosen = await open_collections(settings, name)
-    all_tables = await open_collections(settings, None)
-    return [*chosen, *(table for table in all_tables if table.collection.tag_of == name)]
+    return [*chosen, *(table for table in tables if table.collection.tag_of == name)]
 
 
 async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -> PurgeResult:
@@ -278,24 +271,12 @@ async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -
     async with open_writer(settings.home, collection) as writer:
         if collection.tag_of:
             await _remove_stale(writer)
-        records = (await writer.records()).values()
-        gone = [
-            record
-            for record in records
-            if forget and record.collection == collection.name and not record.present
-        ]
+        records = (await writer.records()).values() if forget else ()
+        gone = [record for record in records if record.collection == collection.name and not record.present]
         state = {"visibility": collection.visibility}
-        changes: dict[str, tuple[State, State]] = {
-            record.id: (access_state(record.access), None) for record in gone
-        }
-        act = Act(
-            "purge",
-            collection.tenant,
-            {collection.name: (state, state)} | changes,
-            collection.name,
-            gives=forget,
-        )
-        with log_act(settings.data, act):
+        changes: dict[str, tuple[State, State]] = {collection.name: (state, state)}
+        changes |= {record.id: (access_state(record.access), None) for record in gone}
+        with log_act(settings.data, Act("purge", collection.tenant, changes, collection.name, gives=forget)):
             undone = await forget_builds(settings.home, writer.collection)
             await writer.forget(record.id for record in gone)
             await writer.purge()
@@ -309,11 +290,8 @@ async def _purge(settings: Settings, table: CollectionReader, *, forget: bool) -
 async def _remove_stale(tag: CollectionWriter) -> None:
     """Remove from a tag the sources that its collection no longer has or that have expired."""
     records = await tag.records()
-    there = {
-        id_
-        for id_, record in records.items()
-        if record.present and record.collection == tag.collection.tag_of
-    }
+    original = tag.collection.tag_of
+    there = {id_ for id_, record in records.items() if record.present and record.collection == original}
     gone = [
         source.id
         for source in (await tag.known_sources(records)).values()
@@ -326,15 +304,11 @@ async def _remove_stale(tag: CollectionWriter) -> None:
 async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
     """Delete the cached embeddings of texts that the collection no longer holds."""
     collection, data = table.collection, local_folder(home)
-    if not embedding_cache.cache_file(data).exists():
-        return
-    texts = await table.bodies()
-    key = read_key(home)
-    forget = partial(
-        embedding_cache.forget, data, key, collection.tenant, texts=texts, collections=[collection.name]
-    )
-    with _writing(data):
-        await to_thread.run_sync(forget)
+    if embedding_cache.cache_file(data).exists():
+        forget = partial(embedding_cache.forget, data, read_key(home), collection.tenant)
+        forget = partial(forget, texts=await table.bodies(), collections=[collection.name])
+        with _writing(data):
+            await to_thread.run_sync(forget)
 
 
 async def _forget_removed_collections(settings: Settings) -> None:
@@ -344,10 +318,8 @@ async def _forget_removed_collections(settings: Settings) -> None:
     with _writing(data):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
         if removed := cached - there:
-            key = read_key(settings.home)
-            await to_thread.run_sync(
-                partial(embedding_cache.forget, data, key, tenant, collections=sorted(removed))
-            )
+            forget = partial(embedding_cache.forget, data, read_key(settings.home), tenant)
+            await to_thread.run_sync(partial(forget, collections=sorted(removed)))
 
 
 @contextmanager

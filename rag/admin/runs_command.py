@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.command_line import collection_option, command, same_desk
+from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.ingest_output import causes_text
 from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
@@ -100,22 +100,20 @@ def _failed_run(run: IngestionRun, error: BaseException) -> IngestionRun:
 def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
     if report is None:
         return run.model_copy(update={"ended": now(), "result": "failed"})
-    failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
+    stored = [outcome for outcome in report.outcomes if outcome.outcome in {"added", "replaced"}]
+    failures = [
+        FailedFile(path=outcome.path, reason=one_line(outcome.reason), cause=outcome.cause or "damaged")
+        for outcome in report.outcomes
+        if outcome.outcome == "skipped"
+    ]
     return run.model_copy(
         update={
             "ended": now(),
             "result": "complete" if report.complete else "failed" if report.fruitless else "partial",
             "counts": dict(report.counts),
-            "chunks": sum(
-                outcome.chunks for outcome in report.outcomes if outcome.outcome in {"added", "replaced"}
-            ),
-            "causes": dict(Counter(outcome.cause or "damaged" for outcome in failed)),
-            "failed": tuple(
-                FailedFile(
-                    path=outcome.path, reason=one_line(outcome.reason), cause=outcome.cause or "damaged"
-                )
-                for outcome in failed[:NAMED_FAILURES]
-            ),
+            "chunks": sum(outcome.chunks for outcome in stored),
+            "causes": dict(Counter(failure.cause for failure in failures)),
+            "failed": tuple(failures[:NAMED_FAILURES]),
             "notes": report.notes,
         }
     )
@@ -167,11 +165,10 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
         _show(run, chosen[run], as_json=as_json)
     elif as_json:
         print_json({"runs": [_json(id_, entry) for id_, entry in chosen.items()]})
-    elif chosen:
-        rows = [_row(id_, entry) for id_, entry in chosen.items()]
-        print_table([("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES"), *rows])
     else:
-        echo(f"There are no runs yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
+        titles = ("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES")
+        rows = [_row(id_, entry) for id_, entry in chosen.items()]
+        print_table([titles, *rows], empty=nothing_yet("runs"))
 
 
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:
@@ -206,7 +203,7 @@ def _show(id_: int, run: IngestionRun, *, as_json: bool) -> None:
         echo(f"    {failure.path}: {failure.reason}")
     if unnamed := sum(run.causes.values()) - len(run.failed):
         echo(f"    and {counted(unnamed, 'file')} more")
-    for text in (*run.notes, *([run.error] if run.error else [])):
+    for text in filter(None, (*run.notes, run.error)):
         echo(f"  Note   {text}")
 
 

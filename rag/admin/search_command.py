@@ -40,8 +40,8 @@ def _vector(_context: click.Context, _option: click.Parameter, value: str | None
             read = json.loads(file.read(MAX_VECTOR_CHARS))
     except OSError as error:
         raise click.BadParameter(f"{value} can't be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"{value} is not a JSON array of numbers.") from error
+    except (ValueError, RecursionError):
+        read = None
     if not isinstance(read, list) or not all(type(number) in {int, float} for number in read):
         raise click.BadParameter(f"{value} is not a JSON array of numbers.")
     try:
@@ -208,14 +208,12 @@ async def _answer(
     settings: Settings, principal: Principal, request: SearchRequest, expect: str | None, *, is_traced: bool
 ) -> tuple[Answer, list[SourceTrace]]:
     """The answer, and what became of the source with the id `expect`, if it is given."""
-    fates: list[SourceTrace] = []
     async with Desk.open(settings, os.environ) as desk:
         if expect is None:
             answer = await desk.search(principal, request, trace=is_traced)
-        else:
-            answer, fate = await desk.why_not(principal, request, expect)
-            fates.append(fate)
-        return await desk.with_warnings(answer), fates
+            return await desk.with_warnings(answer), []
+        answer, fate = await desk.why_not(principal, request, expect)
+        return await desk.with_warnings(answer), [fate]
 
 
 async def _explain_no_documents(settings: Settings, principal: Principal) -> str:

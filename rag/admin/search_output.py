@@ -48,12 +48,11 @@ def rank_steps(answer: Answer) -> tuple[RankStep, ...]:
 
 def _lists(trace: Trace) -> Iterator[RankStep]:
     for name in ("dense", "sparse", "exact"):
-        ranks = {
-            id_: min(listing.rank for listing in listings if listing.list == name)
+        in_list = {
+            id_: [listing.rank for listing in listings if listing.list == name]
             for id_, listings in trace.listings.items()
-            if any(listing.list == name for listing in listings)
         }
-        if ranks:
+        if ranks := {id_: min(of_queries) for id_, of_queries in in_list.items() if of_queries}:
             yield RankStep(f"{name} list", ranks, is_list=True)
 
 
@@ -69,11 +68,6 @@ def changes(ranks: Iterable[tuple[str, int | None]]) -> list[tuple[str, int | No
     """The ranks that differ from the previous one. The first is compared with None."""
     pairs = pairwise([("", None), *ranks])
     return [after for before, after in pairs if after[1] != before[1]]
-
-
-def heading(hit: Hit) -> str:
-    """A hit's title, section and page."""
-    return ", ".join(heading_parts(hit))
 
 
 def heading_parts(hit: Hit) -> list[str]:
@@ -170,8 +164,7 @@ def _evidence(result: HitRecord) -> str:
     if not result.matches:
         return f"similarity {decimals(result.similarity)}"
     lines = list(dict.fromkeys(str(match["line"]) for match in result.matches))
-    count = result.match_count or 0
-    on = "line" if len(lines) == 1 else "lines"
+    count, on = result.match_count or 0, "line" if len(lines) == 1 else "lines"
     ellipsis = ", …" if count > len(result.matches) else ""
     return f"{count} {'match' if count == 1 else 'matches'} on {on} {', '.join(lines)}{ellipsis}"
 
@@ -222,7 +215,7 @@ def _row(name: str, status: str, seconds: float, counted: str, usage: Usage | No
 
 
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Iterator[str]:
-    yield from _wrapped_lines(heading(hit), f"{rank}. ")
+    yield from _wrapped_lines(", ".join(heading_parts(hit)), f"{rank}. ")
     yield f"   [{hit.cited}]  score {hit.score:.2f}  similarity {decimals(hit.similarity)}"
     if answer.trace:
         listings = answer.trace.listings.get(hit.chunk.id, ())

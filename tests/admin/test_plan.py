@@ -10,7 +10,7 @@ import pytest
 
 import rag.evaluate
 from rag.admin import plan_command as module
-from rag.admin.bench_command import LONGEST, sentence, timing
+from rag.admin.demo_command import LONGEST, sentence, timing
 from rag.admin.plan_command import CACHE_ROOM, HTTP_CHUNKS, Figure, figure_text, next_step, plan
 from rag.store.read.desk_reader import CACHE_ROOM as STORE_ROOM
 from tests.bench.stock import Sizes
