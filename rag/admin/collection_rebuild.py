@@ -120,7 +120,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 cached,
                 settings.chunking.chunkings(),
                 settings.chunking.max_tokens,
-                progress=_no_progress if quiet else _print_progress,
+                progress=(lambda _done, _total: None) if quiet else _print_progress,
                 around=log_act(settings.data, Act("collection rebuild", before.tenant, changes, name)),
                 approved=approved,
             )
@@ -137,15 +137,15 @@ def _coming_build(collection: Collection) -> Build:
 
 
 def _embedder_name(collection: Collection, requested: str | None, *, undo: bool) -> str:
-    if undo and not collection.former:
-        raise ConfigurationError(
-            f"The collection {collection.name!r} has no earlier tables to go back to: it was not rebuilt, or "
-            "it was purged since."
-        )
-    if undo and collection.former:
+    if not undo:
+        going_on = collection.coming.embedder_name if collection.coming else None
+        return requested or going_on or collection.embedder_name
+    if collection.former:
         return collection.former.embedder_name
-    going_on = collection.coming.embedder_name if collection.coming else None
-    return requested or going_on or collection.embedder_name
+    raise ConfigurationError(
+        f"The collection {collection.name!r} has no earlier tables to go back to: it was not rebuilt, or it "
+        "was purged since."
+    )
 
 
 def _coming(  # noqa: PLR0913 what a build is made of
@@ -183,10 +183,6 @@ def _coming(  # noqa: PLR0913 what a build is made of
 def _state(build: Build) -> dict[str, object]:
     embedder = f"{build.embedder.provider} {build.embedder.model}".rstrip()
     return {"embedder": embedder, "chunking": chunking_words(build.chunking)}
-
-
-def _no_progress(_done: int, _total: int) -> None:
-    """Print nothing."""
 
 
 def _print_progress(done: int, total: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.ingest_output import outcome_line
 from rag.admin.ingestion import cache_of, chosen_embedder
 from rag.admin.sharing import usual_visibility
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import echo, print_result
 from rag.config.settings import Settings
 from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.home import local_folder
@@ -71,10 +71,7 @@ async def run_estimate(
         if cache:
             cache.close()
     result = estimate(report, counting, price=model.price, rate=rate, reading_seconds=reading)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        _print(result, remote=remote)
+    print_result(asdict(result), *_lines(result, remote=remote), as_json=as_json)
     return report
 
 
@@ -89,32 +86,25 @@ def _new_collection(tenant: str, name: str, identity: EmbedderIdentity) -> Colle
     )
 
 
-def _print(result: Estimate, *, remote: bool) -> None:
+def _lines(result: Estimate, *, remote: bool) -> Iterator[str]:
     failed = f", {counted(result.failed, 'file')} can't be read" if result.failed else ""
-    echo(f"{counted(result.documents, 'document')} to store, {result.unchanged} unchanged{failed}.")
+    yield f"{counted(result.documents, 'document')} to store, {result.unchanged} unchanged{failed}."
     cached = f", {result.cached:,} of them in the cache or twice" if result.cached else ""
     about = "At most" if remote else "About"  # the tokens of a remote model are a high estimate
-    echo(f"{counted(result.chunks, 'chunk')}{cached}. {about} {result.tokens:,} tokens to embed.")
+    yield f"{counted(result.chunks, 'chunk')}{cached}. {about} {result.tokens:,} tokens to embed."
     if result.cost is not None:
-        echo(f"Cost: at most {result.cost:.4g}, by the price in the settings.")
-    if result.seconds is None:
-        echo("Time: not known before a first run with this model.")
-    else:
-        echo(f"Time: about {_duration(result.seconds)}.")
-    echo("Nothing was stored or sent.")
+        yield f"Cost: at most {result.cost:.4g}, by the price in the settings."
+    lasts = "not known before a first run with this model"
+    yield f"Time: {lasts if result.seconds is None else f'about {_duration(result.seconds)}'}."
+    yield "Nothing was stored or sent."
 
 
 def _duration(seconds: float) -> str:
     """Example: 5400 -> "1 h 30 min"."""
     minutes, seconds_left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours} h {minutes} min"
-        if hours
-        else f"{minutes} min {seconds_left} s"
-        if minutes
-        else f"{seconds_left} s"
-    )
+    if minutes >= 60:  # noqa: PLR2004 of an hour
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {seconds_left} s" if minutes else f"{seconds_left} s"
 
 
 NAMED = 5  # documents of a line
@@ -161,8 +151,7 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
 
 
 def _changes(writer: Rehearsal) -> dict[str, AccessChange]:
-    ids = writer.after.keys()
-    pairs = ((writer.before.get(id_), writer.after[id_]) for id_ in ids)
+    pairs = ((writer.before.get(id_), after) for id_, after in writer.after.items())
     return access_changes(
         (
             path_of(after.uri),

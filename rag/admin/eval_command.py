@@ -23,7 +23,7 @@ from rag.admin.command_line import (
 )
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import echo, print_json, print_table
+from rag.admin.terminal import echo, print_json, print_result, print_table
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
@@ -160,10 +160,8 @@ def print_question(run: EvaluationRun, question: QuestionResult) -> None:
     echo(f"{_name(run)}: {question.id}  {shortened(question.text, TITLE_WIDTH)}", bold=True)
     grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
     echo(f"  expected: {grades}")
-    scores = ", ".join(
-        f"{name} {value:.0f}" if name in SIZES else f"{name} {value:.3f}"
-        for name, value in question.metrics.items()
-    )
+    metrics = question.metrics.items()
+    scores = ", ".join(f"{name} {value:.{0 if name in SIZES else 3}f}" for name, value in metrics)
     echo(f"  {scores}, {question.latency_ms:.1f} ms")
     for rank, hit in enumerate(question.hits, 1):
         mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""
@@ -220,13 +218,12 @@ async def new_command(
             new.write(new_file(file.name, passages))
     except OSError as error:
         raise ConfigurationError(f"Cannot create the file {file}: {error.strerror}.") from error
-    if as_json:
-        print_json({"file": str(file), "questions": len(passages)})
-    else:
-        echo(
-            f"Created {file} for {counted(len(passages), 'question')}. "
-            f"Fill them in, then run: refdesk-admin eval {shlex.quote(str(file))}"
-        )
+    print_result(
+        {"file": str(file), "questions": len(passages)},
+        f"Created {file} for {counted(len(passages), 'question')}. Fill them in, then run: refdesk-admin "
+        f"eval {shlex.quote(str(file))}",
+        as_json=as_json,
+    )
 
 
 @command("runs", eval_command, on_bucket=True)
@@ -441,12 +438,8 @@ def _print(
     """Print the runs, and compare the others with the first."""
     first = runs[0]
     if as_json:
-        print_json(
-            {
-                "runs": [run_json(run.id, run.summary) for run in runs],
-                "comparisons": [comparison_json(first, *pair) for pair in comparisons],
-            }
-        )
+        compared = [comparison_json(first, *pair) for pair in comparisons]
+        print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
         return
     print_runs([(run.id, run.summary) for run in runs])
     for pair in comparisons:
@@ -463,8 +456,7 @@ def _report_omissions(judged: JudgedSet, prepared: PreparedSet) -> None:
 
 def complaints_about(run: EvaluationRun, floors: Mapping[str, float]) -> list[str]:
     """The reasons why a run fails: leaks, and metrics below their floors."""
-    complaints = []
-    name = _name(run)
+    complaints, name = [], _name(run)
     if run.summary.leaks:
         question_ids = ", ".join(question.id for question in run.questions if question.leaks)
         complaints.append(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from rag.access.rule import valid_name
 from rag.admin.command_line import command, same_desk, settings_file
-from rag.admin.terminal import ask, echo, print_json
+from rag.admin.terminal import ask, echo, print_result
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
@@ -93,11 +94,8 @@ async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
     _write(file, settings_text(answers))
     commands = [_bringing(answers), *(SERVING if answers.public_url else ("refdesk-admin connect",))]
     steps = [f"{next_command}{same_desk('config')}" for next_command in commands]
-    if as_json:
-        print_json({"settings_file": file, "next": steps})
-        return
-    echo(f"Wrote {file}.")
-    echo(f"Next: {', then '.join(steps)}")
+    result = {"settings_file": file, "next": steps}
+    print_result(result, f"Wrote {file}.", f"Next: {', then '.join(steps)}", as_json=as_json)
 
 
 def _bringing(answers: Answers) -> str:
@@ -157,16 +155,14 @@ def _folder(answer: str) -> Path | None:
     return folder
 
 
-def _visibility(answer: str) -> str:
-    if answer.lower() not in VISIBILITIES:
-        raise ConfigurationError(f"Answer {EVERYBODY} or {NOBODY}, not {answer!r}.")
-    return VISIBILITIES[answer.lower()]
+def _chosen(values: Mapping[str, str], answer: str) -> str:
+    if answer.lower() not in values:
+        *others, last = values
+        raise ConfigurationError(f"Answer {', '.join(others)} or {last}, not {answer!r}.")
+    return values[answer.lower()]
 
 
-def _model(answer: str) -> str:
-    if answer.lower() not in MODELS_BY_LANGUAGE:
-        raise ConfigurationError(f"Answer one of: {', '.join(MODELS_BY_LANGUAGE)}. It was {answer!r}.")
-    return MODELS_BY_LANGUAGE[answer.lower()]
+_visibility, _model = partial(_chosen, VISIBILITIES), partial(_chosen, MODELS_BY_LANGUAGE)
 
 
 def _public_url(answer: str) -> str:

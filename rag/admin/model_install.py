@@ -151,9 +151,8 @@ def _origin(source: Path, path: str) -> Path | None:
 
 def _present_digest(target: Path, file: RemoteFile) -> str:
     """The SHA-256 of a file that is complete already; empty if it is missing, incomplete or unverifiable."""
-    if not file.sha256 or not target.is_file():
-        return ""
-    return file.sha256 if _sha256(target) == file.sha256 else ""
+    is_complete = file.sha256 and target.is_file() and _sha256(target) == file.sha256
+    return file.sha256 if is_complete else ""
 
 
 async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:

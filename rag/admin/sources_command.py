@@ -26,6 +26,7 @@ from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
+from rag.report.text_and_html import names_briefly
 from rag.search.browse import MOST_LISTED, display_name, display_parts
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -50,19 +51,15 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
     sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
     flagged = await _flags_by_id(tables) if flags else {}
     if as_json:
-        flag_fields = ({"flags": flagged[source.id]} if flags else {} for source in sources)
-        print_json(
-            {
-                "sources": [
-                    source_json(source) | fields for source, fields in zip(sources, flag_fields, strict=True)
-                ]
-            }
-        )
-    elif sources:
-        titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
-        print_table([titles, *(_row(source, flagged.get(source.id)) for source in sources)])
-    else:
-        echo(f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}")
+        listed = [
+            source_json(source) | ({"flags": flagged[source.id]} if flags else {}) for source in sources
+        ]
+        print_json({"sources": listed})
+        return
+    titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
+    rows = [_row(source, flagged.get(source.id)) for source in sources]
+    none = f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}"
+    print_table([titles, *rows], empty=none)
 
 
 @command("source", on_bucket=True)
@@ -179,8 +176,7 @@ def matching_ids(
 
 
 def _is_part_of(part: str, containers: AbstractSet[str]) -> bool:
-    file = part.partition("#")[0]
-    return any(prefix[:-1] in containers for prefix in prefixes(part, file))
+    return any(prefix[:-1] in containers for prefix in prefixes(part, part.partition("#")[0]))
 
 
 def _ids_by_path(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
@@ -203,11 +199,8 @@ def _ids_by_name(name: str, uris: Mapping[str, str], names: Mapping[str, Abstrac
     spellings = {name, display_name(name), "/".join(display_parts(name.strip().removeprefix(SCHEME)))} - {""}
     ids = [id_ for id_ in uris if not spellings.isdisjoint(names.get(id_, ()))]
     if len(ids) > 1:
-        listed = ", ".join(f"{id_} ({place_of(uris[id_])})" for id_ in ids[:MOST_LISTED])
-        rest_of_list = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
-        raise InvalidRequestError(
-            f"{len(ids)} sources are called {name!r}: {listed}{rest_of_list}. Give the id of one."
-        )
+        listed = names_briefly([f"{id_} ({place_of(uris[id_])})" for id_ in ids], MOST_LISTED)
+        raise InvalidRequestError(f"{len(ids)} sources are called {name!r}: {listed}. Give the id of one.")
     return ids
 
 
@@ -281,8 +274,12 @@ def folder_bytes(folder: Home) -> int:
     """The total size of the files below a folder, or of the objects in a bucket."""
     if isinstance(folder, Bucket):
         return sum(size for size, _ in object_facts(folder).values())
-    files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-    return sum(map(file_bytes, files))
+    return sum(map(file_bytes, files_below(folder)))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files below a folder."""
+    return (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
 
 
 def file_bytes(file: Path) -> int:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from anyio import to_thread
 
 from rag.access.tenants import home_of, storages_of, tenant_of, tenants
-from rag.admin.command_line import command, same_desk, settings_file
+from rag.admin.command_line import command, nothing_yet, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import (
     file_bytes,
+    files_below,
     folder_bytes,
     open_collections,
     open_reader,
     readable_tables,
     size_of,
 )
-from rag.admin.terminal import echo, print_json, print_table
+from rag.admin.terminal import echo, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, RefdeskError
@@ -47,15 +46,9 @@ ENDED: dict[RunResult, str] = {
 @command("next", on_bucket=True)
 async def next_command(settings: Settings, *, as_json: bool) -> None:
     """Show the state of this desk, and what to do next."""
-    documents, collections = await _holds(settings)
-    hosts = connected_hosts()
-    if as_json:
-        print_json(
-            {"data": str(settings.home), "documents": documents, "collections": collections, "hosts": hosts}
-        )
-        return
-    for line in _lines(settings, documents, collections, hosts):
-        echo(line)
+    (documents, collections), hosts = await _holds(settings), connected_hosts()
+    state = {"data": str(settings.home), "documents": documents, "collections": collections, "hosts": hosts}
+    print_result(state, *_lines(settings, documents, collections, hosts), as_json=as_json)
 
 
 async def _holds(settings: Settings) -> tuple[int, int]:
@@ -107,8 +100,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         return
     tables = await open_collections(settings, None)
     collections = [await size_of(table) for table in readable_tables(tables)]
-    home = settings.home
-    disk = folder_bytes(home)
+    home, disk = settings.home, folder_bytes(settings.home)
     exposed = await exposures(settings, tenant_of(settings), intended=True)
     if as_json:
         opened = {exposure.collection.name: exposure.documents for exposure in exposed}
@@ -121,7 +113,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         label = "" if name == DEFAULT_EMBEDDER else f"{name}: "
         echo(f"Embedder     {label}{embedder.provider} {embedder.model}".rstrip())
     if not collections:
-        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
+        echo(nothing_yet("collections"))
         return
     echo()
     columns = ("name", "sources", "chunks", "unindexed", "language")
@@ -208,12 +200,12 @@ async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int
     for collection in collections:
         try:
             table = await reader.open(collection)
-            documents += 0 if table.failed else await table.source_count()
-        except RefdeskError as error:
-            failed.append(f"{tenant}.{collection.name}: {error}")
-        else:
             if table.failed:
                 failed.append(f"{tenant}.{collection.name}: its attached table can't be read.")
+            else:
+                documents += await table.source_count()
+        except RefdeskError as error:
+            failed.append(f"{tenant}.{collection.name}: {error}")
     failed += [
         f"{tenant}.{run.collection}: the last {run.command} {ENDED[run.result]} on {run.began:%Y-%m-%d}. See "
         f"refdesk-admin runs --tenant {tenant}"
@@ -229,8 +221,7 @@ def _table_sizes(home: Home) -> Counter[str]:
     if isinstance(home, Bucket):
         files = [(path, size) for path, (size, _) in object_facts(home).items()]
     else:
-        walked = os.walk(database_folder(home))
-        there = (Path(parent, name) for parent, _, names in walked for name in names)
+        there = files_below(database_folder(home))
         files = [(str(path.relative_to(home)), file_bytes(path)) for path in there]
     for path, size in files:
         if match := re.search(r"__tenant_(.+?)(?:__src_[^/]*)?\.lance", path):

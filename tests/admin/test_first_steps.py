@@ -151,7 +151,7 @@ def test_a_file_that_is_there_is_never_overwritten(inside: Desk, answer: Path) -
         (["", "", "My Notes"], refusal(valid_name, "My Notes")),
         (["", "", "", "some"], "Answer everybody or nobody, not 'some'."),
         (["", "", "", "", "desk.example"], "is not a URL without a path"),
-        (["", "", "", "", "", "klingon"], "Answer one of: as the documents, english, any."),
+        (["", "", "", "", "", "klingon"], "Answer as the documents, english or any, not 'klingon'."),
     ],
 )
 def test_a_wrong_answer_from_a_pipe_writes_nothing(
