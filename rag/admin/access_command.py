@@ -15,19 +15,9 @@ from typing import Any, TypeAlias, get_args
 import click
 from anyio import to_thread
 
+from rag.access import rule
 from rag.access.keys import keys_in
-from rag.access.rule import (
-    bare_name,
-    check_access,
-    entries_of,
-    entries_of_principal,
-    in_words,
-    is_narrowed,
-    narrower,
-    same_access,
-    valid_entries,
-    visible,
-)
+from rag.access.names import bare_name, check_access, valid_entries
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import command, options
@@ -93,7 +83,7 @@ class SourceAccess:
     @property
     def is_torn(self) -> bool:
         """Whether searches hide it from some whom its record lets in."""
-        return not same_access(self.access, self.effective)
+        return not rule.same_access(self.access, self.effective)
 
 
 _sources_options = options(
@@ -132,7 +122,7 @@ async def show_command(
 
 
 def _of_new_files(folder: AccessRecord) -> str:
-    return f"New files in {document_name(folder)} will be {in_words(folder.access)}."
+    return f"New files in {document_name(folder)} will be {rule.in_words(folder.access)}."
 
 
 @command("set", access_command, on_bucket=True, changes=True)
@@ -180,11 +170,13 @@ async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entri
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.common_home).keys if key.tenant == tenant]
     askers.append(settings.principal.of_tenant(tenant))
-    named_so_far = {entry for principal in askers for entry in entries_of(principal)}
-    named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
+    named_so_far = {entry for principal in askers for entry in rule.entries_of(principal)}
+    named_so_far |= {
+        entry for folder_rule in settings.access.rules for entry in (*folder_rule.allow, *folder_rule.deny)
+    }
     named_so_far |= await reader.entries(tenant)
     for entry in sorted(valid_entries(entries)):
-        if entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
+        if rule.entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
         near = get_close_matches(
             entry, [name for name in named_so_far if name[:5] == entry[:5]], n=1, cutoff=0.75
@@ -212,8 +204,11 @@ async def explain_command(
         raise InvalidRequestError(f"{name!r} matches {len(sources)} sources. Name one.")
     case = settings.access.letter_case
     (source,) = await _with_effective_access(settings, sources)
-    is_visible, reason = visible(asker, source.effective, case), access_reason(asker, source.access, case)
-    if source.is_torn and is_visible != visible(asker, source.access, case):
+    is_visible, reason = (
+        rule.visible(asker, source.effective, case),
+        access_reason(asker, source.access, case),
+    )
+    if source.is_torn and is_visible != rule.visible(asker, source.access, case):
         reason = f"{_TORN} Its record says: {reason}"
     if at := await _expiry(source):
         of_tag = source.table is not None and source.table.collection.tag_of
@@ -235,7 +230,9 @@ async def _with_effective_access(settings: Settings, sources: Sequence[SourceAcc
         ids = [source.id for source in sources if source.table is table]
         copies |= await torn_copies(await connect(settings.home), table.collection, ids)
     narrowed = {
-        source.id: narrower(source.access, copies[source.id]) for source in sources if source.id in copies
+        source.id: rule.narrower(source.access, copies[source.id])
+        for source in sources
+        if source.id in copies
     }
     return [replace(source, effective=narrowed.get(source.id, source.effective)) for source in sources]
 
@@ -259,7 +256,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     def grant(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", added)
-        denied = before.deny - entries_of_principal(added, before.deny, exact=exact)
+        denied = before.deny - rule.entries_of_principal(added, before.deny, exact=exact)
         if before.visibility == "tenant":  # it lets them in already; an allow list would narrow it
             return replace(before, deny=denied)
         return Access(before.visibility, valid_entries(before.allow | added), denied)
@@ -278,7 +275,7 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     def revoke(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", deny=removed)
-        allowed = before.allow - entries_of_principal(removed, before.allow, exact=exact)
+        allowed = before.allow - rule.entries_of_principal(removed, before.allow, exact=exact)
         return Access(before.visibility, allowed, valid_entries(before.deny | removed))
 
     return revoke
@@ -327,12 +324,12 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
     """Why the access rule shows a source with this record to somebody, or hides it: a sentence."""
     if access is None:
         return "it has no access record."
-    mine = entries_of(asker)
-    if denied := sorted(entries_of_principal(mine, access.deny, exact=case == "always")):
+    mine = rule.entries_of(asker)
+    if denied := sorted(rule.entries_of_principal(mine, access.deny, exact=case == "always")):
         return f"{denied[0]} is denied, and deny always wins."
     if access.visibility == "tenant":
         return "everybody in the tenant may see it."
-    if allowed := sorted(entries_of_principal(mine, access.allow, exact=case != "never")):
+    if allowed := sorted(rule.entries_of_principal(mine, access.allow, exact=case != "never")):
         return f"{allowed[0]} is allowed."
     return "it is restricted, and neither the user nor one of their groups is allowed."
 
@@ -492,7 +489,7 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
     already = [
         after
         for before, after in of_sources
-        if same_access(before.access, after.access) and in_words(after.access).startswith("open")
+        if rule.same_access(before.access, after.access) and rule.in_words(after.access).startswith("open")
     ]
     if grant and already:
         alone = len(already) == 1
@@ -504,12 +501,12 @@ def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) ->
             f"{arguments(*allowing)}"
         )
     for before, after in of_sources:
-        if is_narrowed(after.access, changed(before.access)):
+        if rule.is_narrowed(after.access, changed(before.access)):
             yield (
                 f"{document_name(after)} stays narrower than this change says: a part can't be more widely "
                 "visible than the file that contains it. Change who may see that file, too."
             )
-        if decided_by_origin(before) and is_narrowed(before.access, after.access):
+        if decided_by_origin(before) and rule.is_narrowed(before.access, after.access):
             yield (
                 f"The origin of {document_name(after)} decides who may see it: its next sync takes back what "
                 "is wider now. Change it where the document comes from."
@@ -540,7 +537,7 @@ def access_json(access: Access | None) -> dict[str, Any] | None:
 
 def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> None:
     if as_json:
-        torn = {"found_by": in_words(source.effective)} if source.is_torn else {}
+        torn = {"found_by": rule.in_words(source.effective)} if source.is_torn else {}
         gone = {} if source.table else {"gone": True}
         print_json({"id": source.id, "access": access_json(access)} | torn | gone)
         return
@@ -550,4 +547,4 @@ def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> Non
         echo(f"  allow      {', '.join(sorted(access.allow)) or '-'}")
         echo(f"  deny       {', '.join(sorted(access.deny)) or '-'}")
     if source.is_torn:
-        echo(f"  searches   {in_words(source.effective)}: {_TORN}")
+        echo(f"  searches   {rule.in_words(source.effective)}: {_TORN}")

@@ -149,7 +149,6 @@ def _record_or_say(data: Path, act: Act, failed: str | None = None) -> None:
 
 
 def _lines(act: Act, failed: str | None = None) -> bytes:
-    """The lines of an act."""
     changes = [AuditChange.model_construct(id=id_, before=b, after=a) for id_, (b, a) in act.changes.items()]
     (user, uid), sudo_user = _user(), os.environ.get("SUDO_USER")
     lines = [

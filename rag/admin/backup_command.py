@@ -138,7 +138,6 @@ def _purged_without_record(data: Path, tenant: str) -> set[str]:
 
 
 def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:
-    """The accesses that sources and folders had last, by id, by the audit log."""
     accesses: dict[str, Access] = {}
     for _, line in read_log(data):
         for change in line.changes if line and line.tenant == tenant and not line.failed else ():

@@ -472,7 +472,6 @@ def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any pr
 
 
 def _logged_state(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
-    """These properties of a collection as the audit log records them."""
     values = {key: getattr(collection, key) for key in keys}
     return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
 

@@ -14,20 +14,8 @@ import click
 
 from rag.access.rule import valid_name
 from rag.access.tenants import tenant_of
+from rag.admin import collection_changes
 from rag.admin.audit_command import Act, log_act, log_now
-from rag.admin.collection_changes import (
-    check_is_new,
-    collection_json,
-    create_command,
-    description_option,
-    embedder_option,
-    fields_of,
-    identity_of,
-    language_in_words,
-    link_option,
-    set_command,
-    tags_of,
-)
 from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet
 from rag.admin.remove_command import remove_collection
@@ -52,7 +40,7 @@ def collection_command() -> None:
     """Create, attach, tag, describe, show and remove collections."""
 
 
-for subcommand in (create_command, set_command, rebuild_command):
+for subcommand in (collection_changes.create_command, collection_changes.set_command, rebuild_command):
     collection_command.add_command(subcommand)
 
 
@@ -62,7 +50,7 @@ def _fields(
     """The declared fields, and the column of each: by default the one of the same name."""
     pairs = [value.partition(":") for value in values]
     columns = {declared.partition("=")[0]: column for declared, _, column in pairs}
-    return fields_of([declared for declared, _, _ in pairs]), {
+    return collection_changes.fields_of([declared for declared, _, _ in pairs]), {
         name: column or name for name, column in columns.items()
     }
 
@@ -102,9 +90,9 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
     type=click.Choice(["tenant"]),
     help="Instead of --allow: everybody in the tenant may see all rows.",
 )
-@embedder_option
-@description_option(default="")
-@link_option(default="")
+@collection_changes.embedder_option
+@collection_changes.description_option(default="")
+@collection_changes.link_option(default="")
 @language_option("the texts", auto=False, default=USUAL_LANGUAGE)
 async def attach_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -133,11 +121,15 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
             "Say who may see the rows: either --allow COLUMN, a column with lists of user:NAME and "
             "group:NAME, or --visibility tenant for everybody in the tenant."
         )
-    await check_is_new(settings, name)
+    await collection_changes.check_is_new(settings, name)
     fields, field_columns = declared
     attachment = Attachment(absolute_address(table), fields=field_columns, **columns)  # type: ignore[arg-type]
     tenant = tenant_of(settings)
-    embedder = NO_VECTORS if attachment.vector is None else await identity_of(settings, embedder_name)
+    embedder = (
+        NO_VECTORS
+        if attachment.vector is None
+        else await collection_changes.identity_of(settings, embedder_name)
+    )
     logged: dict[str, Any] = {"visibility": "restricted" if attachment.allow else "tenant", "fields": fields}
     properties = logged | {
         "language": language or USUAL_LANGUAGE,
@@ -208,7 +200,7 @@ async def attachment_remarks(table: CollectionReader) -> list[str]:
 @command("tag", collection_command, on_bucket=True, changes=True)
 @click.argument("name")
 @click.argument("tag")
-@description_option()
+@collection_changes.description_option()
 async def tag_command(
     settings: Settings, *, name: str, tag: str, description: str | None, as_json: bool
 ) -> None:
@@ -228,7 +220,7 @@ async def tag_command(
     with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
         tagged = await tag_collection(settings.home, table.collection, tag, description)
     kept = f"Kept the collection {name} as {tag}. Searches find it where they name it."
-    print_result(collection_json(tagged), kept, as_json=as_json)
+    print_result(collection_changes.collection_json(tagged), kept, as_json=as_json)
 
 
 @command("list", collection_command, on_bucket=True)
@@ -236,12 +228,14 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the collections."""
     collections = [table.collection for table in await open_collections(settings, None)]
     if as_json:
-        print_json({"collections": [collection_json(collection) for collection in collections]})
+        print_json(
+            {"collections": [collection_changes.collection_json(collection) for collection in collections]}
+        )
         return
     rows = [
         (
             collection.name,
-            language_in_words(collection),
+            collection_changes.language_in_words(collection),
             collection.visibility,
             _embedder_in_words(collection, settings),
             ", ".join(collection.fields) or "-",
@@ -260,7 +254,7 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     Of an attached table it also says what is missing.
     """
     (table,) = await open_collections(settings, name)
-    details, remarks = collection_json(table.collection), await attachment_remarks(table)
+    details, remarks = collection_changes.collection_json(table.collection), await attachment_remarks(table)
     lines = (
         f"{f'{key} {part}'.strip():24} {detail}"
         for key, value in details.items()
@@ -286,7 +280,7 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
     else:
         await remove_collection(settings, table, "collection remove")
         attached = table.collection.attached
-    tags = [tag.name for tag in await tags_of(settings, name)]
+    tags = [tag.name for tag in await collection_changes.tags_of(settings, name)]
     still_there = (
         f"What it held is still in {', '.join(tags)}. Remove these, too, or run refdesk-admin purge, which "
         "empties them."
@@ -300,6 +294,5 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
 
 
 def _embedder_in_words(collection: Collection, settings: Settings) -> str:
-    """The name of a collection's embedder, and whether the settings lack it."""
     name = collection.embedder_name
     return name if settings.has_embedder(name) else f"{name} (not in the settings)"

@@ -103,7 +103,6 @@ async def setting_findings(
 
 
 def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
-    """An attempt at each model that the settings name."""
 
     async def embedder(name: str) -> str:
         async with open_embedder(settings.embedder_named(name), environment) as opened:
@@ -353,7 +352,6 @@ async def _attempt_finding(part: str, attempt: Attempt) -> SettingFinding:
 
 
 def _check_finding(part: str, check: Callable[[], object], text: str) -> SettingFinding:
-    """The finding of a check: its error, or this text."""
     try:
         check()
     except RefdeskError as error:

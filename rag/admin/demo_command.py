@@ -257,7 +257,6 @@ async def _searches(desk: Desk, principal: Principal, questions: Sequence[str]) 
 
 
 async def _timed(desk: Desk, principal: Principal, questions: Iterator[str]) -> list[float]:
-    """The milliseconds of each search, one after another."""
     took = []
     for question in questions:
         began = time.perf_counter()

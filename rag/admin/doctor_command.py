@@ -44,21 +44,8 @@ from rag.home import Bucket, data_folder_problem
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import names_briefly
 from rag.runtime import install_command
-from rag.store.care.folder_checks import (
-    Check,
-    Finding,
-    OpenFolder,
-    check_access,
-    check_files,
-    check_indexes,
-    check_leftovers,
-    check_rights,
-    check_stray,
-    check_tables,
-    check_tenants,
-    check_versions,
-    open_folder,
-)
+from rag.store.care import folder_checks
+from rag.store.care.folder_checks import Check, Finding, OpenFolder
 from rag.store.read.catalog import check_embedder
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_bucket
@@ -140,7 +127,6 @@ def _kept_by_host() -> str:
 
 
 def _check_installation() -> Finding:
-    """Check that the installed packages are within the bounds of this version."""
     wrong = []
     for needed in requirements():
         try:
@@ -220,14 +206,14 @@ KEYS_NAMED = 10
 PARTS_NAMED = 3  # of those that a line is about
 WORD = r"[^\W_]+"
 CHECKS: Sequence[Check] = (
-    check_tenants,
-    check_access,
-    check_tables,
-    check_indexes,
-    check_leftovers,
-    check_rights,
-    check_versions,
-    check_stray,
+    folder_checks.check_tenants,
+    folder_checks.check_access,
+    folder_checks.check_tables,
+    folder_checks.check_indexes,
+    folder_checks.check_leftovers,
+    folder_checks.check_rights,
+    folder_checks.check_versions,
+    folder_checks.check_stray,
 )
 """In the order of repair: what a check reports may be caused by what an earlier one found."""
 
@@ -387,12 +373,12 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Finding]:
-    for finding in await check_files(data):
+    for finding in await folder_checks.check_files(data):
         yield finding
-    desk, finding = await open_folder(data)
+    desk, finding = await folder_checks.open_folder(data)
     yield finding
     if desk is None and finding.mend:
-        desk, _ = await open_folder(data)  # the caller may have repaired it
+        desk, _ = await folder_checks.open_folder(data)  # the caller may have repaired it
     if desk is not None:
         for check in CHECKS:
             for finding in await check(desk):
@@ -424,7 +410,6 @@ async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> HealthL
 
 
 async def _embedder_findings(settings: Settings, desk: OpenFolder) -> AsyncIterator[Finding]:
-    """Check that the settings have the embedder that each collection was made with."""
     own = [collection for collection in desk.own if collection.embedder != NO_VECTORS]
     identities = {
         name: await _identity(settings, name) for name in {collection.embedder_name for collection in own}

@@ -29,6 +29,7 @@ from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import LanguageChoice
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, RefdeskError
+from rag.evaluate import evaluation
 from rag.evaluate.ask_questions import FAITHFUL, METRICS, SHOWN, SIZES
 from rag.evaluate.compare_runs import (
     Comparison,
@@ -40,14 +41,6 @@ from rag.evaluate.compare_runs import (
     keep_runs,
     load_run,
     load_summaries,
-)
-from rag.evaluate.evaluation import (
-    PreparedSet,
-    contenders,
-    evaluate,
-    evaluation_settings,
-    prepare_existing,
-    prepare_fresh,
 )
 from rag.evaluate.judged_sets import JudgedSet, new_file, read_set, skeletons
 from rag.evaluate.report_page import report_page
@@ -395,19 +388,21 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("Leave out --collection: --fresh uses a temporary collection.")
     if language and not fresh:
         raise click.UsageError("--language needs --fresh: an existing collection has its own language.")
-    settings, tenant = evaluation_settings(settings), tenant_of(settings)
+    settings, tenant = evaluation.evaluation_settings(settings), tenant_of(settings)
     judged = read_set(path)
     if has_asker_options() and all(question.asking.principal for question in judged.questions):
         raise click.UsageError("Leave out --user and --group: every question names its own principal.")
-    chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
+    chosen = evaluation.contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:
         preparation = (
-            prepare_fresh(judged, settings, os.environ, language=language, progress=progress.ingesting)
+            evaluation.prepare_fresh(
+                judged, settings, os.environ, language=language, progress=progress.ingesting
+            )
             if fresh
-            else prepare_existing(judged, settings, collection)
+            else evaluation.prepare_existing(judged, settings, collection)
         )
         async with preparation as prepared:
-            runs = await evaluate(judged, prepared, os.environ, chosen, progress)
+            runs = await evaluation.evaluate(judged, prepared, os.environ, chosen, progress)
     complaints: list[str] = []
     try:
         runs = await keep_runs(settings.home, tenant, runs)
@@ -435,7 +430,6 @@ def _print(
     listed: bool,
     as_json: bool,
 ) -> None:
-    """Print the runs, and compare the others with the first."""
     first = runs[0]
     if as_json:
         compared = [comparison_json(first, *pair) for pair in comparisons]
@@ -446,7 +440,7 @@ def _print(
         print_comparison(first, *pair, listed=listed)
 
 
-def _report_omissions(judged: JudgedSet, prepared: PreparedSet) -> None:
+def _report_omissions(judged: JudgedSet, prepared: evaluation.PreparedSet) -> None:
     if judged.left_out:
         echo(f"Left out: {judged.left_out} without text or judgement.", err=True)
     if prepared.absent:

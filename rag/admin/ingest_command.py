@@ -380,7 +380,6 @@ def _names_by_real_path(folders: Mapping[Path, str]) -> dict[str, str]:
 
 
 async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) -> None:
-    """Run once; report a failure and go on."""
     if not names:
         return
     try:

@@ -200,7 +200,6 @@ def ingestion_report(report: Report, collection: str) -> str:
 
 
 def _formats(report: Report) -> Html:
-    """A table of the files by format and outcome, with their chunks."""
     files = [outcome for outcome in report.outcomes if outcome.outcome != "ignored"]
     kinds = [kind for kind in FIRST if any(outcome.outcome == kind for outcome in files)]
     by_format: defaultdict[str, list[Outcome]] = defaultdict(list)

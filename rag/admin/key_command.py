@@ -339,7 +339,6 @@ def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
 
 
 def _tell_hosts(http: HttpSettings) -> None:
-    """Print what a host needs to use a key, on standard error."""
     url = resource_url(http)
     if "keys" not in http.authentication:
         echo('The server takes no keys: set http.authentication = ["keys"].', err=True)
@@ -358,7 +357,6 @@ def _is_expired(key: ApiKey) -> bool:
 
 
 def _state(key: ApiKey) -> dict[str, Any]:
-    """The logged state of a key."""
     return key.model_dump(mode="json", include=LOGGED, exclude_none=True)
 
 

@@ -130,7 +130,6 @@ def main() -> None:
 
 
 def _describe(error: OSError) -> str:
-    """The operating system's error, on one line."""
     try:
         sys.stdout.flush()
     except OSError:  # standard output is broken, and would fail again at exit

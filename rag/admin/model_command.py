@@ -17,15 +17,8 @@ import click
 from anyio import to_thread
 
 from rag.access.tenants import tenants
+from rag.admin import model_install
 from rag.admin.command_line import NamedPath, command, options
-from rag.admin.model_install import (
-    PendingModel,
-    install,
-    installed_models,
-    remove_model,
-    unfinished_pulls,
-    wrong_files,
-)
 from rag.admin.progress_bar import download_progress
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, interruptible, print_json, print_table
@@ -55,7 +48,7 @@ def model_command() -> None:
 @command("list", model_command, of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the installed models and those that can be pulled."""
-    here, catalogue = installed_models(settings.models_folder), known_models()
+    here, catalogue = model_install.installed_models(settings.models_folder), known_models()
     used = await uses(settings)
     if as_json:
         names = dict.fromkeys([*here, *catalogue])
@@ -63,7 +56,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         print_json({"folder": str(settings.models_folder), "models": models})
         return
     print_models(settings.models_folder, here, catalogue, used)
-    for name, size in unfinished_pulls(settings.models_folder).items():
+    for name, size in model_install.unfinished_pulls(settings.models_folder).items():
         echo(f"\nUnfinished: {name}, {size / 1e6:,.0f} MB. Pull it again to go on, or remove it.")
     for name in sorted(used.keys() - here.keys()):
         echo(f"\nMissing: {name}, used by {', '.join(used[name])}. Run refdesk-admin model pull {name}.")
@@ -81,10 +74,10 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
     The checksums were noted when the models were installed. Without names, all installed models are read.
     Exits with 1 if a file is missing or has changed.
     """
-    here = installed_models(settings.models_folder)
+    here = model_install.installed_models(settings.models_folder)
     chosen = {name: _installed_model(settings, here, name) for name in names or here}
     wrong = {
-        name: await to_thread.run_sync(wrong_files, settings.models_folder / name, facts)
+        name: await to_thread.run_sync(model_install.wrong_files, settings.models_folder / name, facts)
         for name, facts in chosen.items()
     }
     if as_json:
@@ -106,14 +99,14 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
     What the settings name and what collections of this data folder were made with is kept. Other desks that
     share the models' folder are not looked at.
     """
-    if name not in unfinished_pulls(settings.models_folder):
-        _installed_model(settings, installed_models(settings.models_folder), name)
+    if name not in model_install.unfinished_pulls(settings.models_folder):
+        _installed_model(settings, model_install.installed_models(settings.models_folder), name)
     if users := (await uses(settings)).get(name):
         raise ConfigurationError(
             f"The model {name} is in use: {', '.join(users)}. Give these another model first; for a "
             "collection, refdesk-admin collection rebuild does it."
         )
-    await to_thread.run_sync(remove_model, settings.models_folder, name)
+    await to_thread.run_sync(model_install.remove_model, settings.models_folder, name)
     if as_json:
         print_json({"removed": name})
     else:
@@ -153,7 +146,6 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
 
 
 def _in_settings(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The models that the settings name, each with its setting."""
     folder = settings.models_folder
     for name, embedder in settings.embedders_by_name.items():
         if embedder.provider == "onnx" and embedder.path and embedder.path.parent == folder:
@@ -366,23 +358,24 @@ def _find_known(model: str, revision: str | None) -> KnownModel | None:
     return listed
 
 
-def _from_own_folder(folder: Path, choices: dict[str, Any]) -> PendingModel:
-    """The model in a folder."""
+def _from_own_folder(folder: Path, choices: dict[str, Any]) -> model_install.PendingModel:
     folder = folder.absolute()
     paths = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     graph = graph_among(paths, choices["graph"])
     files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
-    return PendingModel(_facts(choices, folder.name, graph), files, folder)
+    return model_install.PendingModel(_facts(choices, folder.name, graph), files, folder)
 
 
-def _pending(listed: KnownModel, source: HubCommit | Path) -> PendingModel:
+def _pending(listed: KnownModel, source: HubCommit | Path) -> model_install.PendingModel:
     files = [RemoteFile(file.path, file.size, file.sha256) for file in listed.files]
-    return PendingModel(listed.facts(()), files, source.absolute() if isinstance(source, Path) else source)
+    return model_install.PendingModel(
+        listed.facts(()), files, source.absolute() if isinstance(source, Path) else source
+    )
 
 
 def _unverified_model(
     hub: Hub, model: str, listed: KnownModel | None, revision: str | None, choices: dict[str, Any]
-) -> PendingModel:
+) -> model_install.PendingModel:
     """A model that nobody has verified, as the hub describes it; prints what the hub states."""
     name = listed.repository if listed else model
     repository = hub.repository(name, listed.revision if listed else revision or "main")
@@ -407,7 +400,7 @@ def _unverified_model(
     for file in files:
         stated = f"SHA-256 {file.sha256}" if file.sha256 else f"git {file.blob or 'nothing'}"
         echo(f"  {file.path}  {file.size:,} bytes, {stated}", err=True)
-    return PendingModel(facts, files, HubCommit(hub, name, repository.commit))
+    return model_install.PendingModel(facts, files, HubCommit(hub, name, repository.commit))
 
 
 def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
@@ -422,7 +415,6 @@ def _checked_file(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFi
 
 
 def _facts(choices: dict[str, Any], default_name: str, graph: str) -> ModelFacts:
-    """The facts in the options for a model that refdesk doesn't know."""
     name = model_name(choices["name"] or default_name)
     if choices["name"] and name != choices["name"]:
         raise click.UsageError(
@@ -438,13 +430,13 @@ def _facts(choices: dict[str, Any], default_name: str, graph: str) -> ModelFacts
     )
 
 
-async def _install(settings: Settings, coming: PendingModel, megabytes: int = 0) -> ModelFacts:
+async def _install(settings: Settings, coming: model_install.PendingModel, megabytes: int = 0) -> ModelFacts:
     models = settings.models_folder
     if models.is_relative_to(settings.data):
         prepare(settings.data)
     size = megabytes * 1_000_000 or sum(file.size for file in coming.files)
     with download_progress(coming.facts.name, size) as came:
-        return await install(models, coming, came)
+        return await model_install.install(models, coming, came)
 
 
 def _say_licence(licence: str, page: str, note: str = "") -> None:

@@ -169,7 +169,6 @@ async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
 
 
 def _swap(staging: Path, folder: Path) -> None:
-    """Rename the complete folder into place, and delete the model that was there."""
     old = staging.with_name(f"{folder.name}.old")
     with _folder_errors(folder):
         shutil.rmtree(old, ignore_errors=True)
@@ -182,7 +181,6 @@ def _swap(staging: Path, folder: Path) -> None:
 
 
 def _check_room(staging: Path, files: Sequence[RemoteFile]) -> None:
-    """Raise StoreError if the disk has no room for the missing files."""
     there = sum(file.stat().st_size for file in staging.rglob("*") if file.is_file())
     missing = sum(file.size for file in files) - there
     free = shutil.disk_usage(staging).free
@@ -213,7 +211,6 @@ def _sha256(path: Path) -> str:
 
 
 def _drop_empty(staging: Path) -> None:
-    """Remove empty folders."""
     folders = sorted((folder for folder in staging.rglob("*") if folder.is_dir()), reverse=True)
     for folder in (*folders, staging, staging.parent):
         with suppress(OSError):  # not empty

@@ -202,6 +202,5 @@ def download_progress(title: str, size: int) -> Iterator[Callable[[int], None]]:
 
 
 def _write_above(line: str) -> None:
-    """Print a line on standard error above the current bar."""
     with tqdm.external_write_mode(file=sys.stderr):
         echo(line, err=True)

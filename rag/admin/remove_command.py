@@ -302,7 +302,6 @@ async def _remove_stale(tag: CollectionWriter) -> None:
 
 
 async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
-    """Delete the cached embeddings of texts that the collection no longer holds."""
     collection, data = table.collection, local_folder(home)
     if embedding_cache.cache_file(data).exists():
         forget = partial(embedding_cache.forget, data, read_key(home), collection.tenant)
@@ -312,7 +311,6 @@ async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
 
 
 async def _forget_removed_collections(settings: Settings) -> None:
-    """Delete the cached embeddings of the tenant's collections that were removed."""
     data, tenant = local_folder(settings.home), tenant_of(settings)
     there = {collection.name for collection in await open_reader(settings).collections(tenant)}
     with _writing(data):

@@ -32,7 +32,6 @@ MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
 
 
 def _vector(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...] | None:
-    """The vector in a file or on standard input."""
     if value is None:
         return None
     try:

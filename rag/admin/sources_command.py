@@ -1,11 +1,13 @@
 """`refdesk-admin sources` and `source`: list and show sources; how every command matches their names.
 
-Then the size of collections on disk.
+Then the size of collections and of all tenants' tables on disk.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -29,6 +31,7 @@ from rag.ingest.source_files import place_of, prefixes
 from rag.report.text_and_html import names_briefly
 from rag.search.browse import MOST_LISTED, display_name, display_parts
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.bucket_objects import object_facts
 from rag.text.flags import Flag, flags_in
@@ -84,7 +87,6 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
 
 async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
-    """The id of the only source that a name matches."""
     with suppress(NotFoundError):
         id_ = split_id(named_id(name)[1])[0]
         if any([await table.sources([id_]) for table in tables]):
@@ -272,19 +274,23 @@ async def size_of(table: CollectionReader) -> dict[str, Any]:
 
 def folder_bytes(folder: Home) -> int:
     """The total size of the files below a folder, or of the objects in a bucket."""
+    return sum(size for _, size in _file_sizes(folder))
+
+
+def table_sizes(home: Home) -> Counter[str]:
+    """The bytes of the tables of each tenant."""
+    sizes = Counter[str]()
+    for path, size in _file_sizes(home if isinstance(home, Bucket) else database_folder(home)):
+        if match := re.search(r"__tenant_(.+?)(?:__src_[^/]*)?\.lance", path):
+            sizes[match[1]] += size
+    return sizes
+
+
+def _file_sizes(folder: Home) -> Iterator[tuple[str, int]]:
     if isinstance(folder, Bucket):
-        return sum(size for size, _ in object_facts(folder).values())
-    return sum(map(file_bytes, files_below(folder)))
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """The files below a folder."""
-    return (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-
-
-def file_bytes(file: Path) -> int:
-    """The size of a file; 0 if it is gone, as a version that a run has just dropped."""
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
+        yield from ((path, size) for path, (size, _) in object_facts(folder).items())
+        return
+    for parent, _, names in os.walk(folder):
+        for file in (Path(parent, name) for name in names):
+            with suppress(FileNotFoundError):  # of a version that a run has just dropped
+                yield str(file.relative_to(folder)), file.stat().st_size

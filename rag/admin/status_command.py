@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from dataclasses import asdict, dataclass
 
 from anyio import to_thread
@@ -14,13 +12,12 @@ from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import exposures
 from rag.admin.sources_command import (
-    file_bytes,
-    files_below,
     folder_bytes,
     open_collections,
     open_reader,
     readable_tables,
     size_of,
+    table_sizes,
 )
 from rag.admin.terminal import echo, print_json, print_result, print_table
 from rag.config.settings import Settings
@@ -29,9 +26,7 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, data_folder_problem
 from rag.report.text_and_html import counted, names_briefly
 from rag.run_history import RunResult, last_runs
-from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader
-from rag.store.write.bucket_objects import object_facts
 
 HOSTS_SHOWN = 4
 LARGEST_SHOWN, FAILURES_SHOWN = 10, 20
@@ -52,7 +47,6 @@ async def next_command(settings: Settings, *, as_json: bool) -> None:
 
 
 async def _holds(settings: Settings) -> tuple[int, int]:
-    """The tenant's numbers of documents and collections."""
     if problem := data_folder_problem(settings.home):
         data = settings.data
         if settings.storage.uri or data.is_file() or (data.is_dir() and any(data.iterdir())):
@@ -154,7 +148,7 @@ class TenantSize:
 
 async def _show_installation(settings: Settings, *, as_json: bool) -> None:
     home, reader = settings.home, open_reader(settings)
-    sizes, storages = _table_sizes(home), storages_of(home)
+    sizes, storages = table_sizes(home), storages_of(home)
     all_sizes = [
         await _size_elsewhere(settings, reader, name)
         if name in storages
@@ -190,7 +184,7 @@ async def _size_elsewhere(settings: Settings, reader: DeskReader, tenant: str) -
     """The size of a tenant with a database of its own."""
     try:
         home = await to_thread.run_sync(home_of, settings, tenant)
-        return await _size_of_tenant(reader, home, tenant, _table_sizes(home)[tenant])
+        return await _size_of_tenant(reader, home, tenant, table_sizes(home)[tenant])
     except RefdeskError as error:
         return TenantSize(tenant, 0, 0, 0, (str(error),))
 
@@ -213,17 +207,3 @@ async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int
         if run.result in ENDED
     ]
     return TenantSize(tenant, len(collections), documents, size, tuple(failed))
-
-
-def _table_sizes(home: Home) -> Counter[str]:
-    """The bytes of the tables of each tenant."""
-    sizes = Counter[str]()
-    if isinstance(home, Bucket):
-        files = [(path, size) for path, (size, _) in object_facts(home).items()]
-    else:
-        there = files_below(database_folder(home))
-        files = [(str(path.relative_to(home)), file_bytes(path)) for path in there]
-    for path, size in files:
-        if match := re.search(r"__tenant_(.+?)(?:__src_[^/]*)?\.lance", path):
-            sizes[match[1]] += size
-    return sizes

@@ -96,7 +96,6 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
 
 
 async def _warn_of_orphans(settings: Settings) -> None:
-    """Warn of documents that no origin brings in any more."""
     with suppress(RefdeskError):  # the sync itself reports a desk that can't be read
         for orphans in await orphaned_documents(settings):
             echo(f"Note: {orphans}", err=True)
