@@ -199,7 +199,7 @@ async def explain_command(
         bare_name("user", user) if user else None,
         frozenset(bare_name("group", group) for group in groups),
     )
-    sources = await named_sources(settings, (name,))
+    sources = await named_sources(settings, (name,), None, open_reader(settings, once=True))
     if len(sources) > 1:
         raise InvalidRequestError(f"{name!r} matches {len(sources)} sources. Name one.")
     case = settings.access.letter_case
@@ -335,14 +335,9 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
 
 
 async def named_sources(
-    settings: Settings,
-    names: tuple[str, ...],
-    collection: str | None = None,
-    reader: DeskReader | None = None,
+    settings: Settings, names: tuple[str, ...], collection: str | None, reader: DeskReader
 ) -> list[SourceAccess]:
     """The distinct sources that the names match, in all collections or one; without names, all of that one.
-
-    They are looked for by a `reader` that the caller keeps, or else by a new one.
 
     Raises:
         NotFoundError: a name matches no source, or the collection is empty.
@@ -350,12 +345,9 @@ async def named_sources(
     """
     if not (names or collection):
         raise click.UsageError("Name sources by ID or PATH, or all of a collection by --collection NAME.")
-    reader, tenant = reader or open_reader(settings, once=True), tenant_of(settings)
-    gone = {
-        id_: record
-        for id_, record in (await reader.removed_records(tenant)).items()
-        if collection in {None, record.collection}
-    }
+    tenant = tenant_of(settings)
+    removed = (await reader.removed_records(tenant)).items()
+    gone = {id_: record for id_, record in removed if collection in {None, record.collection}}
     tables = readable_tables(await open_tables(reader, tenant, collection))
     stored = [(table, await table.all_sources()) for table in tables]
     names = names or (*gone, *(source.id for _, sources in stored for source in sources))

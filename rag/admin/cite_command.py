@@ -18,7 +18,7 @@ from rag.access.rule import visible
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, command
 from rag.admin.sources_command import open_collections, open_reader
-from rag.admin.terminal import Group, echo, print_json, print_result
+from rag.admin.terminal import FAILED, Group, echo, print_json, print_result
 from rag.config.settings import Settings
 from rag.corpus import AccessRecord, LetterCase, Principal
 from rag.errors import NotFoundError
@@ -38,7 +38,6 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.desk_folder import PURGED
 from rag.uris import split_citation
 
-FAILED = 1  # exit code
 WIDTH = 10  # of verdicts
 NOW = {"stands": "now", "changed": "in its place stands", "gone": "it stood near"}
 UNKNOWN = "what was cited can't be found again"

@@ -18,7 +18,7 @@ from rag.admin.eval_command import comparison_json, print_comparison, print_runs
 from rag.admin.ingestion import with_cache
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import confirm, echo, print_json
+from rag.admin.terminal import FAILED, confirm, echo, print_json
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
@@ -35,7 +35,6 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.collection_tables import check_space
 
 NAMED = 5  # documents in a message
-KEPT = 1  # exit code: the new tables are not in use
 
 
 @command("rebuild", on_bucket=True, changes=True)
@@ -128,7 +127,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         print_json(asdict(done) | (trial.as_json if trial else {}))
     else:
         _print(name, done, undo=undo)
-    return 0 if done.switched else KEPT
+    return 0 if done.switched else FAILED  # the new tables are not in use
 
 
 def _coming_build(collection: Collection) -> Build:

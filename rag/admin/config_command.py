@@ -31,7 +31,7 @@ from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import open_reader
-from rag.admin.terminal import Group, echo, print_json
+from rag.admin.terminal import FAILED, Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
@@ -441,7 +441,6 @@ def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTena
     return _collections_problem(bound, collections)
 
 
-FAILED = 1
 STATE_WIDTH = 7  # of "wrong" and a gap
 
 

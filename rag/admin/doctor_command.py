@@ -35,8 +35,7 @@ from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import unchosen_exposures
-from rag.admin.terminal import echo, print_json
-from rag.config.mistakes import loose_permissions
+from rag.admin.terminal import FAILED, echo, print_json
 from rag.config.settings import Settings
 from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError, StoreError
@@ -199,7 +198,6 @@ class HealthLine:
     text: str
 
 
-WRONG = 1  # exit code
 LINES_NAMED = 5  # of the audit log
 MOST_ALIKE = 12  # lines of a check that are each printed
 KEYS_NAMED = 10
@@ -278,7 +276,7 @@ async def doctor_command(
         echo(f"Wrote {bundle}. Read it before you send it: it should name nothing that is yours.", err=True)
     if as_json:
         print_json({"findings": [asdict(line) for line in lines]})
-    return 0 if well else WRONG
+    return 0 if well else FAILED
 
 
 def _for_people(lines: Sequence[HealthLine]) -> Iterator[str]:
@@ -338,7 +336,7 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
         results.append({"storage": bucket.uri, "findings": findings})
     if as_json:
         print_json(results[0] if len(results) == 1 else {"storages": results})
-    return WRONG if is_wrong else 0
+    return FAILED if is_wrong else 0
 
 
 async def data_findings(settings: Settings) -> AsyncIterator[Finding]:

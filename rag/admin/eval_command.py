@@ -23,7 +23,7 @@ from rag.admin.command_line import (
 )
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import echo, print_json, print_result, print_table
+from rag.admin.terminal import FAILED, echo, print_json, print_result, print_table
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
@@ -50,7 +50,6 @@ RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "tok
 COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)
 LISTED = 10  # questions won, and questions lost
 TITLE_WIDTH = 60
-FAILED = 1
 NAMED = 5  # documents listed in a message
 
 

@@ -23,7 +23,7 @@ from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run,
 from rag.admin.ingest_output import ingestion_report
 from rag.admin.ingestion import RunOptions, rights_of, run_ingest
 from rag.admin.progress_bar import log_line
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import PARTLY_FAILED, echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import LanguageChoice, Visibility
 from rag.errors import ConfigurationError, RefdeskError
@@ -32,8 +32,6 @@ from rag.ingest.policy.moderation import unasked
 from rag.ingest.report import InterruptedRunError, Report
 from rag.originals import LOOK_MS, changes_in, identity, is_below
 from rag.runtime import be_gentle
-
-PARTLY_FAILED = 3
 
 
 def end_with_starter(_context: click.Context, _option: click.Parameter, is_tied: bool) -> None:  # noqa: FBT001 click's

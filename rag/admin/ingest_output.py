@@ -68,12 +68,7 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
         yield f"Embedding model: {report.embedder}"
     if missing := [outcome.path for outcome in report.outcomes if outcome.reason == NOT_THERE]:
         yield f"Not found: {names_briefly(missing, PATHS_SHOWN)}"
-    if failed := failures_text(report.outcomes):
-        old_failures = report.known_failures
-        as_before = f" ({old_failures} as before, in files that haven't changed)" if old_failures else ""
-        yield f"Failed: {failed}{as_before}"
-    if unread := unread_text(report.outcomes):
-        yield f"Not read: {unread}"
+    yield from _losses(report)
     if report.visibility:
         yield report.visibility
     if report.for_nobody:
@@ -85,6 +80,16 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
         )
     if report.bill:
         yield bill_line(report.bill)
+
+
+def _losses(report: Report) -> Iterator[str]:
+    """What the run could not store, and what it did not read."""
+    if failed := failures_text(report.outcomes):
+        old_failures = report.known_failures
+        as_before = f" ({old_failures} as before, in files that haven't changed)" if old_failures else ""
+        yield f"Failed: {failed}{as_before}"
+    if unread := unread_text(report.outcomes):
+        yield f"Not read: {unread}"
 
 
 def languages_text(counts: Mapping[str, int]) -> str:
@@ -145,17 +150,9 @@ def unread_text(outcomes: Iterable[Outcome]) -> str:
     unsupported = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
     kinds_ignored = Counter(outcome.kind for outcome in ignored)
     empty, links = kinds_ignored["empty"], kinds_ignored["link"]
-    counts = (
-        (pictures, "picture"),
-        (recordings, "recording"),
-        (empty, "empty file"),
-        (links, "symbolic link"),
-    )
-    kinds = [
-        names_briefly(unsupported, SUFFIXES_SHOWN),
-        *(counted(count, kind) for count, kind in counts if count),
-    ]
-    return "; ".join(filter(None, kinds))
+    counts = {"picture": pictures, "recording": recordings, "empty file": empty, "symbolic link": links}
+    kinds = (counted(count, kind) for kind, count in counts.items() if count)
+    return "; ".join(filter(None, [names_briefly(unsupported, SUFFIXES_SHOWN), *kinds]))
 
 
 def _pop_matching(suffixes: Counter[str], kind: re.Pattern[str]) -> int:
@@ -184,13 +181,7 @@ def ingestion_report(report: Report, collection: str) -> str:
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
     about = [counts or "There were no files.", *filter(None, [report.visibility])]
     header = tag("header", tag("h1", f"Ingestion into {collection}"), *map(note, about))
-    failed, unread = failures_text(report.outcomes), unread_text(report.outcomes)
-    notes = [
-        *([f"Failed: {failed}"] if failed else []),
-        *([f"Not read: {unread}"] if unread else []),
-        *([bill_line(report.bill)] if report.bill else []),
-        *report.notes,
-    ]
+    notes = [*_losses(report), *([bill_line(report.bill)] if report.bill else []), *report.notes]
     sections = [
         section("Notes", *(tag("p", note_text) for note_text in notes)),
         _formats(report),
@@ -219,17 +210,14 @@ def _formats(report: Report) -> Html:
 
 
 def _sections(report: Report) -> Iterator[Html]:
+    head = tag("tr", *(tag("th", title) for title in ("File", "Chunks", "Note")))
     for kind in FIRST:
         files = sorted(
-            (outcome for outcome in report.outcomes if outcome.outcome == kind),
-            key=lambda outcome: outcome.path,
+            (outcome.path, str(outcome.chunks) if outcome.source_id else "", outcome.reason)
+            for outcome in report.outcomes
+            if outcome.outcome == kind
         )
         if files:
-            rows = [tag("tr", *(tag("td", cell) for cell in _cells(outcome))) for outcome in files]
-            head = tag("tr", *(tag("th", title) for title in ("File", "Chunks", "Note")))
+            rows = [tag("tr", *(tag("td", cell) for cell in cells)) for cells in files]
             table = tag("table", tag("thead", head), tag("tbody", *rows), class_="files")
             yield section(f"{counted(len(files), 'file')} {kind}", table)
-
-
-def _cells(outcome: Outcome) -> tuple[str, str, str]:
-    return outcome.path, str(outcome.chunks) if outcome.source_id else "", outcome.reason

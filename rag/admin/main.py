@@ -11,13 +11,8 @@ from typing import cast
 import click
 from click.shell_completion import CompletionItem
 
-from rag.admin.terminal import Group, echo
+from rag.admin.terminal import BUSY, FAILED, INTERRUPTED, MISUSE, Group, echo
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, RefdeskError
-
-FAILED = 1
-MISUSE = 2
-BUSY = 4  # another process holds what the command needs; 3 means that an ingestion had failed files
-INTERRUPTED = 130
 
 COMMANDS = {
     "demo": ("demo_command", "Run an end-to-end demo, from files to search results."),

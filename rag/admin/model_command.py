@@ -21,7 +21,7 @@ from rag.admin import model_install
 from rag.admin.command_line import NamedPath, command, options
 from rag.admin.progress_bar import download_progress
 from rag.admin.sources_command import open_reader
-from rag.admin.terminal import Group, echo, interruptible, print_json, print_table
+from rag.admin.terminal import FAILED, Group, echo, interruptible, print_json, print_table
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, model_name
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER, Pooling
@@ -32,8 +32,6 @@ from rag.models.hub.protocol import Hub, HubCommit, RemoteFile, open_hub
 from rag.models.model_folder import ModelFacts
 from rag.report.text_and_html import counted, table
 from rag.store.write.desk_folder import prepare
-
-WRONG = 1  # exit code
 
 
 @click.group("model", cls=Group)
@@ -88,7 +86,7 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
             echo(f"       {problem}")
     if any(wrong.values()) and not as_json:
         echo("Pull or add what is wrong again.")
-    return WRONG if any(wrong.values()) else 0
+    return FAILED if any(wrong.values()) else 0
 
 
 @command("remove", model_command, of_tenant=False, on_bucket=True)

@@ -90,14 +90,7 @@ class Bar(Progress):
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
-        self._bar: tqdm[NoReturn] = tqdm(
-            total=0,
-            file=sys.stderr,
-            leave=False,
-            unit="B",
-            unit_scale=True,
-            bar_format=WORK,
-        )
+        self._bar = _byte_bar(0, WORK)
         self._chunks = self._files = self._finished = 0
 
     def started(self, files: int, work: int) -> None:
@@ -185,20 +178,25 @@ def evaluation_progress() -> closing[EvaluationProgress]:
 def download_progress(title: str, size: int) -> Iterator[Callable[[int], None]]:
     """A bar over this number of bytes (0: unknown), which disappears at the end; only on a terminal."""
     form = f"{title}  {WORK}" if size else f"{title}  {{n_fmt}}B, {{rate_fmt}}"
-    with tqdm(
-        total=size or None,
-        file=sys.stderr,
-        leave=False,
-        disable=None,
-        unit="B",
-        unit_scale=True,
-        bar_format=form,
-    ) as bar:
+    with _byte_bar(size or None, form, disable=None) as bar:
 
         def came(size: int) -> None:
             bar.update(size)
 
         yield came
+
+
+def _byte_bar(total: int | None, form: str, *, disable: bool | None = False) -> tqdm[NoReturn]:
+    """A bar over bytes; with `disable` None only on a terminal."""
+    return tqdm(
+        total=total,
+        file=sys.stderr,
+        leave=False,
+        disable=disable,
+        unit="B",
+        unit_scale=True,
+        bar_format=form,
+    )
 
 
 def _write_above(line: str) -> None:

@@ -129,10 +129,6 @@ def counts(stage: Step) -> str:
 
 
 WIDTH = 100  # of lines
-STALE = {
-    "changed": "The file has changed since it was ingested.",
-    "gone": "The file has gone since it was ingested.",
-}
 NUMBERS = frozenset({"MS"})  # columns that align right
 
 
@@ -149,8 +145,8 @@ def print_results(reply: SearchReply) -> None:
             echo(textwrap.fill(places, WIDTH, subsequent_indent="   "))
         if result.flags:
             echo(f"   Contains {', '.join(IN_WORDS[flag] for flag in result.flags)}.")
-        if result.stale:
-            echo(f"   {STALE[result.stale]}")
+        if result.stale:  # changed or gone
+            echo(f"   The file has {result.stale} since it was ingested.")
         for line in [*filter(None, [result.header]), *(result.text or "").splitlines()]:
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
             echo(wrapped if line.strip() else "")

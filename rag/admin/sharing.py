@@ -147,11 +147,9 @@ async def _exposures(
         is_undecided = collection.visibility == "tenant" and not collection.visibility_is_set
         if name not in {None, collection.name} or collection.tag_of or not (intended or is_undecided):
             continue
-        table = await reader.open(collection)
-        if collection.attached:
-            documents = int(collection.visibility == "tenant")
-        else:
-            documents = await table.open_documents()
+        documents = int(collection.visibility == "tenant")
+        if not collection.attached:
+            documents = await (await reader.open(collection)).open_documents()
         if documents:
             there.append(Exposure(collection, documents, ways, desk))
     return there

@@ -17,17 +17,15 @@ import click
 from rag.access.tenants import at_tenant
 from rag.admin.command_line import command
 from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
-from rag.admin.ingest_command import PARTLY_FAILED, exit_code, known_ok_option, report_json, watch
+from rag.admin.ingest_command import exit_code, known_ok_option, report_json, watch
 from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
 from rag.admin.orphaned_documents import orphaned_documents
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError, Report
 from rag.ingest.requested_access import Rights
-
-FAILED = 1
 
 
 @command("sync", of_tenant=False, on_bucket=True, changes=True)

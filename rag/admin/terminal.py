@@ -22,6 +22,8 @@ import click
 from rag.report.text_and_html import table
 from rag.text.plain_text import escape_hidden, for_people
 
+FAILED, MISUSE, PARTLY_FAILED, INTERRUPTED = 1, 2, 3, 130  # exit codes
+BUSY = 4  # likewise: another process holds what the command needs
 NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
 DELETING = {"remove", "purge"}
 
