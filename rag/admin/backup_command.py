@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, logged_access, read_log
 from rag.admin.command_line import NamedPath, command
 from rag.admin.key_command import LOCK_SECONDS, keys_content
-from rag.admin.terminal import Group, echo, print_json, print_result
+from rag.admin.terminal import Group, print_result
 from rag.config.settings import Settings, StorageSettings
 from rag.corpus import Access
 from rag.errors import ConfigurationError
@@ -115,13 +115,9 @@ async def restore_command(  # noqa: PLR0913 the options
             home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten, last_known=last_known
         )
         keys = _restore_keys(settings.data, result, backup, exact=exact)
-    if as_json:
-        lists = asdict(result)
-        lists["others"] = lists.pop("untouched")
-        del lists["keys"]
-        print_json(lists | keys)
-    else:
-        _show(result, keys, file)
+    lists = asdict(result)
+    lists["others"] = lists.pop("untouched")
+    print_result(lists | keys, *_lines(result, keys, file), as_json=as_json)
 
 
 def _check_target(data: Path, file: Path, *, replace: bool) -> None:
@@ -177,28 +173,27 @@ def _with_sizes(collections: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({counted(sources, 'source')})" for name, sources in collections.items())
 
 
-def _show(result: RestoreResult, keys: dict[str, Any], file: Path) -> None:
+def _lines(result: RestoreResult, keys: dict[str, Any], file: Path) -> Iterator[str]:
     collections = _with_sizes(result.collections)
-    echo(f"Restored the tenant {result.tenant} as of {result.at} from {file}: {collections}.")
-    _list("With narrower rights than in the backup", result.narrowed)
-    _list("Removed since the backup, and back", result.returned)
-    _list("Purged since the backup, and still away", result.purged)
-    _list("Added since the backup, and gone", result.dropped)
-    if result.untouched:
-        echo(f"Not in the backup, and as before: {', '.join(result.untouched)}.")
-    if keys["keys"]:
-        echo(f"Keys that are valid again: {', '.join(keys['keys'])}.")
-    if keys["keys_left_out"]:
-        echo(f"Keys of the backup that stay invalid: {', '.join(keys['keys_left_out'])}.")
-
-
-def _list(title: str, names: tuple[str, ...]) -> None:
-    if names:
-        echo(f"{title}: {counted(len(names), 'source')}")
-    for name in names[:SHOWN]:
-        echo(f"  {name}")
-    if len(names) > SHOWN:
-        echo(f"  and {len(names) - SHOWN} more. --json names all.")
+    yield f"Restored the tenant {result.tenant} as of {result.at} from {file}: {collections}."
+    sources = {
+        "With narrower rights than in the backup": result.narrowed,
+        "Removed since the backup, and back": result.returned,
+        "Purged since the backup, and still away": result.purged,
+        "Added since the backup, and gone": result.dropped,
+    }
+    for title, names in sources.items():
+        if names:
+            yield f"{title}: {counted(len(names), 'source')}"
+        yield from (f"  {name}" for name in names[:SHOWN])
+        if len(names) > SHOWN:
+            yield f"  and {len(names) - SHOWN} more. --json names all."
+    others = {
+        "Not in the backup, and as before": result.untouched,
+        "Keys that are valid again": keys["keys"],
+        "Keys of the backup that stay invalid": keys["keys_left_out"],
+    }
+    yield from (f"{title}: {', '.join(names)}." for title, names in others.items() if names)
 
 
 @click.group("storage", cls=Group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from rag.access.rule import visible
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, command
 from rag.admin.sources_command import open_collections, open_reader
-from rag.admin.terminal import FAILED, Group, echo, print_json, print_result
+from rag.admin.terminal import FAILED, Group, print_result
 from rag.config.settings import Settings
 from rag.corpus import AccessRecord, LetterCase, Principal
 from rag.errors import NotFoundError
@@ -95,10 +95,7 @@ async def check_command(
     hidden = await _existing_ids(
         settings, {citation.id for citation in checked.citations if not citation.readable}
     )
-    if as_json:
-        print_json(_json(checked, hidden))
-    else:
-        _print(checked, hidden, require=require)
+    print_result(_json(checked, hidden), *_lines(checked, hidden, require=require), as_json=as_json)
     return 0 if (checked.grounded if require else checked.holds) else FAILED
 
 
@@ -212,20 +209,18 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
     }
 
 
-def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
+def _lines(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> Iterator[str]:
     for citation in checked.citations:
-        echo(_citation_line(citation, exists=citation.id in hidden))
+        yield _citation_line(citation, exists=citation.id in hidden)
         if citation.cited_text is not None:
             cited = shortened(label(citation.cited_text), PARAGRAPH_WIDTH)
-            echo(f"{'as cited':{WIDTH}}  [{citation.cited_text_id or citation.id}]  “{cited}”")
-    for quote in checked.quotes:
-        echo(_quote_line(quote))
+            yield f"{'as cited':{WIDTH}}  [{citation.cited_text_id or citation.id}]  “{cited}”"
+    yield from map(_quote_line, checked.quotes)
     lacking = checked.uncited if require else ()
-    for text in lacking:
-        echo(f"{'uncited':{WIDTH}}  {shortened(label(text), PARAGRAPH_WIDTH)}")
+    yield from (f"{'uncited':{WIDTH}}  {shortened(label(text), PARAGRAPH_WIDTH)}" for text in lacking)
     readable = sum(citation.readable for citation in checked.citations)
     verbatim = sum(quote.verdict == "verbatim" for quote in checked.quotes)
-    echo(
+    yield (
         f"{counted(len(checked.citations), 'citation')}, {readable} readable; "
         f"{counted(len(checked.quotes), 'quote')}, {verbatim} verbatim"
         + (f"; {counted(len(lacking), 'paragraph')} without a citation." if require else ".")

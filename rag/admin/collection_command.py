@@ -20,7 +20,7 @@ from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet
 from rag.admin.remove_command import remove_collection
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import Group, print_json, print_result, print_table
+from rag.admin.terminal import Group, print_result, table_lines
 from rag.config.settings import Settings
 from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection, FieldType, Language
 from rag.errors import ConfigurationError, NotFoundError
@@ -227,11 +227,6 @@ async def tag_command(
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the collections."""
     collections = [table.collection for table in await open_collections(settings, None)]
-    if as_json:
-        print_json(
-            {"collections": [collection_changes.collection_json(collection) for collection in collections]}
-        )
-        return
     rows = [
         (
             collection.name,
@@ -243,7 +238,9 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         for collection in collections
     ]
     titles = ("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS")
-    print_table([titles, *rows], empty=nothing_yet("collections"))
+    lines = table_lines([titles, *rows], empty=nothing_yet("collections"))
+    listed = [*map(collection_changes.collection_json, collections)]
+    print_result({"collections": listed}, *lines, as_json=as_json)
 
 
 @command("show", collection_command, on_bucket=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rag.admin.eval_command import comparison_json, print_comparison, print_runs
 from rag.admin.ingestion import with_cache
 from rag.admin.progress_bar import evaluation_progress
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import FAILED, confirm, echo, print_json
+from rag.admin.terminal import FAILED, confirm, echo, print_result
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
@@ -28,7 +29,7 @@ from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, p
 from rag.evaluate.judged_sets import JudgedSet, read_set
 from rag.ingest.rework_stored import Rebuilt, rebuild
 from rag.models.embed import open_embedder
-from rag.report.text_and_html import counted
+from rag.report.text_and_html import counted, names_briefly
 from rag.store.read.catalog import check_writable
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import open_writer
@@ -123,10 +124,8 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 around=log_act(settings.data, Act("collection rebuild", before.tenant, changes, name)),
                 approved=approved,
             )
-    if as_json:
-        print_json(asdict(done) | (trial.as_json if trial else {}))
-    else:
-        _print(name, done, undo=undo)
+    of_trial = trial.as_json if trial else {}
+    print_result(asdict(done) | of_trial, *_lines(name, done, undo=undo), as_json=as_json)
     return 0 if done.switched else FAILED  # the new tables are not in use
 
 
@@ -188,24 +187,24 @@ def _print_progress(done: int, total: int) -> None:
     echo(f"{done} of {counted(total, 'document')}", err=True)
 
 
-def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
+def _lines(name: str, done: Rebuilt, *, undo: bool) -> Iterator[str]:
     if not done.switched:
-        echo(
+        yield (
             f"Searches use the present tables of {name} still. To switch, run the same command without "
             f"--if-better; to drop the new tables, run refdesk-admin purge."
         )
         return
     work = f"{counted(done.sources, 'document')}, {done.recut} cut again, {counted(done.chunks, 'chunk')}"
-    echo(f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}.")
+    yield f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}."
     if done.without_vector:
-        echo(f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again.")
+        yield f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again."
     if done.kept:
-        examples = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
-        echo(
+        yield (
             f"Not cut again, because only their files tell where their pages begin: "
-            f"{counted(len(done.kept), 'document')} ({examples}). The next ingest of these files does it."
+            f"{counted(len(done.kept), 'document')} ({names_briefly(done.kept, NAMED)}). The next ingest of "
+            "these files does it."
         )
-    echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")
+    yield f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it."
 
 
 # The trial: judged questions are asked before and after a rebuild, to decide whether to use the new tables.

@@ -27,10 +27,10 @@ from anyio import to_thread
 
 from rag.access.keys import ApiKey, keys_in
 from rag.access.rule import BoundTo, walls
-from rag.access.tenants import check_tenant, tenant_of, tenants
+from rag.access.tenants import check_tenant, tenant_of
 from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import unchosen_exposures
-from rag.admin.sources_command import open_reader
+from rag.admin.sources_command import collections_by_tenant, open_reader
 from rag.admin.terminal import FAILED, Group, echo, print_json
 from rag.config.load import environment_name, setting_keys
 from rag.config.mistakes import stages_of
@@ -333,11 +333,7 @@ async def visibility_findings(settings: Settings) -> AsyncIterator[SettingFindin
 
 
 async def _collections(settings: Settings) -> list[Collection]:
-    """The collections of all tenants; raises StoreError if the catalog can't be read."""
-    reader = open_reader(settings)
-    return [
-        collection for tenant in tenants(settings.home) for collection in await reader.collections(tenant)
-    ]
+    return [*chain.from_iterable((await collections_by_tenant(settings)).values())]
 
 
 async def _attempt_finding(part: str, attempt: Attempt) -> SettingFinding:
@@ -393,10 +389,8 @@ CollectionsByTenant: TypeAlias = "Mapping[str, Sequence[Collection]]"
 
 async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     """The bindings that match nothing or name what doesn't exist: each with what is wrong."""
-    reader = open_reader(settings)
     try:
-        keys = keys_in(settings.home).keys
-        collections = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
+        keys, collections = keys_in(settings.home).keys, await collections_by_tenant(settings)
     except RefdeskError as error:
         return [("keys", str(error))]
     of_settings: list[tuple[str, BoundTo]] = [(f"tool {tool.name}", tool) for tool in settings.server.tools]
@@ -412,7 +406,7 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
 
 def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> str | None:
     """What is wrong with a binding's collections and filter; None while there are no collections."""
-    every = [collection for collections in collections.values() for collection in collections]
+    every = [*chain.from_iterable(collections.values())]
     bound_collections = [
         collection
         for collection in every

@@ -30,7 +30,7 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options
 from rag.admin.sharing import exposures, reachable
 from rag.admin.sources_command import open_reader
-from rag.admin.terminal import Group, echo, print_json, print_result, print_table
+from rag.admin.terminal import Group, echo, print_result, table_lines
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url
@@ -223,12 +223,10 @@ def create_key(
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the keys, without their secrets."""
     keys = keys_in(settings.home).keys
-    if as_json:
-        print_json({"keys": [_json(key) for key in keys]})
-        return
     titles = ("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO")
     none = "There are no keys yet. Create one with refdesk-admin key create."
-    print_table([titles, *map(_row, keys)], empty=none)
+    lines = table_lines([titles, *map(_row, keys)], empty=none)
+    print_result({"keys": [*map(_json, keys)]}, *lines, as_json=as_json)
 
 
 def _row(key: ApiKey) -> tuple[object, ...]:

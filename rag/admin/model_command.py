@@ -10,18 +10,18 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 from anyio import to_thread
 
-from rag.access.tenants import tenants
 from rag.admin import model_install
 from rag.admin.command_line import NamedPath, command, options
 from rag.admin.progress_bar import download_progress
-from rag.admin.sources_command import open_reader
-from rag.admin.terminal import FAILED, Group, echo, interruptible, print_json, print_table
+from rag.admin.sources_command import collections_by_tenant
+from rag.admin.terminal import FAILED, Group, echo, interruptible, print_json, print_result, print_table
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, model_name
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER, Pooling
@@ -78,15 +78,15 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
         name: await to_thread.run_sync(model_install.wrong_files, settings.models_folder / name, facts)
         for name, facts in chosen.items()
     }
-    if as_json:
-        print_json({"models": [{"name": name, "wrong": problems} for name, problems in wrong.items()]})
-    for name, problems in wrong.items() if not as_json else ():
-        echo(f"{'wrong' if problems else 'ok':<7}{name}: {counted(len(chosen[name].files), 'file')}")
-        for problem in problems:
-            echo(f"       {problem}")
-    if any(wrong.values()) and not as_json:
-        echo("Pull or add what is wrong again.")
-    return FAILED if any(wrong.values()) else 0
+    lines = []
+    for name, problems in wrong.items():
+        lines.append(f"{'wrong' if problems else 'ok':<7}{name}: {counted(len(chosen[name].files), 'file')}")
+        lines += [f"       {problem}" for problem in problems]
+    is_wrong = any(wrong.values())
+    lines += ["Pull or add what is wrong again."] if is_wrong else []
+    models = [{"name": name, "wrong": problems} for name, problems in wrong.items()]
+    print_result({"models": models}, *lines, as_json=as_json)
+    return FAILED if is_wrong else 0
 
 
 @command("remove", model_command, of_tenant=False, on_bucket=True)
@@ -105,10 +105,7 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
             "collection, refdesk-admin collection rebuild does it."
         )
     await to_thread.run_sync(model_install.remove_model, settings.models_folder, name)
-    if as_json:
-        print_json({"removed": name})
-    else:
-        echo(f"Removed the model {name}.")
+    print_result({"removed": name}, f"Removed the model {name}.", as_json=as_json)
 
 
 def _installed_model(settings: Settings, here: Mapping[str, ModelFacts], name: str) -> ModelFacts:
@@ -134,12 +131,10 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
         users.setdefault(name, []).append(setting)
     if data_folder_problem(settings.home):  # then there are no collections
         return users
-    reader = open_reader(settings)
-    for tenant in tenants(settings.home):
-        for collection in await reader.collections(tenant):
-            name = re.sub(f"{DIGEST}$", "", collection.embedder.model)
-            if collection.embedder.provider == "onnx" and name != collection.embedder.model:
-                users.setdefault(name, []).append(f"collection {collection.name}")
+    for collection in chain.from_iterable((await collections_by_tenant(settings)).values()):
+        name = re.sub(f"{DIGEST}$", "", collection.embedder.model)
+        if collection.embedder.provider == "onnx" and name != collection.embedder.model:
+            users.setdefault(name, []).append(f"collection {collection.name}")
     return users
 
 
@@ -335,8 +330,7 @@ async def add_command(
     from its other files, as sentence-transformers writes them (modules.json, 1_Pooling/config.json, …). What
     they don't say is asked for.
     """
-    coming = _from_own_folder(folder, choices)
-    coming = replace(coming, facts=replace(coming.facts, licence=licence))
+    coming = _from_own_folder(folder, licence, choices)
     _print(await _install(settings, coming), as_json=as_json)
 
 
@@ -356,12 +350,13 @@ def _find_known(model: str, revision: str | None) -> KnownModel | None:
     return listed
 
 
-def _from_own_folder(folder: Path, choices: dict[str, Any]) -> model_install.PendingModel:
+def _from_own_folder(folder: Path, licence: str, choices: dict[str, Any]) -> model_install.PendingModel:
     folder = folder.absolute()
     paths = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     graph = graph_among(paths, choices["graph"])
     files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
-    return model_install.PendingModel(_facts(choices, folder.name, graph), files, folder)
+    facts = replace(_facts(choices, folder.name, graph), licence=licence)
+    return model_install.PendingModel(facts, files, folder)
 
 
 def _pending(listed: KnownModel, source: HubCommit | Path) -> model_install.PendingModel:
@@ -459,9 +454,10 @@ def _untrusted_message(model: str, folder: Path, listed: KnownModel | None) -> s
 
 
 def _print(facts: ModelFacts, *, as_json: bool) -> None:
-    if as_json:
-        print_json(model_json(facts.name, facts, known_models().get(facts.name), ()))
-        return
-    echo(f"Installed {installed_line(facts)}")
     table = "[reranker]" if facts.kind == "reranker" else "[embedder]"
-    echo(f'To use it, write provider = "onnx" and model = "{facts.name}" into {table} of the settings.')
+    print_result(
+        model_json(facts.name, facts, known_models().get(facts.name), ()),
+        f"Installed {installed_line(facts)}",
+        f'To use it, write provider = "onnx" and model = "{facts.name}" into {table} of the settings.',
+        as_json=as_json,
+    )

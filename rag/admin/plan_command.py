@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from rag.admin.command_line import command
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import print_result
 from rag.config.settings import Settings
 
 MOST = 1e12  # of anything; more is a typing mistake
@@ -101,14 +101,13 @@ async def plan_command(
     own documents before you buy.
     """
     figures = plan(documents * pages * PAGE_CHARACTERS / CHUNK_CHARACTERS, searches, collections)
-    if as_json:
-        print_json({"figures": [asdict(figure) for figure in figures]})
-        return
-    for figure in figures:
-        echo(f"{figure.name}: {figure_text(figure)}")
-        echo(f"    {figure.how}")
-    echo(f"\n{next_step(figures[0].value / collections)}")
-    echo(f"\n{OURS}")
+    print_result(
+        {"figures": [asdict(figure) for figure in figures]},
+        *(f"{figure.name}: {figure_text(figure)}\n    {figure.how}" for figure in figures),
+        f"\n{next_step(figures[0].value / collections)}",
+        f"\n{OURS}",
+        as_json=as_json,
+    )
 
 
 def plan(chunks: float, searches_per_second: float, collections: int = 1) -> Sequence[Figure]:

@@ -23,7 +23,7 @@ from rag.admin.sources_command import (
     readable_tables,
     reply_names,
 )
-from rag.admin.terminal import echo, print_json, print_result
+from rag.admin.terminal import echo, print_result
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
@@ -237,17 +237,16 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     if collection is None:
         await _forget_removed_collections(settings)
     purged = [await _purge(settings, table, forget=forget) for table in tables]
-    if as_json:
-        print_json({"collections": [asdict(result) for result in purged]})
-        return
-    for result in purged:
-        contents = f"{counted(result.sources, 'source')} and {counted(result.chunks, 'chunk')}"
-        done = f"{result.name}: rewrote {contents}, rebuilt the indexes, deleted older versions"
-        echo(f"{done}, {freed_text(result.freed_bytes)}.")
-        if result.dropped_rebuild:
-            echo(f"{result.name}: dropped the tables from before its rebuild, or of an unfinished one.")
-    if not purged:
-        echo(nothing_yet("collections"))
+    lines = [line for result in purged for line in _purge_lines(result)] or [nothing_yet("collections")]
+    print_result({"collections": [asdict(result) for result in purged]}, *lines, as_json=as_json)
+
+
+def _purge_lines(result: PurgeResult) -> Iterator[str]:
+    contents = f"{counted(result.sources, 'source')} and {counted(result.chunks, 'chunk')}"
+    done = f"{result.name}: rewrote {contents}, rebuilt the indexes, deleted older versions"
+    yield f"{done}, {freed_text(result.freed_bytes)}."
+    if result.dropped_rebuild:
+        yield f"{result.name}: dropped the tables from before its rebuild, or of an unfinished one."
 
 
 def freed_text(size: int) -> str:

@@ -19,7 +19,7 @@ import click
 from rag.access.tenants import tenant_of
 from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.ingest_output import causes_text
-from rag.admin.terminal import echo, print_json, print_table
+from rag.admin.terminal import echo, print_result, table_lines
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
@@ -162,13 +162,12 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
     if run is not None:
         if run not in chosen:
             raise NotFoundError(f"There is no run {run}. refdesk-admin runs lists those that are kept.")
-        _show(run, chosen[run], as_json=as_json)
-    elif as_json:
-        print_json({"runs": [_json(id_, entry) for id_, entry in chosen.items()]})
-    else:
-        titles = ("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES")
-        rows = [_row(id_, entry) for id_, entry in chosen.items()]
-        print_table([titles, *rows], empty=nothing_yet("runs"))
+        print_result(_json(run, chosen[run]), *_lines(run, chosen[run]), as_json=as_json)
+        return
+    titles = ("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES")
+    rows = [_row(id_, entry) for id_, entry in chosen.items()]
+    lines = table_lines([titles, *rows], empty=nothing_yet("runs"))
+    print_result({"runs": [_json(id_, entry) for id_, entry in chosen.items()]}, *lines, as_json=as_json)
 
 
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:
@@ -186,25 +185,19 @@ def duration(run: IngestionRun) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _show(id_: int, run: IngestionRun, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_json(id_, run))
-        return
-    echo(f"Run {id_}: {run.command} into {run.collection}, {run.result}")
-    echo(f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {duration(run)}")
-    for path in run.inputs:
-        echo(f"  Input  {path}")
+def _lines(id_: int, run: IngestionRun) -> Iterator[str]:
+    yield f"Run {id_}: {run.command} into {run.collection}, {run.result}"
+    yield f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {duration(run)}"
+    yield from (f"  Input  {path}" for path in run.inputs)
     if run.counts:
         counts = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count)
-        echo(f"  Files  {counts or 'none'}; {counted(run.chunks, 'chunk')} stored")
+        yield f"  Files  {counts or 'none'}; {counted(run.chunks, 'chunk')} stored"
     if run.causes:
-        echo(f"  Failed {causes_text(run.causes)}")
-    for failure in run.failed:
-        echo(f"    {failure.path}: {failure.reason}")
+        yield f"  Failed {causes_text(run.causes)}"
+    yield from (f"    {failure.path}: {failure.reason}" for failure in run.failed)
     if unnamed := sum(run.causes.values()) - len(run.failed):
-        echo(f"    and {counted(unnamed, 'file')} more")
-    for text in filter(None, (*run.notes, run.error)):
-        echo(f"  Note   {text}")
+        yield f"    and {counted(unnamed, 'file')} more"
+    yield from (f"  Note   {text}" for text in filter(None, (*run.notes, run.error)))
 
 
 def _json(id_: int, run: IngestionRun) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from typing import Any
 
 import click
 
-from rag.access.tenants import home_of, tenant_of
+from rag.access.tenants import home_of, tenant_of, tenants
 from rag.admin.command_line import collection_option, command, same_desk
-from rag.admin.terminal import echo, print_json, print_table
+from rag.admin.terminal import echo, print_json, print_result, table_lines
 from rag.config.settings import Settings
-from rag.corpus import Source
+from rag.corpus import Collection, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
@@ -53,16 +53,11 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
     sources = [source for table in tables for source in await table.listing()]
     sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
     flagged = await _flags_by_id(tables) if flags else {}
-    if as_json:
-        listed = [
-            source_json(source) | ({"flags": flagged[source.id]} if flags else {}) for source in sources
-        ]
-        print_json({"sources": listed})
-        return
+    listed = [source_json(source) | ({"flags": flagged[source.id]} if flags else {}) for source in sources]
     titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
     rows = [_row(source, flagged.get(source.id)) for source in sources]
     none = f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}"
-    print_table([titles, *rows], empty=none)
+    print_result({"sources": listed}, *table_lines([titles, *rows], empty=none), as_json=as_json)
 
 
 @command("source", on_bucket=True)
@@ -109,6 +104,12 @@ def open_reader(settings: Settings, *, once: bool = False) -> DeskReader:
         home_of=partial(home_of, settings),
         once=once,
     )
+
+
+async def collections_by_tenant(settings: Settings) -> dict[str, tuple[Collection, ...]]:
+    """The collections of all tenants; raises StoreError if the catalog can't be read."""
+    reader = open_reader(settings)
+    return {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
 
 
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
