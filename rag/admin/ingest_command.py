@@ -25,7 +25,7 @@ from rag.admin.ingestion import RunOptions, rights_of, run_ingest
 from rag.admin.progress_bar import log_line
 from rag.admin.terminal import PARTLY_FAILED, echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
-from rag.corpus import LanguageChoice, Visibility
+from rag.corpus import Visibility
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.ingest_run import GentleExecutor
 from rag.ingest.policy.moderation import unasked
@@ -134,23 +134,18 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     hidden: bool,
     archives: bool,
     collection: str,
-    language: LanguageChoice | None,
-    embedder_name: str,
     visibility: Visibility | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
     set_access: bool,
     yes: bool,
-    known_ok: bool,
     estimate: bool,
     dry_run: bool,
     watches: bool,
     gentle: bool,
-    on: str,
-    verbose: bool,
-    as_log: bool,
     page: Path | None,
     as_json: bool,
+    **of_run: Any,  # noqa: ANN401 click's
 ) -> int:
     """Ingest files and folders into a collection.
 
@@ -167,37 +162,30 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     """
     settings = _with_files(settings, include, exclude, hidden=hidden, archives=archives)
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
-    if estimate and (page or verbose or as_log):
+    options = RunOptions(rights=rights, removes=yes, quiet=as_json, **of_run)
+    if estimate and (page or options.verbose or options.as_log):
         raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
     if sum((estimate, dry_run, watches, bool(page))) > 1:
         raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
-    _check_cluster(settings, on, alone=not (estimate or dry_run or watches or gentle))
+    _check_cluster(settings, options.on, alone=not (estimate or dry_run or watches or gentle))
     if gentle:
         be_gentle()
+        tell = partial(_tell_battery, as_log=options.as_log)
+        options = replace(options, executor=GentleExecutor(tell=tell))
     target = settings, paths, collection, rights
     if estimate:
-        return exit_code(await run_estimate(*target, embedder_name=embedder_name, as_json=as_json))
+        report = await run_estimate(*target, embedder_name=options.embedder_name, as_json=as_json)
+        return exit_code(report)
     if dry_run:
-        rehearsed = await make_dry_run(*target, removes=yes, embedder_name=embedder_name)
+        rehearsed = await make_dry_run(*target, removes=yes, embedder_name=options.embedder_name)
         return show_dry_run(rehearsed, as_json=as_json)
     if page:
         _check_page(page, paths)
-    options = RunOptions(
-        language=language,
-        embedder_name=embedder_name,
-        rights=rights,
-        removes=yes,
-        verbose=verbose,
-        as_log=as_log,
-        quiet=as_json,
-        on=on,
-        executor=GentleExecutor(tell=partial(_tell_battery, as_log=as_log)) if gentle else None,
-    )
     once = partial(run_ingest, settings, paths, collection, options)
     if watches:
         await watch_paths(paths, once, without=settings.data, as_json=as_json)
         return 0
-    return exit_code(await _ingest_once(once, collection, page, as_json=as_json), known_ok=known_ok)
+    return exit_code(await _ingest_once(once, collection, page, as_json=as_json), known_ok=options.known_ok)
 
 
 def _with_files(

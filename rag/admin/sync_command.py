@@ -44,13 +44,11 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     origins: tuple[str, ...],
     set_access: bool,
     yes: bool,
-    known_ok: bool,
     dry_run: bool,
     watches: bool,
     quiet: bool,
-    verbose: bool,
-    as_log: bool,
     as_json: bool,
+    **of_run: Any,  # noqa: ANN401 click's
 ) -> int:
     """Bring collections to the state of their origins.
 
@@ -63,14 +61,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     """
     if watches and (dry_run or yes):
         raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
-    options = RunOptions(
-        removes=yes,
-        verbose=verbose,
-        as_log=as_log,
-        quiet=as_json or quiet,
-        only_news=quiet,
-        known_ok=known_ok,
-    )
+    options = RunOptions(removes=yes, quiet=as_json or quiet, only_news=quiet, **of_run)
     sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
     names = selected_origins(settings, origins, quiet=quiet)
     if watches:
@@ -78,7 +69,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         await watch_origins(settings, names, sync, are_named=bool(origins), as_json=as_json)
         return 0
     attempt = partial(_dry_run_result, settings, set_access=set_access, yes=yes, as_json=as_json)
-    synced = partial(_sync_result, sync, known_ok=known_ok)
+    synced = partial(_sync_result, sync, known_ok=options.known_ok)
     codes: list[int] = []
     results: dict[str, Any] = {}
     for name in names:
