@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from types import MappingProxyType
@@ -17,7 +17,7 @@ import click
 
 from rag.access.rule import valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, State, log_act
+from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, language_option, same_desk
 from rag.admin.sharing import first_visibility
 from rag.admin.sources_command import open_collections, open_reader
@@ -399,7 +399,10 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     declared = None
     days = after.get("keep_days", stored.keep_days)
     shortened = await _longer_tags(settings, stored, days)
-    states = {name: _planned_states(stored, after, fields, no_field, language)}
+    remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
+    planned = after | ({"fields": remaining | fields} if fields or no_field else {})
+    planned |= {"language": language} if language else {}
+    states = {name: (_logged_state(stored, planned), _logged_state(replace(stored, **planned), planned))}
     states |= {
         tag: ({"keep_days": before.keep_days}, {"keep_days": days}) for tag, before in shortened.items()
     }
@@ -410,7 +413,8 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         if fields or no_field:
             declared = await declare(settings.home, collection, fields, no_field)
             collection = declared.collection
-        collection = await _with_language(settings, collection, language)
+        if language:
+            collection = await _with_language(settings, collection, language)
     after.pop("visibility_is_set", None)
     after |= {"language": language_in_words(collection)} if language else {}
     print_result(
@@ -423,20 +427,6 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         *(await _unchanged_notes(table, visibility) if visibility and not as_json else ()),
         as_json=as_json,
     )
-
-
-def _planned_states(
-    stored: Collection,
-    after: Mapping[str, Any],
-    fields: dict[str, FieldType],
-    no_field: Container[str],
-    language: LanguageChoice | None,
-) -> tuple[State, State]:
-    """What a change of these properties changes, before and after it, for the audit log."""
-    remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
-    planned = replace(stored, **after, fields=remaining | fields, language=language or stored.language)
-    keys = [*after, *(["fields"] if fields or no_field else ()), *(["language"] if language else ())]
-    return _logged_state(stored, keys), _logged_state(planned, keys)
 
 
 async def _unchanged_notes(table: CollectionReader, visibility: Visibility) -> list[str]:
@@ -507,12 +497,7 @@ def _shortened_line(tag: Collection, days: int) -> str:
     )
 
 
-async def _with_language(
-    settings: Settings, collection: Collection, language: LanguageChoice | None
-) -> Collection:
-    """The collection with its words analysed in this language; unchanged without one."""
-    if language is None:
-        return collection
+async def _with_language(settings: Settings, collection: Collection, language: LanguageChoice) -> Collection:
     async with open_writer(settings.home, collection) as writer:
         updated = await change_language(writer, language)
         await writer.finish()

@@ -36,7 +36,7 @@ from rag.config.load import environment_name, setting_keys
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
-from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
+from rag.config.server_settings import OAuthSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import RefdeskError
@@ -95,8 +95,9 @@ async def setting_findings(
         yield finding
     for part, problem in await binding_problems(settings):
         yield SettingFinding(part, "wrong", problem)
-    addresses = (_address_finding(*address) for address in _addresses(settings.http))
-    for finding in chain(_origin_findings(settings), [_exposure_finding(settings)], addresses):
+    for finding in chain(
+        _origin_findings(settings), [_exposure_finding(settings)], _addresses(settings.http)
+    ):
         yield finding
     async for finding in _oauth_findings(settings):
         yield finding
@@ -361,9 +362,10 @@ def _exposure_finding(settings: Settings) -> SettingFinding:
     return _check_finding("http", check, f"authentication: {methods}")
 
 
-def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
-    metrics = [("metrics address", "127.0.0.1", http.metrics_port)] if http.metrics_port else []
-    return [("http address", http.host, http.port), *metrics]
+def _addresses(http: HttpSettings) -> Iterator[SettingFinding]:
+    yield _address_finding("http address", http.host, http.port)
+    if http.metrics_port:
+        yield _address_finding("metrics address", "127.0.0.1", http.metrics_port)
 
 
 def _address_finding(part: str, host: str, port: int) -> SettingFinding:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from rag.access.rule import AccessChange, access_changes, valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.ingest_output import outcome_line
-from rag.admin.ingestion import cache_of, chosen_embedder
+from rag.admin.ingestion import ChosenEmbedder, cache_of, chosen_embedder
 from rag.admin.sharing import usual_visibility
 from rag.admin.terminal import echo, print_result
 from rag.config.settings import Settings
@@ -52,12 +53,9 @@ async def run_estimate(
     as_json: bool,
 ) -> Report:
     """Print what an ingestion of these paths would embed. Returns the report of the rehearsed run."""
-    name, tenant = valid_name(collection), tenant_of(settings)
-    choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
-    stored, model = choice.collection, settings.embedder_named(choice.name)
-    remote = model.provider == "openai"
-    async with open_embedder(model, os.environ, probe=False) as embedder:
-        stored = stored or _new_collection(tenant, name, embedder.identity)
+    async with _opened(settings, collection, paths, embedder_name) as (choice, embedder, stored):
+        model = settings.embedder_named(choice.name)
+        remote = model.provider == "openai"
         has_cache = settings.ingest.embedding_cache_bytes and cache_file(local_folder(settings.home)).exists()
         cache = cache_of(settings, stored) if has_cache else None
         counting = CountingEmbedder(embedder, cache)
@@ -75,15 +73,16 @@ async def run_estimate(
     return report
 
 
-def _new_collection(tenant: str, name: str, identity: EmbedderIdentity) -> Collection:
-    return Collection(
-        tenant=tenant,
-        name=name,
-        embedder=identity,
-        language=DEFAULT_LANGUAGE,
-        distance="cosine",
-        created_at=datetime.now(UTC),
-    )
+@asynccontextmanager
+async def _opened(
+    settings: Settings, collection: str, paths: Sequence[Path], embedder_name: str
+) -> AsyncIterator[tuple[ChosenEmbedder, Embedder, Collection]]:
+    """The embedder that a run would take, and the collection, as it would be made if it is new."""
+    name, tenant = valid_name(collection), tenant_of(settings)
+    choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
+    async with open_embedder(settings.embedder_named(choice.name), os.environ, probe=False) as embedder:
+        new = Collection(tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC))
+        yield choice, embedder, choice.collection or new
 
 
 def _lines(result: Estimate, *, remote: bool) -> Iterator[str]:
@@ -134,11 +133,7 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
 
     `origin` makes what looks through an origin, with a folder for what it must put somewhere.
     """
-    name, tenant = valid_name(name), tenant_of(settings)
-    choice = await chosen_embedder(settings, tenant, name, paths, embedder_name)
-    stored, model = choice.collection, settings.embedder_named(choice.name)
-    async with open_embedder(model, os.environ, probe=False) as embedder:
-        collection = stored or _new_collection(tenant, name, embedder.identity)
+    async with _opened(settings, name, paths, embedder_name) as (choice, embedder, collection):
         check_writable(collection)
         rights = replace(rights, usual=usual_visibility(settings, collection))
         moderator = unasked(settings.moderation)

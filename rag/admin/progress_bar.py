@@ -30,16 +30,14 @@ def shown_progress(*, verbose: bool = False, as_log: bool = False, quiet: bool =
     `verbose` lists every file. `as_log` writes JSON lines. `quiet` shows nothing.
     """
     if quiet:
-        yield Progress()
-        return
-    if as_log:
+        yield SilentProgress()
+    elif as_log:
         yield Log(verbose=verbose)
-        return
-    if not sys.stderr.isatty():
+    elif not sys.stderr.isatty():
         yield Lines(verbose=verbose)
-        return
-    with closing(Bar(verbose=verbose)) as bar:
-        yield bar
+    else:
+        with closing(Bar(verbose=verbose)) as bar:
+            yield bar
 
 
 @dataclass(frozen=True, slots=True)
