@@ -36,7 +36,7 @@ from rag.config.load import environment_name, setting_keys
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
-from rag.config.server_settings import OAuthSettings, check_exposure
+from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import RefdeskError
@@ -95,9 +95,8 @@ async def setting_findings(
         yield finding
     for part, problem in await binding_problems(settings):
         yield SettingFinding(part, "wrong", problem)
-    for finding in chain(
-        _origin_findings(settings), [_exposure_finding(settings)], _addresses(settings.http)
-    ):
+    exposure = _exposure_finding(settings)
+    for finding in chain(_origin_findings(settings), [exposure], _address_findings(settings.http)):
         yield finding
     async for finding in _oauth_findings(settings):
         yield finding
@@ -362,7 +361,7 @@ def _exposure_finding(settings: Settings) -> SettingFinding:
     return _check_finding("http", check, f"authentication: {methods}")
 
 
-def _addresses(http: HttpSettings) -> Iterator[SettingFinding]:
+def _address_findings(http: HttpSettings) -> Iterator[SettingFinding]:
     yield _address_finding("http address", http.host, http.port)
     if http.metrics_port:
         yield _address_finding("metrics address", "127.0.0.1", http.metrics_port)
