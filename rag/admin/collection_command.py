@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -31,7 +31,6 @@ from rag.store.write.change_collection import finish_drop
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection, tag_collection
 
-FC = TypeVar("FC", bound="Callable[..., object] | click.Command")
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"
 
 
@@ -55,7 +54,7 @@ def _fields(
     }
 
 
-def column_option(name: str, text: str, *, required: bool = False) -> Callable[[FC], FC]:
+def column_option(name: str, text: str, *, required: bool = False) -> Callable[[Any], Any]:
     """An option that names a column."""
     return click.option(f"--{name}", name, metavar="COLUMN", required=required, help=text)
 

@@ -350,11 +350,9 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
         except RefdeskError as error:
             yield Finding("storage", tenant, str(error))
             continue
-        if isinstance(home, Bucket):
-            yield Finding("storage", tenant, note=f"{address}: see refdesk-admin doctor storage.")
-        else:
-            yield Finding("storage", tenant)
-            folders.append(home)
+        in_bucket = f"{address}: see refdesk-admin doctor storage." if isinstance(home, Bucket) else ""
+        yield Finding("storage", tenant, note=in_bucket)
+        folders += [] if isinstance(home, Bucket) else [home]
     for data in folders:
         async for finding in _folder_findings(settings, data):
             yield finding

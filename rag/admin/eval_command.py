@@ -110,9 +110,7 @@ def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
 
 def metric_text(name: str, value: float | None) -> str:
     """A metric as it is printed: a score with four decimals, a size as a whole number, None as nothing."""
-    if value is None:
-        return ""
-    return f"{value:.0f}" if name in SIZES else f"{value:.4f}"
+    return "" if value is None else f"{value:.{0 if name in SIZES else 4}f}"
 
 
 def print_comparison(
@@ -321,7 +319,7 @@ def _print_run(run: EvaluationRun) -> None:
 
 
 def _modes(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Mode | None, ...]:
-    names = [] if value is None else [name.strip() for name in value.split(",")]
+    names = [name.strip() for name in value.split(",")] if value is not None else []
     for name in names:
         if name not in get_args(Mode):
             raise click.BadParameter(f"{name!r} is not one of {', '.join(map(repr, get_args(Mode)))}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -88,12 +89,14 @@ def installed_models(models: Path) -> dict[str, ModelFacts]:
 
 def unfinished_pulls(models: Path) -> dict[str, int]:
     """The models whose pull was interrupted or failed, with the bytes that it left."""
-    sizes: dict[str, int] = {}
+    sizes = Counter[str]()
     for folder in sorted((models / PARTIAL).glob("*@*")):
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        name = folder.name.partition("@")[0]
-        sizes[name] = sizes.get(name, 0) + size
+        sizes[folder.name.partition("@")[0]] += _bytes_in(folder)
     return sizes
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def wrong_files(folder: Path, facts: ModelFacts) -> list[str]:
@@ -181,8 +184,7 @@ def _swap(staging: Path, folder: Path) -> None:
 
 
 def _check_room(staging: Path, files: Sequence[RemoteFile]) -> None:
-    there = sum(file.stat().st_size for file in staging.rglob("*") if file.is_file())
-    missing = sum(file.size for file in files) - there
+    missing = sum(file.size for file in files) - _bytes_in(staging)
     free = shutil.disk_usage(staging).free
     if missing + SPARE_BYTES > free:
         raise StoreError(

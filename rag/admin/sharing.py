@@ -106,8 +106,7 @@ async def exposures(
     Raises:
         RefdeskError: the desk can't be read.
     """
-    ways = askers(settings, tenant)
-    reader = open_reader(settings, once=True)
+    reader, ways = open_reader(settings, once=True), askers(settings, tenant)
     return await _exposures(settings, reader, tenant, ways, name, intended=intended)
 
 
