@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -42,11 +42,11 @@ user = ""
 """
 ORIGIN = """
 # Where documents come from. refdesk-admin sync brings them in, and later what has changed since.
-[origins.{collection}]
+[origins.{name}]
 type = "folder"
 path = {documents}
 # The collection that they go to. Assistants see its name, and can search in it alone.
-collection = {collection_text}
+collection = {collection}
 # Who may see new documents: "tenant" for everybody who uses this desk, "restricted" for nobody until you
 # grant it (refdesk-admin access grant ID --to group:NAME).
 visibility = {visibility}
@@ -176,21 +176,10 @@ def _public_url(answer: str) -> str:
 
 def settings_text(answers: Answers) -> str:
     """The settings file, in TOML. Its strings are written like JSON's."""
-    text = FILE.format(data=_toml_string(answers.data))
-    if answers.documents:
-        text += ORIGIN.format(
-            collection=answers.collection,
-            documents=_toml_string(answers.documents),
-            collection_text=_toml_string(answers.collection),
-            visibility=_toml_string(answers.visibility),
-        )
-    if answers.model:
-        text += EMBEDDER.format(model=_toml_string(answers.model))
-    return text + (HTTP.format(public_url=_toml_string(answers.public_url)) if answers.public_url else "")
-
-
-def _toml_string(value: object) -> str:
-    return json.dumps(str(value), ensure_ascii=False)
+    sections = {ORIGIN: answers.documents, EMBEDDER: answers.model, HTTP: answers.public_url}
+    text = FILE + "".join(section for section, answer in sections.items() if answer)
+    values = {name: json.dumps(str(value), ensure_ascii=False) for name, value in asdict(answers).items()}
+    return text.format(name=answers.collection, **values)
 
 
 def _write(file: Path, text: str) -> None:
