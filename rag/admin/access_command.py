@@ -17,7 +17,6 @@ from anyio import to_thread
 
 from rag.access import rule
 from rag.access.keys import keys_in
-from rag.access.names import bare_name, check_access, valid_entries
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import command, options
@@ -41,7 +40,7 @@ from rag.text.plain_text import in_one_line
 
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """Maps a source's access record to the changed one. None means that there is no record."""
-_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.table_damage
+_TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.folder_checks
 _entries_option = partial(click.option, multiple=True, metavar="ENTRY")
 access_options = options(
     click.option(
@@ -62,7 +61,7 @@ def requested_access(
     Raises:
         ConfigurationError: an entry is neither user:NAME nor group:NAME, or they contradict each other.
     """
-    check_access(visibility, allow, deny)
+    rule.check_access(visibility, allow, deny)
     return RequestedAccess(visibility, allow, deny) if visibility or allow or deny else None
 
 
@@ -175,7 +174,7 @@ async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entri
         entry for folder_rule in settings.access.rules for entry in (*folder_rule.allow, *folder_rule.deny)
     }
     named_so_far |= await reader.entries(tenant)
-    for entry in sorted(valid_entries(entries)):
+    for entry in sorted(rule.valid_entries(entries)):
         if rule.entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
         near = get_close_matches(
@@ -196,8 +195,8 @@ async def explain_command(
     """Explain whether a user may see a source."""
     asker = Principal(
         tenant_of(settings),
-        bare_name("user", user) if user else None,
-        frozenset(bare_name("group", group) for group in groups),
+        rule.bare_name("user", user) if user else None,
+        frozenset(rule.bare_name("group", group) for group in groups),
     )
     sources = await named_sources(settings, (name,), None, open_reader(settings, once=True))
     if len(sources) > 1:
@@ -251,7 +250,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     Raises:
         ConfigurationError: an entry is not valid.
     """
-    added, exact = valid_entries(entries), settings.access.letter_case == "always"
+    added, exact = rule.valid_entries(entries), settings.access.letter_case == "always"
 
     def grant(before: Access | None) -> Access:
         if before is None:
@@ -259,7 +258,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
         denied = before.deny - rule.entries_of_principal(added, before.deny, exact=exact)
         if before.visibility == "tenant":  # it lets them in already; an allow list would narrow it
             return replace(before, deny=denied)
-        return Access(before.visibility, valid_entries(before.allow | added), denied)
+        return Access(before.visibility, rule.valid_entries(before.allow | added), denied)
 
     return grant
 
@@ -270,13 +269,13 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     Raises:
         ConfigurationError: an entry is not valid.
     """
-    removed, exact = valid_entries(entries), settings.access.letter_case == "always"
+    removed, exact = rule.valid_entries(entries), settings.access.letter_case == "always"
 
     def revoke(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", deny=removed)
         allowed = before.allow - rule.entries_of_principal(removed, before.allow, exact=exact)
-        return Access(before.visibility, allowed, valid_entries(before.deny | removed))
+        return Access(before.visibility, allowed, rule.valid_entries(before.deny | removed))
 
     return revoke
 

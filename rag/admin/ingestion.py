@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 from anyio import to_thread
 
-from rag.access.names import valid_name
-from rag.access.rule import narrower, same_access
+from rag.access.rule import narrower, same_access, valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import keep_overview
