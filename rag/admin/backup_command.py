@@ -188,12 +188,12 @@ def _lines(result: RestoreResult, keys: dict[str, Any], file: Path) -> Iterator[
         yield from (f"  {name}" for name in names[:SHOWN])
         if len(names) > SHOWN:
             yield f"  and {len(names) - SHOWN} more. --json names all."
-    others = {
+    by_name = {
         "Not in the backup, and as before": result.untouched,
         "Keys that are valid again": keys["keys"],
         "Keys of the backup that stay invalid": keys["keys_left_out"],
     }
-    yield from (f"{title}: {', '.join(names)}." for title, names in others.items() if names)
+    yield from (f"{title}: {', '.join(names)}." for title, names in by_name.items() if names)
 
 
 @click.group("storage", cls=Group)

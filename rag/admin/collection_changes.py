@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from types import MappingProxyType
@@ -292,11 +292,11 @@ async def create_command(
     collection = await create_collection(
         settings, name, chunking=chunking or (), personal_data=personal_data, **properties
     )
-    seen = "visible to the whole tenant" if collection.visibility == "tenant" else "restricted"
+    visibility = "visible to the whole tenant" if collection.visibility == "tenant" else "restricted"
     print_result(
         collection_json(collection),
         f"Created the collection {name} with {counted(len(collection.fields), 'field')}. New sources in it "
-        f"are {seen}.",
+        f"are {visibility}.",
         as_json=as_json,
     )
 
@@ -377,7 +377,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     after: dict[str, Any] = {key: properties[key] for key in PROPERTIES if properties[key] is not None}
     visibility = after.get("visibility")
     after |= {"visibility_is_set": True} if visibility else {}
-    if not after and not fields and not no_field and not policies and not language:
+    if not any((after, fields, no_field, policies, language)):
         raise click.UsageError(
             "Give --description, --link, --embedder, --chunking, --language, --field, --no-field, "
             "--personal-data, --keep-days or --visibility."
@@ -399,9 +399,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     declared = None
     days = after.get("keep_days", stored.keep_days)
     shortened = await _longer_tags(settings, stored, days)
-    remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
-    planned = after | ({"fields": remaining | fields} if fields or no_field else {})
-    planned |= {"language": language} if language else {}
+    planned = _planned(stored, after, fields, no_field, language)
     states = {name: (_logged_state(stored, planned), _logged_state(replace(stored, **planned), planned))}
     states |= {
         tag: ({"keep_days": before.keep_days}, {"keep_days": days}) for tag, before in shortened.items()
@@ -415,18 +413,28 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             collection = declared.collection
         if language:
             collection = await _with_language(settings, collection, language)
-    after.pop("visibility_is_set", None)
-    after |= {"language": language_in_words(collection)} if language else {}
+    of_fields = _declared_json(declared) if declared else {}
     print_result(
-        collection_json(collection)
-        | (_declared_json(declared) if declared else {})
-        | {"shortened_tags": sorted(shortened)},
+        collection_json(collection) | of_fields | {"shortened_tags": sorted(shortened)},
         *(_declared_lines(declared, no_field) if declared else ()),
-        *(_set_line(name, key, value) for key, value in after.items()),
+        *_set_lines(collection, planned),
         *(_shortened_line(tag, days) for tag in shortened.values()),
         *(await _unchanged_notes(table, visibility) if visibility and not as_json else ()),
         as_json=as_json,
     )
+
+
+def _planned(
+    stored: Collection,
+    after: Mapping[str, Any],
+    fields: dict[str, FieldType],
+    no_field: Container[str],
+    language: LanguageChoice | None,
+) -> dict[str, Any]:
+    """The changed properties, with the fields and the language."""
+    remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
+    planned = {**after} | ({"fields": remaining | fields} if fields or no_field else {})
+    return planned | ({"language": language} if language else {})
 
 
 async def _unchanged_notes(table: CollectionReader, visibility: Visibility) -> list[str]:
@@ -449,14 +457,21 @@ async def identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentit
         return embedder.identity
 
 
-def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
+def _set_lines(collection: Collection, changes: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in changes.items():
+        if key not in {"visibility_is_set", "fields"}:  # which other lines tell
+            yield _set_line(collection, key, value)
+
+
+def _set_line(collection: Collection, key: str, value: Any) -> str:  # noqa: ANN401 of any property
+    name = collection.name
     if key == "chunking":
         return f"New chunking of the collection {name}, from the next ingest on: {chunking_words(value)}."
     if key == "visibility":
         whom = "open to everybody in the tenant" if value == "tenant" else "restricted to those allowed"
         return f"New documents of the collection {name} are {whom}, unless their folder or a rule differs."
     if key == "language":
-        return f"The collection {name} is now stemmed as {value}."
+        return f"The collection {name} is now stemmed as {language_in_words(collection)}."
     done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."
     return f"{done} The next ingest applies them." if key == "personal_data" else done
 

@@ -218,8 +218,8 @@ async def tag_command(
     tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
     with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
         tagged = await tag_collection(settings.home, table.collection, tag, description)
-    kept = f"Kept the collection {name} as {tag}. Searches find it where they name it."
-    print_result(collection_changes.collection_json(tagged), kept, as_json=as_json)
+    done = f"Kept the collection {name} as {tag}. Searches find it where they name it."
+    print_result(collection_changes.collection_json(tagged), done, as_json=as_json)
 
 
 @command("list", collection_command, on_bucket=True)

@@ -200,14 +200,14 @@ def _not_for_tenant(settings: Settings) -> ConfigurationError:
     )
 
 
-def nothing_yet(things: str) -> str:
+def nothing_yet(nouns: str) -> str:
     """What a list of none says."""
-    return f"There are no {things} yet. Add documents with refdesk-admin ingest PATH{same_desk()}"
+    return f"There are no {nouns} yet. Add documents with refdesk-admin ingest PATH{same_desk()}"
 
 
-def confirmed_option(what: str) -> Callable[[Any], Any]:
+def confirmed_option(text: str) -> Callable[[Any], Any]:
     """--yes, without which the command does nothing."""
-    return click.option("--yes", is_flag=True, required=True, expose_value=False, help=what)
+    return click.option("--yes", is_flag=True, required=True, expose_value=False, help=text)
 
 
 def collection_option(default: str | None) -> Callable[[Any], Any]:

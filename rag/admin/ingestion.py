@@ -147,7 +147,7 @@ async def _ingest_into(
     """
     assert options.rights  # noqa: S101 run_ingest has set them
     model = settings.embedder_named(options.embedder_name)
-    shown = shown_progress(verbose=options.verbose, as_log=options.as_log, quiet=options.only_news)
+    showing = shown_progress(verbose=options.verbose, as_log=options.as_log, quiet=options.only_news)
     around = partial(_log_changed_access, settings.data, options.act, target.tenant)
     async with (
         open_moderation(settings.moderation, os.environ) as moderator,
@@ -164,7 +164,7 @@ async def _ingest_into(
             note_folders(settings.home, target, paths, options.origin)
             with keep_in_history(settings.home, target, options.act, inputs) as entry:
                 try:
-                    with shown as progress:
+                    with showing as progress:
                         report = await ingest(writer, cached, run or paths, instructions, progress)
                 except InterruptedRunError as error:
                     error.report = entry.report = with_bill(error.report, cached, model)

@@ -157,8 +157,8 @@ def _folder(answer: str) -> Path | None:
 
 def _chosen(values: Mapping[str, str], answer: str) -> str:
     if answer.lower() not in values:
-        *others, last = values
-        raise ConfigurationError(f"Answer {', '.join(others)} or {last}, not {answer!r}.")
+        *first_answers, last = values
+        raise ConfigurationError(f"Answer {', '.join(first_answers)} or {last}, not {answer!r}.")
     return values[answer.lower()]
 
 
