@@ -36,8 +36,7 @@ from rag.corpus import (
     Visibility,
 )
 from rag.errors import ConfigurationError
-from rag.ingest.document_languages import change_language
-from rag.ingest.metadata import MAX_FIELDS, Declared, check_fields, declare
+from rag.ingest.rework_stored import MAX_FIELDS, Declared, change_language, check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.text_and_html import counted, one_line
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable

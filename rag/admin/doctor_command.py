@@ -36,6 +36,7 @@ from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.terminal import FAILED, echo, print_json
+from rag.config.mistakes import loose_permissions
 from rag.config.settings import Settings
 from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError, StoreError

@@ -30,7 +30,7 @@ def shown_progress(*, verbose: bool = False, as_log: bool = False, quiet: bool =
     `verbose` lists every file. `as_log` writes JSON lines. `quiet` shows nothing.
     """
     if quiet:
-        yield SilentProgress()
+        yield Progress()
     elif as_log:
         yield Log(verbose=verbose)
     elif not sys.stderr.isatty():
