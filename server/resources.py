@@ -6,7 +6,7 @@ reveals anything that the principal can't read.
 
 Skills over MCP are the extension `io.modelcontextprotocol/skills` (SEP-2640). The server has one skill of one
 file: what `refdesk-admin connect --skill` prints, with the tools that the caller may call. It stands in no
-list of resources, because clients that know the extension ask for it; whoever knows its URI can read it.
+list of resources, because clients that know the extension ask for it; anyone who knows its URI can read it.
 """
 
 from __future__ import annotations

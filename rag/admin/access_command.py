@@ -400,8 +400,8 @@ def _named_folders(
         if source.table and is_local(source.uri)
     ]
     folders: list[AccessRecord] = []
-    namings = (os.path.realpath, os.path.abspath)
-    real_paths = {Path(place(name)): Path(os.path.realpath(name)) for name in names for place in namings}
+    absolute = (os.path.realpath, os.path.abspath)
+    real_paths = {Path(path_of(name)): Path(os.path.realpath(name)) for name in names for path_of in absolute}
     for path, real in real_paths.items():
         inside = {collection.name: collection for file, collection in files if real in file.parents}
         if inside:

@@ -307,7 +307,7 @@ async def create_collection(
     fields: Mapping[str, FieldType] = NO_FIELDS,
     visibility: Visibility | None = None,
     embedder_name: str = DEFAULT_EMBEDDER,
-    **others: Any,  # noqa: ANN401 of `ensure_collection`
+    **properties: Any,  # noqa: ANN401 of `ensure_collection`
 ) -> Collection:
     """Create a collection of the tenant, and log it. `visibility` None means the desk's default.
 
@@ -315,13 +315,17 @@ async def create_collection(
         ConfigurationError: it exists already, or the name is not valid.
     """
     await check_is_new(settings, name)
-    others |= {"fields": fields, "embedder_name": embedder_name, "visibility_is_set": visibility is not None}
-    others["visibility"] = visibility or first_visibility(settings)
-    tenant, state = tenant_of(settings), {"visibility": others["visibility"], "fields": dict(fields)}
+    properties |= {
+        "fields": fields,
+        "embedder_name": embedder_name,
+        "visibility_is_set": visibility is not None,
+    }
+    properties["visibility"] = visibility or first_visibility(settings)
+    tenant, state = tenant_of(settings), {"visibility": properties["visibility"], "fields": dict(fields)}
     identity = await identity_of(settings, embedder_name)
     prepare(settings.home)
     with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
-        return await ensure_collection(settings.home, tenant, name, identity, **others)
+        return await ensure_collection(settings.home, tenant, name, identity, **properties)
 
 
 async def check_is_new(settings: Settings, name: str) -> None:

@@ -94,7 +94,7 @@ class RunOptions:
 async def run_ingest(
     settings: Settings, paths: tuple[Path, ...], collection: str, options: RunOptions
 ) -> Report:
-    """Run an ingestion with progress and a summary. Only an origin that is no folder goes without paths.
+    """Run an ingestion with progress and a summary. Only an origin other than a folder goes without paths.
 
     Raises:
         InterruptedRunError: the run ended early. Its summary has been printed.
@@ -187,7 +187,7 @@ async def _target(
     Another run may make the collection while this one chooses. Then the collection's embedder counts.
 
     Raises:
-        ConfigurationError: the embedder can't be loaded, or isn't that of the collection.
+        ConfigurationError: the embedder can't be loaded, or isn't the collection's.
     """
     choice = await choose()
     while True:

@@ -114,9 +114,9 @@ async def _sync_result(sync: Callable[[str], Awaitable[Report]], name: str, *, k
 async def _dry_run_result(
     settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool
 ) -> Result:
-    own, paths, collection, rights = _target(settings, name, set_access=set_access)
-    run = None if paths else partial(origin_run, own, name)
-    rehearsed = await make_dry_run(own, paths, collection, rights, removes=yes, origin=run)
+    of_origin, paths, collection, rights = _target(settings, name, set_access=set_access)
+    run = None if paths else partial(origin_run, of_origin, name)
+    rehearsed = await make_dry_run(of_origin, paths, collection, rights, removes=yes, origin=run)
     if not as_json:
         echo(f"{name}:")
         print_dry_run(rehearsed)
@@ -213,8 +213,8 @@ async def run_origin(
     """Sync one origin; raises RefdeskError if that fails as a whole."""
     if not options.only_news:  # then each line names it, if there is one
         echo(f"{name}:", err=as_json)
-    own, paths, collection, rights = _target(settings, name, set_access=set_access)
-    return await run_ingest(own, paths, collection, replace(options, rights=rights, origin=name))
+    of_origin, paths, collection, rights = _target(settings, name, set_access=set_access)
+    return await run_ingest(of_origin, paths, collection, replace(options, rights=rights, origin=name))
 
 
 def _target(

@@ -59,11 +59,11 @@ async def create_command(settings: Settings, *, name: str, storage: str | None, 
         raise ConfigurationError(f"The tenant {name!r} already exists.")
     home = None if storage is None else settings.home_at(_absolute(storage))
     prepare(settings.home)
-    own = {"storage": str(home)} if home else {}
-    with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": [], **own})})):
+    database = {"storage": str(home)} if home else {}
+    with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": [], **database})})):
         create_tenant(settings.home, name, home)
     created = f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH."
-    print_result({"name": name} | own, created, as_json=as_json)
+    print_result({"name": name} | database, created, as_json=as_json)
 
 
 def _absolute(storage: str) -> str:

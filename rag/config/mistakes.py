@@ -380,7 +380,7 @@ def loose_permissions(config: Path, data: Path, env_file: Path | None = None) ->
 
 
 def _writable_by_others(config: Path) -> Iterator[str]:
-    """Checks the file and all folders above it: whoever can write a folder can replace the file in it."""
+    """Checks the file and all folders above it: who can write a folder can replace the file in it."""
     file, real = config.absolute(), config.resolve()
     for path in dict.fromkeys((file, *file.parents, real, *real.parents)):
         status = _status(path)

@@ -499,10 +499,10 @@ class Recorded:
             reason = f"it could be a new version of {document_name(narrowest)}, which is gone"
             return Narrowing(ids, reason, narrowest)
         here = [record for folder in folders for record in self._here(folder) if record.uri != uri]
-        others = here or self._around(folder_of(uri))
-        if others and all(is_narrowed(record.access, access) for record in others):
+        nearby = here or self._around(folder_of(uri))
+        if nearby and all(is_narrowed(record.access, access) for record in nearby):
             reason = "as all other files of its folder" if here else "as all files around its new folder"
-            return Narrowing(frozenset(record.id for record in others), reason)
+            return Narrowing(frozenset(record.id for record in nearby), reason)
         return NONE
 
     def _around(self, folder: str) -> Sequence[AccessRecord]:

@@ -1,6 +1,6 @@
 """The access that is requested for a document: by the command, the folders above it, the rules, and itself.
 
-`rag.ingest.access_decision` says what becomes of it beside the records that there are already.
+`rag.ingest.access_decision` decides what becomes of it, by the records that exist already.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Rights:
 
     def _nearest(self, folders: Mapping[str, Access], path: Path) -> Iterator[Access]:
         """The accesses of the deepest of these folders above a path, for each of its names."""
-        for place in self._names(path) if folders else ():
-            yield from islice((folders[uri] for uri in _uris(place.parent) if uri in folders), 1)
+        for name in self._names(path) if folders else ():
+            yield from islice((folders[uri] for uri in _uris(name.parent) if uri in folders), 1)
 
     def stated_of_folder(self, uri: str, access: Access) -> Access:
         """An access for a folder, no wider than what the settings state for it."""
@@ -146,14 +146,14 @@ class Rights:
                 yield RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual)
 
     def _names(self, path: Path) -> Iterator[Path]:
-        """A path, and the names by which this run was told to read it."""
+        """A path, and the names under which this run was told to read it."""
         yield path
         for real, named in self.links:
             if path.is_relative_to(real):
                 yield named / path.relative_to(real)
 
     def names_of_folder(self, folder: Path) -> Iterator[Path]:
-        """A folder of the run, and the names by which this run was told to read it."""
+        """A folder of the run, and the names under which this run was told to read it."""
         yield folder
         yield from (named for real, named in self.links if real == folder)
 
@@ -163,8 +163,8 @@ class Rights:
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
         """The patterns of the rules that apply to none of these files."""
-        named = (name for path in paths for name in self._names(path)) if self.rules else ()
-        matched = {rule.path for path in named if (rule := self.rule(path))}
+        names = (name for path in paths for name in self._names(path)) if self.rules else ()
+        matched = {rule.path for name in names if (rule := self.rule(name))}
         return [rule.path for rule in self.rules if rule.path not in matched]
 
     def shown(self, metadata: Mapping[str, str]) -> dict[str, str]:

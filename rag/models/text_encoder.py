@@ -129,7 +129,7 @@ class Tokens:
         A word that is one token of two letters or more is known. A word that is split counts the more the
         longer its pieces are: not at all if it is spelled letter by letter, and in whole if a piece has as
         many letters as an English word. So technical terms, which are split into long pieces, are mostly
-        known, and scripts of which the vocabulary has little more than the letters are not. A word that has
+        known, and scripts whose letters are nearly all that the vocabulary has are not. A word that has
         no tokens at all is unknown. Of a long text, stretches of `_SAMPLE` characters are read.
 
         Example: "leap seconds" -> 1; "myocardial" (my, oca, rdial) -> 0.58; "Москва" (м, о, с, к, в, а) -> 0.
@@ -264,7 +264,7 @@ def opened_model(path: Path) -> onnxruntime.InferenceSession:
         ConfigurationError: the file is missing or invalid, or the model needs other inputs than `INPUTS` or
             inputs of other types than `TYPES`.
     """
-    import onnxruntime  # noqa: PLC0415 takes 0.05 s, and what is asked of an endpoint needs none of it
+    import onnxruntime  # noqa: PLC0415 takes 0.05 s, which an embedder behind an endpoint needn't wait for
 
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()

@@ -311,7 +311,7 @@ def _documents(count: int, *, is_more: bool) -> str:
 
 
 FORMAT = 2
-MAX_BYTES = 256 << 10  # read within a few ms; a desk with so many different access records has no file
+MAX_BYTES = 256 << 10  # read within a few ms; a desk with more different access records has no file
 
 
 def kept_overview(
@@ -336,7 +336,7 @@ def kept_overview(
 
 
 def is_current(data: Path, tenant: str) -> bool:
-    """Whether the file is that of the present versions of the tables."""
+    """Whether the file was made from the newest versions of the tables."""
     return _current(data, tenant) is not None
 
 
@@ -351,7 +351,7 @@ def _current(data: Path, tenant: str) -> list[tuple[Collection, list[_Counted]]]
             (collection, [_counted(stored, collection.fields) for stored in entry["counted"]])
             for collection, entry in zip(collections, saved["collections"], strict=True)
         ]
-    except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is not whole
+    except (OSError, ValueError, KeyError, TypeError):  # missing or incomplete
         return None
 
 

@@ -192,8 +192,8 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
     calls = [partial(_rankings, query, of_tables, plan) for query in queries]
     if spellings:
         calls[0] = partial(_rankings, queries[0], _respelt(of_tables, spellings), plan)
-    first, *others = await concurrently(calls)
-    return [replace(first, spellings=spellings), *others]
+    of_question, *of_queries = await concurrently(calls)
+    return [replace(of_question, spellings=spellings), *of_queries]
 
 
 async def _rankings(

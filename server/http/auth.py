@@ -266,7 +266,7 @@ class PageSignIn:
     async def _show(self, request: Request) -> Response:
         id_ = request.path_params["id"]
         try:
-            split_citation(id_)  # what is no id needs no sign-in
+            split_citation(id_)  # refuses anything else before the sign-in
             if SEARCH_SCOPE in request.auth.scopes:
                 return await self._pages.show(request, [request.user.access_token.principal])
             return await self._begin(id_)
@@ -321,7 +321,7 @@ class PageSignIn:
             return _unavailable(error)
 
     async def _exchange(self, code: str, verifier: str, id_: str) -> Response:
-        """The way to the passage, with the token for the code as a cookie; or why there is none."""
+        """A redirect to the passage, with the token for the code in a cookie; or the reason of a refusal."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -394,7 +394,7 @@ class PageSignIn:
 
 
 class PageCookie:
-    """Middleware that makes the token in the cookie of a page that of the request. API keys don't count."""
+    """Middleware that takes the token of a request for a page from its cookie. API keys don't count."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

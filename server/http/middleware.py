@@ -263,7 +263,7 @@ class RequireScope:
 
 
 class JsonRpcCheck:
-    """Answers what is no message to `stdio.read_message`; limits the size of a message."""
+    """Answers what `stdio.read_message` doesn't take for a message; limits the size of a message."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

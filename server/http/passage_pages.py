@@ -1,8 +1,8 @@
 """The page that a citation opens: a passage, marked, in its document, as the person may read it.
 
-The `url` of a hit leads here if its document has none on the web. The page needs a sign-in: over HTTP that of
-the identity provider (`server.http.auth`), beside a shared desk that of the console (`LocalPages`). It
-is one self-contained file without scripts, and escapes whatever a document says.
+The `url` of a hit leads here if its document has none on the web. The page needs a sign-in: over
+HTTP with the identity provider (`server.http.auth`), at a shared desk with the console (`LocalPages`). It
+is one self-contained file without scripts, and escapes all that a document says.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ log = logging.getLogger(__name__)
 class LocalPages:
     """The pages on the loopback address, for the person whose hosts share a desk.
 
-    They show what any of the `principals` may read, on whose behalf hosts ask. The address is that of the
-    last time if its port, which `port_file` has, is free.
+    They show what any of the `principals` may read, on whose behalf hosts ask. The port is the same
+    as the last time, which `port_file` names, if it is free.
     """
 
     def __init__(

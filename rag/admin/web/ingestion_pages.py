@@ -122,15 +122,15 @@ async def _events(console: Console) -> AsyncIterator[str]:
 
 def _rights(form: FormData) -> list[str]:
     """The options of `ingest` for who may see the documents. “Only” also applies to documents that exist."""
-    allow, who = comma_parts(str(form.get("allow", ""))), form.get("who")
-    if allow and who != "restricted":
+    allow, visibility = comma_parts(str(form.get("allow", ""))), form.get("who")
+    if allow and visibility != "restricted":
         raise InvalidRequestError(
             f"Choose “only” for {', '.join(allow)}, or leave that out. Nothing was ingested."
         )
-    if who == "restricted":
+    if visibility == "restricted":
         valid_entries(allow)
         return ["--visibility=restricted", *(f"--allow={entry}" for entry in allow), "--set-access"]
-    return ["--visibility=tenant"] if who == "tenant" else []
+    return ["--visibility=tenant"] if visibility == "tenant" else []
 
 
 # Uploaded files: where they are saved, and under which names.

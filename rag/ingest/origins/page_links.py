@@ -216,7 +216,7 @@ class _SitemapParser:
             item[self._open[-1]] = before + part[:MAX_CHARS]
 
     def _item_of_part(self) -> dict[str, str] | None:
-        """The item of which the open element is a direct part: feeds nest other titles and links in it."""
+        """The item whose direct part the open element is: feeds nest other titles and links in it."""
         return self._item if len(self._open) == self._depth + 1 else None
 
     def end(self, _name: str) -> None:

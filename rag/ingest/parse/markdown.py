@@ -195,7 +195,7 @@ _EXPORTED = re.compile(
     r"""export const (?:metadata|meta|frontMatter)\b[^\n]*?(?:\n[^\n]+?){0,20}?\btitle:\s*(["'`])(.+?)\1"""
 )
 _GAPS = re.compile(r"\n(?:[ \t]*\n){2,}")
-_INDENT = 2  # spaces by which people indent the content of a component
+_INDENT = 2  # spaces before the content of a component
 _DEPTH = 10  # components within components: people stop earlier
 
 _ATTRIBUTE = re.compile(rf"""([A-Za-z][\w-]*)(?:\s*=\s*("[^"]*"|'[^']*'|{_BRACES}))?""")

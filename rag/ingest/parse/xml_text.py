@@ -334,7 +334,7 @@ def tex_of(text: str) -> str:
 
 
 def _linear(element: Element) -> str:
-    """The text of an element by its name; that of an unknown one is the text inside."""
+    """The text of an element, by its name; of an unknown one, the text inside."""
     tag = element.tag
     if tag in _UNWRITTEN:
         return ""

@@ -71,7 +71,7 @@ PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would ta
 
 @dataclass(frozen=True, slots=True)
 class LocalEmbedder:
-    """An embedder in this process. `output` is that of its graph, `limit` in tokens, special ones included.
+    """An embedder in this process. `output` is its graph's, `limit` in tokens, special ones included.
 
     `facts` are those of a model in a folder. `mean_query` is as in `BuiltinModel`.
     """

@@ -445,5 +445,5 @@ def _preview(preview: Preview) -> PreviewRecord:
 
 
 def _listing(listing: Listing, *, several: bool) -> ListingRecord:
-    shown = {"query": listing.query if several else None, "score": round(listing.score, SCORE_DIGITS)}
-    return ListingRecord(**asdict(listing) | shown)
+    fields = {"query": listing.query if several else None, "score": round(listing.score, SCORE_DIGITS)}
+    return ListingRecord(**asdict(listing) | fields)

@@ -1,6 +1,6 @@
 """Names and columns of the tables, and the conversion of rows to what readers return.
 
-A chunk is visible only if its generation is that of its source. The gate checks that, and each source's own
+A chunk is visible only if it has the generation of its source. The gate checks that, and each source's own
 access record. `rag.store.write.table_rows` has the other direction, which only writers need.
 """
 

@@ -163,7 +163,7 @@ class SourcesReader:
         def attributes(row: Mapping[str, Any]) -> Mapping[str, Value]:
             return schema.attributes(row["title"], json.loads(row["metadata"]).get("path"), row["date"])
 
-        return await self._of_each(attributes, ["title", "date", "metadata"], most=SOURCES_KEPT)
+        return await self._of_each(attributes, ["title", "date", "metadata"], cached=SOURCES_KEPT)
 
     async def languages(self) -> Mapping[str, Language]:
         """By whose rules the words of each source are analysed, by id; cached like `sources`."""
@@ -183,11 +183,11 @@ class SourcesReader:
         return await self._of_each(expiry, ["metadata", "date", "fields", "ingested_at"])
 
     async def _of_each(
-        self, value: Callable[[dict[str, Any]], T | None], columns: Sequence[str], *, most: float = math.inf
+        self, value: Callable[[dict[str, Any]], T | None], columns: Sequence[str], *, cached: float = math.inf
     ) -> Mapping[str, T]:
         """The `value` of each source that has one, by id, from these columns; cached like `sources`.
 
-        The values of more than so many sources are not cached.
+        The values of more sources than `cached` are not cached.
         """
         with engine_errors("reading sources"):
             await self._forget_if_changed()
@@ -195,7 +195,7 @@ class SourcesReader:
             if (values := cache.get(key)) is None:
                 rows = await self._rows(self._sources.query().select(["id", *columns]))
                 values = {row["id"]: of_row for row in rows if (of_row := value(row)) is not None}
-                if len(rows) <= most:
+                if len(rows) <= cached:
                     cache[key] = values
         return values
 

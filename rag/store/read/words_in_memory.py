@@ -232,8 +232,8 @@ def unknown_words(query: Sequence[Word], words: WordsInMemory, over: Counted) ->
 
 def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32]:
     """The rows that have all terms of a form, in order."""
-    rarest, *more = sorted((words.postings(term)[0] for term in form), key=len)
-    return reduce(lambda rows, holding: rows[_are_in(holding, rows)], more, rarest)
+    rarest, *frequent = sorted((words.postings(term)[0] for term in form), key=len)
+    return reduce(lambda rows, holding: rows[_are_in(holding, rows)], frequent, rarest)
 
 
 def count_rows_with(form: Sequence[str], words: WordsInMemory, over: Counted) -> int:

@@ -326,7 +326,7 @@ class RebuildTarget:
                 await self._chunks.update(json.loads(labels), where=schema.one_of("source_id", ids))
 
     async def finish(self, generations: Mapping[str, str]) -> None:
-        """Complete the indexes and flush everything. `generations` are those of all sources, by id.
+        """Complete the indexes and flush everything. `generations` has the generation of each source, by id.
 
         Raises:
             StoreError: a source or a chunk is missing; then the catalog must not switch to this build.
@@ -371,8 +371,8 @@ OF_TEXT = frozenset({schema.FILE, *schema.OF_PASSAGES})
 
 def same_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether the same chunks are made from both rows of a source, with the same words."""
-    same = first["generation"] == second["generation"] and _names(first) == _names(second)
-    return same and _declared_fields(first) == _declared_fields(second)
+    has_same_words = first["generation"] == second["generation"] and _names(first) == _names(second)
+    return has_same_words and _declared_fields(first) == _declared_fields(second)
 
 
 def _names(row: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ one commit.
 Small tables in a bucket are read once for each version, all of their rows, and written all together: it is
 the number of requests that costs there. The rows that satisfy a condition take two for each file of a table,
 all rows take one, and none if this process has read this version before. Writing all rows leaves a single
-file, and no list of deleted rows: whoever reads it next, servers included, has less to ask for.
+file, and no list of deleted rows: its next reader, a server for one, has less to ask for.
 """
 
 from __future__ import annotations
@@ -513,7 +513,7 @@ SMALL_BYTES = 512 << 10  # a request for them takes not much longer than one for
 KEPT_TABLES = 4  # a command writes to two collections' sources and to a tenant's records at most
 
 Condition: TypeAlias = Mapping[str, "str | bool | Iterable[str]"]
-"""The value of a column that rows must have, or several of which they must have one."""
+"""By column, the value that rows must have, or several: then any of them."""
 
 _kept: dict[str, tuple[int, pa.Table]] = {}
 """The rows of tables by address, with their version; least recently read first."""

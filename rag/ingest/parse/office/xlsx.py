@@ -257,16 +257,16 @@ class _Book:
             control.id: control for control in reversed(listed) if control.row
         }
         for id_ in dict.fromkeys([*places, *old]):
-            place = places.get(id_, _ListedControl(id_))
+            control = places.get(id_, _ListedControl(id_))
             about, label, shape = old.get(id_, (None, "", None))
-            if related.get(place.part, ("", ""))[0] == "control":  # of ActiveX, whose state is no text
+            if related.get(control.part, ("", ""))[0] == "control":  # of ActiveX, whose state isn't text
                 self.left_out["control"] += 1
             elif shape is not None and "visibility:hidden" in shape.get("style", "").replace(" ", ""):
                 self.left_out["shape"] += 1
             else:
-                new = self._part(related, place.part)
+                new = self._part(related, control.part)
                 state = _new_state(new) if new.tag else _old_state(about)
-                cell = (place.row, place.column) if place.row else _old_cell(about)
+                cell = (control.row, control.column) if control.row else _old_cell(about)
                 self._write_control(sheet, state, labels.get(id_) or label, *cell)
         return {*places, *old}
 
@@ -290,8 +290,8 @@ class _Book:
         """The chosen entries of a list control, which has entries of its own or takes them from cells."""
         numbers = [state.get("sel", ""), *state.get("multiSel", "").replace(" ", "").split(",")]
         chosen = dict.fromkeys(filter(None, (whole_number(number.strip()) for number in numbers)))
-        own = [*filter(None, state.get("entries", "").split("\n"))]
-        entries = own or self._range(state.get("fmlaRange", ""), sheet)
+        listed = [*filter(None, state.get("entries", "").split("\n"))]
+        entries = listed or self._range(state.get("fmlaRange", ""), sheet)
         return ", ".join(
             entries[at - 1] if at <= len(entries) else f"(entry {at} of a list)" for at in chosen
         )
