@@ -20,7 +20,7 @@ from rag.access.rule import DEFAULT_TENANT, NAME_PATTERN
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, Home, names, read, sizes
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings

@@ -38,7 +38,7 @@ from rag.admin.terminal import Group, echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
-from rag.report.text_and_html import one_line
+from rag.report import one_line
 from rag.store.write.desk_folder import flush_folder, make_private, spending_reserve, unwritable
 
 ActName = Literal[

@@ -22,7 +22,7 @@ from rag.config.settings import Settings, StorageSettings
 from rag.corpus import Access
 from rag.errors import ConfigurationError
 from rag.home import Bucket, check_data_folder, local_folder
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.store.care.bucket_moves import Move, copy_to_bucket, fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import RestoreResult, restore

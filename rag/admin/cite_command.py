@@ -22,7 +22,7 @@ from rag.admin.terminal import FAILED, Group, print_result
 from rag.config.settings import Settings
 from rag.corpus import AccessRecord, LetterCase, Principal
 from rag.errors import NotFoundError
-from rag.report.text_and_html import counted, shortened
+from rag.report import counted, shortened
 from rag.search.answer_citations import (
     CheckedAnswer,
     CheckedCitation,

@@ -38,7 +38,7 @@ from rag.corpus import (
 from rag.errors import ConfigurationError
 from rag.ingest.rework_stored import MAX_FIELDS, Declared, change_language, check_fields, declare
 from rag.models.embed import open_embedder
-from rag.report.text_and_html import counted, one_line
+from rag.report import counted, one_line
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import change_collection, open_writer

@@ -24,7 +24,7 @@ from rag.admin.terminal import Group, print_result, table_lines
 from rag.config.settings import Settings
 from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection, FieldType, Language
 from rag.errors import ConfigurationError, NotFoundError
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.read.attached.attached_reader import AttachedReader, AttachedTables, absolute_address
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.change_collection import finish_drop

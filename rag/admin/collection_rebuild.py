@@ -29,7 +29,7 @@ from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, p
 from rag.evaluate.judged_sets import JudgedSet, read_set
 from rag.ingest.rework_stored import Rebuilt, rebuild
 from rag.models.embed import open_embedder
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.store.read.catalog import check_writable
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import open_writer

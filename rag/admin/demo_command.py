@@ -36,7 +36,7 @@ from rag.config.settings import DEFAULT_COLLECTION, Settings, default_data
 from rag.corpus import Principal
 from rag.errors import NotReadyError, RefdeskError
 from rag.ingest.report import Report
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.runtime import concurrently
 from rag.search.reply.search_reply import SearchReply
 from rag.store.write.change_collection import open_writer

@@ -42,7 +42,7 @@ from rag.corpus import NO_VECTORS, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, data_folder_problem
 from rag.models.embed import open_embedder
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 from rag.runtime import install_command
 from rag.store.care import folder_checks
 from rag.store.care.folder_checks import Check, Finding, OpenFolder

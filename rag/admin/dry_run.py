@@ -34,7 +34,7 @@ from rag.ingest.requested_access import Rights
 from rag.ingest.source_files import path_of
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.models.embed.embedding_cache import EmbeddingCache, cache_file
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.store.care.rehearsal import Rehearsal, open_rehearsal
 from rag.store.read.catalog import check_writable
 from rag.store.write.make_collection import DEFAULT_LANGUAGE

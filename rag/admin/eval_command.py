@@ -44,7 +44,7 @@ from rag.evaluate.compare_runs import (
 )
 from rag.evaluate.judged_sets import JudgedSet, new_file, read_set, skeletons
 from rag.evaluate.report_page import report_page
-from rag.report.text_and_html import counted, decimals, shortened
+from rag.report import counted, decimals, shortened
 
 RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
 COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from rag.admin.terminal import echo
 from rag.corpus import Visibility
 from rag.ingest.report import NOT_THERE, Bill, Outcome, OutcomeKind, Report
-from rag.report.text_and_html import Html, counted, names_briefly, note, page, section, tag
+from rag.report import Html, counted, names_briefly, note, page, section, tag
 from rag.text.languages import name_of
 from rag.text.plain_text import in_one_line
 

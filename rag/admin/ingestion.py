@@ -40,7 +40,7 @@ from rag.ingest.report import Bill, InterruptedRunError, Report
 from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.models.embed import Embedder, open_embedder
 from rag.models.embed.embedding_cache import CachedEmbedder, EmbeddingCache, delete, fingerprint
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.run_history import runs_of
 from rag.store.read.catalog import check_embedder
 from rag.store.write.access_writer import Pairs

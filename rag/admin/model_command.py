@@ -30,7 +30,7 @@ from rag.home import data_folder_problem
 from rag.models.hub import Hub, HubCommit, RemoteFile, open_hub
 from rag.models.known_models import KnownModel, files_of, graph_among, known_models
 from rag.models.model_folder import ModelFacts
-from rag.report.text_and_html import counted, table
+from rag.report import counted, table
 from rag.store.write.desk_folder import prepare
 
 

@@ -24,7 +24,7 @@ from rag.corpus import Collection
 from rag.errors import RefdeskError
 from rag.home import Home
 from rag.ingest.source_files import is_gone, place_of, printable
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import origins_folder, write_whole

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from rag.admin.ingest_output import is_notable, outcome_line
 from rag.admin.terminal import echo
 from rag.ingest.report import Outcome, Progress
-from rag.report.text_and_html import counted
+from rag.report import counted
 
 if TYPE_CHECKING:
     from rag.evaluate.ask_questions import Contender

@@ -15,7 +15,7 @@ from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
 from rag.ingest.origins.piped_records import Problem, Stream, StreamError, longest_line
-from rag.report.text_and_html import counted
+from rag.report import counted
 
 SHOWN = 50  # problems
 

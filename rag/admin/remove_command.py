@@ -32,7 +32,7 @@ from rag.ingest.admission import has_expired
 from rag.ingest.source_files import is_local, path_of
 from rag.models.embed import embedding_cache
 from rag.originals import local_path
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.store.read import catalog
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import original_id

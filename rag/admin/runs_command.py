@@ -25,7 +25,7 @@ from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
 from rag.home import Bucket, Home, names
 from rag.ingest.report import NOT_THERE, Report
-from rag.report.text_and_html import counted, one_line
+from rag.report import counted, one_line
 from rag.run_history import FailedFile, IngestionRun, collections_by_run, run_file_name, runs_of
 from rag.store.write.bucket_objects import delete, put, put_new
 from rag.store.write.locks import locked

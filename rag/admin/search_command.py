@@ -21,7 +21,7 @@ from rag.config.settings import Settings
 from rag.corpus import Distance, Principal
 from rag.errors import InvalidRequestError
 from rag.home import Bucket
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.search.desk import Desk
 from rag.search.pipeline import NO_DOCUMENTS
 from rag.search.reply.search_reply import search_reply, with_trace

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rag.admin.terminal import echo
 from rag.answers import Answer, Hit, Listing, Step, SubQuery, Trace, Usage
-from rag.report.text_and_html import decimals, one_line, table
+from rag.report import decimals, one_line, table
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.untrusted import label

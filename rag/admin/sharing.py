@@ -21,7 +21,7 @@ from rag.admin.terminal import arguments
 from rag.config.settings import Settings
 from rag.corpus import Collection, Visibility
 from rag.errors import RefdeskError
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.read.desk_reader import DeskReader
 
 

@@ -28,7 +28,7 @@ from rag.corpus import Collection, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 from rag.search.browse import MOST_LISTED, display_name, display_parts
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import database_folder

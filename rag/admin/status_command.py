@@ -24,7 +24,7 @@ from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, data_folder_problem
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.run_history import RunResult, last_runs
 from rag.store.read.desk_reader import DeskReader
 

@@ -18,7 +18,7 @@ from rag.admin.terminal import Group, echo, print_json, print_result, print_tabl
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, RefdeskError
 from rag.models.embed.embedding_cache import cache_file, forget
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import (
     forget_console,

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from rag.report.text_and_html import table
+from rag.report import table
 from rag.text.plain_text import escape_hidden, for_people
 
 FAILED, MISUSE, PARTLY_FAILED, INTERRUPTED = 1, 2, 3, 130  # exit codes

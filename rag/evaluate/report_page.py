@@ -12,7 +12,7 @@ from typing import Any
 from rag.errors import InvalidRequestError
 from rag.evaluate.ask_questions import SHOWN, SIZES
 from rag.evaluate.compare_runs import Comparison, EvaluationRun, Pair, QuestionResult, StoredHit, compare
-from rag.report.text_and_html import (
+from rag.report import (
     Html,
     collapsible,
     counted,

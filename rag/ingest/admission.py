@@ -35,7 +35,7 @@ from rag.ingest.parse.document_parts import date
 from rag.ingest.report import Outcome, in_numbers
 from rag.ingest.source_files import Budget, LocalFile, path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
-from rag.report.text_and_html import shortened
+from rag.report import shortened
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource

@@ -53,7 +53,7 @@ from rag.ingest.source_files import (
     read,
 )
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.write.desk_folder import empty_spool, origins_folder, spool_folder, unwritable, write_whole
 from rag.store.write.table_rows import KnownSource
 

@@ -35,7 +35,7 @@ from rag.ingest.source_files import (
     scan_folder,
 )
 from rag.originals import SIDECAR_SUFFIX, local_path
-from rag.report.text_and_html import counted
+from rag.report import counted
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -38,7 +38,7 @@ from rag.ingest.report import Outcome
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget, LocalFile, printable, read
 from rag.ingest.split_text import LINES, parts
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import NewSource

@@ -53,7 +53,7 @@ from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import end_idle
 from rag.ingest.source_files import Budget, LocalFile, path_of
 from rag.models.embed import Embedder
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.runtime import concurrently, on_battery, return_memory
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import (

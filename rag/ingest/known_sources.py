@@ -24,7 +24,7 @@ from rag.ingest.parse.parsers import named_after
 from rag.ingest.report import Outcome, OutcomeKind
 from rag.ingest.source_files import LocalFile, is_local, name_of, path_of, prefixes, printable
 from rag.originals import local_path
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import KnownSource, SourceMove
 

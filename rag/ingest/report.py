@@ -18,7 +18,7 @@ from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.source_files import LocalFile, document_name, path_of
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.runtime import install_command
 from rag.store.write.access_claim import Claim, Policy
 from rag.store.write.desk_folder import PURGED

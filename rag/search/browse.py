@@ -26,7 +26,7 @@ from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.grammar import is_on_date
 from rag.originals import dating
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 from rag.runtime import concurrently
 from rag.search.overview import CollectionOverview
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urldefrag
 from anyio import to_thread
 
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 from rag.runtime import concurrently
 from rag.search.browse import MOST_LISTED, display_name, display_parts, placed_documents
 from rag.search.reply.reply_parts import cited_title

@@ -20,7 +20,7 @@ from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
 from rag.filters.needles import Needle, otherwise_accented
 from rag.rank import editions
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.search.exact import find_exact, scan_deadline
 from rag.search.query_vectors import query_meanings
 from rag.search.recall import WIDER, Query, admit, fuse, recall, skips_dense

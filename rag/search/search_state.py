@@ -36,7 +36,7 @@ from rag.models.chat import Chat
 from rag.models.embed import Embedders
 from rag.models.rerank import Reranker
 from rag.rank.fusion import copies_as_one, neighbours
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.runtime import concurrently
 from rag.search.recall import Alarm
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan

@@ -18,7 +18,7 @@ from anyio import to_thread
 from rag.answers import Excerpt, Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 from rag.search.reply.untrusted import label
 from rag.text.plain_text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation

@@ -33,7 +33,7 @@ from rag.filters.grammar import (
     predicate,
 )
 from rag.filters.needles import Needle
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
 from rag.store.read.collection_reader import CollectionReader

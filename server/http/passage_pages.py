@@ -31,7 +31,7 @@ from rag.answers import WHOLE, Extract, Part
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
-from rag.report.text_and_html import Html, joined, note, one_line, page, shortened, tag, with_tables
+from rag.report import Html, joined, note, one_line, page, shortened, tag, with_tables
 from rag.search.reply.reply_parts import shown_date
 from rag.text.plain_text import Span
 from rag.uris import CITED, NOT_FOUND, PASSAGE_PAGES, split_citation

@@ -13,7 +13,7 @@ import pytest
 from rag.admin.search_output import WIDTH, changes, explanation, rank_steps
 from rag.admin.search_report import STYLE, search_report
 from rag.answers import Answer, Context, Step, SubQuery, Trace
-from rag.report.text_and_html import STYLE as COMMON
+from rag.report import STYLE as COMMON
 from rag.search.why import AMONG_HITS
 
 if TYPE_CHECKING:

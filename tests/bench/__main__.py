@@ -20,7 +20,7 @@ import click
 
 import rag.admin
 from rag.admin.terminal import echo, print_json
-from rag.report.text_and_html import table
+from rag.report import table
 from tests.bench.measure import as_json as run_as_json
 from tests.bench.measure import in_both, read_run
 from tests.bench.rows import rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.report.text_and_html import Html, counted, joined, names_briefly, shortened, table, tag
+from rag.report import Html, counted, joined, names_briefly, shortened, table, tag
 
 
 def test_columns_are_aligned_and_lines_don_t_end_in_spaces() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mcp import MCPError
 from mcp.types import TextContent, TextResourceContents
 
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.search.reply.reply_parts import ORDERS
 from rag.search.reply.search_reply import LEFT_OUT
 

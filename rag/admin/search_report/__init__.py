@@ -22,7 +22,7 @@ from rag.admin.search_output import (
     tokens,
 )
 from rag.answers import Answer, Hit, Preview, Step, SubQuery
-from rag.report.text_and_html import (
+from rag.report import (
     Html,
     collapsible,
     counted,

@@ -25,7 +25,7 @@ from rag.config.settings import Settings
 from rag.corpus import Collection, Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.home import data_folder_problem
-from rag.report.text_and_html import Html, counted, one_line, shortened
+from rag.report import Html, counted, one_line, shortened
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.text.plain_text import without_hidden

@@ -30,6 +30,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from rag import report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import NamedPath, command, settings_file
@@ -48,7 +49,6 @@ from rag.errors import (
     RefdeskError,
     StoreError,
 )
-from rag.report import text_and_html
 from rag.search.desk import Desk
 from rag.search.search_plan import with_every_override
 from rag.store.write.desk_folder import uploads_folder
@@ -65,7 +65,7 @@ Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
 STATIC = Path(__file__).with_name("static")
 FILES = (
-    ("console.css", "text/css", (text_and_html.STYLE, search_report.STYLE, STATIC / "console.css")),
+    ("console.css", "text/css", (report.STYLE, search_report.STYLE, STATIC / "console.css")),
     ("console.js", "text/javascript", (STATIC / "console.js",)),
     ("icon.svg", "image/svg+xml", (STATIC / "icon.svg",)),
 )

@@ -27,7 +27,7 @@ from rag.admin.web.console import Asker, Console, EntryError, entry, number_in, 
 from rag.config.server_settings import resource_url
 from rag.corpus import LanguageChoice, Visibility
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.report.text_and_html import one_line
+from rag.report import one_line
 from rag.run_history import last_runs
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Visibility
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.ingest.requested_access import RequestedAccess
-from rag.report.text_and_html import counted, with_tables
+from rag.report import counted, with_tables
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
 from rag.uris import split_id

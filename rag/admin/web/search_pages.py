@@ -21,7 +21,7 @@ from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, load_run, load_summaries
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.search.why import SourceTrace
 from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole
 from rag.uris import split_id

@@ -14,7 +14,7 @@ from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import pipe_table, unread_files
 from rag.ingest.parse.document_parts import NAMED, Part, compose, date, facts, first_heading
 from rag.ingest.parse.titles_and_questions import starred, with_questions
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 
 SUFFIXES = (".adoc", ".asciidoc", ".asc")
 

@@ -20,7 +20,7 @@ import webencodings
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean, listed_pairs
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.text.plain_text import hidden_count
 
 Line = TypeVar("Line", str, bytes)

@@ -25,7 +25,7 @@ from rag.ingest.parse.document_parts import (
 )
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, with_scripts
-from rag.report.text_and_html import counted, names_briefly
+from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line
 
 SUFFIXES = (".tex", ".latex", ".ltx")

@@ -46,7 +46,7 @@ from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
 from rag.ingest.parse.titles_and_questions import file_title, is_title, with_questions
 from rag.ingest.parse.zip_package import OLE, ZIP
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.text.plain_text import with_line_ends
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {

@@ -18,7 +18,7 @@ from pydantic import Field, SerializeAsAny
 
 from rag.answers import Answer, Context, Hit, Listing, Preview, Step, SubQuery, Usage
 from rag.originals import Staleness
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.search.reply.reply_parts import (
     ORDERS,
     SCORE_DIGITS,

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.text.plain_text import FIRST_PRINTED_HIDDEN, JOINERS, Span, with_line_ends, without_hidden
 
 if TYPE_CHECKING:

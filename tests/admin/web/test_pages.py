@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import pytest
 
+from rag import report
 from rag.access.rule import check_access, in_words, valid_entries
 from rag.admin.web import console
 from rag.admin.web.desk_pages import server_at
 from rag.config.settings import Settings
 from rag.corpus import Access
-from rag.report import text_and_html
 from rag.search.view import UNREADABLE
 from rag.store.write.make_collection import create_tenant
 from rag.uris import NOT_FOUND
@@ -248,12 +248,12 @@ def test_a_wrong_name_of_a_collection_is_told_beside_its_field_and_nothing_is_lo
 
 
 def test_tables_of_a_passage_are_drawn_and_what_they_hold_is_text() -> None:
-    drawn = text_and_html.with_tables("Before\n| a | b |\n|---|:--|\n| <b> | x \\| y |\n\nafter | it\n")
+    drawn = report.with_tables("Before\n| a | b |\n|---|:--|\n| <b> | x \\| y |\n\nafter | it\n")
     head, body = "<thead><tr><th>a</th><th>b</th></tr></thead>", "<td>&lt;b&gt;</td><td>x | y</td>"
     table = f'<table class="drawn">{head}<tbody><tr>{body}</tr></tbody></table>'
     assert drawn == f"Before\n{table}\nafter | it\n"
-    assert text_and_html.with_tables("| only one |\nline") == "| only one |\nline"
-    assert "<thead>" not in text_and_html.with_tables("| a | 1 |\n| b | 2 |")
+    assert report.with_tables("| only one |\nline") == "| only one |\nline"
+    assert "<thead>" not in report.with_tables("| a | 1 |\n| b | 2 |")
 
 
 def test_a_collection_is_made_once(browser: Browser, scripts: Scripts, web_data: Path) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag import report
 from rag.evaluate.compare_runs import Latency, StoredHit, compare
 from rag.evaluate.report_page import report_page
-from rag.report import text_and_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     MakeRun = Callable[..., EvaluationRun]
     Ask = Callable[..., QuestionResult]
 
-STYLE = text_and_html.STYLE.read_text(encoding="utf-8")
+STYLE = report.STYLE.read_text(encoding="utf-8")
 TOKENS = "token_recall@5"
 SAYING = {
     "hit",

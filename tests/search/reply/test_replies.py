@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
-from rag.report.text_and_html import counted
+from rag.report import counted
 from rag.search.reply.reply_parts import ORDERS, assemble_context
 from rag.search.reply.search_reply import FULL_ONLY, LEFT_OUT, search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply

@@ -29,7 +29,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, Pdfium, sheet_of
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
-from rag.report.text_and_html import names_briefly
+from rag.report import names_briefly
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
