@@ -14,7 +14,7 @@ import pytest
 
 from rag.corpus import COARSE_NS, Document, FileState, Source
 from rag.errors import ParseError
-from rag.ingest.admission import with_expiry
+from rag.ingest.document_admission import with_expiry
 from rag.originals import MAX_HANGING, NEVER, Clock, FileWatch, expiry, staleness, state_of
 
 if TYPE_CHECKING:

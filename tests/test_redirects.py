@@ -22,7 +22,7 @@ from rag.config.server_settings import OAuthSettings
 from rag.config.settings import ModerationSettings
 from rag.corpus import Document
 from rag.errors import RefdeskError
-from rag.ingest.admission import ModerationError, open_moderation
+from rag.ingest.document_admission import ModerationError, open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed.remote_embedder import remote_embedder
 from rag.models.hub import HubCommit, RemoteFile, download, open_hub

@@ -150,7 +150,7 @@ def _other_models(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:
-    from rag.ingest.admission import open_moderation  # noqa: PLC0415 takes 0.2 s, and few have a moderator
+    from rag.ingest.document_admission import open_moderation  # noqa: PLC0415 takes 0.2 s, and few have a moderator
 
     async with open_moderation(settings, environment):  # it isn't asked: what it costs is not known here
         return f"{settings.call or ' '.join(settings.command) or settings.base_url} is set up"

@@ -27,7 +27,7 @@ from rag.admin.terminal import echo, print_result
 from rag.config.settings import Settings
 from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.home import local_folder
-from rag.ingest.admission import unasked
+from rag.ingest.document_admission import unasked
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Progress, Report
 from rag.ingest.requested_access import Rights

@@ -27,7 +27,7 @@ from rag.admin.terminal import PARTLY_FAILED, echo, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError, RefdeskError
-from rag.ingest.admission import unasked
+from rag.ingest.document_admission import unasked
 from rag.ingest.ingest_run import GentleExecutor
 from rag.ingest.report import InterruptedRunError, Report
 from rag.originals import LOOK_MS, changes_in, identity, is_below

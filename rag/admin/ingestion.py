@@ -32,8 +32,8 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Collection, LanguageChoice, Vectors
 from rag.errors import ConfigurationError
 from rag.home import local_folder, look_once
-from rag.ingest.admission import open_moderation
 from rag.ingest.chunk_vectors import CONTROL
+from rag.ingest.document_admission import open_moderation
 from rag.ingest.document_languages import LanguageSample, fitting_embedder
 from rag.ingest.ingest_run import Executor, Instructions, ingest
 from rag.ingest.report import Bill, InterruptedRunError, Report

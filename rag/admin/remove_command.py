@@ -28,7 +28,7 @@ from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.home import Home, local_folder
-from rag.ingest.admission import has_expired
+from rag.ingest.document_admission import has_expired
 from rag.ingest.source_files import is_local, path_of
 from rag.models.embed import embedding_cache
 from rag.originals import local_path

@@ -22,7 +22,7 @@ from rag.config.settings import IngestSettings, Settings
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
-from rag.ingest import admission, containers
+from rag.ingest import containers, document_admission
 from rag.ingest.access_decision import Claims, Recorded
 from rag.ingest.chunk_vectors import (
     EMBED_AT_ONCE,
@@ -220,7 +220,7 @@ class Instructions:
     rights: Rights
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
-    moderator: admission.Moderator | None = None
+    moderator: document_admission.Moderator | None = None
     executor: Executor = field(default_factory=LocalExecutor)
 
     @classmethod
@@ -230,7 +230,7 @@ class Instructions:
         rights: Rights,
         *,
         removes: bool = False,
-        moderator: admission.Moderator | None,
+        moderator: document_admission.Moderator | None,
     ) -> Instructions:
         """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
         chunking = settings.chunking
@@ -273,7 +273,7 @@ class IngestSteps:
         self._preparation = Preparation(
             instructions.settings,
             embedder,
-            admission.DocumentAdmission.of(writer.collection, instructions.moderator),
+            document_admission.DocumentAdmission.of(writer.collection, instructions.moderator),
             (*writer.collection.chunking, *instructions.chunking),
             instructions.max_tokens or usual_tokens(embedder.identity),
             writer.collection.fields,
@@ -287,7 +287,7 @@ class IngestSteps:
         self._stored: KeyedRows[KnownSource] = no_sources()
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
-        self._kept_out = admission.KeptOut()
+        self._kept_out = document_admission.KeptOut()
         self._vectors_added = 0
 
     @property
@@ -399,7 +399,7 @@ class IngestSteps:
         try:
             self._kept_out.check(file, discovery)
             return None if self._unchanged.has_moved(file.uri) else await self._prepare(file, discovery)
-        except admission.NotAdmittedError as error:
+        except document_admission.NotAdmittedError as error:
             self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
         except ParseError as error:
             discovery.note_broken(file.uri, error)
@@ -417,7 +417,7 @@ class IngestSteps:
         if (first := self._first_with.setdefault(content.digest, file)) is not file:
             self.outcomes.remark(file.uri, f"same content as {path_of(first.uri)}")
         if stored and stored.digest == content.digest:
-            admission.check_expiry(stored)
+            document_admission.check_expiry(stored)
             await self._unchanged.keep(stored, content)
             return None
         budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
@@ -460,7 +460,7 @@ class IngestSteps:
 
     async def _commit(self, wave: Sequence[NewSource]) -> None:
         # Both before the rows: searches must know what to look for.
-        await admission.note_expiring(self._writer, wave)
+        await document_admission.note_expiring(self._writer, wave)
         await note_languages(self._writer, wave)
         records = await self._writer.replace(wave)
         for new in wave:

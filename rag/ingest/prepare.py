@@ -41,8 +41,8 @@ from rag.corpus import (
 )
 from rag.errors import ParseError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
-from rag.ingest.admission import DocumentAdmission
 from rag.ingest.chunk import passages
+from rag.ingest.document_admission import DocumentAdmission
 from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import recoded, unicode_text

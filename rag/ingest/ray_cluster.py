@@ -40,8 +40,8 @@ from anyio.lowlevel import current_token
 from rag.config.model_settings import EmbedderOptions, EmbedderSettings
 from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
-from rag.ingest.admission import NotAdmittedError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE
+from rag.ingest.document_admission import NotAdmittedError
 from rag.ingest.prepare import Prepared
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Access
-    from rag.ingest.admission import Moderator
+    from rag.ingest.document_admission import Moderator
     from rag.ingest.report import Report
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rag.config.settings import ModerationSettings
 from rag.corpus import Access, Block, Document
-from rag.ingest.admission import ModerationError, Moderator, count_values, with_masks
+from rag.ingest.document_admission import ModerationError, Moderator, count_values, with_masks
 from rag.ingest.report import NAMED, Outcome, Report, flag_notes, in_numbers
 from rag.store.write.change_collection import change_collection
 from rag.text.flags import MASKS, PERSONAL, Flag, flags_in, spans_in
