@@ -32,17 +32,10 @@ from mcp import MCPError, types
 from opentelemetry import propagate, trace
 from pydantic import ValidationError
 
+from rag import errors
 from rag.answers import Step
 from rag.config.server_settings import ServerSettings, opener_names, search_names
 from rag.corpus import Principal
-from rag.errors import (
-    AccessError,
-    BusyError,
-    ConfigurationError,
-    InvalidRequestError,
-    NotFoundError,
-    RefdeskError,
-)
 from rag.runtime import install_command
 from rag.uris import REVISION_PATTERN, SCHEME
 
@@ -148,11 +141,11 @@ METHODS = frozenset(
     }
 )
 OUTCOMES: dict[type[Exception], Outcome] = {
-    NotFoundError: "not found",
-    InvalidRequestError: "invalid",
+    errors.NotFoundError: "not found",
+    errors.InvalidRequestError: "invalid",
     ValidationError: "invalid",
-    AccessError: "denied",
-    BusyError: "busy",
+    errors.AccessError: "denied",
+    errors.BusyError: "busy",
     TimeoutError: "late",
 }
 ID_OR_URI = re.compile(
@@ -269,7 +262,7 @@ def outcome_of(error: BaseException) -> Outcome:
     return next((outcome for kind, outcome in OUTCOMES.items() if isinstance(error, kind)), "failed")
 
 
-def record_failure(error: RefdeskError) -> None:
+def record_failure(error: errors.RefdeskError) -> None:
     """Record that the current call is answered with a tool error, which raises nothing."""
     _set_outcome(current_call(), error)
 
@@ -277,7 +270,9 @@ def record_failure(error: RefdeskError) -> None:
 def _set_outcome(call: Call, error: BaseException) -> None:
     """Set the outcome and the reason. Errors other than these two may quote the caller: keep their type."""
     call.outcome = outcome_of(error)
-    call.why = str(error) if isinstance(error, AccessError | BusyError) else type(error).__name__
+    call.why = (
+        str(error) if isinstance(error, errors.AccessError | errors.BusyError) else type(error).__name__
+    )
 
 
 def _method(ctx: ServerRequestContext[Any, Any]) -> str:
@@ -353,7 +348,7 @@ def export_spans() -> None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 the same
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 the same
     except ImportError as error:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"server.traces = true needs packages that are not installed: {install_command('otel')}"
         ) from error
     provider = TracerProvider()

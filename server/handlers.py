@@ -21,14 +21,7 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Extract, Part
-from rag.config.server_settings import (
-    FETCH,
-    PAGE_PICTURE,
-    LimitSettings,
-    ServerSettings,
-    ToolSettings,
-    fetches,
-)
+from rag.config import server_settings
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
@@ -209,14 +202,19 @@ class App:
                 return partial(self._search, asker, tool, with_app=with_app)
             if tool.opener and name == tool.opener.name:
                 return partial(self._get_source, asker)
-            if name == FETCH and fetches(self.settings.server, tool):
+            if name == server_settings.FETCH and server_settings.fetches(self.settings.server, tool):
                 return partial(self._fetch, asker)
-        if name == PAGE_PICTURE and with_app and mine:
+        if name == server_settings.PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
         raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64]))
 
     async def _search(
-        self, principal: Principal, tool: ToolSettings, raw_arguments: dict[str, Any], *, with_app: bool
+        self,
+        principal: Principal,
+        tool: server_settings.ToolSettings,
+        raw_arguments: dict[str, Any],
+        *,
+        with_app: bool,
     ) -> types.CallToolResult:
         try:
             arguments = tools.SearchArguments.model_validate(raw_arguments)
@@ -255,7 +253,7 @@ class App:
         return mcp_apps.picture_result(arguments.id, await desk.page(principal, arguments.id, arguments.page))
 
     def _check_offered(
-        self, arguments: tools.SearchArguments, tool: ToolSettings, principal: Principal
+        self, arguments: tools.SearchArguments, tool: server_settings.ToolSettings, principal: Principal
     ) -> None:
         for withheld in sorted(tools.withheld_arguments(tool)):
             if getattr(arguments, withheld) is not None:
@@ -347,10 +345,12 @@ class App:
         """The principal for reading resources: it reaches what its tools may show."""
         return principal_through_any(*self._principal_and_tools(context))
 
-    def _tools(self, context: Context) -> tuple[ToolSettings, ...]:
+    def _tools(self, context: Context) -> tuple[server_settings.ToolSettings, ...]:
         return self._principal_and_tools(context)[1]
 
-    def _principal_and_tools(self, context: Context) -> tuple[Principal, tuple[ToolSettings, ...]]:
+    def _principal_and_tools(
+        self, context: Context
+    ) -> tuple[Principal, tuple[server_settings.ToolSettings, ...]]:
         """Who is asking, and the tools that they may call."""
         principal = self.principal_of(context)
         return principal, callable_tools(self.settings.server, principal)
@@ -456,7 +456,7 @@ class ErrorBoundary:
     """Middleware that turns every exception into a protocol error with a safe message."""
 
     lazy_desk: LazyDesk
-    limits: LimitSettings
+    limits: server_settings.LimitSettings
     remote: bool
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -504,7 +504,7 @@ class Introduction:
     """
 
     lazy_desk: LazyDesk
-    server: ServerSettings
+    server: server_settings.ServerSettings
     admission: Admission
     principal_of: Callable[[Any], Principal]
 

@@ -21,18 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import from_json
 
+from rag import answers
 from rag.access.rule import bounds
-from rag.answers import (
-    MAX_LIMIT,
-    MAX_QUERY_CHARS,
-    MAX_REPLY_CHARS,
-    MIN_REPLY_CHARS,
-    Detail,
-    Match,
-    Mode,
-    Part,
-    SearchRequest,
-)
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
 from rag.config.server_settings import ServerSettings, ToolSettings
 from rag.config.settings import Settings
@@ -213,7 +203,7 @@ OF_EXACT = frozenset({"match", "case"})
 
 MaxChars = Annotated[
     int | None,
-    Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS, description="Maximum reply length."),
+    Field(ge=answers.MIN_REPLY_CHARS, le=answers.MAX_REPLY_CHARS, description="Maximum reply length."),
 ]
 
 
@@ -221,14 +211,14 @@ class SearchArguments(Arguments):
     """The arguments of `search`: `query`, `related` or both. None means the operator's default."""
 
     query: Annotated[
-        str | None, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=SEARCH["query"])
+        str | None, Field(min_length=1, max_length=answers.MAX_QUERY_CHARS, description=SEARCH["query"])
     ] = None
-    limit: Annotated[int | None, Field(ge=0, le=MAX_LIMIT, description=SEARCH["limit"])] = None
+    limit: Annotated[int | None, Field(ge=0, le=answers.MAX_LIMIT, description=SEARCH["limit"])] = None
     mode: Annotated[
-        Mode | None,
+        answers.Mode | None,
         Field(description=SEARCH["mode"]),
     ] = None
-    match: Annotated[Match | None, Field(description=SEARCH["match"])] = None
+    match: Annotated[answers.Match | None, Field(description=SEARCH["match"])] = None
     case: Annotated[bool | None, Field(description=SEARCH["case"])] = None
     profile: str | None = None
     collections: Annotated[
@@ -245,7 +235,7 @@ class SearchArguments(Arguments):
     ] = None
     filter: dict[str, Any] | None = None
     detail: Annotated[
-        Detail | None,
+        answers.Detail | None,
         Field(description=SEARCH["detail"]),
     ] = None
     related: Annotated[str | None, Field(max_length=MAX_PATH_CHARS, description=SEARCH["related"])] = None
@@ -268,13 +258,13 @@ class SearchArguments(Arguments):
     explain: Annotated[bool | None, Field(description="Also return a trace of the search.")] = None
     max_chars: MaxChars = None
 
-    def request(self) -> SearchRequest:
+    def request(self) -> answers.SearchRequest:
         """The library's request: each argument of the same name, and joined hits."""
         values: dict[str, Any] = {"joined": True}
-        for field in fields(SearchRequest):
+        for field in fields(answers.SearchRequest):
             if (value := getattr(self, field.name, None)) is not None:  # some are for programs
                 values[field.name] = tuple(value) if isinstance(value, list) else value
-        return SearchRequest(**values)
+        return answers.SearchRequest(**values)
 
 
 class GetSourceArguments(Arguments):
@@ -305,14 +295,14 @@ class GetSourceArguments(Arguments):
         """Accept 137 for "137": some models write a single line as a number."""
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    def part(self) -> Part:
+    def part(self) -> answers.Part:
         """The requested part of the source.
 
         Raises:
             InvalidRequestError: `lines` is not a range of lines.
         """
         lines = line_range(self.lines) if self.lines is not None else None
-        return Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
+        return answers.Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
 
     def listing(self) -> Listing:
         """What is to be listed, if the request isn't for a document."""
@@ -335,10 +325,10 @@ class PageArguments(Arguments):
 def usual_plan(settings: Settings, tool: ToolSettings, principal: Principal) -> SearchPlan:
     """What a search uses that asks for nothing. A tool that can't search is listed, too: calls say why."""
     try:
-        return make_plan(SearchRequest("?"), settings.search, principal)
+        return make_plan(answers.SearchRequest("?"), settings.search, principal)
     except ConfigurationError as error:
         log.warning("The tool %s can't search: %s", tool.name, error)
-        return make_plan(SearchRequest("?"), settings.search, replace(principal, bindings=()))
+        return make_plan(answers.SearchRequest("?"), settings.search, replace(principal, bindings=()))
 
 
 def arguments_not_offered(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:

@@ -7,18 +7,11 @@ from dataclasses import asdict, dataclass
 from anyio import to_thread
 
 from rag.access.tenants import home_of, storages_of, tenant_of, tenants
+from rag.admin import sources_command
 from rag.admin.command_line import command, nothing_yet, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.sharing import exposures
-from rag.admin.sources_command import (
-    folder_bytes,
-    open_collections,
-    open_reader,
-    readable_tables,
-    size_of,
-    table_sizes,
-)
 from rag.admin.terminal import echo, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
@@ -52,7 +45,7 @@ async def _holds(settings: Settings) -> tuple[int, int]:
         if settings.storage.uri or data.is_file() or (data.is_dir() and any(data.iterdir())):
             raise ConfigurationError(problem)
         return 0, 0
-    tables = readable_tables(await open_collections(settings, None))
+    tables = sources_command.readable_tables(await sources_command.open_collections(settings, None))
     counts = [(await table.statistics()).sources for table in tables]
     return sum(counts), len(counts)
 
@@ -92,9 +85,9 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     if settings.principal.tenant is None and len(tenants(settings.home)) > 1:
         await _show_installation(settings, as_json=as_json)
         return
-    tables = await open_collections(settings, None)
-    collections = [await size_of(table) for table in readable_tables(tables)]
-    home, disk = settings.home, folder_bytes(settings.home)
+    tables = await sources_command.open_collections(settings, None)
+    collections = [await sources_command.size_of(table) for table in sources_command.readable_tables(tables)]
+    home, disk = settings.home, sources_command.folder_bytes(settings.home)
     exposed = await exposures(settings, tenant_of(settings), intended=True)
     if as_json:
         opened = {exposure.collection.name: exposure.documents for exposure in exposed}
@@ -147,8 +140,8 @@ class TenantSize:
 
 
 async def _show_installation(settings: Settings, *, as_json: bool) -> None:
-    home, reader = settings.home, open_reader(settings)
-    sizes, storages = table_sizes(home), storages_of(home)
+    home, reader = settings.home, sources_command.open_reader(settings)
+    sizes, storages = sources_command.table_sizes(home), storages_of(home)
     all_sizes = [
         await _size_elsewhere(settings, reader, name)
         if name in storages
@@ -184,7 +177,7 @@ async def _size_elsewhere(settings: Settings, reader: DeskReader, tenant: str) -
     """The size of a tenant with a database of its own."""
     try:
         home = await to_thread.run_sync(home_of, settings, tenant)
-        return await _size_of_tenant(reader, home, tenant, table_sizes(home)[tenant])
+        return await _size_of_tenant(reader, home, tenant, sources_command.table_sizes(home)[tenant])
     except RefdeskError as error:
         return TenantSize(tenant, 0, 0, 0, (str(error),))
 

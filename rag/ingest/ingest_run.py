@@ -22,19 +22,8 @@ from rag.config.settings import IngestSettings, Settings
 from rag.corpus import AccessRecord, Chunking
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
-from rag.ingest import containers, document_admission
+from rag.ingest import chunk_vectors, containers, document_admission
 from rag.ingest.access_decision import Claims, Recorded
-from rag.ingest.chunk_vectors import (
-    EMBED_AT_ONCE,
-    LARGE_CHARACTERS,
-    BackPressure,
-    ByteProgress,
-    ask_again,
-    calibrate,
-    lanes,
-    sizes,
-    with_vectors,
-)
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
 from rag.ingest.known_sources import UnchangedSources, lost_ids, moved_sources, remove_vanished
@@ -176,7 +165,7 @@ class LocalExecutor:
 
     workers: int = 1
     tasks_per_lane: int = 1
-    texts_at_once: int = EMBED_AT_ONCE
+    texts_at_once: int = chunk_vectors.EMBED_AT_ONCE
 
     async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
         """As `Preparation.chunk`."""
@@ -282,8 +271,8 @@ class IngestSteps:
         self._claims = Claims(instructions.rights, self._recorded, self._id_of)
         self.outcomes = Outcomes(progress)
         self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parse)
-        self._bytes = ByteProgress({}, progress)
-        self._back_pressure = BackPressure(self._executor.workers)
+        self._bytes = chunk_vectors.ByteProgress({}, progress)
+        self._back_pressure = chunk_vectors.BackPressure(self._executor.workers)
         self._stored: KeyedRows[KnownSource] = no_sources()
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
@@ -307,7 +296,7 @@ class IngestSteps:
         if narrower := self._claims.narrowed_at_once(self._stored.values()):
             await self._writer.claim(narrower)
         lacking = self._stored.matching(lacks_vectors)
-        still_lacking = await ask_again(self._writer, self._embedder, lacking)
+        still_lacking = await chunk_vectors.ask_again(self._writer, self._embedder, lacking)
         self._vectors_added = sum(source.without_vector for source in lacking) - sum(still_lacking.values())
         for uri, count in still_lacking.items():
             self._stored[uri] = replace(self._stored[uri], without_vector=count)
@@ -322,8 +311,8 @@ class IngestSteps:
 
     async def _start_progress(self, discovery: Discovery) -> None:
         files, progress = discovery.files.values(), self.outcomes.progress
-        byte_counts = await to_thread.run_sync(sizes, files, self._settings.max_file_bytes)
-        self._bytes = ByteProgress(byte_counts, progress)
+        byte_counts = await to_thread.run_sync(chunk_vectors.sizes, files, self._settings.max_file_bytes)
+        self._bytes = chunk_vectors.ByteProgress(byte_counts, progress)
         progress.started(len(files) + len(discovery.outcomes), sum(byte_counts.values()))
 
     async def move(self, discovery: Discovery) -> None:
@@ -367,7 +356,7 @@ class IngestSteps:
 
     async def prepare(self, discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]) -> None:
         """Read, parse and chunk the files that are new or changed."""
-        shared_lanes = [iter(lane) for lane in lanes(discovery.files, self._bytes.sizes)]
+        shared_lanes = [iter(lane) for lane in chunk_vectors.lanes(discovery.files, self._bytes.sizes)]
         async with to_embed:
             await concurrently(
                 [
@@ -437,7 +426,7 @@ class IngestSteps:
         collection, at_once = self._writer.collection.name, self._executor.texts_at_once
         async with prepared, to_write:
             async for batch in _batches(prepared, at_once):
-                sources, self.failure = await with_vectors(
+                sources, self.failure = await chunk_vectors.with_vectors(
                     self._embedder, batch, collection, self._bytes.counter(batch), at_once=at_once
                 )
                 for source in sources:  # what was embedded before a failure is stored
@@ -508,7 +497,7 @@ class IngestSteps:
         await self._writer.examine_again()
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
-            await calibrate(self._writer, self._embedder)
+            await chunk_vectors.calibrate(self._writer, self._embedder)
         files = discovery.files | discovery.containers
         all_notes = (
             *notes,
@@ -525,7 +514,7 @@ class IngestSteps:
 
 def _is_full(wave: Sequence[NewSource]) -> bool:
     chunks, characters = sum(len(new.passages) for new in wave), sum(len(new.text) for new in wave)
-    return chunks >= WAVE_CHUNKS or characters >= LARGE_CHARACTERS
+    return chunks >= WAVE_CHUNKS or characters >= chunk_vectors.LARGE_CHARACTERS
 
 
 async def _batches(

@@ -40,17 +40,9 @@ from rag.corpus import (
 )
 from rag.errors import ConfigurationError
 from rag.home import Home
-from rag.ingest import prepare
+from rag.ingest import document_languages, prepare
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
-from rag.ingest.document_languages import (
-    foreign_parts,
-    is_within,
-    languages_by_frequency,
-    redefine_languages,
-    stored_tags,
-    with_language,
-)
 from rag.ingest.parse import markdown, source_code
 from rag.ingest.parse.document_parts import block
 from rag.ingest.split_text import Reading
@@ -229,9 +221,9 @@ class _Rebuild:
         chunking = prepare.chunking_of(source.name, self.chunkings, self.max_tokens)
         cut = prepare.cut_key(chunking, window)
         document = document_of(source, schema.outline_record(stored.row["outline"]), stored.row["text"])
-        foreign = foreign_parts(document, self.embedder.vocabulary_share)
+        foreign = document_languages.foreign_parts(document, self.embedder.vocabulary_share)
         fits = all(
-            len(self.embedder.token_spans(text)) <= window or is_within(foreign, span)
+            len(self.embedder.token_spans(text)) <= window or document_languages.is_within(foreign, span)
             for text, span in zip(stored.bodies, stored.spans, strict=True)
         )
         if prepare.cut_of(source.digest) == cut and fits:
@@ -334,18 +326,24 @@ async def change_language(writer: CollectionWriter, language: LanguageChoice) ->
     Meanwhile, searches match the earlier and the new words. After an interruption, call it again.
     """
     collection = writer.collection
-    tags = await _detected_tags(writer) if language == "auto" else await stored_tags(writer)
-    languages = languages_by_frequency(Counter(tags.values())) if language == "auto" else (language,)
+    tags = (
+        await _detected_tags(writer) if language == "auto" else await document_languages.stored_tags(writer)
+    )
+    languages = (
+        document_languages.languages_by_frequency(Counter(tags.values()))
+        if language == "auto"
+        else (language,)
+    )
     coming = replace(collection, language=language, languages=languages if language == "auto" else ())
     all_languages = dict.fromkeys((*query_languages(collection), *languages, coming.usual_language))
     # Until all words are analysed again, a query must match the old analysis as well as the new one.
-    await redefine_languages(writer, language="auto", languages=tuple(all_languages))
+    await document_languages.redefine_languages(writer, language="auto", languages=tuple(all_languages))
     by_rules: dict[Language, list[str]] = defaultdict(list)
     for id_, tag in tags.items():
         by_rules[analysed_in(coming, {LANGUAGE: tag})].append(id_)
     for rules, ids in by_rules.items():
         await writer.reanalyse(ids, rules)
-    await redefine_languages(writer, language=coming.language, languages=coming.languages)
+    await document_languages.redefine_languages(writer, language=coming.language, languages=coming.languages)
     return writer.collection
 
 
@@ -359,7 +357,7 @@ async def _detected_tags(writer: CollectionWriter) -> dict[str, str]:
             source = whole.source(writer.collection.name)
             outline = schema.outline_record(whole.row["outline"])
             document = document_of(source, outline, whole.row["text"])
-            metadata = (await to_thread.run_sync(with_language, document)).metadata
+            metadata = (await to_thread.run_sync(document_languages.with_language, document)).metadata
             tags[source.id] = metadata.get(LANGUAGE, "")
             if metadata != source.metadata:
                 changed[source.id] = metadata

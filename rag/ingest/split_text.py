@@ -21,16 +21,8 @@ from typing import NamedTuple, TypeAlias
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
+from rag.text import table_heads
 from rag.text.plain_text import TABLE_RULE, Span, sentence_ends, trimmed
-from rag.text.table_heads import (
-    CAPTION_PARTS,
-    LABEL,
-    MAX_PARAGRAPH,
-    TableHead,
-    caption_line,
-    caption_lines,
-    table_head,
-)
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
@@ -315,7 +307,7 @@ def tables_of(document: Document) -> list[Table]:
             if tables and _continues(table, tables[-1]):
                 table = table._replace(captions=table.captions or tables[-1].captions)
             tables.append(table)
-        above = [*above[-CAPTION_PARTS:], part] if number not in below and lines[number] else []
+        above = [*above[-table_heads.CAPTION_PARTS :], part] if number not in below and lines[number] else []
     return [table for table in tables if table.header or table.captions]
 
 
@@ -340,9 +332,15 @@ def _parts(document: Document) -> Iterator[Block]:
 def _caption_line(text: str, part: Block) -> str:
     """What a part says as a caption, on one line; "" if it is none."""
     if part.kind == "paragraph":
-        return caption_line(text[max(part.start, part.end - MAX_PARAGRAPH) : part.end])
+        return table_heads.caption_line(
+            text[max(part.start, part.end - table_heads.MAX_PARAGRAPH) : part.end]
+        )
     is_short = part.kind == "table" and part.end - part.start <= MAX_HEADER_CHARS
-    return caption_line(text[part.start : part.end]) if is_short and text.startswith("|", part.start) else ""
+    return (
+        table_heads.caption_line(text[part.start : part.end])
+        if is_short and text.startswith("|", part.start)
+        else ""
+    )
 
 
 def _captions_below(parts: Sequence[Block], lines: Sequence[str]) -> set[int]:
@@ -361,18 +359,24 @@ def _captions_below(parts: Sequence[Block], lines: Sequence[str]) -> set[int]:
         above = lines[tables[0] - 1] if tables[0] > numbers[0] else ""
         begins = {caption.partition(" ")[0] for caption in captions}
         is_alike = len(begins) == 1 and not begins & {"", above.partition(" ")[0]}
-        if is_alike and (len(tables) > 1 or LABEL.match(captions[0])):
+        if is_alike and (len(tables) > 1 or table_heads.LABEL.match(captions[0])):
             below |= {table + 1 for table in tables}
     return below
 
 
 def _with_caption(text: str, table: Table, above: Sequence[Block], below: Block | None) -> Table:
     """A table whose header names groups of columns, too, with its caption."""
-    lines = [text[part.start : part.end] for part in above[-CAPTION_PARTS:]]
+    lines = [text[part.start : part.end] for part in above[-table_heads.CAPTION_PARTS :]]
     if table.is_record:
-        return table._replace(captions=caption_lines(lines), unbroken=_unbroken(text, table, above, None))
+        return table._replace(
+            captions=table_heads.caption_lines(lines), unbroken=_unbroken(text, table, above, None)
+        )
     rows = text[table.rows : table.end][:MAX_HEADER_CHARS].lstrip("\n").split("\n")
-    head = table_head(lines, table.header, rows) if table.header else TableHead(caption_lines(lines), "")
+    head = (
+        table_heads.table_head(lines, table.header, rows)
+        if table.header
+        else table_heads.TableHead(table_heads.caption_lines(lines), "")
+    )
     if head.rows_below:
         table = table._replace(rows=text.index(rows[0], table.rows) + len(rows[0]))
     captions_below = (_caption_line(text, below),) if below else ()
@@ -384,7 +388,9 @@ def _unbroken(text: str, table: Table, above: Sequence[Block], below: Block | No
     spans = []
     if above:
         first_row = table.end if table.is_record else text.find("\n", table.rows + 1, table.end)
-        spans.append(Span(above[-CAPTION_PARTS:][0].start, first_row if first_row > 0 else table.end))
+        spans.append(
+            Span(above[-table_heads.CAPTION_PARTS :][0].start, first_row if first_row > 0 else table.end)
+        )
     if below:
         spans.append(Span(max(table.start, text.rfind("\n", table.start, table.end)), below.end))
     return tuple(spans)

@@ -31,16 +31,7 @@ from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
-from rag.search import search_state
-from rag.search.browse import (
-    MAX_ENTRIES,
-    UNLISTED,
-    Folder,
-    Sort,
-    collections_page,
-    document_list,
-    document_or_folder,
-)
+from rag.search import browse, search_state
 from rag.search.names import resolve_ids, resolve_names, unknown_names_note
 from rag.search.overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.pipeline import embed, search
@@ -476,8 +467,13 @@ class Desk:
         return await page_of(passage, number)
 
     async def at(
-        self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES
-    ) -> str | Folder:
+        self,
+        principal: Principal,
+        path: str = "",
+        *,
+        after: str | None = None,
+        limit: int = browse.MAX_ENTRIES,
+    ) -> str | browse.Folder:
         """What is at a path: the id of a document, or a page of a folder with up to `limit` entries.
 
         A path is a collection's name, with a path in the collection if need be: "handbook/leave/sick.md".
@@ -489,12 +485,17 @@ class Desk:
             InvalidRequestError: several documents or collections have it, or `after` is not valid.
         """
         if not path.strip("/"):
-            return collections_page(await self.overview(principal), after, limit)
-        return await document_or_folder(await self._views(principal), path, after, limit)
+            return browse.collections_page(await self.overview(principal), after, limit)
+        return await browse.document_or_folder(await self._views(principal), path, after, limit)
 
     async def listing(
-        self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES
-    ) -> Folder:
+        self,
+        principal: Principal,
+        path: str = "",
+        *,
+        after: str | None = None,
+        limit: int = browse.MAX_ENTRIES,
+    ) -> browse.Folder:
         """A page of a folder, as `at` has it.
 
         Raises:
@@ -512,10 +513,10 @@ class Desk:
         path: str = "",
         *,
         filter: Mapping[str, object] | None = None,  # noqa: A002 as in `search`
-        sort: Sort = "path",
+        sort: browse.Sort = "path",
         after: str | None = None,
-        limit: int = MAX_ENTRIES,
-    ) -> Folder:
+        limit: int = browse.MAX_ENTRIES,
+    ) -> browse.Folder:
         """A page of the readable documents that match a filter, with the number of all of them.
 
         `path` is a collection, or a folder in one; without it, all collections count. `after` is as in `at`.
@@ -526,10 +527,12 @@ class Desk:
         """
         broken: list[Collection] = []
         views = await self._views(principal, broken)
-        page = await document_list(views, path, filter_=filter, sort=sort, after=after, limit=limit)
+        page = await browse.document_list(views, path, filter_=filter, sort=sort, after=after, limit=limit)
         if not broken:
             return page
-        return replace(page, notes=(*page.notes, UNLISTED.format(joined_names(of.name for of in broken))))
+        return replace(
+            page, notes=(*page.notes, browse.UNLISTED.format(joined_names(of.name for of in broken)))
+        )
 
     async def sources(
         self, principal: Principal, *, after: tuple[str, str] = ("", ""), limit: int

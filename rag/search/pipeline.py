@@ -28,13 +28,7 @@ from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, phrase_needles
 from rag.search.search_state import OpenStep, SearchState
-from rag.search.stages import apply_hit_stages, more_queries, thresholds, with_detail
-from rag.search.stages.query_stages import (
-    PARAPHRASES_FIND_NOTHING,
-    PLAN_FINDS_NOTHING,
-    in_other_words,
-    narrowed_by_plan,
-)
+from rag.search.stages import apply_hit_stages, more_queries, query_stages, thresholds, with_detail
 from rag.search.view import View, joined_names, narrow_views
 from rag.search.why import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
@@ -205,12 +199,14 @@ async def embed(state: SearchState) -> tuple[SearchState, list[Query]]:
 
 async def find_by_stages(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     """As `find`, by the queries to which query stages narrow the search, or by all if these find nothing."""
-    planned = narrowed_by_plan(queries, state)
-    chosen = in_other_words(planned, state)
+    planned = query_stages.narrowed_by_plan(queries, state)
+    chosen = query_stages.in_other_words(planned, state)
     hits = await find(chosen, state)
     if hits or chosen is queries:
         return hits
-    state.note([PLAN_FINDS_NOTHING if planned is not queries else PARAPHRASES_FIND_NOTHING])
+    state.note(
+        [query_stages.PLAN_FINDS_NOTHING if planned is not queries else query_stages.PARAPHRASES_FIND_NOTHING]
+    )
     state.left_out.clear()
     return await find(queries, state)
 

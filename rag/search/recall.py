@@ -34,19 +34,11 @@ from rag.rank.fusion import (
 from rag.runtime import concurrently
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
+from rag.store.read import word_analysis
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import Ranking, StoredChunk, StoredSource, split_chunk_id
 from rag.store.read.spelling import Spelling
 from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, other_spellings
-from rag.store.read.word_analysis import (
-    MAX_TERMS,
-    STOP_WORDS,
-    VIETNAMESE,
-    query_languages,
-    query_terms,
-    query_words,
-    stop_languages,
-)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,7 +56,7 @@ YEAR = re.compile("(?:19|20)[0-9]{2}")
 NEARLY_ALL, NEARLY_ALL_BESIDE_YEARS = (0.8, 1.0), (0.3, 0.6)
 """The shares of a query's words of which a passage has nearly all, and all; the same if years are among them.
 Chosen on questions about financial reports, and looked at on nine other sets (rag/evaluate/measuring.md)."""
-ANY_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
+ANY_STOP_WORDS = frozenset[str]().union(*word_analysis.STOP_WORDS.values())
 RELATED = 0.68
 """The similarity of a question and a passage that answers it: what all-MiniLM-L6-v2 gives to the questions
 that other models are measured by (rag/models/embed/calibration.py): .694, and .029 to unrelated texts."""
@@ -343,8 +335,10 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
         case "convex":
             return convex_combination(_similarities(query, lists), sparse, alpha=fusion.alpha)
         case "calibrated":
-            languages = {stop_languages(view.table.collection) for view in query.views}
-            words = max((len(query_terms(query.text, language)) for language in languages), default=0)
+            languages = {word_analysis.stop_languages(view.table.collection) for view in query.views}
+            words = max(
+                (len(word_analysis.query_terms(query.text, language)) for language in languages), default=0
+            )
             weighed = _similarities(query, lists, weighed=True)
             by_words = _weighed_by_words(query, lists, plan)
             return calibrated_fusion(
@@ -371,7 +365,9 @@ def _weighed_by_words(query: Query, lists: QueryRankings, plan: SearchPlan) -> l
 def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ranking:
     if weight == 1:
         return ranking
-    words = query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
+    words = word_analysis.query_words(query.text, word_analysis.query_languages(view.table.collection))[
+        : word_analysis.MAX_TERMS
+    ]
     identifiers = {word.text for word in words if word.is_identifier}
     reweighed = [
         replace(scored, score=scored.score * (1 if identifiers & (scored.words or set()) else weight))
@@ -412,7 +408,10 @@ def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> 
         return 0.0
     best, view = max(bests, key=lambda pair: pair[0].score)
     words = {
-        word.text for word in query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
+        word.text
+        for word in word_analysis.query_words(
+            query.text, word_analysis.query_languages(view.table.collection)
+        )[: word_analysis.MAX_TERMS]
     }
     had = words.intersection(best.words or ())
     years = set(filter(YEAR.fullmatch, words))
@@ -429,13 +428,15 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
     """
     words = {
         word.text
-        for word in query_words(text, query_languages(view.table.collection))[:MAX_TERMS]
+        for word in word_analysis.query_words(text, word_analysis.query_languages(view.table.collection))[
+            : word_analysis.MAX_TERMS
+        ]
         if word.text.isalpha() and word.text.casefold() not in ANY_STOP_WORDS
     }
     if not words or any(scored.words is None for scored in ranking):
         return 1.0
     shared = words.intersection([*respelt, *(word for scored in ranking for word in scored.words or ())])
-    if VIETNAMESE.search(normalize("NFC", text)):
+    if word_analysis.VIETNAMESE.search(normalize("NFC", text)):
         letters = frozenset(normalize("NFC", "".join(scored.stored.body for scored in ranking)).casefold())
         shared = {word for word in shared if letters.issuperset(normalize("NFC", word).casefold())}
     return len(shared) / len(words)

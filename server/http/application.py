@@ -45,16 +45,8 @@ from rag.uris import STANDARD_PORTS
 from server import EXIT_FORCED
 from server.admission import Admission
 from server.call_audit import RefusalLog, note_refusal
-from server.http import middleware
+from server.http import clients, middleware
 from server.http.auth import PageCookie
-from server.http.clients import (
-    AddressResolver,
-    ConnectionLimit,
-    FailureLimit,
-    SlowClientProtocol,
-    max_connections,
-    scope_principal,
-)
 from server.http.oauth import metadata_route
 from server.lazy_desk import LazyDesk
 from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
@@ -236,7 +228,7 @@ class McpEndpoint:
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return
         try:
-            self._admission.check(scope_principal(scope))
+            self._admission.check(clients.scope_principal(scope))
         except BusyError as error:
             await _too_many(error)(scope, receive, send)
             return
@@ -261,7 +253,7 @@ class SseEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a stream until its client disconnects or this process shuts down."""
-        principal = scope_principal(scope)
+        principal = clients.scope_principal(scope)
         limits = {
             (principal.tenant,): MAX_STREAMS_PER_TENANT,
             (principal.tenant, principal.user or ""): MAX_STREAMS_PER_USER,
@@ -345,11 +337,13 @@ def http_app(
         lifespan=lifespan,
         exception_handlers={404: partial(_nothing_here, str(resource))},
         middleware=[  # from the outside in
-            Middleware(middleware.RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
+            Middleware(
+                middleware.RequestTracking, clients.AddressResolver(http.trusted_proxies), refusal_log
+            ),
             Middleware(middleware.CrossOrigin, http.allowed_origins, security),
             Middleware(middleware.ApiKeyHeader),
             *([Middleware(PageCookie)] if settings.oauth.page_client else []),
-            Middleware(FailureLimit, settings.limits.failures_per_minute),
+            Middleware(clients.FailureLimit, settings.limits.failures_per_minute),
             Middleware(middleware.HostCheck, security),
             Middleware(middleware.BodyTimeout, settings.limits.receive_seconds),
             Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
@@ -387,14 +381,18 @@ async def serve(
     # The SDK logs each refused host with what the client wrote; `RefusalLog` sums refusals up.
     logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
     limits = settings.limits
-    resolver = AddressResolver(settings.http.trusted_proxies)
-    connections = ConnectionLimit(max_connections(), limits.connections_per_address, resolver, refusal_log)
+    resolver = clients.AddressResolver(settings.http.trusted_proxies)
+    connections = clients.ConnectionLimit(
+        clients.max_connections(), limits.connections_per_address, resolver, refusal_log
+    )
     # By default sse-starlette cuts streams off within half a second of a signal, replies and all.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
     config = uvicorn.Config(
         app,
         http=type(
-            "Protocol", (SlowClientProtocol,), {"seconds": limits.receive_seconds, "limit": connections}
+            "Protocol",
+            (clients.SlowClientProtocol,),
+            {"seconds": limits.receive_seconds, "limit": connections},
         ),
         ws="none",
         lifespan="on",

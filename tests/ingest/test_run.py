@@ -590,7 +590,6 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
 ) -> None:
     for limit in ("SMALL_CHARACTERS", "LARGE_CHARACTERS"):
         monkeypatch.setattr(rag.ingest.chunk_vectors, limit, 1)
-    monkeypatch.setattr(rag.ingest.ingest_run, "LARGE_CHARACTERS", 1)
     monkeypatch.setattr(rag.store.write.collection_writer, "ROWS_AT_ONCE", 3)
     for number in range(9):
         library.write(f"{number}.md", f"{number} {LONG}")

@@ -7,20 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.admin.search_output import (
-    RankStep,
-    all_used,
-    changes,
-    cost,
-    counts,
-    heading_parts,
-    listings_text,
-    milliseconds,
-    query_details,
-    rank_changes,
-    rank_steps,
-    tokens,
-)
+from rag.admin import search_output
 from rag.answers import Answer, Hit, Preview, Step, SubQuery
 from rag.report import (
     Html,
@@ -74,7 +61,7 @@ def trace_sections(answer: Answer) -> tuple[Html, Html, Html]:
 
 def hit_articles(answer: Answer, address: Callable[[Hit], str | None] = lambda _hit: None) -> list[Html]:
     """An element per hit. Its heading is a link if the hit has an `address`."""
-    steps = rank_steps(answer)
+    steps = search_output.rank_steps(answer)
     return [_hit(rank, hit, answer, steps, address(hit)) for rank, hit in enumerate(answer.hits, 1)]
 
 
@@ -91,10 +78,10 @@ def _header(question: str, answer: Answer) -> Html:
 
 def _took(answer: Answer) -> Iterator[str]:
     seconds = sum(stage.seconds for stage in answer.steps)
-    yield f"{counted(len(answer.hits), 'hit')} in {milliseconds(seconds)} ms."
-    if used := all_used(answer.steps):
-        price = f"; cost: {cost(used)}" if cost(used) else ""
-        yield f"{counted(used.requests, 'request')} to models; tokens: {tokens(used)}{price}."
+    yield f"{counted(len(answer.hits), 'hit')} in {search_output.milliseconds(seconds)} ms."
+    if used := search_output.all_used(answer.steps):
+        price = f"; cost: {search_output.cost(used)}" if search_output.cost(used) else ""
+        yield f"{counted(used.requests, 'request')} to models; tokens: {search_output.tokens(used)}{price}."
     if answer.context:
         passages = counted(len(answer.context.chunk_ids), "passage")
         yield f"The context holds {passages} in {answer.context.tokens} tokens."
@@ -108,22 +95,24 @@ def _notes(notes: Sequence[str]) -> Iterator[Html]:
 def _queries(answer: Answer) -> Iterator[Html]:
     """The queries, if they hold more than the question."""
     queries = answer.trace.queries if answer.trace else ()
-    if len(queries) > 1 or any(map(query_details, queries)):
+    if len(queries) > 1 or any(map(search_output.query_details, queries)):
         yield tag("ol", *map(_query, queries), class_="queries")
 
 
 def _query(query: SubQuery) -> Html:
-    texts = (one_line(query_details(query)), label(query.reason))
+    texts = (one_line(search_output.query_details(query)), label(query.reason))
     details = (tag("small", text, dir="auto") for text in texts if text)
     return tag("li", tag("span", label(query.text), dir="auto"), *details)
 
 
-def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address: str | None) -> Html:
+def _hit(
+    rank: int, hit: Hit, answer: Answer, steps: Sequence[search_output.RankStep], address: str | None
+) -> Html:
     """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
     badge = tag("span", str(rank), class_="badge")
-    parts = joined(_isolated_parts(heading_parts(hit)))
+    parts = joined(_isolated_parts(search_output.heading_parts(hit)))
     heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
-    ranks = _ranks_list(rank_changes(steps, hit.chunk.id))
+    ranks = _ranks_list(search_output.rank_changes(steps, hit.chunk.id))
     text = tag("blockquote", with_tables(_beginning(hit.text)), dir="auto")
     return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")
 
@@ -140,7 +129,7 @@ def _facts(hit: Hit, answer: Answer) -> Iterator[Html]:
     yield tag("p", tag("code", f"[{hit.cited}]"), scored, class_="facts")
     trace = answer.trace
     if trace and (listings := trace.listings.get(hit.chunk.id)):
-        listed = listings_text(listings, queries=len(trace.queries))
+        listed = search_output.listings_text(listings, queries=len(trace.queries))
         yield tag("p", f"Found by {listed}", class_="facts")
 
 
@@ -150,7 +139,9 @@ def _fate(fate: SourceTrace) -> Html:
     out = f" Out at {fate.step}." if fate.step else ""
     facts = tag("p", tag("code", f"[{fate.source.id}]"), out, class_="facts")
     sentence = tag("p", one_line(fate.reason), dir="auto")
-    return tag("article", heading, facts, sentence, _ranks_list(changes(fate.ranks)), class_="hit")
+    return tag(
+        "article", heading, facts, sentence, _ranks_list(search_output.changes(fate.ranks)), class_="hit"
+    )
 
 
 def _ranks_list(ranks: Sequence[tuple[str, int | None]]) -> Html:
@@ -170,13 +161,13 @@ def _stages_table(stages: Sequence[Step]) -> Iterator[Html]:
         return
     seconds = sum(stage.seconds for stage in stages)
     starts = accumulate((stage.seconds for stage in stages), initial=0.0)
-    used = all_used(stages)
+    used = search_output.all_used(stages)
     columns = len(TITLES) if used else WITHOUT_USAGE
     rows = [
         _stage(stage, _bar(start, stage.seconds, seconds), columns)
         for stage, start in zip(stages, starts, strict=False)
     ]
-    ends = ("", milliseconds(seconds), "", tokens(used), cost(used))
+    ends = ("", search_output.milliseconds(seconds), "", search_output.tokens(used), search_output.cost(used))
     last = tag("tr", tag("th", "all", scope="row"), *(tag("td", cell) for cell in ends[: columns - 1]))
     head = tag("tr", *(tag("th", title, scope="col") for title in TITLES[:columns]))
     table = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", last))
@@ -188,7 +179,12 @@ def _stage(stage: Step, bar: Html, columns: int) -> Html:
     name = tag(
         "th", stage.name, " failed" if failed else "", scope="row", class_="failed" if failed else None
     )
-    cells = (milliseconds(stage.seconds), counts(stage), tokens(stage.usage), cost(stage.usage))
+    cells = (
+        search_output.milliseconds(stage.seconds),
+        search_output.counts(stage),
+        search_output.tokens(stage.usage),
+        search_output.cost(stage.usage),
+    )
     row = tag("tr", name, tag("td", bar, class_="bar"), *(tag("td", cell) for cell in cells[: columns - 2]))
     return joined([row, *(_warning(warning, columns) for warning in stage.warnings)])
 
@@ -207,7 +203,7 @@ def _previews(stages: Sequence[Step]) -> Iterator[Html]:
     """The first passages after each stage that has any, folded."""
     for stage in stages:
         if stage.preview:
-            yield collapsible(f"{stage.name} {counts(stage)}", _preview_table(stage.preview))
+            yield collapsible(f"{stage.name} {search_output.counts(stage)}", _preview_table(stage.preview))
 
 
 def _preview_table(previews: Sequence[Preview]) -> Html:

@@ -30,7 +30,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from rag import report
+from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import NamedPath, command, settings_file
@@ -41,14 +41,6 @@ from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
 from rag.admin.web.console import Console, EntryError, page_of
 from rag.admin.web.console_state import Health
 from rag.config.settings import Settings
-from rag.errors import (
-    BusyError,
-    ConfigurationError,
-    InvalidRequestError,
-    NotFoundError,
-    RefdeskError,
-    StoreError,
-)
 from rag.search.desk import Desk
 from rag.search.search_plan import with_every_override
 from rag.store.write.desk_folder import uploads_folder
@@ -69,11 +61,11 @@ FILES = (
     ("console.js", "text/javascript", (STATIC / "console.js",)),
     ("icon.svg", "image/svg+xml", (STATIC / "icon.svg",)),
 )
-STATUS: dict[type[RefdeskError], int] = {
-    NotFoundError: 404,
-    InvalidRequestError: 400,
+STATUS: dict[type[errors.RefdeskError], int] = {
+    errors.NotFoundError: 404,
+    errors.InvalidRequestError: 400,
     EntryError: 400,
-    BusyError: 409,
+    errors.BusyError: 409,
 }
 MAX_FILES, MAX_FIELDS = 1000, 1000  # of a form
 FORM_FIELD, TENANT_FIELD = "form", "of"  # with the secret, and with the tenant that the page showed
@@ -170,7 +162,7 @@ def _sign_in(console: Console) -> Endpoint:
             return _error_page(403, "This address was used already, or is not the one that was printed.")
         reply = page_of("signed_in.html")
         reply.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
-        with suppress(OSError, StoreError):  # whoever has signed in can do without
+        with suppress(OSError, errors.StoreError):  # whoever has signed in can do without
             if pass_ := await to_thread.run_sync(new_pass, home, datetime.now(UTC)):
                 age = VALID_DAYS * 86_400
                 # "lax", because a citation may stand on a page of another site.
@@ -203,7 +195,7 @@ def _change(console: Console, change: Change) -> Endpoint:
         looking.check_shown(form.get(TENANT_FIELD))
         try:
             return await change(looking, request, form)
-        except (InvalidRequestError, ConfigurationError) as error:
+        except (errors.InvalidRequestError, errors.ConfigurationError) as error:
             if change not in FORMS:
                 raise
             entries = {name: value for name, value in form.items() if isinstance(value, str)}
@@ -218,7 +210,7 @@ async def _safe_reply(console: Console, reply: Awaitable[Response]) -> Response:
     """The reply, or a page with the error."""
     try:
         return await reply
-    except RefdeskError as error:
+    except errors.RefdeskError as error:
         status = STATUS.get(type(error), 422)
         return console.page("error.html", status=status, title=HTTPStatus(status).phrase, reason=str(error))
     except Exception as error:  # noqa: BLE001 a fault of ours must not leave a page without the door's headers
@@ -292,7 +284,9 @@ def _listening(port: int) -> Iterator[socket.socket]:
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
-        raise ConfigurationError(f"Can't listen on {HOST}:{port}: {error.strerror}. Try --port 0.") from error
+        raise errors.ConfigurationError(
+            f"Can't listen on {HOST}:{port}: {error.strerror}. Try --port 0."
+        ) from error
     # Connections inherit this option. Without it each page waits 40 ms (Nagle's algorithm with delayed
     # acknowledgements): asyncio sets it only on sockets whose `proto` is stated.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -19,15 +19,9 @@ from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOp
 
 from rag.corpus import Document
 from rag.errors import ParseError
+from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading
-from rag.ingest.parse.html_widgets import (
-    NO_ITEM,
-    with_code_and_layout,
-    with_formulas,
-    with_widgets_as_text,
-    without_marks,
-)
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.typefaces import with_scripts
@@ -90,7 +84,9 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     page = _convert(text, _PAGE)
     head = page.metadata.document
     text = without_site_boxes(text, is_site=is_site)
-    content, labels, ends = without_marks(_marked_content(main_part(text)) or _marked_content(text))
+    content, labels, ends = html_widgets.without_marks(
+        _marked_content(main_part(text)) or _marked_content(text)
+    )
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
@@ -115,14 +111,16 @@ def content_of(html: str) -> str:
     Raises:
         ParseError: the HTML can't be parsed.
     """
-    return without_marks(_marked_content(without_site_boxes(html, is_site=False)))[0]
+    return html_widgets.without_marks(_marked_content(without_site_boxes(html, is_site=False)))[0]
 
 
 def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
     options = _WITH_TWINS if _MATHML_TWIN.search(html) else _CONTENT
-    page = with_widgets_as_text(with_code_and_layout(with_formulas(html)))
-    content = (_convert(page, options).content or "").replace(NO_ITEM, "")
+    page = html_widgets.with_widgets_as_text(
+        html_widgets.with_code_and_layout(html_widgets.with_formulas(html))
+    )
+    content = (_convert(page, options).content or "").replace(html_widgets.NO_ITEM, "")
     return without_note_ids(with_scripts(clean(content)).strip())
 
 

@@ -20,12 +20,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import json_exports
 from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
 from rag.ingest.parse.source_code import code_blocks
-from rag.text.plain_text import (
-    one_line,
-    without_json_comments,
-    without_note_ids,
-    without_trailing_commas,
-)
+from rag.text import plain_text
 from rag.text.table_heads import is_header
 
 JSON_SUFFIXES = (".json", ".jsonc")
@@ -62,7 +57,11 @@ def _lenient_value(text: str, *, as_spelled: bool = False) -> Any:  # noqa: ANN4
     try:
         return _value(text, "", as_spelled=as_spelled)
     except ParseError:
-        return _value(without_trailing_commas(without_json_comments(text)), "", as_spelled=as_spelled)
+        return _value(
+            plain_text.without_trailing_commas(plain_text.without_json_comments(text)),
+            "",
+            as_spelled=as_spelled,
+        )
 
 
 def parse_json_lines(text: str, name: str) -> Document:
@@ -143,7 +142,7 @@ def parse_csv(text: str, name: str) -> Document:
     The first row with about as many cells as the others names the columns, unless it is a record like them.
     Rows above it (a title, comments, the date of the export) are a paragraph.
     """
-    text = without_note_ids(text.lstrip("\n\ufeff "))
+    text = plain_text.without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
     text = text[stated.end() :] if stated else text
     delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _delimiter_evidence(text, sign))
@@ -239,7 +238,7 @@ def _names(header: list[str]) -> Iterator[str]:
     """The names of the columns. A missing or repeated name gets the number of its column."""
     taken_names: set[str] = set()
     for number, cell in enumerate(header, 1):
-        name = one_line(cell)
+        name = plain_text.one_line(cell)
         if not name or name in taken_names:
             name = f"{name or 'column'} {number}"
         taken_names.add(name)

@@ -11,18 +11,8 @@ from collections.abc import Iterator
 from itertools import count
 
 from rag.corpus import Document
+from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import pipe_table, unread_files
-from rag.ingest.parse.document_parts import (
-    NAMED,
-    Part,
-    compose,
-    date,
-    facts,
-    first_heading,
-    listed_names,
-    listed_pairs,
-    paragraphs,
-)
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, with_scripts
 from rag.report import counted, names_briefly
@@ -56,7 +46,7 @@ _ITEM = (
 )
 _PIECES = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM})")
 _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
-_THEOREMS = listed_names("""
+_THEOREMS = document_parts.listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
 """)
 _NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
@@ -97,11 +87,11 @@ _NAME = re.compile(r"\\([a-zA-Z@]+)")
 _WORD = re.compile(r"\\([a-zA-Z@]+)\*?[ \t]?")
 _BASE = r"(?:\{\s*(\\?[A-Za-z])\s*\}|(\\?[ij](?![A-Za-z])|[A-Za-z]))"
 _ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrkdb](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
-_MARKS = listed_pairs("""
+_MARKS = document_parts.listed_pairs("""
     ` \u0300|' \u0301|^ \u0302|" \u0308|~ \u0303|= \u0304|. \u0307
     u \u0306|v \u030c|H \u030b|c \u0327|r \u030a|k \u0328|d \u0323|b \u0331
 """)
-_LETTERS = listed_pairs("""
+_LETTERS = document_parts.listed_pairs("""
     ss ß|o ø|O Ø|l ł|L Ł|ae æ|AE Æ|oe œ|OE Œ|aa å|AA Å|i i|j j|S §|and ;|dots …|ldots …|LaTeX LaTeX
     TeX TeX|textasciicircum ^|textless <|textgreater >|textunderscore _|textendash –|textemdash —
     textellipsis …|textbullet •|textdegree °|textmu µ|texttimes ×|texteuro €|euro €|pounds £|copyright ©
@@ -126,15 +116,15 @@ def parse(text: str, name: str) -> Document:
     body = body.partition(r"\end{document}")[0] if begin else text
     stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
     included = _INCLUDED.findall(body)
-    whole, blocks = compose(reader.parts(with_quantities(_with_theorems(body, text))))
+    whole, blocks = document_parts.compose(reader.parts(with_quantities(_with_theorems(body, text))))
     keywords = stated["keywords"] or _argument("keywords", preamble)
     return Document(
         text=whole,
-        title=reader.plain(_NOTE.sub("", stated["title"])) or first_heading(blocks) or name,
+        title=reader.plain(_NOTE.sub("", stated["title"])) or document_parts.first_heading(blocks) or name,
         mime_type="text/x-tex",
         blocks=blocks,
-        date=date(one_line(stated["date"])),
-        metadata=facts(
+        date=document_parts.date(one_line(stated["date"])),
+        metadata=document_parts.facts(
             author=[author.strip() for author in reader.plain(_NOTE.sub("", stated["author"])).split(";")],
             keywords=reader.plain(keywords),
         ),
@@ -183,9 +173,11 @@ class _Reader:
         if names := [f"\\{name}" for name in self._unknown]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
             arguments = "its arguments" if len(names) == 1 else "their arguments"
-            remarks.append(f"{omitted}, the text of {arguments} stays: {names_briefly(names, NAMED)}")
+            remarks.append(
+                f"{omitted}, the text of {arguments} stays: {names_briefly(names, document_parts.NAMED)}"
+            )
         if names := [f"\\{name}" for name in self._endless]:
-            listed = names_briefly(names, NAMED)
+            listed = names_briefly(names, document_parts.NAMED)
             remarks.append(f"not expanded, because it calls itself or grows too large: {listed}")
         return remarks
 
@@ -204,7 +196,7 @@ class _Reader:
 
         return _ADDRESS.sub(address, text)
 
-    def parts(self, text: str) -> Iterator[Part]:
+    def parts(self, text: str) -> Iterator[document_parts.Part]:
         """The parts of a text."""
         text = _LEFT_OUT.sub("", text)
         text = MATH.sub(lambda m: self._placeholder(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
@@ -216,11 +208,13 @@ class _Reader:
         for heading in _HEADING.finditer(text):
             yield from self._body(text[at : heading.start()])
             title, level = self.plain(heading[2]), _LEVELS.index(heading[1]) - highest + 1
-            yield Part("heading", f"{'#' * min(level, 6)} {title}" if title else "", min(level, 6), title)
+            yield document_parts.Part(
+                "heading", f"{'#' * min(level, 6)} {title}" if title else "", min(level, 6), title
+            )
             at = heading.end()
         yield from self._body(text[at:])
 
-    def _body(self, text: str) -> Iterator[Part]:
+    def _body(self, text: str) -> Iterator[document_parts.Part]:
         """Paragraphs, and lists as lists."""
         depth, at, kind = 0, 0, ""
         for mark in _LIST.finditer(text):
@@ -233,7 +227,7 @@ class _Reader:
             elif depth:
                 depth -= 1
                 if not depth:
-                    yield Part("list", self._items(text[at : mark.start()], kind))
+                    yield document_parts.Part("list", self._items(text[at : mark.start()], kind))
                     at = mark.end()
         yield from self._paragraphs(text[at:])
 
@@ -259,14 +253,14 @@ class _Reader:
                 lines.append(f"{'  ' * (len(lists) - 1)}{sign}{line}")
         return "\n".join(lines)
 
-    def _paragraphs(self, text: str) -> Iterator[Part]:
+    def _paragraphs(self, text: str) -> Iterator[document_parts.Part]:
         readable = self._words(text)
-        for block in paragraphs(readable):
+        for block in document_parts.paragraphs(readable):
             part = readable[block.start : block.end]
             placeholder = _KEPT.fullmatch(part)
             whole = self._with_verbatim(part)
             is_code, is_table = (bool(placeholder) and whole.startswith(mark) for mark in ("```", "| "))
-            yield Part("code" if is_code else "table" if is_table else "paragraph", whole)
+            yield document_parts.Part("code" if is_code else "table" if is_table else "paragraph", whole)
 
     def _table(self, text: str) -> str:
         rows = [

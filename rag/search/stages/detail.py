@@ -28,16 +28,10 @@ from rag.models.breaker import note_failure
 from rag.models.embed import Embedders
 from rag.rank.excerpts import excerpts, shared_rarity, statements
 from rag.runtime import concurrently
+from rag.search import source_window
 from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
 from rag.search.search_state import OpenStep, SearchState
-from rag.search.source_window import (
-    OpenSource,
-    between_words,
-    centered_window,
-    merge_spans,
-    open_source,
-)
 from rag.search.view import View
 from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.plain_text import TABLE_RULE, Span, sentences, with_indent
@@ -52,7 +46,9 @@ class _Surroundings(NamedTuple):
     chunks: tuple[Chunk, ...]
 
 
-_Around: TypeAlias = Callable[[OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, _Surroundings]"]]
+_Around: TypeAlias = Callable[
+    [source_window.OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, _Surroundings]"]
+]
 """Returns the surroundings of chunks of a source. Joined ones are shared; a chunk may have none."""
 
 
@@ -64,8 +60,10 @@ async def with_neighbors(hits: Sequence[Hit], count: int, views: Mapping[str, Vi
     is. `views` are by collection name.
     """
 
-    async def neighborhoods(source: OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
-        ranges = merge_spans(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
+    async def neighborhoods(
+        source: source_window.OpenSource, chunks: Sequence[Chunk]
+    ) -> Mapping[Chunk, _Surroundings]:
+        ranges = source_window.merge_spans(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
         groups = await concurrently([partial(source.between, seqs.start, seqs.end - 1) for seqs in ranges])
         return {
             chunk: _Surroundings(Span(group[0].start, group[-1].end), group)
@@ -88,14 +86,16 @@ async def in_sections(
     """
     without_heading: set[str] = set()
 
-    async def sections(source: OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
+    async def sections(
+        source: source_window.OpenSource, chunks: Sequence[Chunk]
+    ) -> Mapping[Chunk, _Surroundings]:
         windows = {
             chunk: _window(source.text, chunk, section, stage.max_chars)
             for chunk in chunks
             if (section := section_around(chunk, source.outline, len(source.text)))
         }
         without_heading.update(chunk.id for chunk in chunks if chunk not in windows)
-        spans = merge_spans(windows.values())
+        spans = source_window.merge_spans(windows.values())
         touched = await concurrently([partial(source.touching, *span) for span in spans])
         surroundings = [_Surroundings(*pair) for pair in zip(spans, touched, strict=True)]
         around = {
@@ -131,7 +131,9 @@ def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Spa
 def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
     """The window on a section centred on the chunk, without white space at the section's end."""
     whole = Span(section.start, chunk.end + len(text[chunk.end : section.end].rstrip()))
-    window = between_words(text, centered_window(whole, Span(chunk.start, chunk.end), max_chars), whole)
+    window = source_window.between_words(
+        text, source_window.centered_window(whole, Span(chunk.start, chunk.end), max_chars), whole
+    )
     return Span(max(whole.start, with_indent(text, window.start)), window.end)
 
 
@@ -152,7 +154,7 @@ async def _source_with_surroundings(
     view: View, source_id: str, hits: Sequence[Hit], around: _Around
 ) -> list[Hit]:
     """The hits of one source with their surroundings; none if it is not readable now."""
-    source = await open_source(view, source_id)
+    source = await source_window.open_source(view, source_id)
     if source is None:
         return []
     # The source may have been replaced since the search. A chunk whose text is no longer at its position
@@ -473,5 +475,7 @@ def _short_excerpt(part: Excerpt, terms: Sequence[str]) -> Excerpt:
     start = sum(map(len, lines[:at]))
     whole = Span(0, len(part.text))
     line = Span(start, min(start + len(lines[at].rstrip()), start + MAX_SNIPPET_CHARS))
-    start, end = between_words(part.text, centered_window(whole, line, MAX_SNIPPET_CHARS), whole)
+    start, end = source_window.between_words(
+        part.text, source_window.centered_window(whole, line, MAX_SNIPPET_CHARS), whole
+    )
     return part_of(part, start, end)

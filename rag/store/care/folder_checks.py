@@ -39,7 +39,7 @@ from rag.store.read.connection import (
     engine_errors,
     table_folder,
 )
-from rag.store.write import collection_tables, table_maintenance
+from rag.store.write import collection_tables, desk_folder, table_maintenance
 from rag.store.write.change_collection import (
     CATALOG_WAIT_SECONDS,
     change_collection,
@@ -47,14 +47,6 @@ from rag.store.write.change_collection import (
     open_writer,
 )
 from rag.store.write.collection_tables import forget_swept, table_names
-from rag.store.write.desk_folder import (
-    RESERVE_BYTES,
-    RESTORE_LOCK,
-    RESTORING,
-    note_tenant,
-    prepare,
-    reserve_file,
-)
 from rag.store.write.locks import held_locks, locked
 
 if TYPE_CHECKING:
@@ -118,11 +110,11 @@ async def check_files(data: Path) -> list[Finding]:
 
 def _check_reserve(data: Path) -> Finding:
     folders = [data, data / "locks", data / "tenants", database_folder(data)]
-    mend = partial(to_thread.run_sync, prepare, data)
+    mend = partial(to_thread.run_sync, desk_folder.prepare, data)
     if missing := [folder.name for folder in folders if not folder.is_dir()]:
         return Finding("folder", missing[0], "The folder is missing.", FIX, mend)
-    file = reserve_file(data)
-    if not file.exists() or file.stat().st_size < RESERVE_BYTES:
+    file = desk_folder.reserve_file(data)
+    if not file.exists() or file.stat().st_size < desk_folder.RESERVE_BYTES:
         problem = "The reserve, which lets rights be taken away on a full disk, is not complete."
         return Finding("folder", file.name, problem, FIX, mend)
     if closed := [folder for folder in folders if not os.access(folder, os.W_OK)]:
@@ -188,7 +180,7 @@ async def check_tenants(desk: OpenFolder) -> list[Finding]:
     for tenant in sorted({collection.tenant for collection in desk.collections}):
         missing = not tenant_file(desk.data, tenant).exists()
         problem = "It has collections, but is not in the list of tenants." if missing else ""
-        mend = partial(to_thread.run_sync, note_tenant, desk.data, tenant) if missing else None
+        mend = partial(to_thread.run_sync, desk_folder.note_tenant, desk.data, tenant) if missing else None
         findings.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
     return findings
 
@@ -224,24 +216,26 @@ async def _records_of(desk: OpenFolder, tenant: str) -> Finding:
 async def check_stray(desk: OpenFolder) -> list[Finding]:
     """Whether the folder has leftovers that nothing uses."""
     findings = []
-    restoring = desk.data / RESTORING
-    if restoring.exists() and RESTORE_LOCK not in desk.locks:
+    restoring = desk.data / desk_folder.RESTORING
+    if restoring.exists() and desk_folder.RESTORE_LOCK not in desk.locks:
         problem = "A restore was killed before it was in force. If collections are missing, run it again."
-        findings.append(Finding("stray", RESTORING, problem, FIX, partial(_remove_restoring, desk)))
+        findings.append(
+            Finding("stray", desk_folder.RESTORING, problem, FIX, partial(_remove_restoring, desk))
+        )
     spool = desk.data / "spool"
     for folder in sorted(spool.iterdir()) if spool.is_dir() else ():
         if folder.name not in desk.locks:
             problem = "A killed run left copies of documents."
             mend = partial(_remove_spool, desk, folder)
             findings.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
-    if "catalog" not in desk.locks and RESTORE_LOCK not in desk.locks:
+    if "catalog" not in desk.locks and desk_folder.RESTORE_LOCK not in desk.locks:
         findings += _stray_tables(desk)
     return findings or [Finding("stray", str(desk.data))]
 
 
 async def _remove_restoring(desk: OpenFolder) -> None:
-    with locked(desk.data, RESTORE_LOCK, seconds=0):
-        shutil.rmtree(desk.data / RESTORING)
+    with locked(desk.data, desk_folder.RESTORE_LOCK, seconds=0):
+        shutil.rmtree(desk.data / desk_folder.RESTORING)
 
 
 async def _remove_spool(desk: OpenFolder, folder: Path) -> None:

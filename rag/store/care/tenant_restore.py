@@ -39,30 +39,11 @@ from rag.home import desk_around
 from rag.originals import local_path
 from rag.store.care import tenant_backup
 from rag.store.care.tenant_backup import Archive
-from rag.store.read import catalog, schema
-from rag.store.read.connection import (
-    connect,
-    connect_to,
-    database_folder,
-    engine_errors,
-    open_if_there,
-    table_folder,
-)
-from rag.store.write import collection_tables, table_maintenance
+from rag.store.read import catalog, connection, schema
+from rag.store.write import collection_tables, desk_folder, table_maintenance
 from rag.store.write.access_claim import KEPT_FORMER, with_access
 from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, open_writer
-from rag.store.write.desk_folder import (
-    PURGED,
-    RESTORE_LOCK,
-    RESTORING,
-    SourceIds,
-    flush_folder,
-    note_tenant,
-    prepare,
-    read_key,
-    write_whole,
-)
 from rag.store.write.locks import locked
 from rag.uris import ID_CHARS
 
@@ -141,12 +122,12 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
     """
     collections = [_collection(member, tenant) for member in backup.about.collections]
     _refuse_foreign_tables(collections)
-    prepare(data)
+    desk_folder.prepare(data)
     with ExitStack() as stack:
-        stack.enter_context(locked(data, RESTORE_LOCK, seconds=0))
+        stack.enter_context(locked(data, desk_folder.RESTORE_LOCK, seconds=0))
         for name in sorted(collection.name for collection in collections):
             stack.enter_context(locked(data, f"{tenant}.{name}", seconds=0))
-        stack.enter_context(engine_errors("restoring the backup"))
+        stack.enter_context(connection.engine_errors("restoring the backup"))
         present = await _present(data, tenant)
         if not overwrite and (
             there := sorted({collection.name for collection in collections} & present.keys())
@@ -158,7 +139,9 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
         folder = stack.enter_context(_folder(data))
         records = await _records(data, tenant)
         gone = {
-            id_ for id_, record in records.items() if not record.present and record.uri.startswith(PURGED)
+            id_
+            for id_, record in records.items()
+            if not record.present and record.uri.startswith(desk_folder.PURGED)
         }
         away = frozenset() if exact else frozenset(gone | {*forgotten} - records.keys())
         loaded = await _load(folder, backup, collections, away)
@@ -190,7 +173,7 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
 @contextmanager
 def _folder(data: Path) -> Iterator[Path]:
     """A temporary folder for tables that aren't in force yet."""
-    folder = data.absolute() / RESTORING
+    folder = data.absolute() / desk_folder.RESTORING
     shutil.rmtree(folder, ignore_errors=True)  # of a restore that was killed
     folder.mkdir(mode=0o700)
     try:
@@ -224,7 +207,7 @@ def _with_narrower_visibility(collection: Collection, present: Collection | None
 
 async def _present(data: Path, tenant: str) -> dict[str, Collection]:
     """The tenant's collections by name."""
-    table = await open_if_there(await connect(data), schema.COLLECTIONS)
+    table = await connection.open_if_there(await connection.connect(data), schema.COLLECTIONS)
     if table is None:
         return {}
     rows = (await table.query().where(f"(tenant = {literal(tenant)})").to_arrow()).to_pylist()
@@ -233,7 +216,7 @@ async def _present(data: Path, tenant: str) -> dict[str, Collection]:
 
 async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
     """The tenant's access records by id."""
-    if await open_if_there(await connect(data), schema.access_table(tenant)) is None:
+    if await connection.open_if_there(await connection.connect(data), schema.access_table(tenant)) is None:
         return {}
     async with access_table(data, tenant) as table:
         return await table.records()
@@ -269,7 +252,7 @@ async def _load(
 ) -> _Loaded:
     """Make the tables of the backup in a folder, without the sources that stay `away`."""
     loaded = _Loaded()
-    database = await connect_to(str(folder))
+    database = await connection.connect_to(str(folder))
     tables: dict[str, lancedb.AsyncTable] = {}
     for name, content in tenant_backup.archive_parts(backup.file):
         match name.split("/"):
@@ -331,19 +314,19 @@ async def _switch(  # noqa: PLR0913 what is put in force
     started = time.time()
     table_maintenance.sync_to_disk(folder, 0)
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
-        is_new = not table_folder(data, schema.COLLECTIONS).exists()
+        is_new = not connection.table_folder(data, schema.COLLECTIONS).exists()
         if is_new and not storages_of(data):  # the key also tells the owner of a tenant's own storage
-            write_whole(data / "key", loaded.key)
+            desk_folder.write_whole(data / "key", loaded.key)
         backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
-        backup = with_ids_of(read_key(data), backup, collections, from_tenant, loaded.key)
-        database = await connect(data)
+        backup = with_ids_of(desk_folder.read_key(data), backup, collections, from_tenant, loaded.key)
+        database = await connection.connect(data)
         stored = await database.create_table(
             schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
         )
         await create_access_table(database, tenant)
-        note_tenant(data, tenant)
+        desk_folder.note_tenant(data, tenant)
         await stored.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
-        table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+        table_maintenance.sync_to_disk(connection.table_folder(data, schema.COLLECTIONS), started)
         async with access_table(data, tenant) as table:
             present = PresentRecords(await table.records(), last_known)
             rights = merged_records(present, backup, loaded.sources, names, replaced, exact=exact)
@@ -351,10 +334,10 @@ async def _switch(  # noqa: PLR0913 what is put in force
         for collection in collections:
             await collection_tables.drop_tables(data, database, tenant, collection.name)
             for name in collection_tables.table_names(collection) if not collection.attached else ():
-                (folder / f"{name}.lance").rename(table_folder(data, name))
-        flush_folder(database_folder(data))
+                (folder / f"{name}.lance").rename(connection.table_folder(data, name))
+        desk_folder.flush_folder(connection.database_folder(data))
         await stored.add(pa.concat_tables([*map(catalog.collection_row, collections)]))
-        table_maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+        table_maintenance.sync_to_disk(connection.table_folder(data, schema.COLLECTIONS), started)
     return RestoreResult(
         tenant,
         {name: sum(name == of_source for of_source in loaded.sources.values()) for name in names},
@@ -459,7 +442,10 @@ def with_ids_of(
     The records were made with the key `old`, for `tenant`; `collections` are of the tenant that gets them.
     """
     ids = [
-        (SourceIds(replace(collection, tenant=tenant), old), SourceIds(collection, key))
+        (
+            desk_folder.SourceIds(replace(collection, tenant=tenant), old),
+            desk_folder.SourceIds(collection, key),
+        )
         for collection in collections
     ]
     changed = {}

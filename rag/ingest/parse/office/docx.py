@@ -15,16 +15,8 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
-from rag.ingest.parse.office import xlsx
+from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
-from rag.ingest.parse.office.drawings_and_forms import (
-    field_value,
-    fill_controls,
-    linear,
-    picture_words,
-    symbol,
-    write_figure,
-)
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import PAGE_BREAK
@@ -61,7 +53,7 @@ def parse(data: bytes, name: str) -> Document:
     reader = _Reader(package, main)
     body = child(package.xml(main), "body")
     if body is not None:
-        fill_controls(body)
+        drawings_and_forms.fill_controls(body)
         reader.blocks(body)
         reader.margins(body)
     draft = reader.draft
@@ -200,10 +192,12 @@ class _Reader:
         """Write the text of a frame, chart, diagram, embedded sheet or picture; other objects are counted."""
         for box in _outermost_elements(drawn, "txbxContent"):
             self.blocks(box)
-        for text in picture_words(drawn):
+        for text in drawings_and_forms.picture_words(drawn):
             self.draft.paragraph(text)
         for element in drawn.iter():
-            write_figure(self.draft, element, lambda id_: self._package.xml_if_there(self._path(id_)))
+            drawings_and_forms.write_figure(
+                self.draft, element, lambda id_: self._package.xml_if_there(self._path(id_))
+            )
             if element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
                 path = self._path(element.get("r:id", ""))
                 self.unread += not xlsx.write_embedded(self.draft, self._package, path)
@@ -253,7 +247,7 @@ class _Reader:
             elif element.tag == "AlternateContent":
                 texts.append(self._inline(_preferred_alternative(element)))
             elif element.tag in {"oMath", "oMathPara"}:
-                texts.append(f" {linear(element)} ")
+                texts.append(f" {drawings_and_forms.linear(element)} ")
         return "".join(texts)
 
     def _run(self, run: Element) -> str:
@@ -276,7 +270,7 @@ class _Reader:
         if part.tag == "t":
             return part.text or ""
         if part.tag == "sym":
-            return symbol(part)
+            return drawings_and_forms.symbol(part)
         if part.tag in _CHARACTERS:
             return _CHARACTERS[part.tag] if part.get("type") not in {"page", "column"} else "\n"
         if part.tag in {"footnoteReference", "endnoteReference"}:
@@ -293,7 +287,7 @@ class _Reader:
     def _field(self, mark: Element) -> str:
         """The value of a checkbox or list of a form, at its beginning."""
         kind = mark.get("fldCharType")
-        field_text = field_value(mark)
+        field_text = drawings_and_forms.field_value(mark)
         if kind != "separate":
             self._in_control = kind == "begin" and field_text is not None
         return field_text or ""

@@ -13,18 +13,9 @@ from itertools import islice, zip_longest
 from typing import TypeVar
 from xml.etree.ElementTree import Element
 
+from rag.ingest.parse import typefaces
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.pdf.pdf_words import Box
-from rag.ingest.parse.typefaces import (
-    PRIVATE,
-    TICKED,
-    UNTICKED,
-    as_script,
-    as_struck,
-    symbol_of,
-    with_scripts,
-    with_symbols,
-)
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
@@ -101,14 +92,14 @@ def paragraph_text(paragraph: Element) -> str:
         if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
             run = "".join(part.text or "" for part in descendants(element, "t"))
             about = child(element, "rPr")
-            run = as_script(with_symbols(run, _font(about)), _height(about))
+            run = typefaces.as_script(typefaces.with_symbols(run, _font(about)), _height(about))
             is_struck = about is not None and about.get("strike", "noStrike") != "noStrike"
-            texts.append(as_struck(run, is_struck=is_struck))
+            texts.append(typefaces.as_struck(run, is_struck=is_struck))
         elif element.tag == "br":
             texts.append("\n")
         elif element.tag in {"m", "AlternateContent"}:
             texts += [linear(math) for math in element.iter("oMath")]
-    return with_scripts("".join(texts))
+    return typefaces.with_scripts("".join(texts))
 
 
 def _height(about: Element | None) -> int:
@@ -240,7 +231,7 @@ def _widest_cut(
     return widest, [placed[at] for at in before], [placed[at] for at in after]
 
 
-_BOXES = {"☒": TICKED, "☑": TICKED, "☐": UNTICKED}
+_BOXES = {"☒": typefaces.TICKED, "☑": typefaces.TICKED, "☐": typefaces.UNTICKED}
 
 
 def field_value(field: Element) -> str | None:
@@ -260,7 +251,7 @@ def field_value(field: Element) -> str | None:
 
 def ticked(is_ticked: bool) -> str:  # noqa: FBT001 its only argument
     """A checkbox as text: [x] or [ ]."""
-    return TICKED if is_ticked else UNTICKED
+    return typefaces.TICKED if is_ticked else typefaces.UNTICKED
 
 
 def symbol(mark: Element) -> str:
@@ -270,8 +261,8 @@ def symbol(mark: Element) -> str:
     except ValueError:
         return ""
     font = mark.get("font", "")
-    if code >= PRIVATE or font == "Symbol":
-        return symbol_of(code, font)
+    if code >= typefaces.PRIVATE or font == "Symbol":
+        return typefaces.symbol_of(code, font)
     character = chr(code) if code >= ord(" ") and not 0xD800 <= code < 0xE000 else ""  # noqa: PLR2004 surrogates
     return _BOXES.get(character, character)
 

@@ -7,13 +7,7 @@ from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
-from rag.ingest.parse.office import xlsx
-from rag.ingest.parse.office.drawings_and_forms import (
-    in_reading_order,
-    paragraph_text,
-    picture_words,
-    write_figure,
-)
+from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.pdf.pdf_words import Box
 from rag.ingest.parse.zip_package import Package, child, descendants
 
@@ -106,7 +100,7 @@ class _Reader:
     def _shapes_in_order(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
         """The shapes in a tree in reading order; the shapes of a group are at its position."""
         shapes = [shape for shape in _shapes(tree) if not self._is_hidden(shape)]
-        for shape in in_reading_order(shapes, lambda shape: _reading_box(shape, boxes)):
+        for shape in drawings_and_forms.in_reading_order(shapes, lambda shape: _reading_box(shape, boxes)):
             if shape.tag == "grpSp":
                 yield from self._shapes_in_order(shape, boxes)
             elif _placeholder(shape)[0] not in _COUNTING and _has_words(shape):
@@ -127,7 +121,7 @@ class _Reader:
         return self._layouts[path]
 
     def _shape(self, shape: Element, slide: str) -> None:
-        for text in picture_words(shape):
+        for text in drawings_and_forms.picture_words(shape):
             self.draft.paragraph(text)
         if shape.tag != "graphicFrame":
             self._write(_texts(shape))
@@ -141,7 +135,9 @@ class _Reader:
         for element in data if data is not None else ():
             if element.tag == "tbl":
                 self.draft.table(_rows(element))
-            write_figure(self.draft, element, lambda id_: self._package.xml_if_there(path_of(id_)))
+            drawings_and_forms.write_figure(
+                self.draft, element, lambda id_: self._package.xml_if_there(path_of(id_))
+            )
             for embedded in element.iter("oleObj"):
                 path = path_of(embedded.get("r:id", ""))
                 self.unread += not xlsx.write_embedded(self.draft, self._package, path)
@@ -201,7 +197,7 @@ def _texts(shape: Element) -> list[tuple[str, int, bool]]:
     paragraphs = []
     in_list = _placeholder(shape)[0] in {"body", "obj"}
     for paragraph in descendants(body, "p"):
-        if not (text := paragraph_text(paragraph).strip()):
+        if not (text := drawings_and_forms.paragraph_text(paragraph).strip()):
             continue
         about = child(paragraph, "pPr")
         level = about.get("lvl", "0") if about is not None else "0"
@@ -225,10 +221,12 @@ def _rows(table: Element) -> list[list[str]]:
             elif cell.get("hMerge") in {"1", "true"}:
                 texts.append("")
             else:
-                texts.append(" ".join(map(paragraph_text, descendants(cell, "txBody", "p"))))
+                texts.append(
+                    " ".join(map(drawings_and_forms.paragraph_text, descendants(cell, "txBody", "p")))
+                )
         rows.append(texts)
     return rows
 
 
 def _has_words(shape: Element) -> bool:
-    return shape.tag == "graphicFrame" or bool(_texts(shape)) or any(picture_words(shape))
+    return shape.tag == "graphicFrame" or bool(_texts(shape)) or any(drawings_and_forms.picture_words(shape))

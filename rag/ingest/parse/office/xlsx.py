@@ -19,13 +19,7 @@ from xml.etree.ElementTree import Element
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
-from rag.ingest.parse.office.drawings_and_forms import (
-    chart_rows,
-    diagram_lines,
-    paragraph_text,
-    picture_words,
-    ticked,
-)
+from rag.ingest.parse.office import drawings_and_forms
 from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import (
@@ -189,7 +183,13 @@ class _Book:
                 at = whole_number(value)
                 return self._strings[at] if at < len(self._strings) else ""
             case "b":
-                return ticked(value == "1") if style.is_box else "TRUE" if value == "1" else "FALSE"
+                return (
+                    drawings_and_forms.ticked(value == "1")
+                    if style.is_box
+                    else "TRUE"
+                    if value == "1"
+                    else "FALSE"
+                )
             case "n":
                 return self._number(value, style.form)
             case _:
@@ -221,9 +221,9 @@ class _Book:
             if about.get("hidden") in _TRUE:
                 self.left_out["shape"] += 1
                 continue
-            texts = [*map(_shape_text, anchor.iter("sp")), *picture_words(anchor)]
+            texts = [*map(_shape_text, anchor.iter("sp")), *drawings_and_forms.picture_words(anchor)]
             for diagram in anchor.iter("relIds"):
-                texts += diagram_lines(self._part(related, diagram.get("r:dm", "")))
+                texts += drawings_and_forms.diagram_lines(self._part(related, diagram.get("r:dm", "")))
             sheet.boxes += [(*_cell(anchor), text) for text in texts if text]
             for chart in anchor.iter("chart"):
                 self._add_chart(sheet, self._part(related, chart.get("r:id", "")))
@@ -233,7 +233,7 @@ class _Book:
 
     def _add_chart(self, sheet: Sheet, root: Element) -> None:
         """Add the rows of a chart, or only its name if its numbers are in visible sheets."""
-        caption, rows = chart_rows(root)
+        caption, rows = drawings_and_forms.chart_rows(root)
         formulas = [formula.text or "" for formula in root.iter("f")]
         sources = {
             match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)
@@ -276,7 +276,7 @@ class _Book:
         """Write a checkbox, list or label before the text of its cell; nothing of other controls."""
         kind = state.get("objectType", "").casefold()
         if kind in _BOXES:
-            texts = [ticked(state.get("checked") in {"Checked", "1"}), label]
+            texts = [drawings_and_forms.ticked(state.get("checked") in {"Checked", "1"}), label]
         elif kind in _LISTS:
             texts = [label, self._chosen_entries(state, sheet)]
         elif kind in _LABELS and label:
@@ -441,5 +441,8 @@ def _cell(anchor: Element) -> tuple[int, int]:
 def _shape_text(shape: Element) -> str:
     """The text of a shape, a line for each paragraph."""
     return "\n".join(
-        filter(None, (paragraph_text(line).strip() for line in descendants(shape, "txBody", "p")))
+        filter(
+            None,
+            (drawings_and_forms.paragraph_text(line).strip() for line in descendants(shape, "txBody", "p")),
+        )
     )
