@@ -104,7 +104,10 @@ async def run_ingest(
         stack.callback(look_once, settings.common_home, settings.home)  # the next run asks again
         connection = await stack.enter_async_context(_connection(options.on))
         make = partial(
-            partial(ensure_collection, settings.home, tenant, name),
+            ensure_collection,
+            settings.home,
+            tenant,
+            name,
             language=options.language,
             created_at=began,
             visibility=first_visibility(settings),

@@ -141,21 +141,21 @@ class Rights:
         return narrower(access, *self._nearest(self.stated, path)) or access
 
     def _by_rules(self, path: Path) -> Iterator[Access]:
-        for place in self._names(path) if self.rules else ():
-            if rule := self.rule(place):
+        for name in self._names(path) if self.rules else ():
+            if rule := self.rule(name):
                 yield RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual)
 
     def _names(self, path: Path) -> Iterator[Path]:
         """A path, and the names under which this run was told to read it."""
         yield path
-        for real, named in self.links:
+        for real, link in self.links:
             if path.is_relative_to(real):
-                yield named / path.relative_to(real)
+                yield link / path.relative_to(real)
 
     def names_of_folder(self, folder: Path) -> Iterator[Path]:
         """A folder of the run, and the names under which this run was told to read it."""
         yield folder
-        yield from (named for real, named in self.links if real == folder)
+        yield from (link for real, link in self.links if real == folder)
 
     def rule(self, path: Path) -> AccessRule | None:
         """The first rule whose pattern matches."""

@@ -162,7 +162,7 @@ def _sign_in(console: Console) -> Endpoint:
             return _error_page(403, "This address was used already, or is not the one that was printed.")
         reply = page_of("signed_in.html")
         reply.set_cookie(door.cookie, cookie, httponly=True, samesite="strict")
-        with suppress(OSError, errors.StoreError):  # whoever has signed in can do without
+        with suppress(OSError, errors.StoreError):  # a person who has signed in can do without
             if pass_ := await to_thread.run_sync(new_pass, home, datetime.now(UTC)):
                 age = VALID_DAYS * 86_400
                 # "lax", because a citation may stand on a page of another site.
