@@ -11,23 +11,22 @@ import anyio
 import click
 from pydantic import ValidationError
 
-from rag.access.keys import Keys, keys_file, read_keys
+from rag.access.keys import KEYS, Keys
 from rag.access.rule import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, logged_access, read_log
 from rag.admin.command_line import NamedPath, command
-from rag.admin.key_command import LOCK_SECONDS, keys_content
+from rag.admin.key_command import changing_keys
 from rag.admin.terminal import Group, print_result
 from rag.config.settings import Settings, StorageSettings
 from rag.corpus import Access
 from rag.errors import ConfigurationError
-from rag.home import Bucket, check_data_folder, local_folder
+from rag.home import Bucket, Home, check_data_folder, local_folder, look_once, read
 from rag.report import counted, names_briefly
 from rag.store.care.bucket_moves import Move, copy_to_bucket, fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import RestoreResult, restore
-from rag.store.write.desk_folder import prepare, write_whole
-from rag.store.write.locks import locked
+from rag.store.write.desk_folder import prepare
 
 SHOWN = 20  # sources in a list for people; --json has all
 
@@ -60,7 +59,7 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     )
 
 
-@command("restore", of_tenant=False)
+@command("restore", of_tenant=False, on_bucket=True, changes=True)
 @_FILE
 @click.option(
     "--as", "new_name", metavar="NAME", help="Restore as this tenant. Default: the tenant of the backup."
@@ -86,7 +85,8 @@ async def restore_command(  # noqa: PLR0913 the options
 
     Its documents come back with their access rights and keys. Rights that were narrowed since the backup stay
     narrow, revoked keys stay revoked, and what was purged stays away. Documents that were removed since come
-    back, and the report names them. Servers can keep running.
+    back, and the report names them. Servers can keep running. What --forget deleted is known by the audit log
+    of this machine alone, so restore a desk in a bucket where such commands are run.
     """
     backup = checked_archive(file)
     tenant = valid_name(new_name) if new_name else backup.about.tenant
@@ -102,11 +102,7 @@ async def restore_command(  # noqa: PLR0913 the options
         name: (None, {"backup": about.at, "exact": exact}) for name in names
     }
     home = home_of(settings, tenant)
-    if isinstance(home, Bucket):
-        raise ConfigurationError(
-            f"The documents of the tenant {tenant!r} are in {home}, and a restore works on a folder only. "
-            "Restore it as another tenant (--as NAME), or into another data folder (--data DIR)."
-        )
+    look_once(home)
     prepare(home)
     forgotten = _purged_without_record(settings.data, tenant)
     last_known = _last_accesses(settings.data, tenant)
@@ -114,7 +110,7 @@ async def restore_command(  # noqa: PLR0913 the options
         result = await restore(
             home, backup, tenant, exact=exact, overwrite=yes, forgotten=forgotten, last_known=last_known
         )
-        keys = _restore_keys(settings.data, result, backup, exact=exact)
+        keys = _restore_keys(settings.common_home, result, backup, exact=exact)
     lists = asdict(result)
     lists["others"] = lists.pop("untouched")
     print_result(lists | keys, *_lines(result, keys, file), as_json=as_json)
@@ -142,25 +138,30 @@ def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:
     return accesses
 
 
-def _restore_keys(data: Path, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:
+def _restore_keys(desk: Home, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:
     """Restore the keys of the backup that nobody has revoked. Returns the ids of these and of the others.
 
-    Where the data folder has had keys, a missing key counts as revoked. With `exact`, only the log decides.
+    Where the desk has had keys, a missing key counts as revoked. With `exact`, only the log decides.
     """
     theirs = Keys.model_validate_json(result.keys).keys if result.keys else ()
-    with locked(data, "keys", seconds=LOCK_SECONDS):
-        present = read_keys(keys_file(data)).keys
-        has_keys, ended = _keys_in_log(data)
-        has_keys = has_keys or keys_file(data).exists()
+    with changing_keys(desk) as (present, write):
+        has_keys, ended = _keys_in_log(local_folder(desk))
+        has_keys = has_keys or _has_key_file(desk)
         present_ids = {key.id for key in present}
         missing = [key for key in theirs if key.id not in present_ids]
         # A key names its tenant, so none is restored under another name.
         allowed = result.tenant == backup.about.tenant and (exact or not has_keys)
         restored = [key for key in missing if allowed and key.id not in ended]
         if restored:
-            write_whole(keys_file(data), keys_content((*present, *restored)))
+            write((*present, *restored))
     left_out = [key.id for key in missing if key not in restored]
     return {"keys": [key.id for key in restored], "keys_left_out": left_out}
+
+
+def _has_key_file(desk: Home) -> bool:
+    if isinstance(desk, Bucket):
+        desk.forget(KEYS)
+    return read(desk, KEYS) is not None
 
 
 def _keys_in_log(data: Path) -> tuple[bool, set[str]]:

@@ -214,7 +214,7 @@ def create_key(
     )
     prepare(settings.home)
     act = Act("key create", key.tenant, {key.id: (None, _state(key))})
-    with _changing(settings.home) as (keys, write), log_act(settings.data, act):
+    with changing_keys(settings.home) as (keys, write), log_act(settings.data, act):
         write((*keys, key))
     return key, secret
 
@@ -256,7 +256,7 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
     secret, digest = new_secret()
     _find(keys_in(settings.home).keys, id_)
     prepare(settings.home)
-    with _changing(settings.home) as (keys, write):
+    with changing_keys(settings.home) as (keys, write):
         old = _find(keys, id_)
         lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
         new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})
@@ -273,13 +273,13 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
 def revoke_key(data: Home, id_: str) -> None:
     """Revoke a key; raises NotFoundError if no key has this id."""
     _find(keys_in(data).keys, id_)
-    with _changing(data) as (keys, write):
+    with changing_keys(data) as (keys, write):
         _revoke(data, keys, [_find(keys, id_)], write)
 
 
 def revoke_keys(data: Home, tenant: str) -> None:
     """Revoke all keys of a tenant: they would open a later tenant with the same name."""
-    with _changing(data) as (keys, write):
+    with changing_keys(data) as (keys, write):
         if theirs := [key for key in keys if key.tenant == tenant]:
             _revoke(data, keys, theirs, write)
 
@@ -299,19 +299,19 @@ _Write: TypeAlias = "Callable[[tuple[ApiKey, ...]], None]"
 
 
 @contextmanager
-def _changing(data: Home) -> Iterator[tuple[tuple[ApiKey, ...], _Write]]:
+def changing_keys(data: Home) -> Iterator[tuple[tuple[ApiKey, ...], _Write]]:
     """The stored keys, and what replaces them, under their lock."""
     with locked(data, "keys", seconds=LOCK_SECONDS) as lease:
         if lease:
             content, tag = lease.bucket.read_now(KEYS)
             stored = parsed_keys(content, f"{data}/{KEYS}")
-            yield stored.keys, lambda keys: lease.replace(KEYS, tag, keys_content(keys))
+            yield stored.keys, lambda keys: lease.replace(KEYS, tag, _keys_content(keys))
         else:
             file = keys_file(local_folder(data))
-            yield read_keys(file).keys, lambda keys: write_whole(file, keys_content(keys))
+            yield read_keys(file).keys, lambda keys: write_whole(file, _keys_content(keys))
 
 
-def keys_content(keys: tuple[ApiKey, ...]) -> bytes:
+def _keys_content(keys: tuple[ApiKey, ...]) -> bytes:
     """The content of the file of these keys."""
     return Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode()
 

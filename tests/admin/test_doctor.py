@@ -103,25 +103,20 @@ def empty_manifest(table: str) -> Callable[[Path], None]:
     return empty
 
 
-def killed_restore(data: Path) -> None:
-    (data / "restoring").mkdir()
-    (data / "restoring" / "x").touch()
-
-
 def spool(data: Path) -> None:
     (data / "spool" / "default.documents").mkdir(parents=True)
 
 
 def several(data: Path) -> None:
     anyio.run(orphans, data)
-    for damage in (no_reserve, no_tenant, cut_index, killed_restore, spool):
+    for damage in (no_reserve, no_tenant, cut_index, spool):
         damage(data)
 
 
 @pytest.mark.parametrize(
     ("damage", "checks"),
     [
-        (several, ["folder", "tenant", "indexes", "leftovers", "stray", "stray"]),
+        (several, ["folder", "tenant", "indexes", "leftovers", "stray"]),
         (no_index, ["indexes"]),
         (empty_manifest(schema.COLLECTIONS), ["catalog"]),
     ],

@@ -304,7 +304,7 @@ def test_the_first_restore_into_the_common_database_leaves_storages_to_their_own
     assert found(inside, "copy") == found(inside, "acme") == ["theirs"]
 
 
-def test_what_works_on_folders_only_says_so_of_a_tenant_in_a_bucket(
+def test_a_tenant_in_a_bucket_is_backed_up_and_restored_there_or_in_the_common_folder(
     inside: Desk, documents: Path, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in object_store.environment.items():
@@ -314,8 +314,10 @@ def test_what_works_on_folders_only_says_so_of_a_tenant_in_a_bucket(
     inside.run("backup", tmp_path / "acme.backup", *TENANT)
     inside.run("restore", tmp_path / "acme.backup", "--as", "copy")
     assert found(inside, "copy") == ["theirs"]
-    refused = inside.run("restore", tmp_path / "acme.backup", "--yes", code=2)
-    assert str(object_store.uri) in refused.stderr
+    inside.run("remove", documents / "theirs.md", *TENANT)
+    assert found(inside, "acme") == []
+    inside.run("restore", tmp_path / "acme.backup", "--yes")
+    assert found(inside, "acme") == ["theirs"]
     assert inside.json("doctor", "storage")["storage"] == object_store.uri
 
 

@@ -43,9 +43,8 @@ async def leftovers(data: Path) -> None:
     """What several accidents leave, all of which can be mended without loss."""
     (data / "reserve").unlink()
     (data / "tenants" / "default").unlink()
-    for folder in ("restoring", "spool/default.documents"):
-        (data / folder).mkdir(parents=True)
-        (data / folder / "x").touch()
+    (data / "spool" / "default.documents").mkdir(parents=True)
+    (data / "spool" / "default.documents" / "x").touch()
     await orphans(data)
     records = await (await connect(data)).open_table(ACCESS)
     await records.delete("uri LIKE '%/5.md'")

@@ -216,26 +216,15 @@ async def _records_of(desk: OpenFolder, tenant: str) -> Finding:
 async def check_stray(desk: OpenFolder) -> list[Finding]:
     """Whether the folder has leftovers that nothing uses."""
     findings = []
-    restoring = desk.data / desk_folder.RESTORING
-    if restoring.exists() and desk_folder.RESTORE_LOCK not in desk.locks:
-        problem = "A restore was killed before it was in force. If collections are missing, run it again."
-        findings.append(
-            Finding("stray", desk_folder.RESTORING, problem, FIX, partial(_remove_restoring, desk))
-        )
     spool = desk.data / "spool"
     for folder in sorted(spool.iterdir()) if spool.is_dir() else ():
         if folder.name not in desk.locks:
             problem = "A killed run left copies of documents."
             mend = partial(_remove_spool, desk, folder)
             findings.append(Finding("stray", f"spool/{folder.name}", problem, FIX, mend))
-    if "catalog" not in desk.locks and desk_folder.RESTORE_LOCK not in desk.locks:
+    if "catalog" not in desk.locks:
         findings += _stray_tables(desk)
     return findings or [Finding("stray", str(desk.data))]
-
-
-async def _remove_restoring(desk: OpenFolder) -> None:
-    with locked(desk.data, desk_folder.RESTORE_LOCK, seconds=0):
-        shutil.rmtree(desk.data / desk_folder.RESTORING)
 
 
 async def _remove_spool(desk: OpenFolder, folder: Path) -> None:

@@ -1,13 +1,14 @@
 """Restores a backup of a tenant.
 
 1. The archive is read to its end and compared with its checksums, before anything is written.
-2. Its tables are made in `restoring`, a folder inside the data folder that nobody reads, and flushed to disk.
-3. Under the locks of the collections, of the catalog and of the access records:
-   the collections leave the catalog, so nobody sees them; the access records are merged, in one commit; the
-   tables are moved into place; the collections enter the catalog again, in one commit.
+2. Under the locks of the collections, its tables are made as new builds, which the catalog doesn't name, so
+   nobody reads them. They are flushed to disk.
+3. Under the locks of the catalog and of the access records, too: the collections leave the catalog, so nobody
+   sees them; the access records are merged, in one commit; the collections enter the catalog with the new
+   builds, in one commit. After that, the builds from before are dropped.
 
-A process that is killed in step 1 or 2 changes nothing. One that is killed in step 3, which takes some
-milliseconds, leaves collections that nobody sees: run it again.
+A process that is killed in step 1 or 2 leaves tables that nobody reads. One that is killed in step 3, which
+takes some milliseconds, leaves collections that nobody sees: run it again.
 
 Rights only become narrower: a document gets the narrower of its access record and the backup's, unless the
 operator asks for exactly the backup's. If its record was deleted, the last one that the audit log has counts.
@@ -16,10 +17,9 @@ Documents that were purged since the backup stay away.
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -33,18 +33,19 @@ from rag.access.keys import parsed_keys
 from rag.access.rule import narrower, same_access
 from rag.access.tenants import storages_of
 from rag.corpus import Access, AccessRecord, Collection
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, RefdeskError
 from rag.filters.grammar import literal
-from rag.home import desk_around
+from rag.home import Home, desk_around
 from rag.originals import local_path
 from rag.store.care import tenant_backup
 from rag.store.care.tenant_backup import Archive
 from rag.store.read import catalog, connection, schema
 from rag.store.write import collection_tables, desk_folder, table_maintenance
 from rag.store.write.access_claim import KEPT_FORMER, with_access
-from rag.store.write.access_writer import access_table, create_access_table
+from rag.store.write.access_writer import access_table, create_access_table, read_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, open_writer
-from rag.store.write.locks import locked
+from rag.store.write.locks import Lease, locked, open_in_turn
+from rag.store.write.make_collection import with_catalog
 from rag.uris import ID_CHARS
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class _Loaded:
 
 
 async def restore(  # noqa: PLR0913 what is restored, and what is known of rights besides
-    data: Path,
+    data: Home,
     backup: Archive,
     tenant: str,
     *,
@@ -124,9 +125,10 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
     _refuse_foreign_tables(collections)
     desk_folder.prepare(data)
     with ExitStack() as stack:
-        stack.enter_context(locked(data, desk_folder.RESTORE_LOCK, seconds=0))
-        for name in sorted(collection.name for collection in collections):
+        leases = [
             stack.enter_context(locked(data, f"{tenant}.{name}", seconds=0))
+            for name in sorted(collection.name for collection in collections)
+        ]
         stack.enter_context(connection.engine_errors("restoring the backup"))
         present = await _present(data, tenant)
         if not overwrite and (
@@ -136,7 +138,6 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
                 f"The tenant {tenant!r} already has the collections of the backup: {', '.join(there)}. Add "
                 "--yes to replace them."
             )
-        folder = stack.enter_context(_folder(data))
         records = await _records(data, tenant)
         gone = {
             id_
@@ -144,23 +145,22 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
             if not record.present and record.uri.startswith(desk_folder.PURGED)
         }
         away = frozenset() if exact else frozenset(gone | {*forgotten} - records.keys())
-        loaded = await _load(folder, backup, collections, away)
-        if not exact:
-            collections = [
-                _with_narrower_visibility(collection, present.get(collection.name))
-                for collection in collections
-            ]
-        known = {} if exact else last_known
-        result = await _switch(
-            data,
-            folder,
-            backup.about.tenant,
-            collections,
-            loaded,
-            replaced=present,
-            last_known=known,
-            exact=exact,
-        )
+        collections = [_as_new_build(data, collection) for collection in collections]
+        try:
+            loaded = await _load(data, backup, collections, away)
+            if not exact:
+                collections = [
+                    _with_narrower_visibility(collection, present.get(collection.name))
+                    for collection in collections
+                ]
+            known = {} if exact else last_known
+            switch = _Switch(data, backup.about.tenant, collections, leases, loaded)
+            result = await switch.put_in_force(replaced=present, last_known=known, exact=exact)
+        except Exception:
+            with suppress(RefdeskError):
+                await _drop_unnamed(data, collections)
+            raise
+        await _drop_unnamed(data, collections)
         untouched = tuple(sorted(present.keys() - {collection.name for collection in collections}))
     for collection in collections:
         if not collection.attached:
@@ -168,18 +168,6 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
                 await writer.finish()
     purged = tuple(sorted({local_path(uri) or uri for uri in loaded.purged.values()}))
     return replace(result, at=backup.about.at, purged=purged, untouched=untouched, keys=loaded.keys)
-
-
-@contextmanager
-def _folder(data: Path) -> Iterator[Path]:
-    """A temporary folder for tables that aren't in force yet."""
-    folder = data.absolute() / desk_folder.RESTORING
-    shutil.rmtree(folder, ignore_errors=True)  # of a restore that was killed
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collection:
@@ -199,26 +187,48 @@ def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collecti
         ) from error
 
 
+def _as_new_build(data: Home, collection: Collection) -> Collection:
+    """The collection with a build that has no tables yet."""
+    numbers = collection_tables.build_numbers(data, collection.tenant, collection.name)
+    return replace(collection, build=collection_tables.new_number(data, 1 + max(numbers, default=-1)))
+
+
+async def _drop_unnamed(data: Home, collections: Iterable[Collection]) -> None:
+    """Drop the builds of the collections that the catalog doesn't name; the caller holds their locks."""
+    for collection in collections:
+        named = (await _present(data, collection.tenant)).get(collection.name)
+        tenant, name, database = collection.tenant, collection.name, await connection.connect(data)
+        if named is None:
+            await collection_tables.drop_tables(data, database, tenant, name)
+        else:
+            await collection_tables.drop_others(data, named)
+
+
 def _with_narrower_visibility(collection: Collection, present: Collection | None) -> Collection:
     """The collection, restricted by default if the present one is."""
     hidden = present is not None and present.visibility == "restricted"
     return replace(collection, visibility="restricted") if hidden else collection
 
 
-async def _present(data: Path, tenant: str) -> dict[str, Collection]:
+async def _present(data: Home, tenant: str) -> dict[str, Collection]:
     """The tenant's collections by name."""
-    table = await connection.open_if_there(await connection.connect(data), schema.COLLECTIONS)
+    table = await _catalog(data)
     if table is None:
         return {}
     rows = (await table.query().where(f"(tenant = {literal(tenant)})").to_arrow()).to_pylist()
     return {collection.name: collection for collection in map(catalog.collection_record, rows)}
 
 
-async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
+async def _catalog(data: Home) -> lancedb.AsyncTable | None:
+    return await connection.open_if_there(await connection.connect(data, writes=True), schema.COLLECTIONS)
+
+
+async def _records(data: Home, tenant: str) -> dict[str, AccessRecord]:
     """The tenant's access records by id."""
-    if await connection.open_if_there(await connection.connect(data), schema.access_table(tenant)) is None:
+    database = await connection.connect(data, writes=True)
+    if await connection.open_if_there(database, schema.access_table(tenant)) is None:
         return {}
-    async with access_table(data, tenant) as table:
+    async with read_table(data, tenant) as table:
         return await table.records()
 
 
@@ -248,11 +258,11 @@ def _keys_of(backup: Archive, content: bytes) -> bytes:
 
 
 async def _load(
-    folder: Path, backup: Archive, collections: Sequence[Collection], away: frozenset[str]
+    data: Home, backup: Archive, collections: Sequence[Collection], away: frozenset[str]
 ) -> _Loaded:
-    """Make the tables of the backup in a folder, without the sources that stay `away`."""
-    loaded = _Loaded()
-    database = await connection.connect_to(str(folder))
+    """Make the tables of the backup, without the sources that stay `away`."""
+    loaded, started = _Loaded(), time.time()
+    database = await connection.connect(data, writes=True)
     tables: dict[str, lancedb.AsyncTable] = {}
     for name, content in tenant_backup.archive_parts(backup.file):
         match name.split("/"):
@@ -272,6 +282,8 @@ async def _load(
             chunks, sources = (tables[name] for name in collection_tables.table_names(collection))
             await table_maintenance.create_chunk_indexes(chunks)
             await table_maintenance.compact(chunks, sources, collection)
+    for name in tables:
+        table_maintenance.sync_table(data, name, started)
     return loaded
 
 
@@ -298,53 +310,55 @@ async def _add(
         await tables[name].add(rows)
 
 
-async def _switch(  # noqa: PLR0913 what is put in force
-    data: Path,
-    folder: Path,
-    from_tenant: str,
-    collections: Sequence[Collection],
-    loaded: _Loaded,
-    *,
-    replaced: Container[str],
-    last_known: Mapping[str, Access],
-    exact: bool,
-) -> RestoreResult:
-    """Put the tables and the access records in force. The caller holds the locks of the collections."""
-    tenant, names = collections[0].tenant, [collection.name for collection in collections]
-    started = time.time()
-    table_maintenance.sync_to_disk(folder, 0)
-    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
-        is_new = not connection.table_folder(data, schema.COLLECTIONS).exists()
-        if is_new and not storages_of(data):  # the key also tells the owner of a tenant's own storage
-            desk_folder.write_whole(data / "key", loaded.key)
-        backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
-        backup = with_ids_of(desk_folder.read_key(data), backup, collections, from_tenant, loaded.key)
-        database = await connection.connect(data)
-        stored = await database.create_table(
-            schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    """What a restore puts in force: the tables that it made, and the content of the archive besides.
+
+    The backup is of `from_tenant`. The caller holds the locks of the collections, in a bucket as `leases`.
+    """
+
+    data: Home
+    from_tenant: str
+    collections: Sequence[Collection]
+    leases: Sequence[Lease | None]
+    loaded: _Loaded
+
+    async def put_in_force(
+        self, *, replaced: Container[str], last_known: Mapping[str, Access], exact: bool
+    ) -> RestoreResult:
+        """Replace the collections, and merge the access records."""
+        data, loaded, tenant = self.data, self.loaded, self.collections[0].tenant
+        names = [collection.name for collection in self.collections]
+        started = time.time()
+        with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog:
+            if await _catalog(data) is None and not storages_of(data):  # whose owners it names
+                desk_folder.take_key(data, loaded.key)
+            database = await with_catalog(data)
+            backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
+            key = desk_folder.read_key(data)
+            backup = with_ids_of(key, backup, self.collections, self.from_tenant, loaded.key)
+            await create_access_table(database, tenant)
+            desk_folder.note_tenant(data, tenant)
+            _, (catalog_table,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
+            for lease in filter(None, self.leases):
+                lease.check()
+            await catalog_table.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
+            table_maintenance.sync_table(data, schema.COLLECTIONS, started)
+            async with access_table(data, tenant) as table:
+                present = PresentRecords(await table.records(), last_known)
+                rights = merged_records(present, backup, loaded.sources, names, replaced, exact=exact)
+                await table.put(rights.records)
+            await catalog_table.add(pa.concat_tables([*map(catalog.collection_row, self.collections)]))
+            table_maintenance.sync_table(data, schema.COLLECTIONS, started)
+        for lease in filter(None, self.leases):
+            lease.settle()  # who held one before can only write tables that are dropped
+        return RestoreResult(
+            tenant,
+            {name: sum(name == of_source for of_source in loaded.sources.values()) for name in names},
+            narrowed=_paths(rights.narrowed),
+            returned=_paths(rights.returned),
+            dropped=_paths(rights.dropped),
         )
-        await create_access_table(database, tenant)
-        desk_folder.note_tenant(data, tenant)
-        await stored.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
-        table_maintenance.sync_to_disk(connection.table_folder(data, schema.COLLECTIONS), started)
-        async with access_table(data, tenant) as table:
-            present = PresentRecords(await table.records(), last_known)
-            rights = merged_records(present, backup, loaded.sources, names, replaced, exact=exact)
-            await table.put(rights.records)
-        for collection in collections:
-            await collection_tables.drop_tables(data, database, tenant, collection.name)
-            for name in collection_tables.table_names(collection) if not collection.attached else ():
-                (folder / f"{name}.lance").rename(connection.table_folder(data, name))
-        desk_folder.flush_folder(connection.database_folder(data))
-        await stored.add(pa.concat_tables([*map(catalog.collection_row, collections)]))
-        table_maintenance.sync_to_disk(connection.table_folder(data, schema.COLLECTIONS), started)
-    return RestoreResult(
-        tenant,
-        {name: sum(name == of_source for of_source in loaded.sources.values()) for name in names},
-        narrowed=_paths(rights.narrowed),
-        returned=_paths(rights.returned),
-        dropped=_paths(rights.dropped),
-    )
 
 
 def _paths(records: Iterable[AccessRecord]) -> tuple[str, ...]:

@@ -39,7 +39,6 @@ RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten so
 RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
 FETCHING = "fetching"
 """The file that says that a desk is not fetched completely (`rag.store.care.bucket_moves`)."""
-RESTORING, RESTORE_LOCK = "restoring", "restore"
 """The folder of a restore that is not in force yet, and its lock (`rag.store.care.tenant_restore`)."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -378,6 +377,18 @@ def make_key(data: Home) -> None:
         ConfigurationError: it can't be written.
     """
     _create(data, "key", secrets.token_bytes(32))
+
+
+def take_key(data: Home, key: bytes) -> None:
+    """Give a desk without collections the key of a backup.
+
+    Raises:
+        ConfigurationError, StoreError: it can't be written.
+    """
+    if isinstance(data, Bucket):
+        put(data, "key", key)
+    else:
+        write_whole(data / "key", key)
 
 
 def write_whole(file: Path, content: bytes) -> None:

@@ -100,7 +100,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         return _checked(known, embedder, language)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
-        database = await _with_catalog(data)
+        database = await with_catalog(data)
         note_tenant(data, tenant)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
@@ -145,7 +145,7 @@ def _checked(
     return collection
 
 
-async def _with_catalog(data: Home) -> lancedb.AsyncConnection:
+async def with_catalog(data: Home) -> lancedb.AsyncConnection:
     """The database, after the desk's key and the catalog were made, if they are missing."""
     table_maintenance.repair(data, schema.COLLECTIONS)
     database = await connect(data, writes=True)
