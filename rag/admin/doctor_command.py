@@ -341,11 +341,16 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
 
 
 async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
-    """The findings on the data folder, in the order of repair."""
-    if data_folder_problem(settings.data):
+    """The findings on what the desk has stored, in the order of repair: in folders, not in buckets."""
+    desk = settings.common_home
+    if data_folder_problem(desk):
         return  # the settings' findings report it
-    folders = [settings.data]
-    for tenant, address in storages_of(settings.data).items():
+    folders = []
+    if isinstance(desk, Bucket):
+        yield Finding("storage", desk.uri, note="See refdesk-admin doctor storage.")
+    else:
+        folders.append(desk)
+    for tenant, address in storages_of(desk).items():
         try:
             home = home_of(settings, tenant)
         except RefdeskError as error:

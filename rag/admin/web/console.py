@@ -24,7 +24,7 @@ from rag.admin.web.console_state import Health, Jobs, SourceLists
 from rag.config.settings import Settings
 from rag.corpus import Collection, Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
-from rag.home import data_folder_problem
+from rag.home import Bucket, data_folder_problem, names
 from rag.report import Html, counted, one_line, shortened
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -209,9 +209,11 @@ class Console:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever ingested: the data folder is missing or empty."""
-        data = self.base_settings.data
-        return bool(data_folder_problem(data)) and not (data.is_dir() and any(data.iterdir()))
+        """Whether nothing was ever ingested: the folder is missing or empty, or the bucket has no desk."""
+        desk = self.base_settings.home
+        if isinstance(desk, Bucket):
+            return not names(desk, "tenants")
+        return bool(data_folder_problem(desk)) and not (desk.is_dir() and any(desk.iterdir()))
 
     def say(self, message: str) -> None:
         """Show a message on the next page."""

@@ -237,7 +237,7 @@ HOST = "127.0.0.1"
 END_SECONDS = 2  # for requests that run when the console ends
 
 
-@command("console", of_desk=True)
+@command("console", of_desk=True, on_bucket=True)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
 )
@@ -256,6 +256,8 @@ async def console_command(
     It listens on 127.0.0.1 only, until Ctrl-C. The printed address signs in one browser; after
     that it is used up. From another machine, forward the port by SSH under the same number.
     """
+    at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})  # it shows what it has changed
+    settings = settings.model_copy(update={"storage": at_once})
     with _listening(port) as listener:
         door = Door(f"{HOST}:{listener.getsockname()[1]}")
         every = settings.model_copy(update={"search": with_every_override(settings.search)})

@@ -218,7 +218,7 @@ async def revoke_key(console: Console, _request: Request, form: FormData) -> Res
     id_ = str(form.get("id", ""))
     if id_ not in {key.id for key in _keys_of(console)}:
         raise NotFoundError("There is no such key. It may have been revoked.")
-    key_command.revoke_key(console.base_settings.data, id_)
+    key_command.revoke_key(console.base_settings.home, id_)
     console.say(f"Revoked the key {id_}. Running servers reject it from the next request on.")
     return see_other("/keys")
 

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import unescape
 from html.parser import HTMLParser
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.conftest import Scripts
@@ -98,12 +99,14 @@ class Running:
 
 
 @contextmanager
-def started(scripts: Scripts, data: Path, *arguments: str) -> Iterator[Running]:
+def started(
+    scripts: Scripts, data: Path, *arguments: str, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Running]:
     """A console on this data folder. It ends as by Ctrl-C."""
     command = [scripts.forked_admin, "console", "--data", str(data), *arguments]
     process = subprocess.Popen(
         command,
-        env=scripts.environment,
+        env={**scripts.environment, **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.admin.web.conftest import Browser, Page
+    from tests.bucket import ObjectStore
     from tests.conftest import Scripts
 
 pytestmark = pytest.mark.slow
@@ -264,6 +265,31 @@ def test_an_ingestion_ends_with_the_console(scripts: Scripts, tmp_path: Path, st
         assert running.process.wait(PATIENCE_SECONDS) == 0
         _, alive = psutil.wait_procs(children, timeout=30)
         assert alive == []
+
+
+def test_a_desk_in_a_bucket_is_administered_there(
+    scripts: Scripts,
+    tmp_path: Path,
+    corpus: Path,
+    object_store: ObjectStore,
+    start_console: Any,  # noqa: ANN401 a function
+) -> None:
+    env = object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")}
+    with start_console(scripts, tmp_path / "machine", env=env) as running:
+        browser = running.signed_in()
+        assert browser.get("/").status == 200  # nothing was ever ingested
+        assert "added notes.md" in sent(browser, ("notes.md", b"# A quokka\n\nA quokka smiles.\n")).text
+        filled = scripts.admin("ingest", corpus / "glossary.txt", env=env)
+        assert filled.returncode == 0, filled.stderr
+        for path in ("/documents", "/search", "/access", "/ingestion", "/collections", "/judged"):
+            assert browser.get(path).status == 200, path
+        assert "ANALEMMA" in browser.get("/search", q="pendulum").text
+        browser.post("/keys", user="ann", days="30")
+        (key,) = json.loads(scripts.admin("key", "list", "--json", env=env).stdout)["keys"]
+        browser.post("/keys/revoke", id=key["id"])
+        assert json.loads(scripts.admin("key", "list", "--json", env=env).stdout)["keys"] == []
+        browser.post("/health")
+        assert "doctor storage" in browser.get("/").text
 
 
 @pytest.mark.parametrize(
