@@ -38,7 +38,12 @@ from rag.store.read import word_analysis
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import Ranking, StoredChunk, StoredSource, split_chunk_id
 from rag.store.read.spelling import Spelling
-from rag.store.read.strict_reader import StrictReader, StrictReaderInMemory, other_spellings
+from rag.store.read.strict_reader import (
+    StrictReader,
+    StrictReaderInMemory,
+    other_spellings,
+    pooled_counts,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -141,7 +146,8 @@ class QueryRankings:
 
     `dense` or `sparse` is empty if the mode doesn't use it. A view has an empty dense ranking if its vectors
     are not comparable or `skips_dense`. Scores compare across tables: similarities, and BM25 in units of the
-    table's rarest word. `spellings` were searched for besides words of the query that no document has.
+    rarest word, counted over all tables that can be (`_pooled`). `spellings` were searched for besides words
+    of the query that no document has.
     """
 
     dense: tuple[Ranking, ...] = ()
@@ -192,6 +198,8 @@ async def _rankings(
     query: Query, readers: Mapping[CollectionReader, RankingsOfTable], plan: SearchPlan
 ) -> QueryRankings:
     """The rankings of one query in the tables of its views."""
+    if plan.mode != "dense":
+        readers = await _pooled(query, readers)
     tables = [(view, readers[view.table], view.where) for view in query.views]
     dense: list[Callable[[], Awaitable[Ranking]]] = []
     sparse: list[Callable[[], Awaitable[Ranking]]] = []
@@ -212,6 +220,27 @@ async def _rankings(
         ]
     rankings = await concurrently([*dense, *sparse])
     return QueryRankings(tuple(rankings[: len(dense)]), tuple(rankings[len(dense) :]))
+
+
+async def _pooled(
+    query: Query, readers: Mapping[CollectionReader, RankingsOfTable]
+) -> Mapping[CollectionReader, RankingsOfTable]:
+    """The readers, which count the query's words over the rows of all that can, as if they were one table.
+
+    By its own collection alone, a word that is common there would be rare in the others. So a passage that
+    has it by accident would come before those that are about it.
+    """
+    pooled = {
+        view.table: reader
+        for view in query.views
+        if view.table.by_words
+        and not view.table.collection.attached
+        and isinstance(reader := readers[view.table], StrictReader | StrictReaderInMemory)
+    }
+    if len(pooled) < 2:  # noqa: PLR2004 tables
+        return readers
+    counts = await pooled_counts(query.text, [*pooled.values()])
+    return {**readers, **{table: replace(reader, pooled=counts) for table, reader in pooled.items()}}
 
 
 async def _spellings(

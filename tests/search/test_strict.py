@@ -318,6 +318,33 @@ async def test_a_word_counts_the_more_the_rarer_it_is_and_the_more_often_it_stan
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(("counted", "memory_bytes"), [("strict", 0), ("auto", ROOM)])
+async def test_words_are_counted_over_all_collections_as_if_they_were_one(
+    shelf: Shelf, counted: Counted, memory_bytes: int
+) -> None:
+    """What a collection is about is rare in the others, whose passages have it by accident."""
+    tickets = {f"ticket {number}": f"ECONNREFUSED 10.3.0.7 of the pendulum {number}" for number in range(9)}
+    handbook = {"leave": "at most 3 of 7 months", "travel": "up to 10 nights", "watch": "a pendulum, a watch"}
+    await shelf.put_all(tickets, "tickets")
+    await shelf.put_all(handbook, "handbook")
+    await shelf.put_all(tickets | handbook, "together")
+    await shelf.put("secret", *["10.3.0.7 pendulum"] * 20, collection="hidden", access=Access("restricted"))
+    reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=memory_bytes)
+    desk = Desk(reader, shelf.small.BagOfWords(), SearchSettings(statistics=counted))
+
+    async def found(query: str, *collections: str) -> list[tuple[str, float]]:
+        request = SearchRequest(query, mode="sparse", limit=20, collections=collections)
+        return [(hit.chunk.text, hit.score) for hit in (await desk.search(GUEST, request)).hits]
+
+    for query in ("10.3.0.7", "ECONNREFUSED pendulum", "pendulum watch", "3 months"):
+        apart = await found(query, "tickets", "handbook", "hidden")
+        assert sorted(apart) == sorted(await found(query, "together")), query
+    by_name = [text for text, _ in await found("10.3.0.7", "tickets", "handbook")]
+    assert all(text.startswith("ECONNREFUSED") for text in by_name[:9])
+    await reader.close()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("statistics", get_args(Counted))
 async def test_words_of_a_query_beyond_those_that_count_are_told(shelf: Shelf, statistics: Counted) -> None:
     await shelf.put("words", "word0 word70")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from math import log
@@ -45,6 +45,7 @@ from rag.store.read.words_in_memory import (
     NO_WORDS,
     Counted,
     Positions,
+    TermCounts,
     WordsInMemory,
     best_first,
     counted,
@@ -195,7 +196,7 @@ class CollectionReader(SourcesReader):
             words_of_hits = words_of_rows(in_hits, words, np.arange(len(hits)))
         return _ranking(self._stored_chunks(hits), hits["_score"].to_numpy() / rarest, words_of_hits)
 
-    async def sparse_by_scan(
+    async def sparse_by_scan(  # noqa: PLR0913 a query, and what it is scored by
         self,
         words: Sequence[Word],
         also: Sequence[Word],
@@ -204,15 +205,18 @@ class CollectionReader(SourcesReader):
         *,
         among: str,
         every: bool,
+        pooled: TermCounts | None = None,
     ) -> schema.Ranking:
         """As `sparse`, without an index: by the words of the rows `among` which they are counted.
 
-        Other spellings are searched for `also`. That takes several looks at the table, so if chunks were
-        replaced in between, it looks again.
+        They are counted over other tables, too, if these counts are `pooled`. Other spellings are searched
+        for `also`. That takes several looks at the table, so if chunks were replaced in between, it looks
+        again.
         """
         for attempt in range(1, SCANS + 1):
             rows, in_rows = await self.words(among, [*words, *also])
-            score = partial(score_with_spellings, in_rows, words, also, counted(in_rows), every=every)
+            over = replace(counted(in_rows), pooled=pooled)
+            score = partial(score_with_spellings, in_rows, words, also, over, every=every)
             scores = await to_thread.run_sync(score)
             if where != among:
                 chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
@@ -224,7 +228,7 @@ class CollectionReader(SourcesReader):
             stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
             if attempt == SCANS or stored.keys() >= {*keys}:
                 break
-        shares = (scores[best] / rarest_weight(len(scores))).tolist()
+        shares = (scores[best] / rarest_weight(over.all_rows)).tolist()
         ranked = zip(keys, shares, words_of_rows(in_rows, words, best), strict=True)
         return [schema.ScoredChunk(stored[key], *values) for key, *values in ranked if key in stored]
 
@@ -478,7 +482,7 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     matching = matching[highest(scores[matching], limit)]
     best = matching[best_first(scores[matching], limit, rows.columns["id"].take(matching))]
     of_rows = words_of_rows(words, query, best)
-    return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.rows), of_rows)
+    return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.all_rows), of_rows)
 
 
 def ranking_of_copy(

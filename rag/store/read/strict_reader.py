@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ import pyarrow.compute as pc
 from anyio import to_thread
 
 from rag.corpus import Language
+from rag.runtime import concurrently
 from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy
 from rag.store.read.rows_in_memory import OVERSAMPLING, Readable, RowsInMemory
 from rag.store.read.schema import CHUNK_COLUMNS, Ranking, StoredSource, one_of
@@ -35,8 +37,24 @@ from rag.store.read.spelling import (
     first_row_with,
     nearest_spellings,
 )
-from rag.store.read.word_analysis import Form, Word, query_languages, query_words
-from rag.store.read.words_in_memory import Positions, WordsInMemory, count_rows_with, counted, unknown_words
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    Form,
+    Word,
+    query_languages,
+    query_words,
+    search_terms,
+    terms_of_forms,
+)
+from rag.store.read.words_in_memory import (
+    Positions,
+    TermCounts,
+    WordsInMemory,
+    count_rows_with,
+    count_terms,
+    counted,
+    unknown_words,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,7 +68,8 @@ class StrictReader:
 
     `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate to
     exclude sources whose record differs from the labels that the engine filters by. `languages` are those of
-    the remaining sources, in which words are searched for, and these spellings `also`.
+    the remaining sources, in which words are searched for, and these spellings `also`. If several collections
+    are searched as one, `pooled` has the counts over the readable rows of all of them.
     """
 
     reader: CollectionReader
@@ -58,6 +77,7 @@ class StrictReader:
     hidden: str
     languages: tuple[Language, ...]
     also: tuple[Word, ...] = ()
+    pooled: TermCounts | None = None
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
@@ -85,7 +105,13 @@ class StrictReader:
         """As `CollectionReader.sparse`, with words counted over readable rows only."""
         words = query_words(text, self.languages, names=self.reader.collection.attached is None)
         return await self.reader.sparse_by_scan(
-            words, self.also, limit, where + self.hidden, among=self.readable + self.hidden, every=every
+            words,
+            self.also,
+            limit,
+            where + self.hidden,
+            among=self.readable + self.hidden,
+            every=every,
+            pooled=self.pooled,
         )
 
     async def unknown_words(self, text: str) -> list[str]:
@@ -93,6 +119,12 @@ class StrictReader:
         query = query_words(text, self.languages)
         _, in_rows = await self.reader.words(self.readable + self.hidden, query)
         return unknown_words(query, in_rows, counted(in_rows))
+
+    async def count_terms(self, terms: Collection[str]) -> TermCounts:
+        """The counts of these terms over the readable rows."""
+        word = Word("", tuple((term,) for term in terms))
+        _, in_rows = await self.reader.words(self.readable + self.hidden, [word])
+        return await to_thread.run_sync(count_terms, terms, in_rows, counted(in_rows))
 
     async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
         """The number of readable rows, and of those that have all terms of each form of a word."""
@@ -127,6 +159,7 @@ class StrictReaderInMemory:
     readable: Readable
     through_engine: Callable[[], Awaitable[StrictReader]]
     also: tuple[Word, ...] = ()
+    pooled: TermCounts | None = None
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `StrictReader.dense`."""
@@ -139,15 +172,26 @@ class StrictReaderInMemory:
         """As `StrictReader.sparse`, with the exact score of every row, and without the index."""
         among = await self._among(where)
         if among is None:
-            through_engine = replace(await self.through_engine(), also=self.also)
+            through_engine = replace(await self.through_engine(), also=self.also, pooled=self.pooled)
             return await through_engine.sparse(text, limit, where, every=every)
-        rank = partial(rank_words, every=every, over=self.readable.over, also=self.also)
+        over = replace(self.readable.over, pooled=self.pooled) if self.pooled else self.readable.over
+        rank = partial(rank_words, every=every, over=over, also=self.also)
         return await to_thread.run_sync(rank, text, self.readable.languages, self.rows, among, limit)
 
     async def unknown_words(self, text: str) -> list[str]:
         """As `StrictReader.unknown_words`."""
         words, over = cast("WordsInMemory", self.rows.words), self.readable.over
         return unknown_words(query_words(text, self.readable.languages), words, over)  # 0.1 ms, a thread 0.2
+
+    @property
+    def languages(self) -> tuple[Language, ...]:
+        """As those of `StrictReader`."""
+        return self.readable.languages
+
+    async def count_terms(self, terms: Collection[str]) -> TermCounts:
+        """As `StrictReader.count_terms`."""
+        words = cast("WordsInMemory", self.rows.words)
+        return await to_thread.run_sync(count_terms, terms, words, self.readable.over)
 
     async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
         """As `StrictReader.count`."""
@@ -172,6 +216,23 @@ class StrictReaderInMemory:
         if copy is None or copy[0] is not self.rows:
             return None
         return self.readable.among(copy[1])
+
+
+async def pooled_counts(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> TermCounts:
+    """The counts of the terms of a text, and of spellings searched for, over what the readers may read."""
+    terms = await to_thread.run_sync(_terms_asked, text, readers)
+    counts = await concurrently([partial(reader.count_terms, terms) for reader in readers])
+    return reduce(add, counts)
+
+
+def _terms_asked(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> frozenset[str]:
+    """What the tables of the readers are searched for."""
+    also = [word for reader in readers for word in reader.also]
+    terms = {*search_terms(also)}
+    for languages in {reader.languages for reader in readers}:
+        words = query_words(text, languages)
+        terms |= {*search_terms(words), *terms_of_forms(words[:MAX_TERMS])}
+    return frozenset(terms)
 
 
 async def other_spellings(

@@ -167,27 +167,72 @@ NO_WORDS = words_of(pa.array([], pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
+class TermCounts:
+    """How many rows there are, how many words they have in all, and how many of them have each term."""
+
+    rows: int
+    length: int
+    holding: Mapping[str, int]
+
+    def __add__(self, further: TermCounts) -> TermCounts:
+        """The counts over the rows of both, of the same terms."""
+        holding = {term: count + further.holding[term] for term, count in self.holding.items()}
+        return TermCounts(self.rows + further.rows, self.length + further.length, holding)
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """The rows over which words are counted: all without a mask.
 
-    `norms` has for each row what its length, relative to the mean of the counted rows, adds to the
-    denominator of a score.
+    `length` is the number of their words. `norms` has for each row what its length, relative to the mean of
+    the counted rows, adds to the denominator of a score. If several tables are searched as one, `pooled` has
+    the counts over the rows of all of them.
     """
 
     mask: Mask | None
     rows: int
+    length: int
     norms: npt.NDArray[np.float32]
+    pooled: TermCounts | None = None
+
+    @property
+    def all_rows(self) -> int:
+        """How many rows are counted, those of other tables included."""
+        return self.pooled.rows if self.pooled else self.rows
 
     def count(self, rows: npt.NDArray[np.int32]) -> int:
         """How many of these rows are counted."""
         return len(rows) if self.mask is None else int(np.count_nonzero(self.mask[rows]))
 
+    def in_all(self, term: str, rows: npt.NDArray[np.int32]) -> int:
+        """In how many counted rows a term is; `rows` are those of this table that have it."""
+        in_pool = self.pooled.holding.get(term) if self.pooled else None
+        return self.count(rows) if in_pool is None else in_pool
+
+    def norms_of(self, rows: npt.NDArray[np.int32], words: WordsInMemory) -> npt.NDArray[np.float32]:
+        """The norms of these rows."""
+        if self.pooled is None:
+            return self.norms[rows]
+        return _norms(words.lengths[rows], self.pooled.rows, self.pooled.length)
+
 
 def counted(words: WordsInMemory, mask: Mask | None = None) -> Counted:
     """The rows of a mask, to count words over."""
     lengths = words.lengths if mask is None else words.lengths[mask]
-    mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-    return Counted(mask, len(lengths), (K1 * (1 - B + B * words.lengths / mean)).astype(np.float32))
+    rows, length = len(lengths), int(lengths.sum())
+    return Counted(mask, rows, length, _norms(words.lengths, rows, length))
+
+
+def _norms(lengths: npt.NDArray[np.int32], rows: int, length: int) -> npt.NDArray[np.float32]:
+    mean = max(length / rows, 1.0) if rows else 1.0
+    norms: npt.NDArray[np.float32] = (K1 * (1 - B + B * lengths / mean)).astype(np.float32)
+    return norms
+
+
+def count_terms(terms: Collection[str], words: WordsInMemory, over: Counted) -> TermCounts:
+    """The counts of these terms over the counted rows of one table."""
+    holding = {term: over.count(words.postings(term)[0]) for term in terms}
+    return TermCounts(over.rows, over.length, holding)
 
 
 def score_rows(
@@ -257,7 +302,8 @@ def _score_term(
     """The rows that have a term, and what it adds to the score of each."""
     rows, times = words.postings(term)
     often = times.astype(np.float64)
-    return rows, rarity(over.rows, over.count(rows)) * often * (K1 + 1) / (often + over.norms[rows])
+    weight = rarity(over.all_rows, over.in_all(term, rows))
+    return rows, weight * often * (K1 + 1) / (often + over.norms_of(rows, words))
 
 
 def words_of_rows(words: WordsInMemory, query: Sequence[Word], rows: Positions) -> list[frozenset[str]]:
