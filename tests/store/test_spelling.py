@@ -99,6 +99,19 @@ def test_words_of_other_languages_and_scripts_have_neighbours_too(
     assert _spelt(typed, text, language=language) == ([meant] if meant else [])
 
 
+def test_the_stem_of_what_is_no_word_is_no_other_spelling() -> None:
+    """Stemmed as German, "ender" is "end", "usder" is "usd", and "datest" is "dat"."""
+    asked = _asked("EUR 40 or USD 44 at the end of the lab date, and the VAT")
+    for word in ("gender", "under", "during", "latest"):
+        assert not nearest_spellings(word, ["English", "German"], *asked), word
+    assert [near.terms for near in nearest_spellings("daate", ["English", "German"], *asked)] == [("date",)]
+
+
+def test_two_words_are_words_by_themselves() -> None:
+    assert _spelt("overtime", "the time is over") == ["over time"]
+    assert _spelt("overtime", "Full-time work, over 40 hours") == ["None"]  # which is left out
+
+
 COMPOUNDS = """
 versicherung | Krankenversicherung
 versicherungen | Die Krankenversicherungen zahlen

@@ -10,7 +10,7 @@ What is offered depends on the counted rows alone: a word that only other rows h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.corpus import Language
-from rag.store.read.word_analysis import Word, query_words, stems
+from rag.store.read.word_analysis import STOP_WORDS, Word, query_words, stems
 from rag.store.read.words_in_memory import Counted, WordsInMemory, count_rows_with, rows_with
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 SHORTEST = 5  # letters of a word that is respelt: a shorter one has too many neighbours
+SHORTEST_STEM_ONCE = 4  # letters of a stem that lost more than one
 SHORTEST_TWICE = 8  # letters of one with two errors
 SHORTEST_STEM_TWICE = 7  # letters of its stem: two of six would be another word (probat, privat)
 SHORTEST_PART = 3  # letters of each of two words without the space in between
@@ -114,10 +115,20 @@ def edits(word: str, alphabet: str) -> set[str]:
 
 
 def _one_edit_away(
-    variants: Iterable[str], languages: Sequence[Language], words: WordsInMemory, over: Counted
+    variants: Collection[str], languages: Sequence[Language], words: WordsInMemory, over: Counted
 ) -> Iterator[Spelling]:
+    """The stems of the variants that are words of rows.
+
+    Most variants are no words. The stem of such a one may be any short word, if more than a letter is cut
+    off: "gender", "ender", German "end".
+    """
     text = " ".join(variants)
-    terms = {term for language in languages for term in stems(text, language, names=False)}
+    terms = {
+        term
+        for language in languages
+        for variant, term in zip(variants, stems(text, language, names=False), strict=True)
+        if len(term) >= SHORTEST_STEM_ONCE or len(variant) - len(term) <= 1
+    }
     is_near = pc.is_in(words.words, value_set=pa.array(terms, pa.string()))
     return _counted(np.flatnonzero(is_near.to_numpy(zero_copy_only=False)), 1, words, over)
 
@@ -125,11 +136,12 @@ def _one_edit_away(
 def _as_two_words(
     word: str, languages: Sequence[Language], words: WordsInMemory, over: Counted
 ) -> Iterator[Spelling]:
-    """Two words that some row has both of: "annualleave" -> annual, leav."""
+    """Two words that some row has both of: "annualleave" -> annual, leav. Stop words are in any row."""
     cuts = range(SHORTEST_PART, len(word) - SHORTEST_PART + 1)
-    text = " ".join(f"{word[:at]} {word[at:]}" for at in cuts)
+    halves = [(word[:at], word[at:]) for at in cuts]
     for language in languages:
-        terms = stems(text, language, names=False)
+        pairs = [pair for pair in halves if not STOP_WORDS.get(language, frozenset()).intersection(pair)]
+        terms = stems(" ".join(map(" ".join, pairs)), language, names=False)
         for pair in zip(terms[::2], terms[1::2], strict=True):
             if rows := count_rows_with(pair, words, over):
                 yield Spelling(pair, 1, rows)
@@ -262,7 +274,7 @@ def as_written(
 def written_form(terms: Sequence[str], text: str, languages: Sequence[Language]) -> str | None:
     """Terms as words of a text that has them, None if these languages have others for it.
 
-    Example: "bereav", "Bereavement leave is paid." -> bereavement.
+    Two terms must be words by themselves. Example: "bereav", "Bereavement leave is paid." -> bereavement.
     """
     words, word_of_term = query_words(text, languages), dict[str, str]()
     for word in words:
@@ -274,4 +286,8 @@ def written_form(terms: Sequence[str], text: str, languages: Sequence[Language])
             word_of_term |= {
                 term: word.text for term in stems(word.text, language) if term not in word_of_term
             }
-    return " ".join(word_of_term[term] for term in terms) if word_of_term.keys() >= {*terms} else None
+    if not word_of_term.keys() >= {*terms}:
+        return None
+    written = [word_of_term[term] for term in terms]
+    is_part = len(terms) > 1 and not all(map(str.isalpha, written))  # of a name: over, full-time
+    return None if is_part else " ".join(written)
