@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection as AbstractCollection
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
@@ -308,7 +309,8 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
     """The notes on weak evidence, and on a query in a language that none of the searched models reads.
 
     If a collection has documents in that language, words can find them. Where the language of the query isn't
-    plain, a query without usual English words may be in another one. None on hits by exact text.
+    plain, it may be another one if the model knows little of several words, or of a word with an accent. None
+    on hits by exact text.
     """
     if all(hit.similarity is None for hit in hits):
         return []
@@ -319,8 +321,17 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
         return [UNGROUNDED] if is_weak else []
     if spoken and spoken not in known:
         return [UNREAD_LANGUAGE.format(spoken)]
-    has_english = not STOP_WORDS["English"].isdisjoint(query.text.casefold().split())
-    return ([UNGROUNDED] if has_english else [UNGROUNDED, ENGLISH_ONLY]) if is_weak else []
+    if not is_weak:
+        return []
+    words = [word.casefold() for word in re.findall(r"[^\W\d_]+", query.text)]
+    meanings = [meaning for view in query.views if (meaning := query.meaning_in(view))]
+    may_be_foreign = (
+        known == {"English"}
+        and (len(words) > 1 or not query.text.isascii())
+        and STOP_WORDS["English"].isdisjoint(words)
+        and any(meaning.known_share < KNOWN_LITTLE for meaning in meanings)
+    )
+    return [UNGROUNDED, ENGLISH_ONLY] if may_be_foreign else [UNGROUNDED]
 
 
 def is_of_english_model(collection: Collection) -> bool:

@@ -234,6 +234,9 @@ async def test_by_default_weak_evidence_is_said_with_the_built_in_model(clock_ro
             ("timekeepers that swing", ()),
             ("Wie lange dauert die Erstattung?", (UNREAD_LANGUAGE.format("German"),)),
             ("Combien pour un remboursement ?", (UNGROUNDED, ENGLISH_ONLY)),
+            ("Öffnungszeiten", (UNGROUNDED, ENGLISH_ONLY)),
+            ("payroll", (UNGROUNDED,)),
+            ("10.3.0.7", (UNGROUNDED,)),
         ]:
             answer = await desk.search(ME, SearchRequest(query))
             assert answer.hits
