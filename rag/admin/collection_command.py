@@ -211,6 +211,7 @@ async def tag_command(
     was removed from NAME; collection remove TAG --yes removes the tag.
     """
     (table,) = await open_collections(settings, name)
+    await collection_changes.check_is_new(settings, tag)
     if description is None:
         described = f" {table.collection.description}" if table.collection.description else ""
         today = f"{datetime.now(UTC):%Y-%m-%d}"

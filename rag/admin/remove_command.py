@@ -64,6 +64,7 @@ COMES_BACK = (
     "The next ingest or sync brings back what still exists: {}. To keep a file out, delete it, or name it in "
     "a file .refdeskignore in its folder."
 )
+IN_TAG = "Nothing is ingested into {}, which is a tag, so what was removed from it stays away."
 REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
 
 
@@ -125,7 +126,9 @@ async def remove_command(
     )
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
     if comes_back and not as_json:
-        echo(COMES_BACK.format(names_briefly(comes_back, NAMED)), err=True)
+        of_tag = table.collection.tag_of
+        again = IN_TAG.format(collection) if of_tag else COMES_BACK.format(names_briefly(comes_back, NAMED))
+        echo(again, err=True)
 
 
 async def _remove_all(

@@ -12,6 +12,7 @@ import pytest
 
 import rag
 from rag.access.rule import valid_name
+from rag.admin.remove_command import IN_TAG
 from rag.corpus import Binding, Principal
 from rag.errors import StoreError
 from rag.search.view import UNREADABLE
@@ -178,7 +179,8 @@ def test_nothing_changes_a_tag_by_mistake(handbook: Handbook) -> None:
         ("collection", "set", "then", "--chunking", "page"),
     ):
         assert f"'then' is a tag: {OF_HANDBOOK}" in run(*refused, code=2).stderr
-    assert "already exists" in run("collection", "tag", "handbook", "then", code=2).stderr
+    for name in ("then", "handbook"):
+        assert "already exists" in run("collection", "tag", "handbook", name, code=2).stderr
     assert refusal(valid_name, "Then!") in run("collection", "tag", "handbook", "Then!", code=2).stderr
     original, tagged = handbook.id_of("leave", "handbook"), handbook.id_of("leave", "then")
     said = run("access", "grant", tagged, "--to", "user:ann", code=2).stderr
@@ -186,6 +188,8 @@ def test_nothing_changes_a_tag_by_mistake(handbook: Handbook) -> None:
     granted = run("access", "revoke", handbook.folder / "leave.md", "--from", "user:bob").stdout
     assert granted.startswith(f"{original}  ")
     assert tagged not in granted
+    assert IN_TAG.format("then") in run("remove", tagged, "--collection", "then").stderr
+    assert "next ingest" in run("remove", original, "--collection", "handbook").stderr
 
 
 def test_a_purge_takes_what_was_removed_out_of_tags(handbook: Handbook) -> None:
