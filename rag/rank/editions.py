@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from rag.answers import Hit
-from rag.corpus import Vectors
+from rag.corpus import Source, Vectors
 from rag.originals import DATE_IN_NAME, Dating, dating
 from rag.rank.fusion import DAY, aged_score
 from rag.text.plain_text import words
@@ -234,6 +234,7 @@ _OF_ASKER = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE_END = re.compile(r"(?<=[.?!;,])\s+|(?<=[。？！，；])")
+_LONG_NUMBER = re.compile(r"[0-9]{3,}")  # in a name without dates; shorter ones may be those of editions
 _VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*", re.IGNORECASE)
 
 
@@ -436,7 +437,8 @@ def _ranks_of_one_name(hits: Sequence[Hit]) -> list[list[int]]:
     """The ranks of hits of several documents that have one title or path, without dates and versions."""
     ranks_by_name: dict[str, list[int]] = {}
     for rank, hit in enumerate(hits):
-        names = (_undated(hit.source.title), _undated(hit.source.name))
+        title, path = _undated_names(hit.source)
+        names = (title and " ".join((title, *_LONG_NUMBER.findall(path))), path)
         ranks = next((ranks_by_name[name] for name in names if name in ranks_by_name), [])
         ranks.append(rank)
         ranks_by_name |= {name: ranks for name in names if name}
@@ -448,14 +450,18 @@ def _editions(hits: Sequence[Hit]) -> npt.NDArray[np.bool_]:
     """Which hits are of editions of one document, shape (hits, hits).
 
     Those are documents whose paths differ in dates or versions only; and passages of different documents that
-    have half of their words in common, or a fifth and the same title.
+    have half of their words in common, or a fifth and the same title. Documents with other numbers in the
+    same name are different things, like contracts with C-2023-102 and C-2024-103.
     """
-    paths = _equal([_undated(hit.source.name) for hit in hits])
-    titles = _equal([_undated(hit.source.title) for hit in hits])
+    names = [_undated_names(hit.source) for hit in hits]
+    titles, paths = [title for title, _ in names], [path for _, path in names]
+    are_records = _differ_in_numbers(titles) | _differ_in_numbers(paths)
     common = jaccard([frozenset(words(hit.text)) for hit in hits])
     are_one_source = _equal([f"{hit.source.collection}/{hit.source.id}" for hit in hits])
-    alike: npt.NDArray[np.bool_] = paths | (common >= NEAR_COPY) | (titles & (common >= SAME_TITLE))
-    return alike & ~are_one_source
+    alike: npt.NDArray[np.bool_] = (
+        _equal(paths) | (common >= NEAR_COPY) | (_equal(titles) & (common >= SAME_TITLE))
+    )
+    return alike & ~are_one_source & ~are_records
 
 
 def _equal(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -465,13 +471,24 @@ def _equal(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
     return are_equal
 
 
-def _undated(name: str) -> str:
-    """A path or a title without dates, versions and what joins them.
+def _differ_in_numbers(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which texts are equal but for long numbers; shape (texts, texts)."""
+    return _equal([_LONG_NUMBER.sub("#", text) for text in texts]) & ~_equal(texts)
 
-    Example: "handbook-2018/Leave v2.md" -> "handbookleavemd".
+
+def _undated_names(source: Source) -> tuple[str, str]:
+    """The title and the path of a document without dates, versions and what joins them.
+
+    As for `dating`, a year later than the one after its ingestion is none.
+    Example: "handbook-2018/Leave v2.md" -> "handbookleavemd"; "TCK-2044" -> "tck2044".
     """
-    bare = _VERSION.sub("", DATE_IN_NAME.sub("", name))
-    return "".join(filter(str.isalnum, bare)).casefold()
+    latest = source.ingested_at.year + 1
+
+    def undated(name: str) -> str:
+        bare = DATE_IN_NAME.sub(lambda date_: date_[0] if int(date_["year"]) > latest else "", name)
+        return "".join(filter(str.isalnum, _VERSION.sub("", bare))).casefold()
+
+    return undated(source.title), undated(source.name)
 
 
 def without_copies(

@@ -219,10 +219,10 @@ def test_a_passage_that_names_the_year_is_about_it() -> None:
 def test_an_edition_that_begins_after_tomorrow_is_not_the_present_one(today: date, first: str) -> None:
     equal = [replace(hit, score=0.5) for hit in (OLD, NEW)]
     assert _paths(prefer_editions(equal, AskedTime(today=today)))[0] == f"{first}/leave.md"
-    of_2030 = _hit("2030/leave.md", 0.5, "Third.")
-    of_2030 = replace(of_2030, source=replace(of_2030.source, date=datetime(2030, 1, 1, tzinfo=UTC)))
-    of_three = prefer_editions([of_2030, *equal], AskedTime(today=today))
-    assert _paths(of_three)[0] == ("2030/leave.md" if today == NO_FUTURE else f"{first}/leave.md")
+    of_2027 = _hit("2027/leave.md", 0.5, "Third.")
+    of_2027 = replace(of_2027, source=replace(of_2027.source, date=datetime(2027, 1, 1, tzinfo=UTC)))
+    of_three = prefer_editions([of_2027, *equal], AskedTime(today=today))
+    assert _paths(of_three)[0] == ("2027/leave.md" if today == NO_FUTURE else f"{first}/leave.md")
 
 
 TWENTY, THIRTY = (
@@ -251,6 +251,24 @@ def test_editions_that_differ_are_told_whatever_their_order_and_no_others() -> N
     same = replace(THIRTY, chunk=replace(THIRTY.chunk, text="Leave is 20 days."))
     assert not differing_editions([TWENTY, same])
     assert not differing_editions([TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")])
+
+
+def test_records_with_other_numbers_in_the_same_name_are_no_editions() -> None:
+    """A contract with another party, the next invoice, another ticket: a newer one replaces none."""
+    for older, newer, title in (
+        ("C-2022-101.md", "C-2024-103.md", ""),
+        ("invoice-2024-001.md", "invoice-2025-002.md", "Invoice"),
+        ("2018/TCK-2041.md", "2023/TCK-2044.md", "Ticket"),
+    ):
+        hits = [
+            _hit(older, 0.5, "The fee is 20 EUR.", title=title or f"Contract {older}"),
+            _hit(newer, 0.5, "The fee is 30 EUR.", title=title or f"Contract {newer}"),
+        ]
+        assert _paths(prefer_editions(hits, PRESENT)) == [older, newer]
+        assert not differing_editions(hits)
+    same = [_hit(f"{year}/C-101.md", 0.5, f"It is {year} EUR.", title="Contract") for year in (2022, 2024)]
+    assert _paths(prefer_editions(same, PRESENT)) == ["2024/C-101.md", "2022/C-101.md"]
+    assert differing_editions(same) == [[0, 1]]
 
 
 def _of(collection: str, hit: Hit) -> Hit:
