@@ -12,6 +12,7 @@ may belong to another environment. So `install_command` says what adds an extra 
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
@@ -101,6 +102,17 @@ def _limits_of_groups() -> Iterator[int]:
         for folder in (cgroup, *cgroup.parents):
             with suppress(OSError, ValueError):  # a container doesn't see all; "max" isn't a number
                 yield int((folder / name).read_text("ascii"))
+
+
+FOREIGN_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
+"""What code of an operator or a program may raise, that is no fault of ours and ends this call alone."""
+
+
+def raise_own_cancellation(error: BaseException) -> None:
+    """Raise a cancellation again if this task is cancelled. Otherwise foreign code has cancelled its own."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+        raise error
 
 
 async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

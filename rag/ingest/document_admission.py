@@ -36,6 +36,7 @@ from rag.ingest.report import Outcome, in_numbers
 from rag.ingest.source_files import Budget, LocalFile, path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
 from rag.report import shortened
+from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
@@ -468,7 +469,8 @@ def _calling(path: str) -> Ask:
     async def ask(document: Mapping[str, object]) -> str:
         try:
             return str(await function(document))
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
+            raise_own_cancellation(error)
             raise ModerationError(f"it raised {type(error).__name__}") from error
 
     return ask

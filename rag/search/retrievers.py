@@ -24,6 +24,7 @@ from rag.config.settings import RetrieverSettings
 from rag.corpus import NO_VECTORS, Collection, FieldType, Principal, Retrieved, Visibility
 from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
+from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
 from rag.store.read.attached.attached_reader import HeldReader, attachment_of, hold_for
 from rag.store.read.attached.attached_table import TableMemory
 from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
@@ -155,7 +156,8 @@ class RetrieverReader(HeldReader):
             raise StoreError(
                 f"The retriever gave no answer within {self.served_as.seconds:g} seconds."
             ) from error
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
+            raise_own_cancellation(error)
             # Without the message, which may quote the query or a document.
             calls = traceback.extract_tb(error.__traceback__)[1:]
             places = ", ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in calls)

@@ -55,6 +55,10 @@ def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_chang
     assert (shown["visibility"], shown["remarks"]) == ("restricted", [hidden])
     assert hidden in inside.run("collection", "show", "notes").stdout
     assert f"ok     collection notes: {table}" in inside.run("config", "check").stdout
+    config = table.parent.parent / "config.toml"
+    config.write_text('[retrievers.notes]\ncall = "json:JSONDecoder"\n')
+    taken = inside.run("config", "check", "--config", config, code=1).stdout
+    assert "wrong  retriever notes: it is not searched" in taken
     (status,) = inside.json("status")["collections"]
     assert (status["sources"], status["indexes"]) == (3, ["text (FTS)"])
     assert f"notes is the attached table {table}." in inside.run("status").stdout

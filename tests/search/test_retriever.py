@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -198,8 +200,8 @@ async def test_a_passage_without_a_valid_list_is_seen_by_nobody(
     assert desk.alarms == 0
 
 
-async def _raise() -> object:
-    raise RuntimeError("the text of a document")
+async def _raise(error: type[BaseException] = RuntimeError) -> object:
+    raise error("the text of a document")
 
 
 GOOD = Retrieved("a", "pendulum", 1.0, visibility="tenant")
@@ -209,6 +211,8 @@ GOOD = Retrieved("a", "pendulum", 1.0, visibility="tenant")
     ("answer", "reason"),
     [
         (_raise, "raised RuntimeError"),
+        (partial(_raise, SystemExit), "raised SystemExit"),
+        (partial(_raise, asyncio.CancelledError), "raised CancelledError"),
         (lambda: anyio.sleep(60), "no answer within 0.05 seconds"),
         (None, "other than a list"),
         ("pendulum", "other than a list"),

@@ -23,6 +23,7 @@ import anyio
 from rag.answers import Hit, SubQuery
 from rag.config.profiles import CustomStage
 from rag.errors import ConfigurationError, RefdeskError
+from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
 from rag.search.recall import Query
 from rag.search.search_state import OpenStep, SearchState
 
@@ -74,7 +75,8 @@ async def call(stage: CustomStage, *arguments: object) -> object:
     function = load_function(stage)
     try:
         return await function(*arguments, stage.options)
-    except Exception as error:
+    except FOREIGN_ERRORS as error:
+        raise_own_cancellation(error)
         where = "".join(traceback.format_tb(error.__traceback__))
         log.debug("%s raised %s:\n%s", stage.called, type(error).__name__, where)
         raise CustomError(f"it raised {type(error).__name__}") from error

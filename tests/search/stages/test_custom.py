@@ -323,6 +323,7 @@ BAD = {
     "return 'hits'": SOMETHING_ELSE,
     "raise ValueError(hits[0].chunk.text)": "it raised ValueError",
     "raise TimeoutError('pendulum')": "it raised TimeoutError",
+    "raise SystemExit('pendulum')": "it raised SystemExit",
     "await anyio.sleep_forever()": "no answer within 0.05 seconds",
 }
 
