@@ -133,21 +133,27 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [results[index] for index in range(len(calls))]
 
 
-M_ARENA_MAX = -8  # of mallopt(3)
+M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of mallopt(3)
+LARGE_BYTES = 1 << 20  # of what goes back to the system as soon as it is freed
 ARENAS = 2  # with one, threads would wait for each other
 
 
 def allocate_sparingly() -> None:
-    """Have all threads and Arrow share two arenas, unless the environment says otherwise.
+    """Have all threads and Arrow share two arenas, and give back what is large as soon as it is freed.
 
-    Call it before threads start and Arrow is imported.
+    The environment may say otherwise. By itself, glibc takes ever larger blocks from the arenas, up to 32 MB,
+    and they leave holes. Call it before threads start and Arrow is imported.
     """
     if sys.platform != "linux":
         return
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    if "MALLOC_ARENA_MAX" not in os.environ:
-        with suppress(AttributeError):  # other C libraries have no arenas
-            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+    for option, value, variable in (
+        (M_ARENA_MAX, ARENAS, "MALLOC_ARENA_MAX"),
+        (M_MMAP_THRESHOLD, LARGE_BYTES, "MALLOC_MMAP_THRESHOLD_"),
+    ):
+        if variable not in os.environ:
+            with suppress(AttributeError):  # other C libraries have no arenas
+                ctypes.CDLL(None).mallopt(option, value)
 
 
 def return_memory() -> None:
