@@ -122,7 +122,7 @@ def write_components(wheel: Path) -> None:
 
 
 async def asked(bundle: Path) -> str:
-    """The title of what a search finds by a bundle that a host has just installed, in a home of its own."""
+    """The text of what a search finds by a bundle that a host has just installed, in a home of its own."""
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
         documents = home / "My documents"
@@ -137,7 +137,7 @@ async def asked(bundle: Path) -> str:
                 while True:
                     result = await client.call_tool("search", {"query": "pendulum"})
                     if found := (result.structured_content or {}).get("results"):
-                        return str(found[0]["title"])
+                        return str(found[0]["text"])
                     await anyio.sleep(1)
 
 

@@ -147,14 +147,15 @@ def _content(chance: Random, canary: str) -> Json:
 
 def _paper(chance: Random, id_: str, tenant: str, content: Json) -> Paper:
     collection = chance.choice(list(COLLECTIONS[tenant]))
-    title, paragraphs = content["title"], content["paragraphs"]
+    title, paragraphs, path = content["title"], content["paragraphs"], _some_path(id_, content["canary"])
+    names = f"{title} {path.rpartition('/')[2].removesuffix('.md')}"  # found by each passage
     return Paper(
         id=id_,
         tenant=tenant,
         collection=collection,
-        passages={f"{id_}/{seq}": {*f"{title} {text}".split()} for seq, text in enumerate(paragraphs)},
+        passages={f"{id_}/{seq}": {*f"{names} {text}".split()} for seq, text in enumerate(paragraphs)},
         fields=some_fields(chance, COLLECTIONS[tenant][collection]),
-        path=_some_path(id_, content["canary"]),
+        path=path,
         access=_some_access(chance, few=collection == VAULT),
         **content,
     )

@@ -33,7 +33,6 @@ FAULTS: dict[str, tuple[object, str]] = {
     "slow": (10, "the object store takes too long to answer"),
 }
 NOT_SAID = ("very-secret-words", "AKIATESTER", "Generic S3", "SlowDown", "ExpiredToken", "127.0.0.1", "error")
-USUAL_REQUESTS = 250  # of an ingestion, roughly
 
 
 async def told(bucket: Bucket) -> str:
@@ -53,11 +52,16 @@ async def test_an_ingestion_that_fails_anywhere_leaves_the_former_desk_or_the_ne
     now = "The pendulum swings."
     note.write_text(f"# Note\n\n{now}\n")  # noqa: ASYNC240 nothing else runs
     await small_desk.ingested(bucket, note)
+    object_store.requests.clear()
+    now = "The pendulum stands."
+    note.write_text(f"# Note\n\n{now}\n")  # noqa: ASYNC240 nothing else runs
+    await small_desk.ingested(bucket, note)
+    usual = object_store.requests.total()
     kept, failed = [], 0
     for share in (0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1):
         former, now = now, f"The pendulum swings for {share} s."
         note.write_text(f"# Note\n\n{now}\n")  # noqa: ASYNC240 nothing else runs
-        object_store.left = int(share * USUAL_REQUESTS)
+        object_store.left = int(share * usual)
         try:
             await small_desk.ingested(bucket, note)
         except StoreError:
@@ -144,5 +148,5 @@ def test_doctor_names_what_it_lacks_and_nothing_is_copied_to_it(
         assert copied.returncode == (0 if fit else 2), copied.stderr
         assert ("ignores If-None-Match" in copied.stderr) is not fit
         assert ("Nothing was written" in copied.stderr) is not fit
-    assert len(object_store.held()) > 35
+    assert any("/tables/" in name for name in object_store.held())
     assert not [one for one in (tmp_path / "kept").rglob("*") if "one/" in one.as_posix() and one.is_file()]
