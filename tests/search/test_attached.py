@@ -522,6 +522,10 @@ async def test_rows_without_text_or_id_and_an_empty_table_are_no_trouble(others:
     assert await found(desk, BOB, mode="sparse") == {"d"}
     (hit,) = (await desk.search(BOB, SearchRequest("pendulum", mode="sparse"))).hits
     assert (await desk.extract(BOB, hit.chunk.id, max_chars=99)).text == hit.text  # of two rows of one id
+    for repeated in ("aaabc", "abbbc", "abccc", "bcaaa"):  # an id takes no place of another one
+        await others.write(Id=[*repeated], acl=pa.array([["user:bob"]] * 5), text=["pendulum"] * 5)
+        for mode in ("dense", "sparse", "exact"):
+            assert await found(desk, BOB, mode=mode) == {*"abc"}, (repeated, mode)
     await others.write(
         Id=["a", "b", "c", "d", "d"], acl=pa.array([["user:bob"]] * 4 + [["user:bob", "user:ann"]])
     )

@@ -23,6 +23,7 @@ from rag.models.breaker import Breaker, RefusedError
 if TYPE_CHECKING:
     from rag.models.endpoint import Endpoint
 
+HIGHEST_LOGIT = 30.0  # from 37 on, a probability is 1 in floating point
 TIMEOUT_SECONDS = 30.0  # of one attempt; the timeout of the stage limits all attempts together
 
 
@@ -170,10 +171,14 @@ def by_index(results: Sequence[tuple[Any, Any]], count: int) -> list[float | Non
 def probabilities(scores: Sequence[float | None]) -> list[float | None]:
     """`scores`, unchanged if all lie in [0, 1]; otherwise they are logits and become probabilities.
 
-    Example: [0.2, None, 0.9] stays; [2.0, None, 0.0] -> [0.88, None, 0.5].
+    Some models give percentages or other points, whose probabilities would all be 1: shares of the highest.
+    Example: [0.2, None, 0.9] stays; [2.0, None, 0.0] -> [0.88, None, 0.5]; [100.0, 50.0] -> [1.0, 0.5].
     """
+    highest = max((score for score in scores if score is not None), default=0.0)
     if all(score is None or 0 <= score <= 1 for score in scores):
         return list(scores)
+    if highest > HIGHEST_LOGIT:
+        return [None if score is None else max(score, 0.0) / highest for score in scores]
     return [None if score is None else logistic(score) for score in scores]
 
 

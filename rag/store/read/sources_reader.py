@@ -71,7 +71,8 @@ class KeptRows:
                 names = cast("list[str]", self._rows["id"].to_pylist())
                 self._places = dict(zip(names, range(len(names)), strict=True))
         if self._rows is None:
-            by_id = table.query().where(schema.one_of("id", ids)).select(columns).limit(len(ids))
+            # Without a limit, because an attached table may have an id several times.
+            by_id = table.query().where(schema.one_of("id", ids)).select(columns)
             return (await read(by_id)).to_pylist()
         if not self._places:
             return []
@@ -132,10 +133,10 @@ class SourcesReader:
         """A source with its outline and whole text, None if it doesn't exist."""
         with engine_errors("reading a source"):
             query = self._sources.query().where(schema.one_of("id", [source_id]))
-            rows = await self._rows(query.select(schema.SOURCES_SCHEMA.names).limit(1))
+            rows = await self._rows(query.select(schema.SOURCES_SCHEMA.names))
         if not rows:
             return None
-        (row,) = rows
+        row = rows[0]
         await self.access.refresh()  # after reading the text, so that a right revoked meanwhile counts
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]

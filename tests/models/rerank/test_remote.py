@@ -295,7 +295,11 @@ def test_one_score_beyond_makes_all_of_them_logits(beyond: float) -> None:
 
 def test_logits_of_any_size_have_a_place_between_zero_and_one() -> None:
     scores = probabilities([-1e308, -1000.0, 0.0, 1000.0, 1e308])
-    assert scores == [0.0, 0.0, 0.5, 1.0, 1.0]
+    assert scores == [0.0, 0.0, 0.0, pytest.approx(1e-305), 1.0]
+
+
+def test_scores_that_are_no_logits_keep_their_order() -> None:
+    assert probabilities([100.0, 50.0, None, 33.0, 0.0]) == [1.0, 0.5, None, 0.33, 0.0]
 
 
 @pytest.fixture
