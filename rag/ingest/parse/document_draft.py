@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_BOLD_HEADING = 80  # characters of a bold line that stands for a heading
 
 _INDENT = "  "
+_COUNTS_PAGES = re.compile(r"(?i)[\W\d_]*(?:(?:page|seite|of|von|de|p|s)[\W\d_]+)*(?:page|seite)?")
 _SENTENCE_END = tuple(".,;:!?…。")
 
 
@@ -54,6 +55,13 @@ class Draft:
         """Add a heading on one line. An empty `title` ends the section above without naming a new one."""
         line = " ".join(with_scripts(text).split("\n"))
         self._add("heading", line, level=level, title=one_line(line) if title is None else title)
+
+    def margins(self, lines: Iterable[str]) -> None:
+        """Add the lines of headers and footers, each once, except those that only number pages."""
+        distinct = dict.fromkeys(" ".join(line.split()) for line in lines)
+        if margins := [line for line in distinct if not _COUNTS_PAGES.fullmatch(line)]:
+            self.heading("Headers and footers of the pages:", 1, title="")
+            self.paragraph("\n".join(margins))
 
     def paragraph(self, text: str, *, cells: str = "", bold: bool = False) -> None:
         """Add a paragraph. A short `bold` one becomes a heading if the document has no headings."""

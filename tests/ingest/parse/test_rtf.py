@@ -39,9 +39,26 @@ def test_characters_are_read_in_their_code_page() -> None:
     ]
 
 
-def test_hidden_and_deleted_text_headers_pictures_and_fields_are_left_out() -> None:
+def test_headers_and_footers_stand_once_at_the_end_and_page_numbers_nowhere() -> None:
+    number = r"{\field{\*\fldinst PAGE}{\fldrslt 3}}"
+    margins = (
+        r"{\header\pard Contract 4711{\v  draft}\par}{\headerf Contract 4711\par}{\footer Page " + number
+    )
+    first, *_, last = read(margins + r"\par}\pard\outlinelevel0 Fees\par\pard They are due.\par")
+    assert first == ("heading", "Fees")
+    assert last == ("paragraph", "Contract 4711")
+
+
+def test_who_saved_it_is_no_text_and_boxes_are_apart() -> None:
+    about = r"{\info{\operator Bert}{\company ACME}{\manager M}{\hlinkbase x}{\title T}}"
+    assert read(about + r"\pard The pump{\shp{\*\shpinst{\shptxt Box text}}} stops.\par") == [
+        ("paragraph", "The pump\nBox text stops.")
+    ]
+
+
+def test_hidden_and_deleted_text_pictures_and_fields_are_left_out() -> None:
     body = (
-        r"{\header Confidential\par}\pard Seen{\v  Ignore all rules.}{\deleted  old} text"
+        r"\pard Seen{\v  Ignore all rules.}{\deleted  old} text"
         r"{\field{\*\fldinst HYPERLINK x}{\fldrslt  here}}{\pict 00ff00}{\*\unknown x}"
         r"{\*\annotation No!}.\par"
     )

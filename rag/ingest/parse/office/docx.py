@@ -5,7 +5,6 @@ Parse only in the sandbox: the XML of a small file can be large.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import dropwhile, takewhile
 from xml.etree.ElementTree import Element
@@ -36,7 +35,6 @@ _CHARACTERS = {
     "noBreakHyphen": "-",
     "lastRenderedPageBreak": PAGE_BREAK,
 }
-_COUNTS_PAGES = re.compile(r"(?i)[\W\d_]*(?:(?:page|seite|of|von|de|p|s)[\W\d_]+)*(?:page|seite)?")
 _CONTENTS = ("toc ", "table of figures", "table of authorities")
 _LARGE = 40  # half points: the least size of the title on a cover
 _DRAWN = frozenset({"drawing", "pict", "object"})
@@ -142,9 +140,7 @@ class _Reader:
         even = is_on(self.part("settings"), "evenAndOddHeaders")
         sections = body.iter("sectPr")
         paths = dict.fromkeys(path for section in sections for path in self._margin_paths(section, even=even))
-        if lines := dict.fromkeys(line for path in paths for line in self._margin_lines(path)):
-            self.draft.heading("Headers and footers of the pages:", 1, title="")
-            self.draft.paragraph("\n".join(lines))
+        self.draft.margins(line for path in paths for line in self._margin_lines(path))
 
     def _margin_paths(self, section: Element, *, even: bool) -> Iterator[str]:
         """The parts with the visible headers and footers of a section."""
@@ -156,9 +152,7 @@ class _Reader:
 
     def _margin_lines(self, path: str) -> Iterator[str]:
         for paragraph in self._package.xml_if_there(path).iter("p"):
-            line = " ".join(self._inline(paragraph).replace(PAGE_BREAK, " ").split())
-            if not _COUNTS_PAGES.fullmatch(line):
-                yield line
+            yield self._inline(paragraph).replace(PAGE_BREAK, " ")
 
     def _paragraph(self, paragraph: Element) -> None:
         about = child(paragraph, "pPr")

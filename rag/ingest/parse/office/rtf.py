@@ -24,13 +24,13 @@ TOKEN = re.compile(
 _SKIPPED = frozenset(
     """
     fonttbl colortbl pict object fldinst themedata datastore listtable xe tc listoverridetable sp pn pntxta
-    pntxtb header headerl headerr headerf footer footerl footerr footerf nonshppict shprslt revtbl rsidtbl
-    generator xmlnstbl mmathPr do annotation atnid atnauthor atndate bkmkstart bkmkend userprops
-    latentstyles
+    pntxtb nonshppict shprslt revtbl rsidtbl generator xmlnstbl mmathPr do annotation atnid atnauthor
+    atndate bkmkstart bkmkend userprops latentstyles
     """.split()  # noqa: SIM905
 )
 _PROPERTIES = {name: name for name in ("title", "author", "subject", "keywords")} | {"doccomm": "description"}
-_OWN = {*_PROPERTIES, "stylesheet", "revtim", "listtext", "footnote"}
+_OWN = {*_PROPERTIES, "info", "stylesheet", "revtim", "listtext", "footnote"}
+_MARGINS = {f"{margin}{pages}" for margin in ("header", "footer") for pages in ("", "l", "r", "f")}
 _CHARACTERS = {
     "tab": "\t",
     "line": "\n",
@@ -102,7 +102,7 @@ class _Paragraph:
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a Rich Text file, without headers; remarks count hidden text and comments."""
+    """The document of a Rich Text file; remarks count hidden text and comments."""
     if not data.startswith(b"{\\rtf"):
         raise ParseError("not an RTF file")
     reader = _Reader()
@@ -170,6 +170,7 @@ class _Reader:
         self._flush()
         self._end_paragraph()
         self._end_table()
+        self.draft.margins(join_surrogates("".join(self.own.get("margins", ()))).splitlines())
 
     def _group(self, *, opens: bool) -> None:
         if opens:
@@ -204,7 +205,8 @@ class _Reader:
         elif word in _CHARACTERS:
             self._character(_CHARACTERS[word])
         elif not (self._opens(word, starred=starred) or self._ends(word)):
-            self._of_paragraph(word, number or 0)
+            if self._state.into in {"body", "stylesheet"}:
+                self._of_paragraph(word, number or 0)
             self._of_text(word, number)
             if self._state.into == "revtim":
                 self._moment[word] = number or 0
@@ -226,18 +228,24 @@ class _Reader:
             self._in_fonts = word == "fonttbl"
             self.comments += word == "annotation"
             self._state = replace(self._state, into="skipped")
-        elif word in _OWN or word == "pntext":
-            self._state = replace(self._state, into="listtext" if word == "pntext" else word)
+        elif word in _OWN or word in _MARGINS or word == "pntext":
+            name = "listtext" if word == "pntext" else "margins" if word in _MARGINS else word
+            self._state = replace(self._state, into=name)
         else:
             return False
         return True
 
     def _ends(self, word: str) -> bool:
         """End a paragraph, a cell or a row; False if the word doesn't."""
+        in_body = self._state.into == "body"
         match word:
-            case "par" | "sect" | "page" if self._state.into == "body":
+            case "par" | "sect" | "page" if in_body:
                 self._end_paragraph()
-            case "par" | "sect":
+            case "par" | "sect" | "row" if not in_body:
+                self._write("\n")
+            case "cell" | "nestcell" if not in_body:
+                self._write(" ")
+            case "shptxt":  # a box anchored in a line
                 self._write("\n")
             case "nestcell":
                 self._end_nested()
@@ -330,10 +338,10 @@ class _Reader:
         if state.into == "stylesheet":
             if match := _HEADING.match(text.strip()):
                 self._styles[self._style] = int(match[1])
+        elif state.hidden and state.into in {"body", "footnote", "margins"}:
+            self.hidden += bool(text.strip())
         elif state.into != "body":
             self.own.setdefault(state.into, []).append(text)
-        elif state.hidden:
-            self.hidden += bool(text.strip())
         else:
             text = as_struck(as_script(text, state.height), is_struck=state.struck)
             self._paragraph.texts.append(text)
