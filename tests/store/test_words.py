@@ -119,6 +119,34 @@ def test_words_of_a_query_have_all_forms_that_the_index_may_have_of_them(
     assert shown == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("query", "month", "number"),
+    [
+        ("the meeting of February 11, 2025", "february", "02"),
+        ("on 11 February 2025", "february", "02"),
+        ("11. Februar 2025", "februar", "02"),
+        ("el 11 de febrero de 2025", "febrero", "02"),
+        ("October 2025", "october", "10"),
+        ("in May 2025", "may", "05"),  # a stop word
+    ],
+)
+def test_a_month_of_a_year_is_its_number_too(query: str, month: str, number: str) -> None:
+    (word,) = [word for word in query_words(query, ["English"]) if word.text == month]
+    assert (number,) in word.forms
+    assert not word.is_identifier
+
+
+@pytest.mark.parametrize("query", ["Marketing 2024", "the march of 5 people", "May I go?", "Mayor 2025"])
+def test_other_words_are_no_months(query: str) -> None:
+    assert all(len(word.forms) == 1 for word in query_words(query, ["English"]))
+
+
+def test_a_version_is_found_without_its_v() -> None:
+    (word,) = query_words("v4.1.2", ["English"])
+    assert ("4.1.2",) in word.forms
+    assert ("4.1.2",) in query_words("4.1.2", ["English"])[0].forms
+
+
 def test_in_several_languages_a_word_is_one_word_with_the_stems_of_each() -> None:
     found = query_words("running Häuser", ["English", "German"])
     assert [one.forms for one in found] == [(("run",), ("running",)), (("hauser",), ("haus",))]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 from unicodedata import normalize
@@ -27,6 +27,7 @@ from lancedb import tokenize
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
 from rag.store.read import other_scripts
 from rag.text.chinese import simplified
+from rag.text.languages import MONTHS
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -353,9 +354,34 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
             words += _plain_words(text, languages)
             continue
         runs = [*name.forms, *_last_members(text)]
+        if version := _VERSION.fullmatch(text):  # v4.1.2, which a text may have as 4.1.2
+            runs = [form for _, inner in names_in(version["number"]) if inner for form in inner.forms]
+            runs.append((name.whole,))
         forms = [tuple(_ready(run, language)) for language in languages for run in runs]
         words.append(Word(text, tuple(dict.fromkeys(forms))))
-    return tuple(words)
+    return tuple(_with_months(words, query))
+
+
+_MONTH_OF_YEAR = re.compile(
+    r"(?P<month>[^\W\d_]{3,12})\.?,? (?:[0-3]?[0-9](?:st|nd|rd|th)?,? )?(?:de |of )?(?:19|20)[0-9]{2}\b"
+)
+
+
+def _with_months(words: Sequence[Word], query: str) -> Iterator[Word]:
+    """The words of a query, and its months also in numbers, as a text may write a date.
+
+    A month may be a stop word, too: May 2025. Example: "11 February 2025" -> 11, February (februari, 02),
+    2025.
+    """
+    names = [match["month"].casefold() for match in _MONTH_OF_YEAR.finditer(query)]
+    numbers = {name: (f"{MONTHS[name]:02}",) for name in names if name in MONTHS}
+    for word in words:
+        number = numbers.pop(word.text.casefold(), None)
+        yield replace(word, forms=(*word.forms, number)) if number else word
+    yield from (Word(name, ((name,), number)) for name, number in numbers.items())
+
+
+_VERSION = re.compile(r"[vV](?P<number>[0-9]+(?:\.[0-9]+)+)")
 
 
 def _last_members(name: str) -> Iterator[tuple[str, ...]]:
