@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tests.forks import Forked, Forks
 
 Era: TypeAlias = Literal["legacy", "modern"]
+UNSHARED = pytest.mark.skipif("BRIDGED" in os.environ, reason="about a server that no other host shares")
 Message: TypeAlias = "dict[str, Any]"
 
 ANSWER_SECONDS = 60  # far more than any answer takes; a test fails instead of hanging

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -30,8 +31,10 @@ NAMES = {
     for collection, fields in collections.items()
     for name in (collection, *fields)
 }
+PAGES = {"url"} if "BRIDGED" in os.environ else set[str]()
+"""The addresses of pages, which only a shared desk has."""
 VARYING = {
-    "search": {"score", "similarity", "start", "end", "tokens", "lists", "also_in"},
+    "search": {"score", "similarity", "start", "end", "tokens", "lists", "also_in"} | PAGES,
     "get_source": {
         "mime_type",
         "indexed_at",

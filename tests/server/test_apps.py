@@ -22,6 +22,7 @@ from server.handlers import MAX_REPLY_BYTES, NO_TOOL
 from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
 from server.tool_listing import LOADED
 from tests.pdfs import pdf
+from tests.server.conftest import UNSHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +139,7 @@ def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(sh
     assert picture["_meta"] == {"ui": {"visibility": ["app"]}}
 
 
+@UNSHARED  # whose results have no addresses of pages
 def test_hosts_without_the_extension_notice_nothing(host: Callable[..., Host], shown: Host) -> None:
     plain = host(publishes=False, declares=True)
     (id_,) = [found for collection, found in found_of(plain).items() if collection == "open"]
@@ -260,6 +262,7 @@ def test_who_may_not_read_a_passage_gets_neither_it_nor_its_picture(host: Callab
     assert hidden == bob.tool("page_picture", id=f"{'a' * 16}/0")
 
 
+@UNSHARED
 def test_the_server_itself_never_loads_what_draws(shown: Host) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux tells what a process has loaded")

@@ -14,7 +14,7 @@ from mcp import types
 
 from rag.search.reply.search_reply import SearchReply
 from server import handlers
-from tests.server.conftest import ENVELOPE, HANDSHAKE
+from tests.server.conftest import ENVELOPE, HANDSHAKE, UNSHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +88,7 @@ def test_a_batch_is_told_that_there_are_none(wire: Wire) -> None:
     expect_alive(wire)
 
 
+@UNSHARED  # a bridge reads each line on its own
 def test_over_http_what_is_no_message_is_answered_in_the_same_words(
     lasting_listen: Callable[..., Remote], wire: Wire, clock_room: Path
 ) -> None:
