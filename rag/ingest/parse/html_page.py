@@ -59,6 +59,9 @@ _CONTENT = _options()
 _MATHML_TWIN = re.compile("katex-mathml|MJX_Assistive_MathML")
 _WITH_TWINS = _options(*(f"{drawn}[aria-hidden=true]" for drawn in (".katex-html", "nobr", ".mjx-chtml")))
 """For pages of KaTeX and MathJax, which have each formula twice: as MathML, and as it is drawn."""
+_SCRIPT_LINK = re.compile(
+    r"""\b(?:href|src)\s?=\s?(?:"(?:javascript|data):[^"]*"|'(?:javascript|data):[^']*')""", re.IGNORECASE
+)
 _DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
 _JSON_DATE = re.compile(r'"datePublished"\s{0,3}:\s{0,3}"([^"<>\\]{4,40})"')
 _TIME = re.compile(r"<time\b[^<>]{0,500}>", re.IGNORECASE)
@@ -117,6 +120,7 @@ def content_of(html: str) -> str:
 def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
     options = _WITH_TWINS if _MATHML_TWIN.search(html) else _CONTENT
+    html = _SCRIPT_LINK.sub("", html)  # a frame or a link that leads nowhere
     page = html_widgets.with_widgets_as_text(
         html_widgets.with_code_and_layout(html_widgets.with_formulas(html))
     )

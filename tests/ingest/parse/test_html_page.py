@@ -155,6 +155,16 @@ def test_what_forms_and_pictures_show_is_text(html: str, seen: str) -> None:
     assert parse(html.encode(), "a.html").text == seen
 
 
+def test_what_leads_nowhere_is_no_link() -> None:
+    frames = (
+        '<iframe src="javascript:void(0)"></iframe><iframe src="https://v.example/a" title="Film"></iframe>'
+    )
+    links = """<p>Go <a href='javascript:go("x")'>back</a> or <a href="https://v.example/b">on</a>.</p>"""
+    assert parse(f"<body>{frames}{links}</body>".encode(), "p.html").text == (
+        "[Film](https://v.example/a)\n\nGo back or [on](https://v.example/b)."
+    )
+
+
 def test_a_cell_over_several_rows_is_in_each_of_them() -> None:
     rows = (
         "<tr><th>Day<th>Hour<th>Place</tr>"
