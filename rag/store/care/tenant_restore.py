@@ -138,13 +138,7 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
                 f"The tenant {tenant!r} already has the collections of the backup: {', '.join(there)}. Add "
                 "--yes to replace them."
             )
-        records = await _records(data, tenant)
-        gone = {
-            id_
-            for id_, record in records.items()
-            if not record.present and record.uri.startswith(desk_folder.PURGED)
-        }
-        away = frozenset() if exact else frozenset(gone | {*forgotten} - records.keys())
+        away = frozenset() if exact else _purged_since(await _records(data, tenant), forgotten)
         collections = [_as_new_build(data, collection) for collection in collections]
         try:
             loaded = await _load(data, backup, collections, away)
@@ -168,6 +162,16 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
                 await writer.finish()
     purged = tuple(sorted({local_path(uri) or uri for uri in loaded.purged.values()}))
     return replace(result, at=backup.about.at, purged=purged, untouched=untouched, keys=loaded.keys)
+
+
+def _purged_since(records: Mapping[str, AccessRecord], forgotten: Iterable[str]) -> frozenset[str]:
+    """The ids of purged sources: by their records, or those `forgotten` that have none."""
+    purged = {
+        id_
+        for id_, record in records.items()
+        if not record.present and record.uri.startswith(desk_folder.PURGED)
+    }
+    return frozenset(purged | {*forgotten} - records.keys())
 
 
 def _collection(member: tenant_backup.BackupCollection, tenant: str) -> Collection:
