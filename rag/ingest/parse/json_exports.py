@@ -251,8 +251,8 @@ def _days(messages: list[_Message], level: int) -> Iterator[Part]:
 def _chats(value: object) -> Iterator[_Chat]:
     """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
-        several = value.get("chats")
-        for chat in _dicts(several.get("list") if isinstance(several, dict) else [value]):
+        several = [value[key] for key in ("chats", "left_chats") if isinstance(value.get(key), dict)]
+        for chat in [chat for some in several for chat in _dicts(some.get("list"))] or [value]:
             if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
                 yield _Chat(_string(chat, "name"), [*_telegram_messages(chat)])
         return
@@ -271,7 +271,7 @@ def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
     for message in _dicts(chat.get("messages")):
         text_or_pieces = message.get("text", "")
         pieces = text_or_pieces if isinstance(text_or_pieces, list) else [text_or_pieces]
-        text = "".join(piece if isinstance(piece, str) else _string(piece, "text") for piece in pieces)
+        text = "".join(map(_telegram_text, pieces))
         message_text = " ".join(filter(None, (clean(text).strip(), *_telegram_extras(message))))
         if message.get("type") == "message" and message_text:
             sender = _string(message, "from") or "somebody"
@@ -280,17 +280,32 @@ def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
             yield _Message(sender, date(_string(message, "date")), message_text)
 
 
+def _telegram_text(piece: object) -> str:
+    """A piece of a text; behind the words of a link is where it leads."""
+    if isinstance(piece, str):
+        return piece
+    text, address = _string(piece, "text"), _string(piece, "href")
+    return f"{text} ({address})" if address and address not in text else text
+
+
 def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
     """What a message has besides its text: a picture or a file, a poll, a contact."""
     if media := next((key.replace("_", " ") for key in _MEDIA if message.get(key)), ""):
         file = _string(message, "file_name")
         yield f"({media}: {file})" if file else f"({media})"
     if isinstance(poll := message.get("poll"), dict):
-        answers = "; ".join(_string(answer, "text") for answer in _dicts(poll.get("answers")))
-        yield f"(poll: {_string(poll, 'question')} {answers})"
+        answers = [
+            _string(answer, "text") + (f" ({answer['voters']})" if "voters" in answer else "")
+            for answer in _dicts(poll.get("answers"))
+        ]
+        yield f"(poll: {_string(poll, 'question')} {'; '.join(answers)})"
     if isinstance(person := message.get("contact_information"), dict):
         about = " ".join(_string(person, key) for key in ("first_name", "last_name", "phone_number"))
         yield f"(contact: {one_line(about)})"
+    if isinstance(spot := message.get("location_information"), dict):
+        names = [_string(message, key) for key in ("place_name", "address")]
+        point = f"{spot.get('latitude')}, {spot.get('longitude')}"
+        yield f"(place: {one_line(', '.join(filter(None, names))) or point})"
 
 
 def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
@@ -361,10 +376,45 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:
             branch.append(message)
         at = node.get("parent")
     for message in reversed(branch):
-        role, parts = _string(message.get("author"), "role"), _mapping(message.get("content")).get("parts")
-        texts = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
-        if role in {"user", "assistant"} and (text := clean("\n\n".join(texts)).strip()):
-            yield _Message(role.title(), _moment(message.get("create_time")), text)
+        role = _string(message.get("author"), "role")
+        text, attached = _chatgpt_texts(message) if role in {"user", "assistant"} else ("", "")
+        if text or attached:
+            yield _Message(role.title(), _moment(message.get("create_time")), text, attached)
+
+
+def _chatgpt_texts(message: Mapping[str, Any]) -> tuple[str, str]:
+    """What a message says, typed or spoken; and the document that it writes, or the code that it runs."""
+    content = _mapping(message.get("content"))
+    parts = content.get("parts")
+    texts = [
+        part if isinstance(part, str) else _string(part, "text")
+        for part in (parts if isinstance(parts, list) else ())
+    ]
+    said = clean(_MARKS.sub(_marked, "\n\n".join(filter(None, texts)))).strip()
+    code, recipient = _string(content, "text"), _string(message, "recipient")
+    if content.get("content_type") != "code" or not code:
+        return said, ""
+    if recipient == "python":
+        return said, clean(f"```python\n{code}\n```")
+    try:
+        document = _mapping(json.loads(code)) if recipient.startswith("canmore.") else {}
+    except (ValueError, RecursionError):
+        document = {}
+    written = [
+        _string(document, "content"),
+        *(_string(new, "replacement") for new in _dicts(document.get("updates"))),
+    ]
+    return said, clean("\n\n".join(filter(None, [_string(document, "name"), *written]))).strip()
+
+
+_MARKS = re.compile("\ue200(?P<kind>[a-z_]+)\ue202(?P<about>[^\ue200\ue201]*)\ue201|【[0-9:]+†[^】]*】")
+"""What ChatGPT marks in an answer: the sources of a sentence, and things that it shows as cards."""
+
+
+def _marked(mark: re.Match[str]) -> str:
+    """The name of a thing. Example: entity, ["city","Berlin","capital"] -> Berlin; sources say nothing."""
+    names = re.findall(r'"([^"]*)"', mark["about"] or "") if mark["kind"] == "entity" else []
+    return names[1] if len(names) > 1 else ""
 
 
 def _claude_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:

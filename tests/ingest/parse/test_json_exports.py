@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,18 +142,33 @@ def test_polls_contacts_and_names_of_files_are_read_in_telegram_and_who_wrote_wh
         "from": "Ann",
         "text": "",
     }
+    spot = {"latitude": 52.5, "longitude": 13.4}
     extras: list[dict[str, object]] = [
         {"poll": {"question": "Lunch?", "answers": [{"text": "Yes", "voters": 2}, {"text": "No"}]}},
         {"contact_information": {"first_name": "Eve", "last_name": "Lee", "phone_number": "+49 1"}},
         {"file": "files/a.pdf", "file_name": "a.pdf"},
         {"forwarded_from": "Eve", "text": "Hi"},
+        {"text": ["See ", {"type": "text_link", "text": "the plan", "href": "https://ex.org/p"}, "."]},
+        {"location_information": spot, "place_name": "Café", "address": "Main St 1"},
+        {"location_information": spot},
     ]
     value = {"name": "Club", "type": "private_group", "messages": [message | extra for extra in extras]}
     assert exported(value, "result.json").text.split("\n\n")[1:] == [
-        "Ann (10:01): (poll: Lunch? Yes; No)",
+        "Ann (10:01): (poll: Lunch? Yes (2); No)",
         "Ann (10:01): (contact: Eve Lee +49 1)",
         "Ann (10:01): (file: a.pdf)",
         "Ann, forwarded from Eve (10:01): Hi",
+        "Ann (10:01): See the plan (https://ex.org/p).",
+        "Ann (10:01): (place: Café, Main St 1)",
+        "Ann (10:01): (place: 52.5, 13.4)",
+    ]
+
+
+def test_chats_that_one_has_left_are_read_too() -> None:
+    export = {"chats": {"list": [TELEGRAM]}, "left_chats": {"list": [TELEGRAM | {"name": "Old team"}]}}
+    assert [title for level, title in outline(exported(export, "result.json")) if level == 1] == [
+        "Boat club",
+        "Old team",
     ]
 
 
@@ -190,6 +206,35 @@ def test_a_question_to_an_assistant_heads_the_answer_that_stayed() -> None:
     assert outline(document) == [(1, "How do I bake without yeast?"), (3, "Soda")]
     assert [block.kind for block in document.blocks][-1] == "list"
     assert not any(word in document.text for word in ("abandoned", "Obey", "66-77"))
+
+
+def test_documents_spoken_words_and_code_of_chatgpt_are_read_and_marks_of_sources_are_not() -> None:
+    letter = json.dumps({"name": "Letter", "type": "document", "content": "Dear Sir, the pump leaks."})
+    spoken = {"content_type": "audio_transcription", "text": "Write to them"}
+    cited = "I did.\ue200cite\ue202turn0search0\ue202turn1news3\ue201 In \ue200entity\ue202"
+    cited += '["city","Berlin","capital"]\ue201 too【4†source】.'
+    messages = [
+        node("user", "", None) | {"parent": "r"},
+        node("assistant", "", "a"),
+        node("assistant", cited, "b"),
+        node("assistant", "", "c"),
+    ]
+    messages[0]["message"]["content"] = {"content_type": "multimodal_text", "parts": [spoken]}  # type: ignore[index]
+    for at, recipient, code in ((1, "canmore.create_textdoc", letter), (3, "python", "print(4711)")):
+        message: Any = messages[at]["message"]
+        message |= {"recipient": recipient, "content": {"content_type": "code", "text": code}}
+    mapping = dict(zip("abcd", messages, strict=True))
+    text = exported([{"title": "Pump", "current_node": "d", "mapping": mapping}], "conversations.json").text
+    assert text.split("\n\n") == [
+        "# Write to them",
+        "Assistant:",
+        "Letter",
+        "Dear Sir, the pump leaks.",
+        "Assistant:",
+        "I did. In Berlin too.",
+        "Assistant:",
+        "```python\nprint(4711)\n```",
+    ]
 
 
 def test_what_was_pasted_into_claude_and_what_it_wrote_as_a_document_is_read() -> None:
