@@ -170,6 +170,21 @@ def test_a_calendar_is_a_row_for_each_appointment(end: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        ("DTEND;VALUE=DATE:20260413", "\nEnd: 2026-04-12"),
+        ("DTEND;VALUE=DATE:20260411", ""),  # one day
+        ("DTEND;VALUE=DATE:20260410", ""),  # none, as some programs write it
+        ("DTEND:20260413T000000Z", "\nEnd: 2026-04-13 00:00 UTC"),
+    ],
+)
+def test_whole_days_end_on_the_last_of_them(end: str, last: str) -> None:
+    event = f"BEGIN:VEVENT\nSUMMARY:Closed\nDTSTART;VALUE=DATE:20260410\n{end}\nEND:VEVENT"
+    document = parse(f"BEGIN:VCALENDAR\n{event}\nEND:VCALENDAR".encode(), "a.ics")
+    assert document.text == f"Event: Closed\nStart: 2026-04-10{last}"
+
+
 def test_a_card_is_a_person_without_the_picture() -> None:
     lines = ["FN:Ann Lee", "item1.EMAIL;TYPE=work:ann@x.org", "ADR:;;Main 1;Bonn;;53;DE", "PHOTO:eA=="]
     document = parse("\n".join(["BEGIN:VCARD", *lines, "END:VCARD"]).encode(), "a.vcf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import quopri
 import re
 from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
 from typing import NamedTuple
 
 from rag.corpus import Document
@@ -97,9 +98,21 @@ def _records(entries: Iterable[_Entry]) -> list[dict[str, str]]:
     for number, name in names.items():
         records.setdefault(number, {}).setdefault("Name", [name])
     return [
-        {name: ", ".join(filter(None, record[name])) for name in sorted(record, key=_ORDER.index)}
+        _with_last_day(
+            {name: ", ".join(filter(None, record[name])) for name in sorted(record, key=_ORDER.index)}
+        )
         for record in records.values()
     ]
+
+
+def _with_last_day(record: dict[str, str]) -> dict[str, str]:
+    """The record of whole days with its last one as the end. By RFC 5545, the end is the day after it."""
+    try:
+        last = (date.fromisoformat(record.get("End", "")) - timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError):  # it has none, or one with a time
+        return record
+    without_end = {name: value for name, value in record.items() if name != "End"}
+    return without_end if last <= record.get("Start", "") else {**record, "End": last}
 
 
 def _label(entry: _Entry) -> str:
