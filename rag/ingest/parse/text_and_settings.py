@@ -146,6 +146,7 @@ _DIALOGUE = re.compile(
 )
 _VOICE = re.compile(r"<v(?:\.[^ \t>]+)?[ \t]+([^>]+)>")
 _MARKUP = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]*\}")
+_DRAWING = re.compile(r"\{[^{}\n]*\\p[1-9][^{}\n]*\}[^{}\n]*")  # commands that draw, up to the next marks
 _SPEECH_TITLE = re.compile(r"\A\s*WEBVTT[ \t]+(?:-[ \t]*)?([^\n]+)|^Title:[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _NUMBER = re.compile(r"\n[ \t]*\d+[ \t]*\Z")
 _SECTION = 60  # seconds of speech under one time: some 150 words, one passage
@@ -222,7 +223,7 @@ def _section_at(start: int, speech: str) -> Iterator[Part]:
 
 def _spoken_words(speech: str) -> str:
     """Speech without markup, after the name of the speaker if it is stated."""
-    return html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", speech)))
+    return html.unescape(_MARKUP.sub("", _DRAWING.sub("", _VOICE.sub(r"\1: ", speech))))
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str) -> int:

@@ -35,7 +35,7 @@ _PROPOSAL = re.compile(r"(?:[bcdefhijknps]|er|dr)[ei]p|erc|rfc|adr")  # as of Py
 _NOTHING = re.compile(
     r"(?i)[\W_]*|\(?(?:anonymous|unspecified|untitled(?:[ -]document)?|no title|unbenannt|null|undefined)\)?"
 )
-_NOTION = re.compile(r" [0-9a-f]{32}$")
+_NOTION = re.compile(r" [0-9a-f]{32}(?:_all)?$")
 _JOINED = re.compile(r"[a-z]{2,}(?:-[a-z]{2,})+")
 
 

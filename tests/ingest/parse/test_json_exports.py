@@ -328,6 +328,7 @@ def test_ids_of_notion_are_in_no_title_and_no_link(name: str) -> None:
     assert document.title == "Rules"
     assert f"[Visa](Rules/Visa.{'html' if is_page else 'md'})" in document.text
     assert (ID in document.text) is not is_page  # what is no link stays
+    assert parse(b"name,age\nAnn,3\n", f"Tasks {ID}_all.csv").title == "Tasks"
 
 
 # Jupyter notebooks: texts, code and outputs that are text.

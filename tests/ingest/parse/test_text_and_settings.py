@@ -128,7 +128,8 @@ ASS = """[Script Info]
 Title: T
 [Events]
 Dialogue: 0,0:00:03.00,0:00:04.00,D,,0,0,0,,{\\b1}ticks, yes
-Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,The\\Nclock
+Dialogue: 0,0:00:02.00,0:00:03.00,D,,0,0,0,,{\\an7\\p1\\bord0}m 0 0 l 100 0 b 0 5 5 8{\\p0}
+Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,{\\pos(1,2)}The\\Nclock
 """
 
 
