@@ -260,6 +260,13 @@ def test_lines_that_flow_are_joined() -> None:
     )
 
 
+@pytest.mark.parametrize("quotation", ["> Can we ship \n> on Friday? ", ">> Is it late? ", " > On Friday? "])
+def test_an_answer_stands_apart_from_the_quotation_above_it(quotation: str) -> None:
+    kind = "Content-Type: text/plain; format=flowed\n"
+    text = body(f"{HEADERS}{kind}\nAnn wrote: \n{quotation}\nNo, on \nMonday. \n{quotation}\n")
+    assert "\nNo, on Monday." in text.split("?")[1]
+
+
 def test_a_truncated_mail_is_read_as_far_as_it_goes() -> None:
     whole = attached((b"x" * 5000, "application/pdf", "a.pdf")).as_bytes()
     for end in (len(whole) // 2, 400, 250):

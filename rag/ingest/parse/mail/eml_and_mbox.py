@@ -269,7 +269,8 @@ _ENCRYPTED = re.compile(r"application/(x-)?pkcs7-mime")
 _DEPTH = 50  # parts within parts; mail programs refuse more, too
 _SHARE = 2  # HTML with that many times the words of the plain text says more than it
 _LENGTH = 120  # characters of a name without its suffix
-_SOFT_END = re.compile(r"(?<=\S)(?<!\n--) \n(?=[^>\s])")  # a line that goes on, by RFC 3676
+_FLOWING = re.compile(r"^(?![^\S\n]*>|-- $)(.*\S) \n(?=[^>\s])", re.MULTILINE)
+"""A line that goes on, by RFC 3676; one of a quotation doesn't, because an answer may follow it."""
 _GAP = re.compile(r"\n(?:[^\S\n]*+\n){2,}")
 _TAG = re.compile(r"(?is)<(style|script|title)\b.*?</\1\s*>|<!--.*?-->|<[a-z/!][^<>]*>|&[a-z]+;")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
@@ -378,7 +379,7 @@ def _body(text: str, part: Message, kind: str) -> list[tuple[str, str]]:
     if kind == "text/calendar":
         text = calendars.readable_lines(text)
     elif part.get_param("format") == "flowed":
-        text = _SOFT_END.sub("" if part.get_param("delsp") == "yes" else " ", text)
+        text = _FLOWING.sub(r"\1" if part.get_param("delsp") == "yes" else r"\1 ", text)
     text = _GAP.sub("\n\n", text).strip()
     return [(text, kind)] if text else []
 
