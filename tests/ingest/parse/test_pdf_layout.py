@@ -365,10 +365,44 @@ def test_a_running_header_is_kept_once_and_page_numbers_not_at_all() -> None:
     assert text.count("body 0 ") == text.count("body 11 ") == 5
 
 
-@pytest.mark.parametrize("footer", ["#", "– # –", "A-#"])
+@pytest.mark.parametrize("footer", ["#", "– # –", "A-#", "# / 5", "# | Page", "Seite # von 5"])
 def test_whatever_counts_the_pages_is_left_out(footer: str) -> None:
     read = parsed(*pages_with("", footer)).text
     assert footer.replace("#", "3") not in read.split("\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["Contract 4711 - page #", "Page # of 5 · Contract 4711", "# | Contract 4711"]
+)
+def test_the_words_beside_a_page_number_are_kept_once(line: str) -> None:
+    for text in (parsed(*pages_with(line, "")).text, parsed(*pages_with("", line)).text):
+        assert text.split("\n").count("Contract 4711") == text.count("Contract 4711") == 1
+
+
+def test_the_words_far_from_a_page_number_are_kept_once_and_head_nothing() -> None:
+    for x in (50, 540):
+        head = At(295 - x / 2, 770, "Contract 4711", 10, "B")
+        pages = [[head, At(x, 770, str(number)), *column(50, "body", 12, 650)] for number in range(1, 4)]
+        document = parsed(*pages)
+        assert document.text.startswith("Contract 4711\n\nbody 0")
+        assert (document.text.count("4711"), {kind for kind, _ in shape(document)}) == (1, {"paragraph"})
+
+
+@pytest.mark.parametrize(
+    "line", ["Invoice No. 1004#", "Budget 202#", "Step #", "Week #: bells", "# Before work", "72864812#-memb"]
+)
+def test_a_line_that_counts_something_else_stays_on_each_page(line: str) -> None:
+    text = parsed(*pages_with(line, "")).text
+    assert [line.replace("#", str(number)) in text for number in range(1, 6)] == [True] * 5
+
+
+@pytest.mark.parametrize(("x", "label_x"), [(150, 50), (50, 80)])
+def test_a_number_near_its_words_is_theirs(x: float, label_x: float) -> None:
+    pages = [
+        [At(label_x, 770, "Customer"), At(x, 770, str(number)), *column(50, "body", 12, 650)]
+        for number in range(1, 4)
+    ]
+    assert parsed(*pages).text.count("Customer") == 3
 
 
 def test_a_footer_below_a_line_of_underscores_is_left_out_with_it() -> None:

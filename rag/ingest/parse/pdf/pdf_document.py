@@ -22,7 +22,7 @@ from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, title_line
 from rag.ingest.parse.ocr import OcrReader
-from rag.ingest.parse.pdf.page_layout import rows_of, without_running_lines
+from rag.ingest.parse.pdf.page_layout import Row, bodies_of, rows_of
 from rag.ingest.parse.pdf.page_tables import (
     PagePart,
     dehyphenator,
@@ -104,16 +104,18 @@ def _labels(pdf: Pdfium) -> list[str]:
 
 
 def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
-    """The parts of each page, without running headers and footers."""
+    """The parts of each page; a running header or footer where it first stands only."""
     if _are_mostly_even(sheets):  # a typescript, or what a printer of lines wrote
         sheets = [
             sheet._replace(lines=[line._replace(even=False) for line in sheet.lines]) for sheet in sheets
         ]
-    pages = [
-        list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_running_lines(sheets), strict=True)
-    ]
+    bodies = bodies_of(sheets)
+    pages = [list(_parts(sheet, body.lines)) for sheet, body in zip(sheets, bodies, strict=True)]
     with_headers_of_tables(pages)
-    return pages
+    return [
+        [*_no_headings(body.head), *page, *_no_headings(body.foot)]
+        for page, body in zip(pages, bodies, strict=True)
+    ]
 
 
 def _are_mostly_even(sheets: Sequence[PageLines]) -> bool:
@@ -128,9 +130,12 @@ def _parts(sheet: PageLines, lines: Sequence[Line]) -> Iterator[PagePart]:
     level = [line for line in lines if not line.turned]
     for rows in rows_of(level, sheet.rules):
         yield from parts_of(rows, sheet.rules)
-    turned = [[line] for line in lines if line.turned]
-    if turned:
-        yield from (part._replace(size=0.0) for part in parts_of(turned, ()))  # a stamp isn't a heading
+    yield from _no_headings([[line] for line in lines if line.turned])
+
+
+def _no_headings(rows: Sequence[Row]) -> Iterator[PagePart]:
+    """The parts of stamps and running lines, which head nothing, however large they are."""
+    return (part._replace(size=0.0) for part in parts_of(rows, ()))
 
 
 class PagesText(NamedTuple):
