@@ -1,6 +1,4 @@
-"""What lies where on a PDF page: its running lines, its columns of text, and the rows in each of them.
-
-Running lines are headers, footers and page numbers, which pages add to the text.
+"""What lies where on a PDF page: its columns of text, and the rows in each of them.
 
 A gutter is an empty vertical strip in a band of the page. Its sides are columns of text if the file stores
 them one after the other, or if their sentences run on from line to line; otherwise they are cells of a table.
@@ -10,12 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, PageLines, box_around, most_letters
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, box_around
 
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""
@@ -337,11 +334,6 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
-def body_size(lines: Iterable[Line]) -> float:
-    """The font size of most characters."""
-    return most_letters(((line.size, line.text) for line in lines), 0.0)
-
-
 def _joined_row(row: Row) -> Row:
     """A row in reading order, with lines that are close to each other joined."""
     if len(row) == 1:
@@ -376,169 +368,3 @@ def _is_list_mark(mark: Line, line: Line, row: Row) -> bool:
 
 def _runs_left(lines: Sequence[Line]) -> bool:
     return 2 * sum(line.runs_left for line in lines) > len(lines)
-
-
-_TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
-_PAGES = 3  # that a line stands on at least
-_NUMBERED_PAGES = 2  # the same, if it counts the pages
-_SLACK = 10.0  # points that a line may be moved
-_LARGEST = 1.15  # times the size of most letters: a larger line is a heading
-_FROM_TEXT = 0.5  # times the height of a line: how far from the text it stands at least
-_NEXT = 2.5  # times the height of a line: how far away the next row of a table is
-_HEADED = 2.5  # times the height of a number: words so near to it are a heading that it counts
-_LENGTH = 200  # characters
-_SIGNS = r"[\s|:•·.()\[\]<>/–—-]"  # around page numbers
-_NUMBER = r"(?!(?:19|20)\d\d(?!\d))0*\d{1,4}"  # a larger one counts something else, and so does a year
-_TOTAL = rf"(?:\s*(?:/|of|von|de|di|sur|van|из)\s*{_NUMBER})?"
-_PAGE = r"(?:p ?a ?g ?e|pg|p|seite|p[áa]g(?:ina)?|sida|strana|strona|стр(?:аница)?|第|frm)"
-_NUMBER_ALONE = re.compile(
-    rf"{_SIGNS}*(?P<page>{_PAGE}{_SIGNS}*)?(?:(?:(?-i:[A-Z]{{1,2}})|\d{{1,3}})\s?[.–-]\s?)?(?:{_NUMBER}|[ivxlc]+){_TOTAL}"
-    rf"(?:{_SIGNS}*(?:{_PAGE}|[页頁]))?{_SIGNS}*",
-    re.IGNORECASE,
-)
-_NUMBER_AMID_WORDS = re.compile(
-    rf"(?<!\w){_PAGE}{_SIGNS}*{_NUMBER}{_TOTAL}(?!\w)|\|\s*{_NUMBER}\Z|\A{_NUMBER}\s*\|", re.IGNORECASE
-)
-_BEFORE, _BEHIND = " |:,•·/–—-([", " |:•·/–—-)],."  # signs between words and a page number
-_DIGITS = re.compile(r"\d+")
-_ROMAN = re.compile(r"[ivxlc]+", re.IGNORECASE)
-_NUMERALS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
-
-
-class PageBody(NamedTuple):
-    """The lines of a page without running lines, and those above and below it that stand there first."""
-
-    head: list[Row]
-    lines: list[Line]
-    foot: list[Row]
-
-
-class _Edge(NamedTuple):
-    """A row at the edge of a page: what may be a page number in it, and its lines without that."""
-
-    page: int
-    is_head: bool
-    lines: Row
-    number: str
-    words: Row
-
-    @property
-    def height(self) -> int:
-        return round(self.lines[0].box.top / _SLACK)
-
-
-def bodies_of(sheets: Sequence[PageLines]) -> list[PageBody]:
-    """Each page without page numbers, and without headers and footers of earlier pages.
-
-    A line that counts something else, as invoices and years, stays in the body. A page with nothing else
-    keeps all of its lines.
-    """
-    largest = _LARGEST * body_size(line for sheet in sheets for line in sheet.lines)
-    edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
-    bodies = [PageBody([], [], []) for _ in sheets]
-    left_out = set[int]()
-    for repeats in _running_edges(edges):
-        first = repeats[0]
-        if first.words:
-            (bodies[first.page].head if first.is_head else bodies[first.page].foot).append(first.words)
-        for edge in repeats:
-            if edge is first or edge.page != first.page or not edge.words:
-                left_out.update(map(id, edge.lines))
-    for sheet, body in zip(sheets, bodies, strict=True):
-        body.lines[:] = [line for line in sheet.lines if id(line) not in left_out]
-        if not any(body):
-            body.lines[:] = sheet.lines
-        body.foot.reverse()
-    return bodies
-
-
-def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
-    rows = level_rows([line for line in sheet.lines if not line.turned])
-    reach = _reach(sheet.lines) if rows else Box(0, 0, 0, 0)
-    for edge in (rows[:_TOP], rows[: -_BOTTOM - 1 : -1]):
-        for at, row in enumerate(edge):
-            inner = rows[at + 1 : at + 2] if edge[0] is rows[0] else rows[-at - 2 : -at - 1]
-            length = sum(len(line.text) + 1 for line in row)
-            if row[0].size > largest or length > _LENGTH or (inner and _is_of_table(row, inner[0])):
-                break
-            is_ruled = bool(inner) and not any(map(str.isalnum, "".join(line.text for line in inner[0])))
-            if is_ruled or (inner and _distance(row, inner[0]) > _FROM_TEXT * row[0].box.height):
-                outer_rows = edge[: at + 1] + inner if is_ruled else edge[: at + 1]
-                is_head = edge[0] is rows[0]
-                yield from (_edge(page, outer, reach, is_head=is_head) for outer in outer_rows)
-                break
-
-
-def _edge(page: int, row: Row, reach: Box, *, is_head: bool) -> _Edge:
-    numbers, words = [], []
-    for line in row:
-        number = _number_in(line, row, reach)
-        before, _, behind = line.text.partition(number) if number else (line.text, "", "")
-        numbers.append(number)
-        if text := f"{before.rstrip(_BEFORE)} {behind.lstrip(_BEHIND)}".strip() if number else before:
-            words.append(line if text == line.text else line._replace(text=text, words=()))
-    return _Edge(page, is_head, row, " ".join(filter(None, numbers)), words)
-
-
-def _number_in(line: Line, row: Row, reach: Box) -> str:
-    """What may be a page number in a line; a bare number is alone, or apart from the words of its row."""
-    match = _NUMBER_ALONE.fullmatch(line.text)
-    heads = line is row[0] and row[-1].box.left - line.box.right < _HEADED * line.box.height
-    is_apart = len(row) == 1 or (_is_at_margin(line.box, reach) and not heads)
-    if match and (match["page"] or is_apart):
-        return line.text
-    amid = _NUMBER_AMID_WORDS.search(line.text)
-    return amid[0] if amid else ""
-
-
-def _is_at_margin(box: Box, reach: Box) -> bool:
-    """Whether a box begins or ends where the text of its page does, or is in the middle of that."""
-    off_middle = (box.left + box.right - reach.left - reach.right) / 2
-    return min(box.left - reach.left, reach.right - box.right, abs(off_middle)) < _SLACK
-
-
-def _distance(row: Row, inner: Row) -> float:
-    """The empty space between two rows."""
-    box, inner_box = row[0].box, inner[0].box
-    return max(box.top - inner_box.bottom, inner_box.top - box.bottom)
-
-
-def _is_of_table(row: Row, inner: Row) -> bool:
-    if min(len(row), len(inner)) < 2:  # noqa: PLR2004 one cell doesn't make a table
-        return False
-    return abs(row[0].box.top - inner[0].box.top) < _NEXT * row[0].box.height
-
-
-def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
-    """The headers and footers, each with those of other pages that are equal but for the page number."""
-    by_count, by_text = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
-    for edge in edges:
-        for text, first in _numberings(edge):
-            by_count[edge.height, _text(edge.words), text, first].append(edge)
-    series = (edges for edges in by_count.values() if len({edge.page for edge in edges}) >= _NUMBERED_PAGES)
-    counting = {id(edge) for edges in series for edge in edges}
-    printed = [edge if id(edge) in counting else edge._replace(number="", words=edge.lines) for edge in edges]
-    for edge in printed:
-        by_text[edge.height, _text(edge.words)].append(edge)
-    for repeats in by_text.values():
-        if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= _PAGES:
-            yield repeats
-
-
-def _text(row: Row) -> str:
-    return " ".join(line.text for line in row)
-
-
-def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
-    """For each number that may be the page's: the text around it, and what it is on the first page."""
-    roman = edge.number.strip(_BEFORE)
-    if _ROMAN.fullmatch(roman):
-        yield "", _roman(roman) - edge.page
-    for number in _DIGITS.finditer(edge.number):
-        yield edge.number[: number.start()] + "#" + edge.number[number.end() :], int(number[0]) - edge.page
-
-
-def _roman(numeral: str) -> int:
-    """The value of a Roman numeral. Example: "xiv" -> 14."""
-    digits = [*(_NUMERALS[digit] for digit in numeral.casefold()), 0]
-    return sum(-digit if digit < following else digit for digit, following in pairwise(digits))

@@ -22,7 +22,7 @@ from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, title_line
 from rag.ingest.parse.ocr import OcrReader
-from rag.ingest.parse.pdf.page_layout import Row, bodies_of, rows_of
+from rag.ingest.parse.pdf.page_layout import Row, rows_of
 from rag.ingest.parse.pdf.page_tables import (
     PagePart,
     dehyphenator,
@@ -32,6 +32,7 @@ from rag.ingest.parse.pdf.page_tables import (
 )
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, Pdfium, most_letters
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
+from rag.ingest.parse.pdf.running_lines import bodies_of
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text
 
