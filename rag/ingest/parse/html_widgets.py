@@ -67,6 +67,8 @@ _SPECIAL = re.compile(r"\breversed\b|\btype\s?=\s?[\"']?[aAiI]\b")
 _SPECIAL_LIST = re.compile(
     rf"<ol\b[^<>]{{0,2000}}?(?:{_SPECIAL.pattern})|<li\b[^<>]{{0,2000}}?\bvalue\s?=", re.IGNORECASE
 )
+_HEADED = re.compile(r"(?:\s|<(?!h[1-6]\b|/li\b)[^<>]{0,2000}>){0,40}<h[1-6]\b[^<>]{0,2000}>", re.IGNORECASE)
+_HEADED_ITEM = re.compile(rf"<li\b[^<>]{{0,2000}}>{_HEADED.pattern}", re.IGNORECASE)
 _ROMAN = 4_000
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
@@ -115,24 +117,35 @@ def _with_script_marks(page: str) -> str:
 def with_list_labels(page: str) -> str:
     """The page with the labels of lists that Markdown can't number: letters, set numbers, reversed ones.
 
-    Example: '<ol type="a"><li>x</ol>' -> '<ul><li>a. x</ul>'.
+    A list whose items all begin with headings becomes sections, with its numbers.
+    Example: '<ol type="a"><li>x</ol>' -> '<ul><li>a. x</ul>'; '<ol><li><h2>x</h2></ol>' -> '<h2>1. x</h2>'.
     """
-    if not _SPECIAL_LIST.search(page):
+    if not _SPECIAL_LIST.search(page) and not _HEADED_ITEM.search(page):
         return page
-    texts: dict[int, str] = {}
-    for opening, *inside in _lists(page):
-        items = [tag for tag in inside if tag[2].casefold() == "li"]
+    texts: dict[tuple[int, int], str] = {}
+    for tags in _lists(page):
+        opening, items = tags[0], [tag for tag in tags if tag[2].casefold() == "li" and not tag[1]]
         about = [_attributes(item[3]) for item in items]
         is_special = _SPECIAL.search(opening[3]) or any("value" in attributes for attributes in about)
-        if is_special and opening[2].casefold() == "ol":
-            texts |= {tag.start(): f"<{tag[1]}ul>" for tag in (opening, *inside)}
+        is_numbered = opening[2].casefold() == "ol"
+        ends = [heading.end() for item in items if (heading := _HEADED.match(page, item.end()))]
+        if has_sections := bool(items) and len(ends) == len(items):
+            texts |= {tag.span(): "" for tag in tags}
+        elif is_special and is_numbered:
+            texts |= {tag.span(): f"<{tag[1]}ul>" for tag in tags if tag[2].casefold() != "li"}
+            ends = [item.end() for item in items]
+        if is_numbered and (has_sections or is_special):
             labels = _item_labels(_attributes(opening[3]), about)
-            texts |= {item.start(): f"{item[0]}{label} " for item, label in zip(items, labels, strict=True)}
-    return _LIST_TAGS.sub(lambda tag: texts.get(tag.start(), tag[0]), page)
+            texts |= {(end, end): f"{label} " for end, label in zip(ends, labels, strict=True)}
+    parts, at = [], 0
+    for start, end in sorted(texts):
+        parts += [page[at:start], texts[start, end]]
+        at = end
+    return "".join([*parts, page[at:]])
 
 
 def _lists(page: str) -> list[list[re.Match[str]]]:
-    """The lists of a page, each as the tags that open it and its items, and that which closes it, if any."""
+    """The lists of a page, each as the tags that open and close it and its items, if there are such."""
     lists: list[list[re.Match[str]]] = []
     opened: list[list[re.Match[str]]] = []
     for tag in _LIST_TAGS.finditer(page):
@@ -140,9 +153,9 @@ def _lists(page: str) -> list[list[re.Match[str]]]:
         if not is_item and not is_end:
             lists.append([tag])
             opened.append(lists[-1])
-        elif opened and not (is_item and is_end):
+        elif opened:
             opened[-1].append(tag)
-            if is_end:
+            if is_end and not is_item:
                 opened.pop()
     return lists
 

@@ -62,8 +62,32 @@ def test_items_have_the_numbers_that_people_see(html: str, seen: str) -> None:
     assert parse(html.encode(), "a.html").text == seen
 
 
+@pytest.mark.parametrize(
+    ("html", "sections"),
+    [
+        ("<ol><li><h2>Pay?</h2><p>By card.</li><li><h2>Go?</h2>By bus.</ol>", ["## 1. Pay?", "## 2. Go?"]),
+        (
+            "<ul><li><ul><li><a name=m><!-- --></a><h3>Methods</h3><ul><li><section><h4>start</h4>",
+            ["### Methods", "#### start"],
+        ),
+        (
+            "<ol type=i start=3><li><h3>Lid</h3>It is red.<li><h3>Key</h3></ol>",
+            ["### iii. Lid", "### iv. Key"],
+        ),
+        ("<ul><li>one</li><li><h3>two</h3></li></ul>", []),
+    ],
+)
+def test_items_that_begin_with_headings_are_sections(html: str, sections: list[str]) -> None:
+    document = parse(f"<main>{html}</main>".encode(), "a.html")
+    blocks = [block for block in document.blocks if block.kind == "heading"]
+    assert [document.text[block.start : block.end].strip() for block in blocks] == sections
+
+
 @pytest.mark.usefixtures("within_a_minute")
-@pytest.mark.parametrize("part", ["<ol type=a>", "<ol type=a><li>", "</ol>", "<li value=1>", "<ol ", "<li "])
+@pytest.mark.parametrize(
+    "part",
+    ["<ol type=a>", "<ol type=a><li>", "</ol>", "<li value=1>", "<ol ", "<li ", "<li><b>", "<ol><li><h2>"],
+)
 def test_hostile_lists_cost_no_more_than_their_length(part: str) -> None:
     with_list_labels("<ol type=a>" + part * 100_000)
 
