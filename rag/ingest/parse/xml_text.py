@@ -139,9 +139,12 @@ _HEADINGS = listed_names("title head article-title book-title subtitle label-tit
 _ABSTRACTS = frozenset({"abstract", "trans-abstract"})
 _ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group"}
 _LISTS = listed_names("""
-    list itemizedlist orderedlist variablelist simplelist ul ol dl steps def-list procedure
+    list itemizedlist orderedlist variablelist simplelist ul ol dl steps steps-unordered substeps choices
+    def-list procedure
 """)
-_ITEMS = listed_names("item list-item listitem varlistentry member li step def-item dlentry dt dd")
+_ITEMS = listed_names("""
+    item list-item listitem varlistentry member li step substep choice def-item dlentry dt dd
+""")
 _CODE = listed_names("""
     programlisting screen literallayout codeblock pre code-block eg synopsis preformat
 """)

@@ -258,6 +258,14 @@ def test_real_files(judged: Path) -> None:
         ),
         ("<list list-type='order'><list-item><p>a</p></list-item></list><p>x</p><p>y</p>", "1. a"),
         ("<steps><step><cmd>Go.</cmd></step></steps><ul><li>b</li></ul><p>x</p><p>y</p>", "1. Go.\n\n- b"),
+        (
+            "<steps-unordered><step><cmd>Open.</cmd><info>By key.</info></step></steps-unordered><p>x</p>",
+            "- Open. By key.",
+        ),
+        (
+            "<steps><step>Set.<substeps><substep>Dial.</substep></substeps></step></steps><p>x</p><p>y</p>",
+            "1. Set.\n  1. Dial.",
+        ),
         ("<p>See <xref linkend='c'/>.</p><section id='c'><title>Sub</title><p>x</p></section>", "See Sub."),
         (
             "<p>See <xref href='a.dita#t/c'/>.</p><section id='c'><title>Sub</title><p>x</p></section>",
