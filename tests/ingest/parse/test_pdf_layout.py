@@ -476,6 +476,23 @@ def test_what_runs_across_a_page_comes_last() -> None:
     assert read.title == "a"
 
 
+@pytest.mark.parametrize(("quarter", "sign"), [("0 1 -1 0", 1), ("0 -1 1 0", -1)])
+@pytest.mark.parametrize("foot", [[], [At(50, 30, "Draft", 11)]])
+def test_a_sideways_table_below_an_upright_header_stays_a_table(
+    quarter: str, sign: int, foot: list[At]
+) -> None:
+    head = "BT /F 11 Tf 50 770 Td (208) Tj 300 0 Td (SUMMARY TABLES) Tj ET\n"
+    cells = [
+        f"q {quarter} {300 + sign * (14 * y - 60)} {400 + sign * (90 * x - 200)} cm "
+        f"BT /F 9 Tf ({x} and {y}) Tj ET Q\n"
+        for y in range(10)
+        for x in range(4)
+    ]
+    text = parsed(foot, drawn=head + "".join(cells)).text
+    assert "".join(f"| 0 and {y} | 1 and {y} | 2 and {y} | 3 and {y} |\n" for y in (8, 9)) in f"{text}\n"
+    assert text.count("SUMMARY TABLES") == 1
+
+
 HEADED = [At(60 + 90 * x, 600 - 14 * y, f"{x} and {y}") for y in range(4) for x in range(4)]
 
 

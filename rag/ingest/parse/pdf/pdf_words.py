@@ -298,11 +298,8 @@ class _PageReader:
 
         With `within`, they have only words that overlap this box.
         """
-        for match in _PDFIUM_LINE.finditer(self._text):
-            quarter = self._quarter(match.start())
-            words = [
-                word for word in self._words(*match.span(), quarter) if not within or word.box.touches(within)
-            ]
+        for quarter, run in self._runs():
+            words = [word for word in run if not within or word.box.touches(within)]
             for part in _split_line(words, quarter, self._uprights) if words else ():
                 at = max(part, key=lambda word: len(word.text)).at
                 fonts = [self._font(at)]
@@ -311,27 +308,48 @@ class _PageReader:
                 line = _line(part, self._size(at), quarter, bold=all(font.bold for font in fonts))
                 yield line._replace(even=all(font.even for font in fonts), turned=quarter)
 
-    def _words(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
-        for match in _WORDS.finditer(self._text, start, end):
-            begin, stop = match.span()
-            first = last = self._box_at(begin)
-            if stop - begin - match[0].endswith(HYPHEN) > 1:
-                last = self._box_at(stop - 1 - match[0].endswith(HYPHEN))
-            if not first or not last:
-                continue
-            # Calls of pdfium cost most: a dense word in a single line needs the boxes of two letters only.
-            is_plain = match[0].isascii() or not any(map(self._is_noise, range(begin, stop)))
-            box, height = first.around(last), as_read(first, quarter).height
-            level_box = as_read(box, quarter)
-            is_dense = level_box.right - level_box.left <= _LOOSE * height * (stop - begin)
-            is_left = not runs_left(match[0])
-            seamed = self._split_at_seam(begin, stop, quarter) if is_plain and is_left else []
-            if seamed:
-                yield from seamed
-            elif is_plain and is_dense and level_box.height < 2 * height and is_left:
-                yield _Word(join_surrogates(match[0]), box, begin)
-            else:
-                yield from self._split_word(begin, stop, quarter)
+    def _runs(self) -> Iterator[tuple[int, list[_Word]]]:
+        """The words of pdfium's lines, divided where the letters turn, and their quarter turns.
+
+        pdfium has a sideways table in one line with the upright header above it.
+        """
+        for line in _PDFIUM_LINE.finditer(self._text):
+            quarter, words, before = 0, list[_Word](), None
+            for match in _WORDS.finditer(self._text, *line.span()):
+                first = self._box_at(match.start())
+                if not first:
+                    continue
+                if not before or not _is_beside(before, first, quarter):  # asking at each word takes long
+                    turned = self._quarter(match.start())
+                    if words and turned != quarter:
+                        yield quarter, words
+                        words = []
+                    quarter = turned
+                words += self._words(match, first, quarter)
+                before = words[-1].box if words else None
+            yield quarter, words
+
+    def _words(self, match: re.Match[str], first: Box, quarter: int) -> Iterator[_Word]:
+        """The words in one of pdfium's words, whose first letter is in the box `first`."""
+        begin, stop = match.span()
+        last: Box | None = first
+        if stop - begin - match[0].endswith(HYPHEN) > 1:
+            last = self._box_at(stop - 1 - match[0].endswith(HYPHEN))
+        if not last:
+            return
+        # Calls of pdfium cost most: a dense word in a single line needs the boxes of two letters only.
+        is_plain = match[0].isascii() or not any(map(self._is_noise, range(begin, stop)))
+        box, height = first.around(last), as_read(first, quarter).height
+        level_box = as_read(box, quarter)
+        is_dense = level_box.right - level_box.left <= _LOOSE * height * (stop - begin)
+        is_left = not runs_left(match[0])
+        seamed = self._split_at_seam(begin, stop, quarter) if is_plain and is_left else []
+        if seamed:
+            yield from seamed
+        elif is_plain and is_dense and level_box.height < 2 * height and is_left:
+            yield _Word(join_surrogates(match[0]), box, begin)
+        else:
+            yield from self._split_word(begin, stop, quarter)
 
     def _split_at_seam(self, start: int, end: int, quarter: int) -> list[_Word]:
         """The two words that pdfium joined although they are separate text objects; else none."""
@@ -393,8 +411,13 @@ class _PageReader:
         return int(self._pdfium.FPDFText_GetCharIndexFromTextIndex(self._page, at))
 
     def _quarter(self, at: int) -> int:
-        angle = self._pdfium.FPDFText_GetCharAngle(self._page, self._index(at))
-        return round(angle / (math.pi / 2)) % _QUARTERS if math.isfinite(angle) else 0
+        index, matrix = self._index(at), self._matrix
+        angle = self._pdfium.FPDFText_GetCharAngle(self._page, index)
+        quarter = round(angle / (math.pi / 2)) % _QUARTERS if math.isfinite(angle) else 0
+        is_half = quarter == _QUARTERS / 2
+        if is_half and self._pdfium.FPDFText_GetMatrix(self._page, index, matrix) and matrix.d > 0:
+            return 0  # a mirrored letter, as an arrow in a formula
+        return quarter
 
     def _size(self, at: int) -> float:
         index, matrix = self._index(at), self._matrix
@@ -417,14 +440,17 @@ def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -
     """The words of one of pdfium's lines, split at wide gaps, at rules, and where another line begins."""
     begin = 0
     for at, (previous, word) in enumerate(pairwise(words), 1):
-        first, second = as_read(previous.box, quarter), as_read(word.box, quarter)
-        gap = first.gap(second)
-        beside = -_BACK * first.height <= gap <= _WIDE * first.height and second.is_level_with(first)
         ruled = any(_is_between(previous.box, word.box, rule) for rule in uprights)
-        if previous.text.endswith(HYPHEN) or not beside or ruled:
+        if previous.text.endswith(HYPHEN) or not _is_beside(previous.box, word.box, quarter) or ruled:
             yield words[begin:at]
             begin = at
     yield words[begin:]
+
+
+def _is_beside(before: Box, box: Box, quarter: int) -> bool:
+    """Whether a word goes on in the line of the one before, without a wide gap."""
+    first, second = as_read(before, quarter), as_read(box, quarter)
+    return -_BACK * first.height <= first.gap(second) <= _WIDE * first.height and second.is_level_with(first)
 
 
 def _is_between(first: Box, second: Box, rule: Box) -> bool:
