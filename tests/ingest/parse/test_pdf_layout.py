@@ -257,6 +257,42 @@ def test_a_cell_goes_on_in_the_next_line() -> None:
     assert "| H4 | 1759 | 0.2 s at sea |\n| K1 " in parsed(table(rows)).text
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [
+            ("Year", "Month", "Sales"),
+            ("2023", "May", "12.1"),
+            ("", "June", "9.3"),
+            ("2024", "May", "7"),
+            ("", "June", "8"),
+        ],
+        [
+            ("Team", "Role", "Name"),
+            ("Bells", "Head", "Ann Lee"),
+            ("", "Deputy", "Bo Hay"),
+            ("Doors", "Head", "Cy"),
+        ],
+        [
+            ("Year", "Month", "Sales", "Costs"),
+            ("", "May", "1", "2"),
+            ("2023", "June", "3", "4"),
+            ("", "July", "5", "6"),
+        ],
+    ],
+)
+def test_rows_of_a_group_are_rows_though_the_first_column_names_it_once(
+    rows: list[tuple[str, ...]],
+) -> None:
+    text = parsed(table(rows)).text
+    assert all("| " + " | ".join(row) + " |" in text for row in rows)
+
+
+def test_standard_errors_are_read_with_their_estimates() -> None:
+    rows = [("Term", "A", "B"), ("Age", "0.31", "0.27"), ("", "(0.02)", "(0.05)"), ("Sex", "1", "2")]
+    assert "| Age | 0.31 (0.02) | 0.27 (0.05) |" in parsed(table(rows)).text
+
+
 def test_a_number_is_a_cell_of_its_own_however_near_the_words_of_the_next_one_begin() -> None:
     rows = [
         At(x, 600 - 14 * at, text) for at in range(3) for x, text in ((60, "12"), (120, "34"), (180, "56"))

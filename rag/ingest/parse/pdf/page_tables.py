@@ -6,6 +6,7 @@ ends of lines are joined by the vocabulary of the whole document.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
@@ -27,6 +28,7 @@ _LONG = 90  # characters: cells of a table are shorter on average
 _SENTENCE = 20  # characters of a cell that may be a part of a sentence
 _MOVED = 6.0  # points that a table may stand elsewhere on the next page
 _EDGE = 1.0  # points: the cells of a column begin or end so near to each other
+_AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one cell
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 
@@ -165,22 +167,34 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
         return None
     if not is_ruled and _reads_on(rows):
         return None
-    box, cells = rows[0][0].box, list[list[str]]()
-    last = Box(0, 0, 0, 0)
-    for row in rows:
-        filled = [""] * len(columns)
-        for number, cell in _cells_by_column(row, columns):
-            filled[number] = f"{filled[number]} {cell.text}".strip()
-            box = box.around(cell.box)
-        if cells and _continues_cells(row, filled, last, rules):
+    texts = [_texts_by_column(row, columns) for row in rows]
+    pitches = [
+        row[0].box.bottom - above[0].box.bottom
+        for above, (row, filled) in zip(rows, [*zip(rows, texts, strict=True)][1:], strict=False)
+        if filled[0]
+    ]
+    usual = median(pitches) if pitches else math.inf
+    cells = texts[:1]
+    for above, row, filled in zip(rows, rows[1:], texts[1:], strict=False):
+        is_near = row[0].box.bottom - above[0].box.bottom < _AS_FAR * usual
+        if _may_continue_cells(row, filled, above[0].box, rules) and not _begins_row(
+            cells[-1], filled, is_header=len(cells) == 1, is_near=is_near
+        ):
             cells[-1] = [
                 with_next_line(cell, next_line) for cell, next_line in zip(cells[-1], filled, strict=True)
             ]
         else:
             cells.append(filled)
-        last = row[0].box
     whole = tuple(tuple(row) for row in cells)
+    box = box_around(cell.box for row in rows for cell in row)
     return PagePart(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
+
+
+def _texts_by_column(row: Row, columns: Sequence[Box]) -> list[str]:
+    texts = [""] * len(columns)
+    for number, cell in _cells_by_column(row, columns):
+        texts[number] = f"{texts[number]} {cell.text}".strip()
+    return texts
 
 
 def _reads_on(rows: Sequence[Row]) -> bool:
@@ -264,8 +278,25 @@ def _column(cell: Line, columns: Sequence[Box]) -> int:
     return max(range(len(columns)), key=shared)
 
 
-def _continues_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
-    """Whether a row continues the cells above: its first column is empty, and no rule is between them."""
+def _begins_row(above: Sequence[str], filled: Sequence[str], *, is_header: bool, is_near: bool) -> bool:
+    """Whether cells next to an empty first one are a row of their own, in a group that the first one names.
+
+    They have two numbers below numbers. Or they are as far below as other rows are, in most columns, with a
+    number below a number, or none reads on. Below a header, most are numbers.
+    """
+    pairs = [(cell, text) for cell, text in zip(above, filled, strict=True) if cell and text]
+    if is_header:
+        return 2 * len(pairs) >= len(filled) and _is_numbers(filled) and not _is_numbers(above)
+    in_brackets = [text for _, text in pairs if text[0] == "("]  # standard errors, and units of headers
+    numbers = [pair for pair in pairs if all(map(_NUMBER.fullmatch, pair)) and pair[1] not in in_brackets]
+    if len(numbers) > 1 or is_near:
+        return len(numbers) > 1
+    is_full = 2 * len(pairs) > len(filled) and len(pairs) > 1
+    return is_full and (bool(numbers) or not (in_brackets or any(reads_on(*pair) for pair in pairs)))
+
+
+def _may_continue_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
+    """Whether a row may continue the cells above: its first column is empty, and no rule is between them."""
     here = row[0].box
     if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
         return False
