@@ -288,6 +288,18 @@ def test_rows_of_a_group_are_rows_though_the_first_column_names_it_once(
     assert all("| " + " | ".join(row) + " |" in text for row in rows)
 
 
+@pytest.mark.parametrize(("size", "font"), [(10, "B"), (12, "F"), (16, "F")])
+@pytest.mark.parametrize("y", [630, 620, 530, 500])
+def test_a_heading_with_its_number_apart_is_no_row_of_the_table_beside_it(
+    y: float, size: float, font: str
+) -> None:
+    heading = [At(60, y, "5.2", size, font), At(92, y, "Clocks at sea", size, font)]
+    above, below = (heading, []) if y > 600 else ([], heading)
+    document = parsed([*above, *table(ROWS), *below, *column(60, "body", 12, 460)])
+    assert "\n".join(TABLE) in document.text
+    assert [block.title for block in document.blocks if block.kind == "heading"] == ["5.2 Clocks at sea"]
+
+
 def test_standard_errors_are_read_with_their_estimates() -> None:
     rows = [("Term", "A", "B"), ("Age", "0.31", "0.27"), ("", "(0.02)", "(0.05)"), ("Sex", "1", "2")]
     assert "| Age | 0.31 (0.02) | 0.27 (0.05) |" in parsed(table(rows)).text

@@ -34,6 +34,7 @@ _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 _NUMBER = re.compile(r"[(\-+–—]*[\d.,'\s]*\d[\d.,'\s]*[)%]*|[–—-]")
 _TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
+_HEADING_NUMBER = re.compile(r"(?:[A-Z]\.)?\d{1,2}(?:\.\d{1,2})*\.?")
 _YEAR = re.compile(r"(1[5-9]|20)\d\d")
 
 
@@ -148,14 +149,29 @@ def _continues(table: PagePart, following: PagePart) -> bool:
 def _table_end(rows: Sequence[Row], at: int) -> int:
     """The end of the rows from `at` that have several cells, or one cell that continues a row."""
     end, first_cell_end = at + 1, rows[at][0].box.right
+    if end < len(rows) and _is_heading(rows[at], rows[end]):
+        return end
     while end < len(rows) and len(rows[at]) > 1:
         row, above = rows[end], rows[end - 1]
         near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
         if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
             break
+        if _is_heading(row, above):
+            break
         first_cell_end = row[0].box.right if len(row) > 1 else first_cell_end
         end += 1
     return end
+
+
+def _is_heading(row: Row, beside: Row) -> bool:
+    """Whether a row is a heading apart from its number, in larger or bolder letters than the row beside."""
+    if len(row) != 2 or not _HEADING_NUMBER.fullmatch(row[0].text):  # noqa: PLR2004 number and words
+        return False
+    number, heading = row
+    if heading.box.left - number.box.right > _MOST_INDENT * heading.size or not heading.text[0].isalpha():
+        return False
+    is_larger = heading.size > _OTHER_SIZE * max(line.size for line in beside)
+    return is_larger or (heading.bold and not beside[0].bold)
 
 
 def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
