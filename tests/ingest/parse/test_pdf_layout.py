@@ -178,6 +178,21 @@ def test_columns_that_the_file_has_line_by_line_are_read_by_their_sentences() ->
     assert in_order(text, "left", "right")
 
 
+def test_headings_side_by_side_and_a_small_table_do_not_join_columns_that_are_stored_line_by_line() -> None:
+    texts = "Night {} {} is for those who hear it and", "strikes {} {} of each hour of the day"
+    lines = []
+    for x, side in ((50, "left"), (285, "right")):
+        lines += [At(x, 780 - 16 * y, f"Notes on clocks and bells {y}", 14) for y in range(3)]
+        lines += [At(x, 720 - 12 * y, texts[y % 2].format(side, y)) for y in range(8)]
+        lines += [At(x, 540 - 12 * y, texts[y % 2].format("more", y)) for y in range(8)]
+    cells = [
+        At(x, 610 - 14 * y, text, 9) for y in range(4) for x, text in ((290, "Weekly"), (450, f"{y}1.15"))
+    ]
+    text = parsed(sorted([*lines, *cells], key=lambda line: -line.y)).text
+    assert in_order(text, "left", "right")
+    assert "| Weekly | 11.15 |" in text
+
+
 def test_a_table_of_wrapped_cells_between_rules_is_no_pair_of_columns() -> None:
     rows = [
         At(x, 700 - 42 * row - 12 * line, f"{side} {row}{line} and more words of this cell")

@@ -295,10 +295,13 @@ def _is_prose(lines: Sequence[Line]) -> bool:
 
 
 def _flows(lines: Sequence[Line]) -> bool:
-    """Whether most lines continue a sentence of the line above."""
-    return sum(reads_on(above.text, line.text) for above, line in pairwise(lines)) >= _FLOWS * (
-        len(lines) - 1
-    )
+    """Whether most lines right below others in their letters continue the sentence."""
+    pairs = [
+        (above, line)
+        for above, line in pairwise(lines)
+        if above.size == line.size and line.box.top - above.box.bottom < _APART * line.box.height
+    ]
+    return sum(reads_on(above.text, line.text) for above, line in pairs) >= _FLOWS * max(len(pairs), 1)
 
 
 def reads_on(above: str, below: str) -> bool:
