@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 import zipfile
 
@@ -376,6 +377,8 @@ def test_cells_have_the_formats_of_their_styles() -> None:
         (-1, "yyyy-mm-dd", "-1"),
         (1e300, "yyyy", "1E+300"),
         (12, "@", "12"),
+        (math.nan, "General", "#NUM!"),
+        (math.inf, "# ?/?", "#NUM!"),
     ],
 )
 def test_numbers_and_dates_are_shown_as_excel_does(number: float, form: str, text: str) -> None:
@@ -414,12 +417,12 @@ def sheet_object(kind: int, flags: int = 0x11) -> bytes:
     return record(0x5D, struct.pack("<HHHHH", 0x15, 18, kind, 1, flags) + bytes(16))
 
 
-def old_workbook(*sheet_objects: bytes) -> bytes:
+def old_workbook(*sheet_objects: bytes, styles: bytes = b"") -> bytes:
     cells = label(0, 0, "Item") + label(0, 1, "State") + label(1, 0, "Doors") + label(1, 1, "shut")
     old_sheet = begin(16) + cells + b"".join(sheet_objects) + record(0x0A)
-    size = len(begin(5)) + len(record(0x85, bytes(8 + 5))) + len(record(0x0A))
+    size = len(begin(5)) + len(styles) + len(record(0x85, bytes(8 + 5))) + len(record(0x0A))
     listed = record(0x85, struct.pack("<IHBB", size, 0, 5, 0) + b"Audit")
-    return begin(5) + listed + record(0x0A) + old_sheet
+    return begin(5) + styles + listed + record(0x0A) + old_sheet
 
 
 def in_container(records: bytes) -> bytearray:
@@ -474,6 +477,17 @@ def test_comments_are_counted() -> None:
     note = record(0x1C, struct.pack("<HHHHHB", 1, 1, 0, 1, 3, 0) + b"Ann\0")
     text = record(0x1B6, struct.pack("<HH6sHHH", 0, 0, bytes(6), 0, 0, 0))
     assert parse(old_workbook(sheet_object(25), text, note), "a.xls").metadata["left_out"] == "1 comment"
+
+
+def test_a_format_of_another_country_has_no_text_in_the_file() -> None:
+    font = record(0x31, bytes(14) + b"\1\0A")
+    styles = font + b"".join(record(0xE0, struct.pack("<HH16x", 0, key)) for key in (27, 34))
+    values = [(0, 45413), (1, 7)]
+    numbers = b"".join(
+        record(0x203, struct.pack("<HHHd", 2, at, style, value)) for at, (style, value) in enumerate(values)
+    )
+    document = parse(old_workbook(numbers, styles=styles), "a.xls")
+    assert document.text.endswith("| 2024-05-01 | 7 |")
 
 
 def test_a_sheet_without_them_says_nothing_of_them() -> None:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from math import isfinite
 from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft, rule
@@ -235,6 +236,9 @@ BUILT_IN = {
     20: "h:mm",
     21: "h:mm:ss",
     22: "yyyy-mm-dd h:mm",
+    **dict.fromkeys((*range(27, 32), 36, *range(50, 55), 57, 58), "yyyy-mm-dd"),
+    32: "h:mm",
+    33: "h:mm:ss",
     37: "#,##0;(#,##0)",
     38: "#,##0;(#,##0)",
     39: "#,##0.00;(#,##0.00)",
@@ -249,8 +253,8 @@ BUILT_IN = {
     48: "##0.0E+0",
     49: "@",
 }
-"""Formats that files name by number. Excel shows 14 and 22 in the order of the user's country; ISO 8601 is
-clear everywhere."""
+"""Formats that files name by number. Excel shows 14 and 22 in the order of the user's country, and 27 to 58
+in East Asian calendars; ISO 8601 is clear everywhere."""
 
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)[^\]]*\]'
@@ -272,8 +276,10 @@ class _Token(NamedTuple):
 def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     """A number in a format such as "#,##0.00;[Red](#,##0.00)", in English notation.
 
-    A format that can't be parsed has no effect.
+    A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in Excel.
     """
+    if not isfinite(number):
+        return "#NUM!"
     sections = _sections(form[:_MAX_FORMAT])
     at = 1 if number < 0 else 2 if number == 0 else 0
     at = at if at < len(sections) else 0
@@ -284,12 +290,12 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     size = abs(number) if at == 1 else number
     if "digits" not in kinds and "fraction" not in kinds:
         return "".join(
-            general_format(size) if token.kind in {"general", "text"} else token.text for token in tokens
+            _general_format(size) if token.kind in {"general", "text"} else token.text for token in tokens
         ).strip()
     return _number(size, tokens).strip()
 
 
-def general_format(number: float) -> str:
+def _general_format(number: float) -> str:
     """A number without a format: "12", "0.3", "1.5E+20"."""
     if number == int(number) and abs(number) < 1e15:  # noqa: PLR2004 digits of a float
         return str(int(number))
@@ -380,7 +386,7 @@ def _fraction(number: float, pattern: str) -> str:
 
 def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
     if not 0 <= number <= _LAST_DAY:
-        return general_format(number)
+        return _general_format(number)
     days = number + 1 if not since_1904 and 1 <= number < 60 else number  # noqa: PLR2004 Excel's 1900-02-29
     start = datetime(1904, 1, 1) if since_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 sheets have no zones
     fine = any(token.kind == "split" for token in tokens)
@@ -388,7 +394,7 @@ def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
     try:
         moment = start + timedelta(seconds=seconds)
     except OverflowError:
-        return general_format(number)
+        return _general_format(number)
     halves = any(token.kind == "half" for token in tokens)
     texts = []
     for at, token in enumerate(tokens):

@@ -11,7 +11,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
-from rag.ingest.parse.office.sheets import Sheet, formatted, general_format, write_sheet
+from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, OLE
 
 if TYPE_CHECKING:
@@ -118,9 +118,10 @@ def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
     if kind not in {_NUMBER, _DATE}:
         return ""
     try:
-        form = book.format_map[book.xf_list[old.cell_xf_index(row, column)].format_key].format_str
+        key = book.xf_list[old.cell_xf_index(row, column)].format_key
+        form = book.format_map[key].format_str or BUILT_IN.get(key, "")
     except (KeyError, IndexError):
-        return general_format(value)
+        form = ""
     form = _ISO.get(form.lower().split(";")[0], form)
     return formatted(value, form, since_1904=bool(book.datemode))
 
