@@ -8,7 +8,8 @@ from __future__ import annotations
 import html.entities
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, groupby, islice
+from textwrap import indent
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
@@ -78,32 +79,41 @@ def named(elements: Iterable[Element], names: Collection[str]) -> Iterator[Eleme
     return (element for element in elements if name_of(element) in names)
 
 
-def words(element: Element, without: frozenset[str] = frozenset()) -> str:
-    """All text in an element on one line, except in elements named in `without`. Notes are in brackets.
+def words(element: Element) -> str:
+    """All text in an element on one line. Notes are in brackets.
 
     Children are separated by spaces, unless the element has text of its own:
     <name><given>Ann</given><sur>Lee</sur></name> -> "Ann Lee"; <p>H<sub>2</sub>O</p> -> "H2O".
     """
-    return one_line(with_scripts(clean("".join(_pieces(element, without)))))
+    return _line("".join(_pieces(element)))
 
 
-def _pieces(element: Element, without: frozenset[str]) -> Iterator[str]:
+def _line(text: str) -> str:
+    return one_line(with_scripts(clean(text)))
+
+
+def _pieces(element: Element) -> Iterator[str]:
     yield element.text or ""
     gap = "" if is_mixed(element) else " "
     for child in _read_children(element):
-        name = name_of(child)
-        if name in _BREAKS:
-            yield " "
-        elif name in NOTES:
-            yield f" [{words(child)}]"
-        elif name == "math":
-            yield formula(child)
-        elif name and name not in _UNSEEN | without:
-            start, end = _SCRIPTS.get(attribute(child, "rend") or name, ("", ""))
-            yield start
-            yield from _pieces(child, without)
-            yield end
+        yield from _inline(child)
         yield (child.tail or "") + gap
+
+
+def _inline(element: Element) -> Iterator[str]:
+    """The text of an element within a line."""
+    name = name_of(element)
+    if name in _BREAKS:
+        yield " "
+    elif name in NOTES:
+        yield f" [{words(element)}]"
+    elif name == "math":
+        yield formula(element)
+    elif name and name not in _UNSEEN:
+        start, end = _SCRIPTS.get(attribute(element, "rend") or name, ("", ""))
+        yield start
+        yield from _pieces(element)
+        yield end
 
 
 def _read_children(element: Element) -> list[Element]:
@@ -140,26 +150,27 @@ _ABSTRACTS = frozenset({"abstract", "trans-abstract"})
 _ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group"}
 _LISTS = listed_names("""
     list itemizedlist orderedlist variablelist simplelist ul ol dl steps steps-unordered substeps choices
-    def-list procedure
+    def-list procedure calloutlist glosslist sl parml
 """)
 _ITEMS = listed_names("""
     item list-item listitem varlistentry member li step substep choice def-item dlentry dt dd
+    callout glossentry sli plentry
 """)
+_TERMS = listed_names("term dt glossterm pt")
 _CODE = listed_names("""
-    programlisting screen literallayout codeblock pre code-block eg synopsis preformat
+    programlisting screen literallayout codeblock pre code-block eg synopsis preformat msgblock lines
 """)
-_TABLES = listed_names("table informaltable simpletable tgroup")
-_ROWS = listed_names("row tr strow sthead")
-_CELLS = listed_names("cell td th entry stentry")
+_TABLES = listed_names("table informaltable simpletable tgroup choicetable")
+_ROWS = listed_names("row tr strow sthead chrow chhead")
+_CELLS = listed_names("cell td th entry stentry choption chdesc choptionhd chdeschd")
 _REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "target", "href")
 _WARNINGS = listed_names("caution warning important tip danger notice")
-_NUMBERED = listed_names("orderedlist ol steps procedure substeps")
+_NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
 _LEFT_OUT = listed_names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta
 """)
 _BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
 _DEEPEST = 6  # levels of headings
-_INDENT = "  "
 
 
 def parts_of(root: Element) -> Iterator[Part]:
@@ -214,17 +225,17 @@ class _Body:
         name = name_of(element)
         if not name or name in _LEFT_OUT:
             return
-        if name in HEADS:
+        if name in HEADS and name_of(above) not in _ITEMS:  # the info of a step is text
             yield from self._head(element, depth)
         elif name in _HEADINGS and (name_of(above) in _ABOVE_TITLES or depth == 0):
             yield _heading(words(element), depth)
         elif name in _CODE:
             code = clean("".join(element.itertext())).strip("\n")
-            yield Part("code", f"```\n{code}\n```")
+            yield Part("code", f"```\n{code}\n```" if code.strip() else "")
         elif name in _TABLES and [*named(element.iter(), _ROWS)]:
             yield from _table(element)
         elif name in _LISTS:
-            yield Part("list", "\n".join(_items(element, 0)))
+            yield from self._list(element, depth)
         elif id(element) in self._nested:
             yield from self._inside(element, depth + (name in SECTIONS and element is not above))
         else:
@@ -236,15 +247,52 @@ class _Body:
         mixed = is_mixed(element)
         for child in element:
             name = name_of(child)
-            if name in NOTES and name_of(element) in PARAGRAPHS:
-                line += f" [{words(child)}]{child.tail or ''}"
-            elif name in _BLOCKS | _LEFT_OUT or id(child) in self._nested or not mixed:
-                yield Part("paragraph", " ".join(line.split()))
+            is_note = name in NOTES and name_of(element) in PARAGRAPHS
+            is_block = name in _BLOCKS | _LEFT_OUT or id(child) in self._nested or not mixed
+            if is_block and not is_note:
+                yield Part("paragraph", _line(line))
                 line = child.tail or ""
                 yield from self.parts(child, element, depth)
             else:
-                line += words(child) + (child.tail or "")
-        yield Part("paragraph", " ".join(line.split()))
+                line += "".join(_inline(child)).rstrip() + (child.tail or "")
+        yield Part("paragraph", _line(line))
+
+    def _list(self, element: Element, depth: int) -> Iterator[Part]:
+        """A list; the code and tables in its items are parts of their own."""
+        for kind, parts in groupby(self._items(element, depth), lambda part: part.kind):
+            group = [*parts]
+            yield from [Part(kind, "\n".join(part.text for part in group))] if kind == "list" else group
+
+    def _items(self, element: Element, depth: int) -> Iterator[Part]:
+        """The parts of the items, below their numbers or dashes, as in Markdown."""
+        is_numbered = name_of(element) in _NUMBERED or attribute(element, "list-type") == "order"
+        number = 0
+        for item in element:
+            is_item = name_of(item) in _ITEMS
+            parts = [part for part in self._item(item, depth) if part.text.strip()]
+            number += is_item and bool(parts)
+            sign = "" if not is_item else f"{number}. " if is_numbered else "- "
+            if parts and parts[0].kind in {"code", "table"}:
+                parts.insert(0, Part("paragraph", ""))
+            for at, part in enumerate(parts):
+                text = indent(part.title or part.text, " " * len(sign))
+                if at == 0 and part.kind != "list":
+                    text = f"{sign}{text.strip()}".rstrip()
+                yield Part(part.kind if part.kind in {"code", "table"} else "list", text)
+
+    def _item(self, item: Element, depth: int) -> Iterator[Part]:
+        """The parts of an item; the terms that it defines are in the line of their definition."""
+        children = [child for child in item if name_of(child) not in _TERMS]
+        if len(children) == len(item):
+            yield from self.parts(item, item, depth)
+            return
+        parts = chain.from_iterable(self.parts(child, item, depth) for child in children)
+        definition = [part for part in parts if part.text.strip()]
+        terms = ", ".join(map(words, named(item, _TERMS)))
+        if terms and definition and definition[0].kind == "paragraph":
+            terms = f"{terms}: {definition.pop(0).text}"
+        yield Part("paragraph", terms)
+        yield from definition
 
     def _head(self, element: Element, depth: int) -> Iterator[Part]:
         for title in islice(named(element.iter(), _HEADINGS), 1):
@@ -268,28 +316,6 @@ def _label(element: Element) -> str:
     if name == "note" and (kind or not element.attrib):
         return (kind or name).capitalize()
     return name.capitalize() if name in _WARNINGS else ""
-
-
-def _items(element: Element, depth: int) -> Iterator[str]:
-    """The lines of a list; nested lists are indented."""
-    is_numbered = name_of(element) in _NUMBERED or attribute(element, "list-type") == "order"
-    number = 0
-    for item in element:
-        if text := words(item, _LISTS):
-            number += name_of(item) in _ITEMS
-            sign = f"{number}." if is_numbered else "-"
-            yield f"{_INDENT * depth}{sign} {text}" if name_of(item) in _ITEMS else text
-        for nested in _lists_in(item):
-            yield from _items(nested, depth + 1)
-
-
-def _lists_in(element: Element) -> Iterator[Element]:
-    """The outermost lists inside an element."""
-    for child in element:
-        if name_of(child) in _LISTS:
-            yield child
-        else:
-            yield from _lists_in(child)
 
 
 def _heading(title: str, depth: int) -> Part:

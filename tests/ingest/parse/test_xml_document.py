@@ -260,11 +260,11 @@ def test_real_files(judged: Path) -> None:
         ("<steps><step><cmd>Go.</cmd></step></steps><ul><li>b</li></ul><p>x</p><p>y</p>", "1. Go.\n\n- b"),
         (
             "<steps-unordered><step><cmd>Open.</cmd><info>By key.</info></step></steps-unordered><p>x</p>",
-            "- Open. By key.",
+            "- Open.\n  By key.",
         ),
         (
             "<steps><step>Set.<substeps><substep>Dial.</substep></substeps></step></steps><p>x</p><p>y</p>",
-            "1. Set.\n  1. Dial.",
+            "1. Set.\n   1. Dial.",
         ),
         ("<p>See <xref linkend='c'/>.</p><section id='c'><title>Sub</title><p>x</p></section>", "See Sub."),
         (
@@ -275,6 +275,56 @@ def test_real_files(judged: Path) -> None:
 )
 def test_what_readers_see_of_warnings_steps_and_references(content: str, seen: str) -> None:
     assert seen in parse(f"<article><title>T</title>{content}</article>".encode(), "a.xml").text
+
+
+LISTS = """<article><title>T</title>
+<ul><li>Run:<codeblock>for x in y:
+    go(x)</codeblock>Then <b>wait</b>.</li><li><p>Or</p><p>not.</p></li></ul>
+<steps><step><cmd>Open.</cmd><info><p>10<sup>5</sup> turns</p>
+<table><row><entry>a</entry></row></table></info>
+<substeps><substep><cmd>In</cmd></substep></substeps></step><step><screen>$ a</screen></step></steps>
+<variablelist><varlistentry><term>-x</term><term>-y</term><listitem><para>Both.</para>
+<programlisting>a</programlisting></listitem></varlistentry></variablelist>
+<dl><dlentry><dt>Z</dt><dd>End.</dd></dlentry></dl></article>"""
+LISTS_TEXT = """- Run:
+
+  ```
+  for x in y:
+      go(x)
+  ```
+
+  Then wait.
+- Or
+  not.
+
+1. Open.
+   10^5 turns
+
+   | a |
+
+   1. In
+2.
+
+   ```
+   $ a
+   ```
+
+- -x, -y: Both.
+
+  ```
+  a
+  ```
+
+- Z: End."""
+
+
+def test_what_stands_in_an_item_keeps_its_lines() -> None:
+    document = parse(LISTS.encode(), "a.xml")
+    assert document.text == f"# T\n\n{LISTS_TEXT}"
+    assert [block.kind for block in document.blocks if block.kind != "list"] == [
+        "heading",
+        *("code", "table", "code", "code"),
+    ]
 
 
 def test_a_value_in_lines_keeps_them_and_a_wrapped_one_is_one_line() -> None:
