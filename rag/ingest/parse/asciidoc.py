@@ -1,6 +1,7 @@
 """AsciiDoc: headings, lists, tables and code, without attributes, comments and block marks.
 
-What a file calls by the name of an attribute, such as {product}, is replaced by the value that it gives it.
+What a file calls by the name of an attribute, such as {product}, is replaced by the value that it gives it,
+and a reference without a text, such as <<install>>, by the title that it leads to.
 """
 
 from __future__ import annotations
@@ -39,11 +40,22 @@ _TABLE = re.compile(r"[|,:!]={3,}[ \t]*$")
 _ITEM = re.compile(r"[ \t]*(?:\*{1,6}|\.{1,6}|-|\d+\.)[ \t]+\S|\S.*?:{2,4}(?:[ \t]|$)")
 _AUTHOR = re.compile(r"(?P<name>[^\W\d_][^<>:=|]{1,80}?)[ \t]*(?:<[^<>\s]+>)?(?:;.*)?$")
 _REVISION = re.compile(r"(?:v[\d.]+,?[ \t]*)?(?P<day>\d{4}-\d\d-\d\d)")
-_LINK = re.compile(r"(?:link:|xref:)?((?:https?://|mailto:)[^\s\[\]<>]+)\[([^\[\]]+)\]")
+_TARGET = r"[^\s\[\]<>]{1,2000}"
+_LINK = re.compile(rf"(?:link:|xref:)?((?:https?://|mailto:){_TARGET})\[([^\[\]]+)\]")
 _REFERENCE = re.compile(
-    r"<<[^<>,]+,\s*([^<>]+)>>|(?:xref|link):[^\s\[\]]+\[([^\[\]]+)\]"
-    r"|image::?[^\s\[\]]+\[([^\[\],]*)[^\]]*\]"
+    rf"<<[^<>,]+,\s*([^<>]+)>>|(?:xref|link):{_TARGET}\[([^\[\]]+)\]"
+    rf"|image::?{_TARGET}\[([^\[\],]*)[^\]]*\]"
 )
+_WITHOUT_TEXT = re.compile(
+    r"(?<!\\)<<#?(?P<id>[\w/.:][^<>,]{0,200})>>"
+    rf"|(?:xref:#?|link:|(?=https?://))(?P<target>{_TARGET})\[\]"
+)
+_ANCHOR = r"(?:(?<![\\\[])\[\[[^\W\d][\w:.-]*(?:,[^\[\]]*)?\]\](?!\])|\banchor:[\w:.-]+\[[^\[\]]*\])"
+_ANCHORS = re.compile(rf"(?<!\S){_ANCHOR}[ \t]*|{_ANCHOR}")
+_STATED_ID = re.compile(
+    r"\[\[(?P<id>[^\[\],]+)(?:,\s*(?P<label>[^\[\]]+))?\]\]|(?:\[#|\bid=\"?)(?P<of_block>[\w:][\w:-]*)"
+)
+_STYLED = re.compile(r"\[[#.][^\s\[\]]*\](#{1,2})(?=\S)([^#\n]+)\1")
 # fmt: off
 _BUILT_IN = {
     "empty": "", "blank": "", "sp": " ", "nbsp": "\u00a0", "amp": "&", "lt": "<", "gt": ">",
@@ -86,7 +98,7 @@ def parse(text: str, name: str) -> Document:
 
 
 class _Attributes:
-    """The lines of an AsciiDoc file with the values of its attributes in place of their names.
+    """The lines of an AsciiDoc file with values in place of attributes, and titles in place of references.
 
     `first_values` are those that it gives first; they count for the lines above, too, such as its title.
     """
@@ -98,6 +110,7 @@ class _Attributes:
         for match in filter(None, map(_ATTRIBUTE.match, lines)):
             self._define(match, replace=False)
         self.first_values = dict(self._values)
+        self._titles = _titles(lines)
         self.lines = [*self._expanded(lines)]
 
     @property
@@ -132,7 +145,13 @@ class _Attributes:
             else:
                 if not fence and not _BLOCK_TITLE.match(line):
                     in_code = bool(_BLOCK_ATTRIBUTES.match(line) and _WITH_VALUES.search(line))
-                yield self._replaced(line, note_unknown=True)
+                yield self._replaced(_WITHOUT_TEXT.sub(self._title, line), note_unknown=True)
+
+    def _title(self, reference: re.Match[str]) -> str:
+        """What a reader sees of a reference without a text."""
+        target = reference["id"] or reference["target"]
+        unknown = f"[{target}]" if reference["id"] else target
+        return self._titles.get(_comparable(target), unknown)
 
     def _replaced(self, text: str, *, note_unknown: bool = False) -> str:
         def value(match: re.Match[str]) -> str:
@@ -146,6 +165,37 @@ class _Attributes:
             return self._values[name]
 
         return _ATTRIBUTE_NAME.sub(value, text) if "{" in text else text
+
+
+def _titles(lines: Iterable[str]) -> dict[str, str]:
+    """The titles of sections and blocks, by the ids at them; those of sections by themselves, too."""
+    titles: dict[str, str] = {}
+    ids: list[str] = []
+    title = ""
+    for line in lines:
+        heading, block_title = _HEADING.match(line), _BLOCK_TITLE.match(line)
+        if not (heading or block_title or _is_omitted(line)):
+            ids, title = [], ""
+            continue
+        for stated in _STATED_ID.finditer(line):
+            ids.append(stated["id"] or stated["of_block"])
+            if stated["label"]:
+                titles.setdefault(_comparable(ids[-1]), stated["label"])
+        if heading:
+            ids.append(heading["title"])
+        if heading or block_title:
+            title = _readable(heading["title"] if heading else line[1:])
+        if title:
+            for id_ in ids:
+                titles.setdefault(_comparable(id_), title)
+        if title and ids:
+            ids, title = [], ""
+    return titles
+
+
+def _comparable(id_: str) -> str:
+    """An id as written by hand or made from a title, whatever its prefix and separators."""
+    return re.sub(r"[\W_]+", "-", id_.casefold()).strip("-")
 
 
 def _header(lines: Sequence[str]) -> tuple[int, str, str]:
@@ -207,9 +257,9 @@ def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part,
         end = _end(lines, at + 1, line)
         return Part("table", _table(lines[at + 1 : end - 1], line, attributes)), end
     if match := _HEADING.match(line):
-        return Part("heading", line, len(match["marks"]), _readable(match["title"])), at + 1
+        return Part("heading", _readable(line), len(match["marks"]), _readable(match["title"])), at + 1
     match = _BLOCK_TITLE.match(line)
-    return (Part("paragraph", match[1]), at + 1) if match else None
+    return (Part("paragraph", _readable(match[1])), at + 1) if match else None
 
 
 def _label(attributes: str) -> str:
@@ -349,5 +399,6 @@ def _is_omitted(line: str) -> bool:
 
 
 def _readable(text: str) -> str:
+    text = _STYLED.sub(r"\2", _ANCHORS.sub("", text))
     text = _LINK.sub(r"[\2](\1)", text)
     return _REFERENCE.sub(lambda match: next(filter(None, match.groups()), ""), text)

@@ -254,8 +254,70 @@ def test_attributes_of_asciidoc_that_grow_without_end_stay_short() -> None:
     assert 100_000 < len(parse(text.encode(), "a.adoc").text) < 1_100_000
 
 
+ANCHORS = r"""= [[guide]]The Guide
+
+See <<install>>, <<lid, the
+lid>>, <<_running>>, <<fig>>, <<far>>, <<Running>>, xref:b.adoc#x[], xref:#lid[] and https://a.org[].
+
+[[install]]
+== Installing {product}
+
+A [[a1]] word.[[a2,A]] Two anchor:a3[]words, \[[a4]] and `x[[0]]`.
+
+[#lid]
+=== [[b]]Lid
+
+* [[c]] [#d]#Open# and [.big]##cl##ose.
+
+.Name
+[[fig]]
+image::x.png[]
+
+== Running
+
+----
+<<install>> [[e]]
+----
+"""
+ANCHORS_TEXT = r"""= The Guide
+
+See Installing {product}, the
+lid, Running, Name, [far], Running, b.adoc#x, Lid and https://a.org.
+
+== Installing {product}
+
+A word. Two words, \[[a4]] and `x[[0]]`.
+
+=== Lid
+
+* Open and close.
+
+Name
+
+== Running
+
+```
+<<install>> [[e]]
+```"""
+
+
+def test_asciidoc_has_titles_in_place_of_references_and_no_anchors() -> None:
+    document = parse(ANCHORS.encode(), "a.adoc")
+    assert document.title == "The Guide"
+    assert document.text == ANCHORS_TEXT
+
+
+@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.parametrize("part", ["https://", "xref:", "<<a", "[[a", "[#a]#", "== [[a]]x\n", "[[a]]\n"])
+def test_hostile_asciidoc_costs_no_more_than_its_length(part: str) -> None:
+    parse(f"= T\n\n{part * 50_000}".encode(), "a.adoc")
+
+
 PIECES = [
     "= T",
+    "== [[a]]H",
+    "[[a,b]]",
+    "<<a>> <<c,d>>",
     ":b: {a}{b}",
     "{a} {b}",
     "== H",
