@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from textwrap import dedent
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -22,7 +22,17 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, source_code
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, facts, listed_names, shifted
+from rag.ingest.parse.document_parts import (
+    GAP,
+    NAMED,
+    Part,
+    clean,
+    compose,
+    date,
+    facts,
+    listed_names,
+    shifted,
+)
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
@@ -33,9 +43,11 @@ from rag.ingest.parse.xml_text import (
     named,
     parts_of,
     plain_name,
+    unknown_entities,
     words,
     xml_tree,
 )
+from rag.report import names_briefly
 from rag.text.plain_text import one_line
 from rag.uris import web_address
 
@@ -92,7 +104,6 @@ def _document(text: str, name: str) -> Document:
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     body, blocks = compose(parts_of(root) if is_text else _records(root))
     about = document_facts(root)
-    elsewhere = len([*named(root.iter(), {"include"})]) if is_text else 0
     return Document(
         text=body,
         title=(about.title if is_text else "") or name,
@@ -101,8 +112,20 @@ def _document(text: str, name: str) -> Document:
         date=about.date,
         url=about.url,
         metadata=about.metadata,
-        remarks=(f"it includes other files, which were not read with it: {elsewhere}",) if elsewhere else (),
+        remarks=(*(_includes(root) if is_text else ()), *_unknown_entities(text, body)),
     )
+
+
+def _includes(root: Element) -> Iterator[str]:
+    """The remark on files that a document includes, if there are any."""
+    if count := len([*named(root.iter(), {"include"})]):
+        yield f"it includes other files, which were not read with it: {count}"
+
+
+def _unknown_entities(text: str, body: str) -> Iterator[str]:
+    """The remark on names in the body that stand for texts in other files, if there are any."""
+    if names := [name for name in unknown_entities(text) if f"&{name};" in body]:
+        yield f"entities that are declared elsewhere were left as &name;: {names_briefly(names, NAMED)}"
 
 
 def _code_document(text: str, name: str, remark: str = "") -> Document:
@@ -157,7 +180,7 @@ def _text_of(element: Element) -> str:
     return text if rest and is_written_so else words(element)
 
 
-_TITLES = ("article-title", "book-title", "title")
+_TITLES = ("article-title", "book-title", "title", "refname")
 _GIVEN = ("given-names", "firstname", "forename", "first-name", "givenname")
 _FAMILY = ("surname", "last-name", "familyname")
 _FULL = ("string-name", "collab", "personname", "persname", "name", "corpauthor", "orgname")
@@ -177,7 +200,7 @@ class DocumentFacts(NamedTuple):
 def document_facts(root: Element) -> DocumentFacts:
     """The facts in the head of a document, or directly below its root if it has no head."""
     head = next(named(root.iter(), HEADS), None)
-    near = list(head.iter()) if head is not None else list(root)
+    near = list(head.iter()) if head is not None else [*root, *chain(*named(root, {"refnamediv"}))]
     titles = (words(element) for tag in _TITLES for element in named([*near, *root], {tag}))
     days = (day for element in named(near, _DATES) for day in _days(element))
     return DocumentFacts(

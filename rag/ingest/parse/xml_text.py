@@ -21,21 +21,27 @@ from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
+_DOCTYPE = re.compile(
+    r"""(?:\s|<!--.*?-->|<\?.*?\?>)*+<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*+(?P<subset>\[?)""", re.DOTALL
+)
+_REFERENCE = re.compile(r"&([A-Za-z_:][\w:.-]*);", re.ASCII)
+_DECLARED = re.compile(r"<!ENTITY\s+([\w:.-]+)\s+[\"']")
+_OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _CHARACTERS = {name.rstrip(";"): value for name, value in html.entities.html5.items()}
 _DEPTH = 200  # elements within elements: documents have some twenty
 
 
 def xml_tree(text: str) -> Element:
-    """The root of a document, its elements without namespaces. HTML's named characters need no DTD.
+    """The root of a document, its elements without namespaces.
+
+    HTML's named characters need no DTD; other entities that the text doesn't declare stay as they are called.
 
     Raises:
         ParseError: the XML is not well-formed (the message has the line), or nested too deeply.
     """
     parser = ET.XMLParser()  # noqa: S314 expat limits the growth of entities, and fetches nothing
-    if "&" in text:
-        parser.entity.update(_CHARACTERS)
     try:
-        parser.feed(_DECLARATION.sub("", text, count=1))
+        parser.feed(_with_entities(_DECLARATION.sub("", text, count=1)))
         root = parser.close()
     except ET.ParseError as error:
         raise ParseError(f"line {error.position[0]} is not valid XML") from error
@@ -43,6 +49,35 @@ def xml_tree(text: str) -> Element:
     for element in root.iter():
         element.tag = plain_name(element.tag)
     return root
+
+
+def unknown_entities(text: str) -> list[str]:
+    """The entities that a text calls and doesn't declare, without HTML's characters."""
+    return [name for name in _undeclared(text) if name not in _CHARACTERS]
+
+
+def _undeclared(text: str) -> dict[str, None]:
+    declared = {*_DECLARED.findall(text)} | _OF_XML
+    return {name: None for name in _REFERENCE.findall(text) if name not in declared}
+
+
+def _with_entities(text: str) -> str:
+    """The text with a declaration for each entity that it calls and doesn't declare."""
+    declarations = "".join(
+        f'<!ENTITY {name} "{_as_value(_CHARACTERS.get(name, f"&{name};"))}">' for name in _undeclared(text)
+    )
+    if not declarations:
+        return text
+    doctype = _DOCTYPE.match(text)
+    if not doctype:
+        return f"<!DOCTYPE x [{declarations}]>{text}"
+    before, after = text[: doctype.end()], text[doctype.end() :]
+    return f"{before}{declarations}{after}" if doctype["subset"] else f"{before} [{declarations}]{after}"
+
+
+def _as_value(text: str) -> str:
+    """Characters as the value of an entity, which is parsed where it is declared and where it is called."""
+    return "".join(f"&#38;#{ord(character)};" for character in text)
 
 
 def _check_depth(root: Element) -> None:
@@ -145,9 +180,9 @@ HEADS = listed_names("""
 """)
 """Elements with facts about a document. Of their text only the title and the abstract are read."""
 PARAGRAPHS = listed_names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
-_HEADINGS = listed_names("title head article-title book-title subtitle label-title")
+_HEADINGS = listed_names("title head article-title book-title subtitle label-title refname")
 _ABSTRACTS = frozenset({"abstract", "trans-abstract"})
-_ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group"}
+_ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group", "refnamediv"}
 _LISTS = listed_names("""
     list itemizedlist orderedlist variablelist simplelist ul ol dl steps steps-unordered substeps choices
     def-list procedure calloutlist glosslist sl parml
@@ -167,7 +202,7 @@ _REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "targe
 _WARNINGS = listed_names("caution warning important tip danger notice")
 _NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
 _LEFT_OUT = listed_names("""
-    revhistory indexterm index graphic media imagedata script style meta processing-meta
+    revhistory indexterm index graphic media imagedata script style meta processing-meta refmeta
 """)
 _BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
 _DEEPEST = 6  # levels of headings
