@@ -63,6 +63,18 @@ def test_a_mail_has_its_subject_people_and_date() -> None:
     )
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_addresses_and_file_names_may_be_written_without_an_encoding(encoding: str) -> None:
+    mail = (
+        'From: "Jöhn" <jöhn@bücher.example>\nTo: =?utf-8?q?Zo=C3=AB?= <zoë@käse.example>\nSubject: S\n'
+        "Content-Type: application/pdf\nContent-Disposition: attachment; filename=Käse.pdf\n\nabc"
+    ).encode(encoding)
+    document = read(mail)
+    assert document.metadata["from"] == "Jöhn <jöhn@bücher.example>"
+    assert document.metadata["to"] == "Zoë <zoë@käse.example>"
+    assert [member.name for member in members(mail, "a.eml")] == ["Käse.pdf"]
+
+
 def test_a_secret_recipient_is_not_told() -> None:
     assert "@y.org" not in repr(read(HEADERS + "Bcc: eve@y.org\n\nTick.\n"))
 

@@ -20,6 +20,7 @@ from datetime import datetime
 from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message
+from email.policy import Compat32
 from email.utils import getaddresses
 from hashlib import sha256
 from itertools import pairwise
@@ -164,6 +165,13 @@ _MARKS = {
 _USUAL = {"from", "to", "subject", "date", "received", "message-id", "return-path", "mime-version"}
 
 
+class _AsWritten(Compat32):
+    """Gives headers in raw UTF-8 (RFC 6532) to `decoded_header`, not with a mark for each of their bytes."""
+
+    def header_fetch_parse(self, name: str, value: str) -> str:  # noqa: ARG002 a signature of the library
+        return value
+
+
 def message_of(data: bytes) -> Message:
     """The message in a file.
 
@@ -173,7 +181,7 @@ def message_of(data: bytes) -> Message:
     """
     if not data.strip():
         raise EmptyFileError("the mail has no content")
-    message = email.parser.BytesParser().parsebytes(_mail_bytes(data))
+    message = email.parser.BytesParser(policy=_AsWritten()).parsebytes(_mail_bytes(data))
     if _USUAL.isdisjoint(name.lower() for name, _ in message.raw_items()):
         raise ParseError("it is not a mail: it has neither sender, nor subject, nor date")
     return message
@@ -203,7 +211,7 @@ def people(message: Message, name: str) -> list[str]:
     """The people in a header, each as "Name <address>"."""
     whole = [str(value) for key, value in message.raw_items() if key.lower() == name]
     raw = [value if len(value) <= MAX_HEADER else value[:MAX_HEADER].rpartition(",")[0] for value in whole]
-    persons = (_person(decoded_header(words), address) for words, address in getaddresses(raw))
+    persons = (_person(*map(decoded_header, person)) for person in getaddresses(raw))
     return list(dict.fromkeys(filter(None, persons))) or [
         text for value in raw if (text := decoded_header(value))
     ]
