@@ -84,6 +84,14 @@ def test_a_row_that_names_groups_of_columns_stands_above_the_header() -> None:
     ]
 
 
+@pytest.mark.parametrize("title", ["", "In CHF"])
+def test_a_column_that_only_the_row_of_groups_names_has_that_name(title: str) -> None:
+    names = "|Zone|Beans|Cups|Mills|Forks|"
+    made = workbook(sheet(f"{title}||Sales||||Total", f"{names}|Share", "1|North|1|2|3|4|10|1"))
+    header = rows_of(made)[2][1].split("\n")[0]
+    assert header == "|  | Zone | Beans | Cups | Mills | Forks | Total | Share |"
+
+
 def test_rows_that_are_too_wide_to_read_are_lists() -> None:
     names = [f"a rather long name of column {n}" for n in range(12)]
     made = workbook(sheet("|".join(names), "|".join(map(str, range(12)))))

@@ -150,7 +150,11 @@ class _Writer:
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
         while rows and not self._continues(rows[0]) and (len(rows[0].cells) == 1 or _names_groups(rows)):
-            self._caption(rows.pop(0), columns)
+            upper = rows.pop(0)
+            self._caption(upper, columns)
+            if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
+                names = {at: text for at, text in upper.cells.items() if at != columns[0]}
+                rows[0] = rows[0]._replace(cells=names | rows[0].cells)
         if not rows:
             return
         continues = self._continues(rows[0])
