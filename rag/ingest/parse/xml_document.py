@@ -37,6 +37,7 @@ from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
     attribute,
+    fill_references,
     is_mixed,
     looks_like_text,
     name_of,
@@ -68,6 +69,7 @@ _SETTINGS = listed_names("""
 """)
 """Names of the roots of build files, settings, schemas and pictures."""
 _RECORDS = frozenset({"resources"})  # of Android, whose texts have markup
+_OF_OTHERS = "what comes from other files was left as"
 _MOST = 40  # values of one record; what has more is divided
 _LONG = 200  # characters: longer values are texts, which need no label
 _KEYS = ("name", "key", "id", "title", "lang")
@@ -102,6 +104,7 @@ def _document(text: str, name: str) -> Document:
     if kind == "mediawiki":
         return wiki_document(root, name)
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
+    elsewhere = fill_references(root) if is_text else []
     body, blocks = compose(parts_of(root) if is_text else _records(root))
     about = document_facts(root)
     return Document(
@@ -112,20 +115,24 @@ def _document(text: str, name: str) -> Document:
         date=about.date,
         url=about.url,
         metadata=about.metadata,
-        remarks=(*(_includes(root) if is_text else ()), *_unknown_entities(text, body)),
+        remarks=(
+            *(_includes(root) if is_text else ()),
+            *([f"{_OF_OTHERS} [name]: {names_briefly(elsewhere, NAMED)}"] if elsewhere else ()),
+            *_unknown_entities(text, body),
+        ),
     )
 
 
 def _includes(root: Element) -> Iterator[str]:
     """The remark on files that a document includes, if there are any."""
-    if count := len([*named(root.iter(), {"include"})]):
+    if count := len([*named(root.iter(), {"include", "coderef"})]):
         yield f"it includes other files, which were not read with it: {count}"
 
 
 def _unknown_entities(text: str, body: str) -> Iterator[str]:
     """The remark on names in the body that stand for texts in other files, if there are any."""
     if names := [name for name in unknown_entities(text) if f"&{name};" in body]:
-        yield f"entities that are declared elsewhere were left as &name;: {names_briefly(names, NAMED)}"
+        yield f"{_OF_OTHERS} &name;: {names_briefly(names, NAMED)}"
 
 
 def _code_document(text: str, name: str, remark: str = "") -> Document:

@@ -199,6 +199,9 @@ _TABLES = listed_names("table informaltable simpletable tgroup choicetable")
 _ROWS = listed_names("row tr strow sthead chrow chhead")
 _CELLS = listed_names("cell td th entry stentry choption chdesc choptionhd chdeschd")
 _REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "target", "href")
+_CALLS = ("conref", "conkeyref", "keyref", "linkend")  # attributes that name what is to stand here
+_WITHOUT_WORDS = listed_names("image topicref keydef mapref data object param area co")
+_MAX_CALLED = 1_000_000  # characters of what is repeated in a document
 _WARNINGS = listed_names("caution warning important tip danger notice")
 _NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
 _LEFT_OUT = listed_names("""
@@ -209,22 +212,42 @@ _DEEPEST = 6  # levels of headings
 
 
 def parts_of(root: Element) -> Iterator[Part]:
-    """The parts of a document, in order. A reference without words gets the title of what it refers to."""
-    _fill_references(root)
+    """The parts of a document, in order."""
     return _Body(root).parts(root, root, 0)
 
 
-def _fill_references(root: Element) -> None:
-    titles = {
-        attribute(element, "id"): words(child)
-        for element in root.iter()
-        for child in named(element, _HEADINGS)
-        if attribute(element, "id")
-    }
-    for reference in named(root.iter(), _REFERENCES):
-        if not len(reference) and not (reference.text or "").strip():
-            targets = (attribute(reference, name).rpartition("#")[2].rpartition("/")[2] for name in _TARGETS)
-            reference.text = next((titles[target] for target in targets if target in titles), reference.text)
+def fill_references(root: Element) -> list[str]:
+    """Give each reference without words the title, or the words, of what it refers to.
+
+    If that is in another file, its name stays in brackets. Returns these names.
+    """
+    targets = {id_: element for element in root.iter() if (id_ := attribute(element, "id"))}
+    room, names = _MAX_CALLED, dict[str, None]()
+    for reference in root.iter():
+        called = next(filter(None, (attribute(reference, name) for name in _CALLS)), "")
+        if not (called or name_of(reference) in _REFERENCES) or name_of(reference) in _WITHOUT_WORDS:
+            continue
+        if "".join(reference.itertext()).strip():
+            continue
+        ids = (
+            attribute(reference, name).rpartition("#")[2].rpartition("/")[2] for name in (*_TARGETS, *_CALLS)
+        )
+        target = next((targets[id_] for id_ in ids if id_ in targets), None)
+        text = _words_called(reference, target) if target is not None and room > 0 else ""
+        room -= len(text)
+        name = re.split("[#/]", called)[-1]
+        if not text and name:
+            names[name] = None
+            text = f"[{name}]"
+        reference.text = text
+    return list(names)
+
+
+def _words_called(reference: Element, target: Element) -> str:
+    """The title of a target, or all of it where it is to be repeated."""
+    if attribute(reference, "conref"):
+        return words(target)
+    return next((words(title) for title in named(target, _HEADINGS)), "")
 
 
 def looks_like_text(root: Element) -> bool:
@@ -305,7 +328,7 @@ class _Body:
         for item in element:
             is_item = name_of(item) in _ITEMS
             parts = [part for part in self._item(item, depth) if part.text.strip()]
-            number += is_item and bool(parts)
+            number += is_item
             sign = "" if not is_item else f"{number}. " if is_numbered else "- "
             if parts and parts[0].kind in {"code", "table"}:
                 parts.insert(0, Part("paragraph", ""))

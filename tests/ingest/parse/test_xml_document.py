@@ -351,6 +351,30 @@ def test_what_stands_in_an_item_keeps_its_lines() -> None:
     ]
 
 
+def test_references_have_the_words_of_this_file_or_the_names_of_those_of_others() -> None:
+    steps = "<step><cmd conkeyref='shared/open'/></step><step><cmd>Run <ph conref='#t/c'/>.</cmd></step>"
+    see = (
+        "See <xref keyref='far'/>, <xref href='#t/s'/>, <ph conref='b.dita#b/x'/> and <ph keyref='k'>it</ph>."
+    )
+    section = "<section id='s'><title>Sub</title><p>x <image keyref='i'/></p></section>"
+    topic = f"<task id='t'><title>T</title><p>A <b id='c'>dita <i>cmd</i></b>. {see}</p>{section}"
+    document = parse(
+        f"{topic}<steps>{steps}</steps><codeblock><coderef href='c'/></codeblock></task>".encode(), "a.dita"
+    )
+    assert document.text == (
+        "# T\n\nA dita cmd. See [far], Sub, [x] and it.\n\n## Sub\n\nx\n\n1. [open]\n2. Run dita cmd."
+    )
+    included, elsewhere = document.remarks
+    assert included.endswith(": 1")
+    assert elsewhere.endswith(": far, x, open")
+
+
+def test_words_that_are_called_again_and_again_have_an_end() -> None:
+    calls = "<ph conref='#t/a'/>" * 2_000
+    topic = f"<topic id='t'><title>T</title><p id='a'>{'x ' * 5_000}</p><p>{calls}</p></topic>"
+    assert len(parse(topic.encode(), "a.dita").text) < 1_200_000
+
+
 def test_a_value_in_lines_keeps_them_and_a_wrapped_one_is_one_line() -> None:
     trace = 'Traceback:\n  File "x.py", line 3\nAssertionError'
     about = "<about>\n    Long\n    words\n  </about><note>And\n    more</note>"
