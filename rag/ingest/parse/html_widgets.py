@@ -124,24 +124,31 @@ def with_list_labels(page: str) -> str:
         return page
     texts: dict[tuple[int, int], str] = {}
     for tags in _lists(page):
-        opening, items = tags[0], [tag for tag in tags if tag[2].casefold() == "li" and not tag[1]]
-        about = [_attributes(item[3]) for item in items]
-        is_special = _SPECIAL.search(opening[3]) or any("value" in attributes for attributes in about)
-        is_numbered = opening[2].casefold() == "ol"
-        ends = [heading.end() for item in items if (heading := _HEADED.match(page, item.end()))]
-        if has_sections := bool(items) and len(ends) == len(items):
-            texts |= {tag.span(): "" for tag in tags}
-        elif is_special and is_numbered:
-            texts |= {tag.span(): f"<{tag[1]}ul>" for tag in tags if tag[2].casefold() != "li"}
-            ends = [item.end() for item in items]
-        if is_numbered and (has_sections or is_special):
-            labels = _item_labels(_attributes(opening[3]), about)
-            texts |= {(end, end): f"{label} " for end, label in zip(ends, labels, strict=True)}
+        texts |= _list_texts(tags, page)
     parts, at = [], 0
     for start, end in sorted(texts):
         parts += [page[at:start], texts[start, end]]
         at = end
     return "".join([*parts, page[at:]])
+
+
+def _list_texts(tags: Sequence[re.Match[str]], page: str) -> dict[tuple[int, int], str]:
+    """What stands in the place of the tags of a list, and its labels, where it is one of those."""
+    texts: dict[tuple[int, int], str] = {}
+    opening, items = tags[0], [tag for tag in tags if tag[2].casefold() == "li" and not tag[1]]
+    about = [_attributes(item[3]) for item in items]
+    is_special = _SPECIAL.search(opening[3]) or any("value" in attributes for attributes in about)
+    is_numbered = opening[2].casefold() == "ol"
+    ends = [heading.end() for item in items if (heading := _HEADED.match(page, item.end()))]
+    if has_sections := bool(items) and len(ends) == len(items):
+        texts |= {tag.span(): "" for tag in tags}
+    elif is_special and is_numbered:
+        texts |= {tag.span(): f"<{tag[1]}ul>" for tag in tags if tag[2].casefold() != "li"}
+        ends = [item.end() for item in items]
+    if is_numbered and (has_sections or is_special):
+        labels = _item_labels(_attributes(opening[3]), about)
+        texts |= {(end, end): f"{label} " for end, label in zip(ends, labels, strict=True)}
+    return texts
 
 
 def _lists(page: str) -> list[list[re.Match[str]]]:

@@ -251,10 +251,7 @@ def _days(messages: list[_Message], level: int) -> Iterator[Part]:
 def _chats(value: object) -> Iterator[_Chat]:
     """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
-        several = [value[key] for key in ("chats", "left_chats") if isinstance(value.get(key), dict)]
-        for chat in [chat for some in several for chat in _dicts(some.get("list"))] or [value]:
-            if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
-                yield _Chat(_string(chat, "name"), [*_telegram_messages(chat)])
+        yield from _telegram_chats(value)
         return
     items = _dicts(value)
     if items and all(isinstance(item.get("mapping"), dict) for item in items):
@@ -265,6 +262,14 @@ def _chats(value: object) -> Iterator[_Chat]:
             yield _Chat(_string(item, "name"), [*_claude_messages(item)], with_assistant=True)
     elif items and all(item.get("type") == "message" and "ts" in item for item in items):
         yield _Chat("", [*_slack_messages(items)])
+
+
+def _telegram_chats(export: dict[str, Any]) -> Iterator[_Chat]:
+    """The chats of an account, those included that one has left; or the one of which this is an export."""
+    lists = [_mapping(export.get(key)).get("list") for key in ("chats", "left_chats")]
+    for chat in [chat for listed in lists for chat in _dicts(listed)] or [export]:
+        if "type" in chat and any("date_unixtime" in message for message in _dicts(chat.get("messages"))):
+            yield _Chat(_string(chat, "name"), [*_telegram_messages(chat)])
 
 
 def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
