@@ -54,6 +54,7 @@ NO_ADDRESS = "is not an address like https://desk.example.com/mcp."
 UNREACHED = "The server can't be reached:"
 URL = "https://desk.example/mcp"
 KEY = "rd_key_secret"
+HAS_KEY = "still has a key of "
 
 
 @pytest.fixture
@@ -155,9 +156,7 @@ def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home
     path.write_text(MINE)
     run = inside.run("connect", "vscode")
     backup = path.with_name("mcp.json.before-refdesk")
-    assert (
-        run.stdout == f"Added refdesk to VS Code. The file as it was before the first change is {backup}.\n"
-    )
+    assert run.stdout == f"Added refdesk to VS Code. The oldest copy of the file is {backup}.\n"
     assert backup.read_text() == MINE
     added = [line[1:] for line in run.stderr.splitlines() if line.startswith("+")]
     assert added[0] == '        "git": {"command": "git-mcp"}, // pinned'
@@ -378,8 +377,50 @@ def test_no_key_and_no_secret_of_another_server_is_shown_however_an_entry_change
         assert '"Authorization": "…"' in run.stderr
         assert "the-former-key" not in run.stdout + run.stderr
         assert "of-the-other" not in run.stdout + run.stderr
-    assert "still has the key. Remove that file" in removed.stderr
     assert "of-the-other" in path.read_text()  # the control
+
+
+@pytest.mark.parametrize("host", [host for host in HOSTS if host != "vscode"])
+def test_a_copy_with_a_key_of_the_entry_is_named_wherever_the_host_keeps_the_key(
+    inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    backup = Path(f"{file_of(host, home)}.before-refdesk")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\n"))
+    added = inside.run("connect", host, "--remote", URL, "--key-in", "file", "--yes")
+    assert not backup.exists()
+    assert str(backup) not in added.stderr
+    removed = inside.run("connect", host, "--remove", "--yes")
+    assert KEY in backup.read_text()
+    assert f"{backup} {HAS_KEY}" in removed.stderr
+
+
+@pytest.mark.parametrize("host", [name for name, host in HOSTS.items() if host.reference])
+def test_a_copy_without_a_key_of_the_entry_is_not_said_to_have_one(
+    inside: Desk, home: Path, host: str
+) -> None:
+    path = file_of(host, home)
+    inside.run("connect", host, "--yes")
+    inside.run("connect", host, "--remote", URL, "--name", "two", "--yes")
+    inside.run("connect", host, "--remote", URL, "--name", "three", "--yes")
+    for name in ("two", "three"):
+        assert HAS_KEY not in inside.run("connect", host, "--remove", "--name", name, "--yes").stderr
+    path.with_name(f"{path.name}.before-refdesk").unlink()
+    inside.run("connect", host, "--remote", URL, "--yes")
+    assert HAS_KEY not in inside.run("connect", host, "--remove", "--yes").stderr
+
+
+def test_a_copy_is_named_for_a_former_key_and_not_for_that_of_another_server(
+    inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of("cursor", home)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\nrd_key_new\n"))
+    to_file = ("connect", "cursor", "--remote", URL, "--key-in", "file", "--yes")
+    inside.run(*to_file)
+    assert HAS_KEY not in inside.run("connect", "cursor", "--name", "local", "--yes").stderr
+    assert HAS_KEY not in inside.run("connect", "cursor", "--name", "local", "--remove", "--yes").stderr
+    assert HAS_KEY in inside.run(*to_file).stderr
+    assert KEY not in path.read_text()
+    assert HAS_KEY in inside.run("connect", "cursor", "--remove", "--yes").stderr
 
 
 def test_the_inputs_of_vs_code_are_a_list_also_where_there_were_none(inside: Desk, home: Path) -> None:

@@ -28,6 +28,7 @@ from rag.home import check_data_folder, data_folder_problem
 
 CONNECTED, NOT_CONNECTED = "connected", "not connected"
 OTHERS_MAY_READ = 0o044
+KEY_ITSELF = re.compile(r"Bearer (?!\$)", re.IGNORECASE)  # "Bearer ${VARIABLE}" names a variable with it
 UNQUOTED_CHARS = 4  # of a value that is hidden wherever it stands; "1" stands in other words, too
 TEMPORARY = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")  # where uv keeps what uvx runs
 
@@ -49,7 +50,12 @@ def _without_secret(line: str, secret: str) -> str:
 
 
 def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_json: bool) -> None:
-    """Print what was done."""
+    """Print what was done, and on standard error that the copy of the file has a key of this entry."""
+    if backup and _has_key(backup, wish):
+        echo(
+            f"{backup} still has a key of {wish.name}. Remove that file when you don't need it any more.",
+            err=True,
+        )
     if as_json:
         done = {"host": wish.host.name, "name": wish.name, "file": path, "change": change, "backup": backup}
         print_json(done)
@@ -60,7 +66,14 @@ def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_
         "removed": f"Removed {wish.name} from {wish.host.title}.",
         "unchanged": f"{wish.host.title} has this entry already.",
     }
-    echo(words[change] + (f" The file as it was before the first change is {backup}." if backup else ""))
+    echo(words[change] + (f" The oldest copy of the file is {backup}." if backup else ""))
+
+
+def _has_key(backup: Path, wish: Wish) -> bool:
+    """Whether the entry of this name in a copy holds a key: in headers, an environment or arguments."""
+    with suppress(ConfigurationError):
+        return bool(KEY_ITSELF.search(str(HostFile.read(backup).at(wish.keys))))
+    return False
 
 
 def tell_rest(settings: Settings, wish: Wish, path: Path, remote: str | None) -> None:
@@ -367,8 +380,6 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
     if _may_write("Write this?", yes=yes):
         backup = file.replace(text)
         tell_change(wish, path, "removed", backup, as_json=as_json)
-        if backup and "headers" in str(file.at(wish.keys)):
-            echo(f"{backup} still has the key. Remove that file when you don't need it any more.", err=True)
 
 
 def _may_write(question: str, *, yes: bool) -> bool:

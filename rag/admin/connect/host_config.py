@@ -38,7 +38,7 @@ class HostFile:
 
     @classmethod
     def read(cls, path: Path) -> HostFile:
-        """The file; a missing file is empty.
+        """The file, or its backup; a missing file is empty.
 
         Raises:
             ConfigurationError: the file can't be read or parsed.
@@ -46,7 +46,8 @@ class HostFile:
         try:
             raw = path.read_bytes() if path.exists() else b""
             text = raw.decode()
-            values = FORMATS[path.suffix].parse(text.removeprefix(BYTE_ORDER_MARK))
+            format_ = FORMATS[Path(path.name.removesuffix(BACKUP)).suffix]
+            values = format_.parse(text.removeprefix(BYTE_ORDER_MARK))
         except OSError as error:
             raise ConfigurationError(f"{path} can't be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
@@ -103,7 +104,7 @@ class HostFile:
         return {*_secrets(self.values)}
 
     def replace(self, text: str) -> Path | None:
-        """Replace the file's text atomically. Returns the path of the backup of its first state.
+        """Replace the file's text atomically. Returns the path of its backup, the oldest one.
 
         A symbolic link stays; its target is replaced.
 
