@@ -189,7 +189,78 @@ def test_a_card_is_a_person_without_the_picture() -> None:
     lines = ["FN:Ann Lee", "item1.EMAIL;TYPE=work:ann@x.org", "ADR:;;Main 1;Bonn;;53;DE", "PHOTO:eA=="]
     document = parse("\n".join(["BEGIN:VCARD", *lines, "END:VCARD"]).encode(), "a.vcf")
     assert (document.title, document.mime_type) == ("Ann Lee", "text/vcard")
-    assert document.text == "Name: Ann Lee\nE-mail: ann@x.org\nAddress: Main 1, Bonn, 53, DE"
+    assert document.text == "Name: Ann Lee\nE-mail (work): ann@x.org\nAddress: Main 1, Bonn, 53, DE"
+
+
+def card(*lines: str) -> str:
+    return parse("\n".join(["BEGIN:VCARD", "FN:Ann Lee", *lines, "END:VCARD"]).encode(), "a.vcf").text
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("TEL;TYPE=WORK,FAX:+49 30 777", "Phone (work, fax): +49 30 777"),
+        ("TEL;TYPE=WORK;TYPE=FAX:+49 30 777", "Phone (work, fax): +49 30 777"),
+        ("TEL;WORK;FAX:+49 30 777", "Phone (work, fax): +49 30 777"),
+        ('TEL;PREF=1;TYPE="voice,cell":tel:+49-30-6;ext=7', "Phone (mobile, preferred): +49-30-6 ext. 7"),
+        ("TEL;CELL;VOICE:55512345", "Phone (mobile): 55512345"),
+        ("EMAIL;PREF;INTERNET:a@x.org", "E-mail (preferred): a@x.org"),
+        ("item1.TEL:1\nitem1.X-ABLabel:_$!<HomeFAX>!$_\nTEL:2", "Phone (home fax): 1\nPhone: 2"),
+        ("item1.TEL:1\nitem1.X-ABLabel:Beach", "Phone (Beach): 1"),
+        ("TEL;TYPE=CELL:1\nTEL;TYPE=WORK:2\nTEL;TYPE=CELL:3", "Phone (mobile): 1; 3\nPhone (work): 2"),
+        ("LABEL;WORK;ENCODING=QUOTED-PRINTABLE:Work St 2=0D=0ABonn", "Address label (work): Work St 2\nBonn"),
+        ("TEL:1", "Phone: 1"),
+    ],
+)
+def test_a_number_has_the_kind_that_the_card_tells(line: str, written: str) -> None:
+    assert card(*line.split("\n")) == f"Name: Ann Lee\n{written}"
+
+
+def test_addresses_end_where_they_end() -> None:
+    lines = (
+        "ADR;TYPE=HOME:;;Home St 1;Berlin;;1;DE",
+        "ADR;TYPE=WORK:;;Work St 2\\; rear;Bonn;;2;DE",
+        "ADR;TYPE=HOME:;;;Ulm",
+    )
+    assert card(*lines).split("\n")[1:] == [
+        "Address (home): Home St 1, Berlin, 1, DE; Ulm",
+        "Address (work): Work St 2; rear, Bonn, 2, DE",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("NICKNAME:Annie", "Nickname: Annie"),
+        ("IMPP;X-SERVICE-TYPE=Jabber;type=HOME:xmpp:a@b", "Messenger (home, jabber): xmpp:a@b"),
+        ("X-SKYPE:annie", "Messenger (skype): annie"),
+        ("X-SOCIALPROFILE;type=twitter:http://x.com/ann", "Profile (twitter): http://x.com/ann"),
+        ("RELATED;TYPE=friend;VALUE=text:Bo", "Related (friend): Bo"),
+        ("item1.X-ABRELATEDNAMES:Bo\nitem1.X-ABLabel:_$!<Spouse>!$_", "Related (spouse): Bo"),
+        ("X-MANAGER:Bo", "Related (manager): Bo"),
+        ("ANNIVERSARY:20100102", "Anniversary: 2010-01-02"),
+        ("BDAY;X-APPLE-OMIT-YEAR=1604:1604-04-03", "Birthday: --04-03"),
+        ("BDAY:--0403", "Birthday: --04-03"),
+        ("BDAY:19960415T000000Z", "Birthday: 1996-04-15"),
+    ],
+)
+def test_what_is_known_of_a_person_is_written(line: str, written: str) -> None:
+    assert card(*line.split("\n")) == f"Name: Ann Lee\n{written}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "UID:1",
+        "REV:20240501T100000Z",
+        "RELATED:urn:uuid:1",
+        "KEY:data:a;base64,eA==",
+        "X-ABLabel:Beach",
+        "TEL:",
+    ],
+)
+def test_ids_keys_and_pictures_of_a_person_are_left_out(line: str) -> None:
+    assert card(line) == "Name: Ann Lee"
 
 
 OLD_CARDS = """BEGIN:VCARD

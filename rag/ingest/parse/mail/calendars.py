@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import quopri
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -17,14 +17,13 @@ from rag.text.plain_text import one_line
 SUFFIXES = (".ics", ".ical", ".vcf", ".vcard")
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9.-]++)(?P<parameters>(?:;(?:[^:;\"]|\"[^\"]*\")*+)*+):(?P<value>.*)")
-_PARAMETER = re.compile(r";([A-Za-z-]+)=(\"[^\"]*\"|[^;:]*)")
+_PARAMETER = re.compile(r";([A-Za-z0-9-]++)(=?)((?:\"[^\"]*\"|[^\";:])*+)")
 _QUOTED_PRINTABLE = re.compile(r";(?:ENCODING=)?QUOTED-PRINTABLE(?:;|$)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\([\\;,nN:])")
 _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d):?(\d\d)(?::?\d\d)?(Z?))?")
-_RECORDS = {"VEVENT", "VTODO", "VJOURNAL", "VCARD"}
+_RECORDS = {"VEVENT", "VTODO", "VJOURNAL"}
 _SUMMARIES = {"VEVENT": "Event", "VTODO": "Task", "VJOURNAL": "Entry"}
 _LABELS = {
-    "FN": "Name",
     "DTSTART": "Start",
     "DTEND": "End",
     "DUE": "Due",
@@ -39,20 +38,49 @@ _LABELS = {
     "ATTENDEE": "Attendees",
     "STATUS": "Status",
     "CATEGORIES": "Categories",
+    "URL": "URL",
+    "DESCRIPTION": "Description",
+}
+"""Labels of the properties of an appointment that are written, in this order, after the summary."""
+_ORDER = [*_SUMMARIES.values(), *_LABELS.values()]
+_MESSENGERS = ("X-AIM", "X-ICQ", "X-JABBER", "X-MSN", "X-YAHOO", "X-SKYPE", "X-QQ", "X-GOOGLE-TALK")
+_RELATIONS = ("X-SPOUSE", "X-MANAGER", "X-ASSISTANT")
+_PERSON_LABELS = {
+    "FN": "Name",
+    "X-PHONETIC-FIRST-NAME": "Phonetic first name",
+    "X-PHONETIC-LAST-NAME": "Phonetic last name",
+    "NICKNAME": "Nickname",
     "ORG": "Organization",
     "TITLE": "Position",
     "ROLE": "Role",
+    "CATEGORIES": "Categories",
     "EMAIL": "E-mail",
     "TEL": "Phone",
+    "IMPP": "Messenger",
+    **dict.fromkeys(_MESSENGERS, "Messenger"),
+    **dict.fromkeys(("SOCIALPROFILE", "X-SOCIALPROFILE"), "Profile"),
     "ADR": "Address",
+    "LABEL": "Address label",
+    **dict.fromkeys(("RELATED", "X-ABRELATEDNAMES", *_RELATIONS), "Related"),
     "BDAY": "Birthday",
+    **dict.fromkeys(("ANNIVERSARY", "X-ANNIVERSARY"), "Anniversary"),
+    "X-ABDATE": "Date",
+    "DEATHDATE": "Died",
+    "GENDER": "Gender",
+    "LANG": "Language",
+    **dict.fromkeys(("EXPERTISE", "HOBBY", "INTEREST"), "Interest"),
     "URL": "URL",
     "DESCRIPTION": "Description",
     "NOTE": "Note",
 }
-"""Labels of the properties that are written, in this order, after the summary. Pictures, keys and ids are
-omitted."""
-_ORDER = [*_SUMMARIES.values(), *_LABELS.values()]
+"""Labels of the properties of a person that are written, in this order, without pictures, keys and ids."""
+_APPLE_LABEL = re.compile(r"_\$!<(.*)>!\$_")
+_DAY = re.compile(r"(\d{4}|--)-?(\d\d)-?(\d\d)(?:T.*)?")
+_PERSON_ORDER = [*_PERSON_LABELS]
+_DATES_OF_PEOPLE = {"BDAY", "ANNIVERSARY", "X-ANNIVERSARY", "X-ABDATE", "DEATHDATE"}
+_KIND_WORDS = {"cell": "mobile", "pref": "preferred"}
+_NO_KINDS = {"", "voice", "internet", "intl", "postal", "parcel"}  # what RFC 2426 takes where nothing is said
+_NO_KINDS |= {"quoted-printable", "base64", "8bit", "7bit"}  # encodings, which version 2.1 writes as kinds
 
 
 class _Entry(NamedTuple):
@@ -87,22 +115,20 @@ def readable_lines(text: str) -> str:
 
 def _records(entries: Iterable[_Entry]) -> list[dict[str, str]]:
     records: dict[int, dict[str, list[str]]] = {}
-    names: dict[int, str] = {}  # of people whose card has no whole name, as version 2.1 allows
+    people: dict[int, list[_Entry]] = {}
     for entry in entries:
-        if entry.kind == "VCARD" and _property(entry) == "N":
-            family, given, middle, prefix, suffix = [*_unescaped(entry.value).split(";"), *4 * [""]][:5]
-            names[entry.record] = one_line(f"{prefix} {given} {middle} {family} {suffix}")
-        if entry.kind in _RECORDS and (label := _label(entry)):
+        if entry.kind == "VCARD":
+            people.setdefault(entry.record, []).append(entry)
+        elif entry.kind in _RECORDS and (label := _label(entry)):
             record = records.setdefault(entry.record, {})
             record.setdefault(label, []).append(_value(entry))
-    for number, name in names.items():
-        records.setdefault(number, {}).setdefault("Name", [name])
-    return [
+    appointments = (
         _with_last_day(
             {name: ", ".join(filter(None, record[name])) for name in sorted(record, key=_ORDER.index)}
         )
         for record in records.values()
-    ]
+    )
+    return [*appointments, *filter(None, map(_person, people.values()))]
 
 
 def _with_last_day(record: dict[str, str]) -> dict[str, str]:
@@ -142,9 +168,7 @@ def _entries(text: str) -> Iterator[_Entry]:
         elif name == "END":
             open_ = open_[:-1]
         elif open_:
-            parameters = {
-                key.upper(): quoted.strip('"') for key, quoted in _PARAMETER.findall(match["parameters"])
-            }
+            parameters = _parameters(match["parameters"])
             if _QUOTED_PRINTABLE.search(match["parameters"]):
                 parts = [value]
                 while parts[-1].endswith("=") and (rest := next(lines, None)) is not None:
@@ -152,6 +176,18 @@ def _entries(text: str) -> Iterator[_Entry]:
                 octets = quopri.decodestring("\n".join(parts).encode("utf-8", "replace"))
                 value = decode_part(octets, parameters.get("CHARSET", "utf-8")).text.replace("\r\n", "\n")
             yield _Entry(*open_[-1], name, parameters, value)
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """The parameters of a property. Those without a name are types, as in version 2.1 of vCard.
+
+    Example: ";TYPE=work;TYPE=fax" and ";WORK;FAX" -> {"TYPE": "work,fax"} and {"TYPE": "WORK,FAX"}.
+    """
+    parameters: dict[str, str] = {}
+    for name, equals, value in _PARAMETER.findall(text):
+        key, words = (name.upper(), value.replace('"', "")) if equals else ("TYPE", name)
+        parameters[key] = f"{parameters[key]},{words}" if key in parameters else words
+    return parameters
 
 
 def _unescaped(value: str) -> str:
@@ -166,8 +202,6 @@ def _value(entry: _Entry) -> str:
     if value.lower().startswith("mailto:"):
         name = entry.parameters.get("CN", "")
         return f"{name} <{value[7:]}>" if name and name != value[7:] else value[7:]
-    if _property(entry) in {"ADR", "ORG"}:
-        return ", ".join(filter(None, (part.strip() for part in value.split(";"))))
     return value.strip()
 
 
@@ -175,3 +209,60 @@ def _date_in_words(date: re.Match[str], zone: str | None) -> str:
     year, month, day, hour, minute, utc = date.groups()
     in_zone = " UTC" if utc else f" ({zone})" if zone else ""
     return f"{year}-{month}-{day}" + (f" {hour}:{minute}{in_zone}" if hour else "")
+
+
+def _person(entries: Sequence[_Entry]) -> dict[str, str]:
+    """A person: a line for each kind of number, address and the like; empty if nothing is known."""
+    groups = {_group(entry): entry.value for entry in entries if _property(entry) == "X-ABLABEL"}
+    lines: dict[str, list[str]] = {}
+    written = [entry for entry in entries if _property(entry) in _PERSON_LABELS]
+    for entry in sorted(written, key=lambda entry: _PERSON_ORDER.index(_property(entry))):
+        if value := _person_value(entry):
+            lines.setdefault(_person_label(entry, groups.get(_group(entry), "")), []).append(value)
+    person = {label: "; ".join(values) for label, values in lines.items()}
+    names = [_unescaped(entry.value).split(";") for entry in entries if _property(entry) == "N"]
+    if names and "Name" not in person:  # version 2.1 allows cards without a whole name
+        family, given, middle, prefix, suffix = [*names[0], *4 * [""]][:5]
+        name = one_line(f"{prefix} {given} {middle} {family} {suffix}")
+        person = {"Name": name, **person} if name else person
+    return person
+
+
+def _group(entry: _Entry) -> str:
+    """The group of a property, which its label shares: "item1.ADR" -> "item1". Without one, its name."""
+    return entry.name.rpartition(".")[0] or entry.name
+
+
+def _person_label(entry: _Entry, own_label: str) -> str:
+    """The label with the kinds that the card tells: "Phone (work, fax)". `own_label` is one of Apple's."""
+    name = _property(entry)
+    label = _PERSON_LABELS[name]
+    if name == "FN":
+        return label
+    types = f"{entry.parameters.get('TYPE', '')},{entry.parameters.get('X-SERVICE-TYPE', '')}".lower()
+    types += ",pref" if entry.parameters.get("PREF") == "1" else ""
+    types += f",{name}".lower() if name in {*_MESSENGERS, *_RELATIONS} else ""
+    kinds = [kind.strip().removeprefix("x-") for kind in types.split(",")]
+    kinds = [_KIND_WORDS.get(kind, kind) for kind in kinds if kind not in _NO_KINDS]
+    if standard := _APPLE_LABEL.fullmatch(own_label):
+        own_label = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", standard[1]).lower()
+    kinds += [_unescaped(own_label)] if own_label else []
+    return f"{label} ({', '.join(dict.fromkeys(kinds))})" if kinds else label
+
+
+def _person_value(entry: _Entry) -> str:
+    """The value of a person's property as text; "" for an id of another card."""
+    name, value = _property(entry), entry.value
+    if value.lower().startswith(("urn:", "data:")):
+        return ""
+    if name in {"ADR", "ORG", "GENDER"}:
+        parts = (_unescaped(part).strip() for part in re.split(r"(?<!\\);", value))
+        return ", ".join(filter(None, parts))
+    if value.lower().startswith("tel:"):
+        number, *parameters = value[4:].split(";")
+        extensions = (parameter[4:] for parameter in parameters if parameter.lower().startswith("ext="))
+        return " ext. ".join([number, *extensions])
+    if name in _DATES_OF_PEOPLE and (day := _DAY.fullmatch(value)):
+        omitted = day[1] == entry.parameters.get("X-APPLE-OMIT-YEAR", "--")
+        return f"{'-' if omitted else day[1]}-{day[2]}-{day[3]}"
+    return _unescaped(value[7:] if value.lower().startswith("mailto:") else value).strip()
