@@ -412,15 +412,22 @@ def _is_plausible(text: str, *, stated: bool = False) -> bool:
 
     Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
     letters, and single foreign letters among Latin words. Such a letter proves nothing (12 р., И. И., 5 Ω) if
-    the encoding is `stated`, or the text has whole words in its script.
+    the encoding is `stated`, or the text has whole words in its script. If it is stated, nor do abbreviations
+    with Russian endings, or a Latin letter that was typed for the Cyrillic one that looks like it.
     """
     sample = _lines_beyond_ascii(text)
     words = [word for word in _WORD.findall(sample) if not word.isascii()]
+    words = [word for word in words if not (stated and _MIXED.fullmatch(word))]
     if stated or any(len(word) >= _TELLING and _is_greek_or_cyrillic(word) for word in words):
         words = [word for word in words if len(word) > 1 or not _is_greek_or_cyrillic(word)]
     glued, stray = len(_GLUED.findall(sample)), len(_STRAY.findall(sample))
     odd = sum(map(_is_odd, words)) + glued + 2 * stray
     return odd <= _ODD * (len(words) + glued + stray)
+
+
+_MIXED = re.compile(
+    "[A-Z]{2,}[а-яё]+|(?=.*[а-яё]{3})[А-Яа-яЁё]*[aceopxyABCEHKMOPTX][А-Яа-яЁё]*"  # noqa: RUF001 letters that look alike
+)
 
 
 def _is_odd(word: str) -> bool:
