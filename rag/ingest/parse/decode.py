@@ -425,9 +425,7 @@ def _is_plausible(text: str, *, stated: bool = False) -> bool:
     return odd <= _ODD * (len(words) + glued + stray)
 
 
-_MIXED = re.compile(
-    "[A-Z]{2,}[а-яё]+|(?=.*[а-яё]{3})[А-Яа-яЁё]*[aceopxyABCEHKMOPTX][А-Яа-яЁё]*"  # noqa: RUF001 letters that look alike
-)
+_MIXED = re.compile("[A-Z]{2,}[а-яё]+|(?=.*[а-яё]{3})[А-Яа-яЁё]*[aceopxyABCEHKMOPTX][А-Яа-яЁё]*")
 
 
 def _is_odd(word: str) -> bool:

@@ -152,7 +152,7 @@ def test_labels_mean_what_they_mean_to_a_browser(label: str, codec: str) -> None
         ("Content-Type: text/plain; charset=koi8-r\n\n", "koi8-r", "И. И. Иванов, т. 5, д. 7"),
         ("#+CODING: iso-8859-7\n", "iso-8859-7", "R = 5 Ω, Α΄ τάξη"),
         ("# coding: windows-1251\n", "windows-1251", "SIMки, VIPы и PDFку"),
-        ("# coding: windows-1251\n", "windows-1251", "IPадрес, Сoмнительный"),  # noqa: RUF001 a Latin o
+        ("# coding: windows-1251\n", "windows-1251", "IPадрес, Сoмнительный"),
     ],
 )
 def test_a_declared_encoding_is_read_however_short_the_text(before: str, label: str, text: str) -> None:
