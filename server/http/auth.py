@@ -51,7 +51,7 @@ from rag.access.tenants import LocalAsker
 from rag.config.server_settings import is_tamper_proof, resource_url
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, ProviderError, StoreError
-from rag.home import Bucket, Home
+from rag.home import Bucket, Home, data_folder_problem
 from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.call_audit import note_caller, note_refusal
 from server.http.clients import Caller
@@ -184,6 +184,8 @@ class KeyVerifier(TokenVerifier):
             status = os.stat(file)  # noqa: PTH116 on every request
             version = (status.st_mtime_ns, status.st_ino, status.st_mode, status.st_uid)
         except FileNotFoundError:
+            if problem := data_folder_problem(self._home):  # a drive that isn't mounted says nothing of keys
+                raise StoreError(problem) from None
             version = None
         return version, partial(read_keys, file)
 

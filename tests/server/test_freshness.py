@@ -143,6 +143,11 @@ def test_a_copy_serves_the_same_people_the_same_documents_whatever_was_revoked_s
     assert remote.titles(world.bob) == {"open"}
     assert remote.titles(world.eve) == {"theirs"}
 
+    restored.rename(tmp_path / "unmounted")
+    assert remote.post(world.ann).status_code == 503  # nobody can tell, so no host asks for another key
+    (tmp_path / "unmounted").rename(restored)
+    assert remote.titles(world.ann) == {"open", "secret"}
+
     (restored / "keys.json").unlink()
     assert remote.post(world.ann).status_code == 401
 
