@@ -29,6 +29,9 @@ SERIOUS = {"serious", "critical"}
 CHECKS = """async (only) => (await axe.run(document, {resultTypes: ["violations"], ...only})).violations
   .map((one) => [one.impact, one.id, one.nodes.map((node) => node.html).slice(0, 3)])"""
 
+HIDDEN = """[...document.querySelectorAll("nav a, .scroll td, .scroll tbody th")]
+  .filter((part) => part.getBoundingClientRect().right > innerWidth).map((part) => part.outerHTML)"""
+
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
@@ -74,7 +77,7 @@ def signed_in(chromium: Any, address: str, **options: Any) -> Iterator[Any]:  # 
 
 
 def accessible(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
-    """Check a page in both colour schemes, and that nothing is wider than a phone."""
+    """Check a page in both colour schemes, and that a phone shows all of it without scrolling to the side."""
     page.evaluate(axe)
     for scheme, only in (("light", {}), ("dark", {"runOnly": "color-contrast"})):
         page.emulate_media(color_scheme=scheme)
@@ -82,6 +85,7 @@ def accessible(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
         assert found == [], (page.url, scheme, json.dumps(found, indent=1))
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], page.url
+    assert page.evaluate(HIDDEN) == [], page.url
     page.set_viewport_size(DESKTOP)
 
 

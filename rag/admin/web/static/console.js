@@ -10,6 +10,7 @@ for (const part of document.querySelectorAll("[data-live]:not([data-ended])")) {
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     const fresh = page.getElementById(part.id);
     if (fresh && !part.contains(document.activeElement)) part.replaceChildren(...fresh.childNodes);
+    nameCells();
   };
   events.addEventListener("message", showAnew);
   events.addEventListener("end", () => {
@@ -34,8 +35,17 @@ for (const area of document.querySelectorAll(".drop")) {
   });
 }
 
-// On a phone the menu is one line that scrolls.
-document.querySelector("nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a phone a row of a table is a block of lines, and each names its column.
+const nameCells = () => {
+  for (const table of document.querySelectorAll(".scroll table")) {
+    const headings = [...table.tHead.rows[0].cells].map((cell) => (cell.querySelector(".unseen") ? "" : cell.textContent));
+    for (const row of table.tBodies[0].rows) {
+      for (const cell of row.cells) cell.dataset.heading = headings[cell.cellIndex];
+    }
+    table.classList.add("named");
+  }
+};
+nameCells();
 
 // Who names a reader means that reader.
 for (const [name, value] of [["user", "one"], ["groups", "one"], ["allow", "restricted"]]) {
