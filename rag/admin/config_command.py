@@ -173,7 +173,11 @@ def _origin_findings(settings: Settings) -> Iterator[SettingFinding]:
             case FolderOrigin(path=path):
                 local = [path]
             case GitOrigin(repository=repository) if repository.startswith("/"):
-                local = [Path(repository)]
+                path = Path(repository)
+                if path.is_dir() and not any((path / part).exists() for part in (".git", "HEAD")):
+                    yield SettingFinding(f"origin {name}", "wrong", f"{path} is not a git repository")
+                else:
+                    local = [path]
             case RecordsOrigin(file=file, folder=folder, command=command):
                 local = [file, folder]
                 if command and not shutil.which(command[0]):

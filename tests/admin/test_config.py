@@ -200,6 +200,25 @@ def test_what_an_origin_has_on_this_machine_is_looked_for(
     assert told["origin tickets"] == "wrong there is no program no-such-program"
 
 
+@pytest.mark.parametrize(
+    ("inside", "finding"),
+    [
+        ("docs", "wrong {} is not a git repository"),
+        (".git", "ok {}"),
+        ("HEAD", "ok {}"),
+        ("", "wrong there is no {}"),
+    ],
+)
+def test_a_folder_that_is_no_repository_is_told(
+    check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path, inside: str, finding: str
+) -> None:
+    place = tmp_path / "code"
+    if inside:
+        (place / inside).mkdir(parents=True)
+    told = check(f"[origins.code]\ntype = 'git'\nrepository = '{place}'\n")[1]
+    assert told["origin code"] == finding.format(place)
+
+
 def test_endpoints_are_asked_and_wrong_keys_told(
     check: Callable[..., tuple[int, dict[str, str]]],
     provider: Endpoint,

@@ -254,13 +254,21 @@ def _why_ssh(error: str, repository: str) -> str:
     return ""
 
 
+_REASONS = {
+    "dubious ownership": "the repository belongs to another user; allow it with git config --global "
+    "safe.directory",
+    "not a git repository": "it is not a git repository",
+    "cannot change to": "its folder is not on this machine, or can't be opened",
+}
+"""What git says, and the same in our own words."""
+
+
 def _why(command: str, error: str) -> str:
     """Why git failed, in our own words."""
-    if "dubious ownership" in error:
-        return "the repository belongs to another user; allow it with git config --global safe.directory"
-    if "not a git repository" in error:
-        return "it is not a git repository"
-    if command == "rev-parse" or "couldn't find remote ref" in error:
+    if reason := next((reason for words, reason in _REASONS.items() if words in error), ""):
+        return reason
+    # A missing ref is not fatal to rev-parse; a repository that it can't read is.
+    if (command == "rev-parse" and "fatal:" not in error) or "couldn't find remote ref" in error:
         return "the repository has no such branch, tag or commit (ref)"
     if command == "ls-tree":
         return "the commit has no such folder"

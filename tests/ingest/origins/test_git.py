@@ -148,15 +148,27 @@ async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("more", "why"), [({"ref": "none"}, "no such branch"), ({"folder": "none"}, "no such folder")]
+    ("more", "why"),
+    [
+        ({"ref": "none"}, "no such branch"),
+        ({"ref": "blob"}, "no such branch"),
+        ({"folder": "none"}, "no such folder"),
+    ],
 )
 async def test_what_is_not_there_is_said(
     repository: Path, desk: OriginContext, more: dict[str, str], why: str
 ) -> None:
+    git(repository, "tag", "blob", "HEAD:docs/a.md")
     with pytest.raises(FetchError, match=why):
         await looked(repository, desk, **more)
     with pytest.raises(FetchError, match="it is not a git repository"):
         await looked(repository / "docs", desk)  # the repository above it doesn't count
+    for elsewhere in ("missing", "docs/a.md"):
+        with pytest.raises(FetchError, match="its folder is not on this machine"):
+            await looked(repository / elsewhere, desk)
+    (repository / ".git" / "config").write_text("[core\n")
+    with pytest.raises(FetchError, match="git can't read the repository"):
+        await looked(repository, desk)
 
 
 @pytest.mark.parametrize(
