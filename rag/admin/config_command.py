@@ -316,18 +316,18 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
 
 async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
     """A finding for each attached table and each retriever."""
-    taken = set[tuple[str, str]]()
+    collections = set[tuple[str, str]]()
     with suppress(RefdeskError):  # which the embedders' findings say
         reader = open_reader(settings)
         for collection in await _collections(settings):
-            taken.add((collection.tenant, collection.name))
+            collections.add((collection.tenant, collection.name))
             if collection.attached:
                 failed = (await reader.open(collection)).failed
                 lost = f"it can't be read; see refdesk-admin collection show {collection.name}"
                 text = lost if failed else collection.attached.table
                 yield SettingFinding(f"collection {collection.name}", "wrong" if failed else "ok", text)
     for name, retriever in settings.retrievers.items():
-        if (retriever.tenant, name) in taken:
+        if (retriever.tenant, name) in collections:
             text = "it is not searched: a collection has its name. Give it another one in the settings"
             yield SettingFinding(f"retriever {name}", "wrong", text)
             continue

@@ -395,21 +395,23 @@ def _chatgpt_texts(message: Mapping[str, Any]) -> tuple[str, str]:
         part if isinstance(part, str) else _string(part, "text")
         for part in (parts if isinstance(parts, list) else ())
     ]
-    said = clean(_MARKS.sub(_marked, "\n\n".join(filter(None, texts)))).strip()
+    message_text = clean(_MARKS.sub(_marked, "\n\n".join(filter(None, texts)))).strip()
     code, recipient = _string(content, "text"), _string(message, "recipient")
     if content.get("content_type") != "code" or not code:
-        return said, ""
+        return message_text, ""
     if recipient == "python":
-        return said, clean(f"```python\n{code}\n```")
+        return message_text, clean(f"```python\n{code}\n```")
     try:
         document = _mapping(json.loads(code)) if recipient.startswith("canmore.") else {}
     except (ValueError, RecursionError):
         document = {}
-    written = [
+    document_texts = [
         _string(document, "content"),
         *(_string(new, "replacement") for new in _dicts(document.get("updates"))),
     ]
-    return said, clean("\n\n".join(filter(None, [_string(document, "name"), *written]))).strip()
+    return message_text, clean(
+        "\n\n".join(filter(None, [_string(document, "name"), *document_texts]))
+    ).strip()
 
 
 _MARKS = re.compile("\ue200(?P<kind>[a-z_]+)\ue202(?P<about>[^\ue200\ue201]*)\ue201|【[0-9:]+†[^】]*】")

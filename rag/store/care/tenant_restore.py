@@ -147,9 +147,9 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
                     _with_narrower_visibility(collection, present.get(collection.name))
                     for collection in collections
                 ]
-            known = {} if exact else last_known
+            last_accesses = {} if exact else last_known
             switch = _Switch(data, backup.about.tenant, collections, leases, loaded)
-            result = await switch.put_in_force(replaced=present, last_known=known, exact=exact)
+            result = await switch.put_in_force(replaced=present, last_known=last_accesses, exact=exact)
         except Exception:
             with suppress(RefdeskError):
                 await _drop_unnamed(data, collections)
@@ -200,12 +200,12 @@ def _as_new_build(data: Home, collection: Collection) -> Collection:
 async def _drop_unnamed(data: Home, collections: Iterable[Collection]) -> None:
     """Drop the builds of the collections that the catalog doesn't name; the caller holds their locks."""
     for collection in collections:
-        named = (await _present(data, collection.tenant)).get(collection.name)
+        collection_in_force = (await _present(data, collection.tenant)).get(collection.name)
         tenant, name, database = collection.tenant, collection.name, await connection.connect(data)
-        if named is None:
+        if collection_in_force is None:
             await collection_tables.drop_tables(data, database, tenant, name)
         else:
-            await collection_tables.drop_others(data, named)
+            await collection_tables.drop_others(data, collection_in_force)
 
 
 def _with_narrower_visibility(collection: Collection, present: Collection | None) -> Collection:

@@ -288,6 +288,6 @@ def written_form(terms: Sequence[str], text: str, languages: Sequence[Language])
             }
     if not word_of_term.keys() >= {*terms}:
         return None
-    written = [word_of_term[term] for term in terms]
-    is_part = len(terms) > 1 and not all(map(str.isalpha, written))  # of a name: over, full-time
-    return None if is_part else " ".join(written)
+    words_as_written = [word_of_term[term] for term in terms]
+    is_part = len(terms) > 1 and not all(map(str.isalpha, words_as_written))  # of a name: over, full-time
+    return None if is_part else " ".join(words_as_written)

@@ -215,8 +215,8 @@ def _person(entries: Sequence[_Entry]) -> dict[str, str]:
     """A person: a line for each kind of number, address and the like; empty if nothing is known."""
     groups = {_group(entry): entry.value for entry in entries if _property(entry) == "X-ABLABEL"}
     lines: dict[str, list[str]] = {}
-    written = [entry for entry in entries if _property(entry) in _PERSON_LABELS]
-    for entry in sorted(written, key=lambda entry: _PERSON_ORDER.index(_property(entry))):
+    labelled = [entry for entry in entries if _property(entry) in _PERSON_LABELS]
+    for entry in sorted(labelled, key=lambda entry: _PERSON_ORDER.index(_property(entry))):
         if value := _person_value(entry):
             lines.setdefault(_person_label(entry, groups.get(_group(entry), "")), []).append(value)
     person = {label: "; ".join(values) for label, values in lines.items()}
