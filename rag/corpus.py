@@ -362,7 +362,8 @@ class Chunk:
 
     `header` is the caption and header row of the table that the text continues, or the first line of the
     record; it is empty if the text begins elsewhere. `tokens` counts the text in tokens of the embedder; None
-    if that isn't known.
+    if that isn't known. `gap` is the white space between the chunk before and this one; None if they overlap
+    or touch, or something else is between them.
     """
 
     id: str
@@ -375,6 +376,7 @@ class Chunk:
     page: int | None = None
     tokens: int | None = field(default=None, compare=False)
     header: str = ""
+    gap: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

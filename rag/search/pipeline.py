@@ -93,7 +93,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], state)
     judged = state.judged(hits)
-    hits = await state.joined(hits, queries[0].views_by_collection)  # wider than the plan's if it was relaxed
+    hits = state.joined(hits)
     hits = _with_differing_editions(hits, queries[0], state)
     if plan.detail != "passage":
         hits = await with_detail(hits, queries[0], state)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import inf
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
@@ -31,19 +30,16 @@ from rag.answers import (
     Trace,
     Usage,
 )
-from rag.corpus import Principal
+from rag.corpus import Chunk, Principal
 from rag.models.chat import Chat
 from rag.models.embed import Embedders
 from rag.models.rerank import Reranker
 from rag.rank.fusion import copies_as_one, neighbours
 from rag.report import counted
-from rag.runtime import concurrently
 from rag.search.recall import Alarm
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
-from rag.search.source_window import OpenSource, merged_excerpts, open_source
 from rag.search.view import View
 from rag.store.read.spelling import Spelling
-from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as TelemetrySpan
@@ -187,14 +183,10 @@ class SearchState:
             return list(hits[:JUDGED])
         return [joined_hit(group) for group in neighbours(hits, JUDGED, selective=self.plan.selects).groups]
 
-    async def joined(self, hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
+    def joined(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit, with adjacent chunks as one hit (`rag.rank.fusion.neighbours`).
 
-        `views` are those in which the hits were found, by collection. If joining changes anything, the trace
-        gets a step `join`.
-
-        Raises:
-            StoreError: the text of a source couldn't be read.
+        If joining changes anything, the trace gets a step `join`.
         """
         if not self.plan.joins or self.plan.mode == "exact":  # `rag.search.exact` joins what it finds
             return self.limited(hits)
@@ -205,7 +197,7 @@ class SearchState:
             beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
             with self.steps.step("join") as step:
                 step.record_hits(joined, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
-        return await _with_gaps_closed(self.limited(joined), views)
+        return self.limited(joined)
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
@@ -319,33 +311,10 @@ class StepRecorder:
         return tuple(step.record for step in self._steps)
 
 
-async def _read(view: View, source_id: str) -> OpenSource | None:
-    return await view.table.attempt(open_source(view, source_id), None)
-
-
-async def _with_gaps_closed(hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
-    """The hits with excerpts merged across white space. Each source is read once."""
-    sources = sorted({(hit.source.collection, hit.source.id) for hit in hits if len(hit.excerpts) > 1})
-    opened = await concurrently([partial(_read, views[collection], id_) for collection, id_ in sources])
-    texts = {source: stored.text for source, stored in zip(sources, opened, strict=True) if stored}
-    return [close_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
-
-
-def close_gaps(hit: Hit, text: str) -> Hit:
-    """Merge excerpts that only white space separates in the source's `text`.
-
-    A hit whose excerpts aren't in this text stays as it is: the source was replaced or withdrawn meanwhile.
-    """
-    if any(text[excerpt.start : excerpt.end] != excerpt.text for excerpt in hit.excerpts):
-        return hit
-    spans = (Span(excerpt.start, excerpt.end) for excerpt in hit.excerpts)
-    return replace(hit, excerpts=merged_excerpts(text, spans))
-
-
 def joined_hit(group: Sequence[Hit]) -> Hit:
     """Hits of adjacent chunks as one: the first, which is the best, with the text of all, overlaps once.
 
-    Chunks with white space in between stay separate excerpts, because only the source has that white space.
+    Chunks with something else than white space in between stay separate excerpts.
     """
     best = group[0]
     if len(group) == 1:
@@ -353,13 +322,14 @@ def joined_hit(group: Sequence[Hit]) -> Hit:
     chunks = sorted((hit.chunk for hit in group), key=lambda chunk: chunk.seq)
     excerpts: list[Excerpt] = []
     for chunk in chunks:
-        if excerpts and chunk.start <= (last := excerpts[-1]).end:
-            text = last.text + chunk.text[last.end - chunk.start :]
-            excerpts[-1] = Excerpt(last.start, last.start + len(text), text)
+        if excerpts and (text := _continued(excerpts[-1], chunk)) is not None:
+            start = excerpts[-1].start
+            excerpts[-1] = Excerpt(start, start + len(text), text)
         else:
             excerpts.append(Excerpt(chunk.start, chunk.end, chunk.text))
     counts = [chunk.tokens for chunk in chunks if chunk.tokens is not None]
-    is_sum = len(counts) == len(chunks) == len(excerpts)  # no token contains white space
+    are_apart = all(before.end < after.start for before, after in pairwise(chunks))
+    is_sum = len(counts) == len(chunks) and are_apart  # no token contains white space
     return replace(
         best,
         similarity=max((hit.similarity for hit in group if hit.similarity is not None), default=None),
@@ -368,6 +338,15 @@ def joined_hit(group: Sequence[Hit]) -> Hit:
         tokens=sum(counts) if is_sum else None,
         copies=tuple(map(joined_hit, rows_in_documents(copy for hit in group for copy in hit.copies))),
     )
+
+
+def _continued(excerpt: Excerpt, chunk: Chunk) -> str | None:
+    """The text of an excerpt and of the chunk after it; None if it isn't known what is between them."""
+    if chunk.start <= excerpt.end:
+        return excerpt.text + chunk.text[excerpt.end - chunk.start :]
+    if chunk.gap is None or excerpt.end + len(chunk.gap) != chunk.start:
+        return None
+    return excerpt.text + chunk.gap + chunk.text
 
 
 def rows_in_documents(hits: Iterable[Hit]) -> list[list[Hit]]:

@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.answers import Answer, Hit, SearchRequest
-from rag.corpus import Access, Chunk, Principal
+from rag.corpus import Access, Chunk, Passage, Principal
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
 from rag.search import tool_functions
 from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.search_reply import MOST_COPIES, search_reply, trace_record
-from rag.search.search_state import close_gaps, joined_hit
+from rag.search.search_state import joined_hit
 from rag.search.why import REASONS
+from rag.store.write.table_rows import LONGEST_GAP, gaps_between
 from rag.text.plain_text import with_indent
 from tests.search.conftest import Shelf
 
@@ -149,16 +150,15 @@ async def test_the_trace_has_the_step_and_the_lists_of_every_chunk(shelf: Shelf)
     assert (fate.step, fate.reason) == ("limit", "Its best passage has rank 2, and the limit is 1.")
 
 
-def _chunk(seq: int, start: int, text: str, tokens: int | None = 2) -> Chunk:
-    return Chunk(f"a/{seq}", "a", seq, start, start + len(text), text, tokens=tokens)
+def _chunk(seq: int, start: int, text: str, gap: str | None = None) -> Chunk:
+    return Chunk(f"a/{seq}", "a", seq, start, start + len(text), text, tokens=2, gap=gap)
 
 
 @pytest.mark.parametrize(
     ("chunks", "text"),
     [
-        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.")], "One two.\nThree."),
-        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.")], "One two. Three."),
-        ([_chunk(0, 0, "One two."), _chunk(1, 12, "Three.")], "One two.\n \t\nThree."),
+        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.", "\n")], "One two.\nThree."),
+        ([_chunk(0, 0, "One two."), _chunk(1, 12, "Three.", "\n \t\n")], "One two.\n \t\nThree."),
         ([_chunk(0, 0, "One two."), _chunk(1, 4, "two. Three.")], "One two. Three."),  # an overlap
         ([_chunk(0, 0, "One "), _chunk(1, 4, "two.")], "One two."),
         ([_chunk(0, 0, "One two three."), _chunk(1, 4, "two")], "One two three."),
@@ -166,14 +166,25 @@ def _chunk(seq: int, start: int, text: str, tokens: int | None = 2) -> Chunk:
 )
 def test_text_is_joined_as_it_stands_without_saying_anything_twice(chunks: list[Chunk], text: str) -> None:
     hits = [Hit(chunk, None, 0.5, None) for chunk in reversed(chunks)]  # type: ignore[arg-type]
-    joined = joined_hit(hits)
-    hit = close_gaps(joined, text)
+    hit = joined_hit(hits)
     assert (hit.text, hit.span, hit.cited) == (text, (0, len(text)), "a/0-1")
     assert hit.chunk == chunks[-1]
     assert hit.similarity is None
-    assert hit.shown_tokens == (4 if len(joined.excerpts) == 2 else None)
-    assert close_gaps(joined, text.replace("One", "Two")) == joined
-    assert close_gaps(joined, "") == joined
+    assert hit.shown_tokens == (4 if chunks[-1].gap else None)
+
+
+@pytest.mark.parametrize(
+    "between", ["other text", "\n# \n", " " * (LONGEST_GAP + 1)], ids=["text", "mark", "long"]
+)
+def test_chunks_with_more_than_some_white_space_between_them_stay_apart(between: str) -> None:
+    text = f"One two.{between}Three."
+    cuts = [Passage(0, 0, 8, (), "", None, 2), Passage(1, 8 + len(between), len(text), (), "", None, 1)]
+    chunks = [
+        _chunk(cut.seq, cut.start, text[cut.start : cut.end], gap)
+        for cut, gap in zip(cuts, gaps_between(text, cuts), strict=True)
+    ]
+    joined = joined_hit([Hit(chunk, None, 0.5, None) for chunk in chunks])  # type: ignore[arg-type]
+    assert [excerpt.text for excerpt in joined.excerpts] == ["One two.", "Three."]
 
 
 LINE = st.sampled_from(
@@ -194,11 +205,12 @@ def test_what_is_joined_is_the_text_of_the_file(
     )
     first = data.draw(st.integers(0, len(cuts) - 1))
     last = data.draw(st.integers(first, min(first + 4, len(cuts) - 1)))
+    gaps = dict(zip((cut.seq for cut in cuts), gaps_between(document.text, cuts), strict=True))
     hits = [
-        Hit(_chunk(cut.seq, cut.start, document.text[cut.start : cut.end]), None, 0.5, None)  # type: ignore[arg-type]
+        Hit(_chunk(cut.seq, cut.start, document.text[cut.start : cut.end], gaps[cut.seq]), None, 0.5, None)  # type: ignore[arg-type]
         for cut in data.draw(st.permutations(cuts[first : last + 1]))
     ]
-    hit = close_gaps(joined_hit(hits), document.text)
+    hit = joined_hit(hits)
     assert hit.text == document.text[slice(*hit.span)]
     assert hit.span == (cuts[first].start, cuts[last].end)
     words_at = hit.span.end - len(hit.text.lstrip())

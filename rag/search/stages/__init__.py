@@ -56,7 +56,7 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState
     for stage in state.plan.hit_stages:
         # Display stages read and embed text, so they get only the hits that will be shown.
         if isinstance(stage, profiles.DISPLAY_STAGES):
-            hits = await state.joined(hits, query.views_by_collection)
+            hits = state.joined(hits)
         before = hits
         with state.steps.step(stage.stage) as step:
             hits = await HIT_STAGES[type(stage)](before, stage, query, state, step)

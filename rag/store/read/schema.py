@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-FORMAT = 4
+FORMAT = 5
 """The version of the tables' columns and of a collection's definition.
 
 Raise it when they change: data folders with another number are refused.
@@ -191,7 +191,7 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
         "vector": pa.list_(pa.float32(), dimension),
     }
     declared = {field_column(name): FIELD_TYPES[kind] for name, kind in fields.items()}
-    return _schema(required, {"page": pa.int32(), TERMS: pa.string(), **declared})
+    return _schema(required, {"page": pa.int32(), "gap": pa.string(), TERMS: pa.string(), **declared})
 
 
 def field_column(name: str) -> str:
@@ -401,6 +401,7 @@ CHUNK_COLUMNS = [
     "end",
     "tokens",
     "page",
+    "gap",
     "section",
     "body",
 ]
@@ -563,6 +564,7 @@ def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
         page=row["page"],
         tokens=row["tokens"],
         header=header_in(row["body"], row["end"] - row["start"]),
+        gap=row["gap"],
     )
 
 

@@ -51,6 +51,7 @@ T = TypeVar("T")
 Marks: TypeAlias = Mapping[str, Sequence[bytes]]
 """The marks of a source's passages by revision, latest first; see `rag.text.revisions`."""
 
+LONGEST_GAP = 100  # characters of white space that are shown between passages
 MAX_FLAGGED = 1_000  # passages of a source whose flags are stored: each search reads all of a found source
 
 
@@ -239,6 +240,7 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "end": [passage.end for passage in passages],
         "tokens": [passage.tokens for passage in passages],
         "page": [passage.page for passage in passages],
+        "gap": gaps_between(new.text, passages),
         "section": [list(passage.section) for passage in passages],
         "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
         "vector": schema.vector_column(new.vectors),
@@ -250,6 +252,13 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
     whole = schema.chunks_schema(new.vectors.shape[1], collection.fields)
     columns |= {name: [constants.get(name)] * count for name in whole.names if name not in columns}
     return pa.table(columns, schema=whole)
+
+
+def gaps_between(text: str, passages: Sequence[Passage]) -> list[str | None]:
+    """The `Chunk.gap` of each passage."""
+    between = [text[before.end : after.start] for before, after in pairwise(passages)]
+    known = [gap if len(gap) <= LONGEST_GAP and gap.isspace() else None for gap in between]
+    return [None, *known] if passages else []
 
 
 FEW_ROWS = 64  # with more of them, making all values at once costs less

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -153,7 +155,7 @@ async def test_stages_have_nothing_to_do_where_nothing_is_found(shelf: Shelf) ->
 
 
 @pytest.fixture
-def _own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules of an operator's own."""
     (tmp_path / "own_package").mkdir()
     (tmp_path / "own_package" / "__init__.py").touch()
@@ -164,6 +166,9 @@ def _own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_package" / "broken.py").write_text("raise ValueError('confidential')\n")
     (tmp_path / "own_package" / "wrong.py").write_text("def ask(:\n")
     monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_package"]:
+        del sys.modules[name]
 
 
 def custom_stage(call: str) -> CustomStage:

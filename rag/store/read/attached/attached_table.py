@@ -302,7 +302,7 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
         match name:
             case "seq" | "start":
                 row[name] = [0] * count
-            case "page":
+            case "page" | "gap":
                 row[name] = [None] * count
             case "section":
                 row[name] = [[]] * count
