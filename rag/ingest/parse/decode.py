@@ -81,6 +81,8 @@ _DETECTED = (
 _NEAR, _NEAR_OF_FEW = 0.75, 0.3  # of the best candidate's confidence: Windows-1252 with more is taken
 _FEW = 2  # letters beyond ASCII, which prove nothing
 _FEW_WORDS = 4  # words beyond ASCII that are less than a quarter of their lines are judged without the rest
+_LOW, _FEW_BYTES = 0.6, 1_000  # of the confidence; the detector knows little of capitals
+_RUSSIAN = ("cp1251", "koi8-r", "cp866")  # which it often leaves out for capitals
 _UNSURE = 0.6  # of the best one's confidence; one that reads other characters with more leaves doubt
 _SCRIPTS = (
     ("latin", re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u02af\u1e00-\u1eff]")),
@@ -101,6 +103,12 @@ _ODD = 0.2  # the share of odd words in a text that was decoded by a wrong encod
 _FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
 _LONG = 5
 _TELLING = 4  # letters of a Greek or Cyrillic word, which no Western word with accents becomes
+_LATIN9 = re.compile(r"[^\W\d_][½¼¸][^\W\d_]|½(?:u|il)|(?<!\w)[¦¸][a-zß-ÿ]{2}|\d[ \xa0]?¤|¤[ \xa0]?\d")
+_FRACTION = re.compile(r"\d[½¼¾]|[½¼¾](?!\w)")
+"""ISO 8859-15 has œ, Œ, ž, Š and € where Windows-1252 has ½, ¼, ¸, ¦ and ¤."""
+_KANA = re.compile(rb"(?:[\x00-\x7f]|[\xb3\xb6-\xc4\xca-\xce][\xde\xdf]?|[\xa1-\xdd])*+")
+_VOICED = re.compile(rb"[\xde\xdf]")  # marks of voice, which stand only behind kana that have a voiced form
+_NOT_RUSSIAN = re.compile(rb"[\xb1-\xbf]")  # kana, and no letters in the encodings of Russian capitals
 _DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
 
 
@@ -353,10 +361,14 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
         near = _NEAR if letters > _FEW else _NEAR_OF_FEW if letters else 0  # signs alone prove nothing
         if name == _WESTERN and rival_confidence >= near * confidence:
             codec, confidence, sample = name, rival_confidence, reading
+    if codec == _WESTERN and _is_latin9(data, sample):
+        codec = "iso8859-15"
+    elif confidence < _LOW and _is_kana(data):
+        codec, sample = "cp932", ""
     rivals = [
         name
         for name, rival_confidence, reading in candidates
-        if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(sample)
+        if sample and rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(sample)
     ]
     if declared:
         remark = _encoding_remark(declared, codec)
@@ -366,6 +378,22 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
         remark = f"it doesn't state its encoding, and was read as {codec}"
         remark += f"; it may be {rivals[0]}" if rivals else ""
     return Decoded(data.decode(codec), codec, remark)
+
+
+def _is_latin9(data: bytes, sample: str) -> bool:
+    """Whether a text that was decoded as Windows-1252 has signs where ISO 8859-15 has letters or euros."""
+    return bool(
+        _LATIN9.search(sample) and not _FRACTION.search(sample) and not re.search(rb"[\x80-\x9f]", data)
+    )
+
+
+def _is_kana(data: bytes) -> bool:
+    """Whether a text beyond ASCII is half-width kana alone, as banks write them."""
+    beyond = sum(byte > 0x7F for byte in data)  # noqa: PLR2004 ASCII
+    return (
+        bool(_KANA.fullmatch(data) and _VOICED.search(data))
+        and len(_NOT_RUSSIAN.findall(data)) * _FEW_WORDS > beyond
+    )
 
 
 def _letters(sample: str) -> list[str]:
@@ -388,23 +416,36 @@ def _first(lines: Iterable[Line], size: int) -> Iterator[Line]:
 
 def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     """Codecs in which the bytes are plausible text, each with confidence and sample; most probable first."""
-    import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
-
     lines = (line for line in BytesIO(data) if not line.isascii())
     sample = b"".join(_first(lines, _MOST_BYTES))[:_MOST_BYTES]
     words = b" ".join(word for word in sample.split() if not word.isascii())
     # chardet takes mostly English lines for Western, whatever script the other words are in.
     telling = words if len(words) * _FEW_WORDS < len(sample) else sample
-    offers = chardet.detect_all(telling, include_encodings=_DETECTED, max_bytes=_MOST_BYTES)
-    ranked: dict[str, float] = {}
-    for offer in offers:
-        if codec := codec_of(str(offer["encoding"] or "")):
-            ranked.setdefault(codec, float(offer["confidence"] or 0))
+    ranked = _confidences(telling)
+    if max(ranked.values(), default=0) < _LOW:
+        few = telling[:_FEW_BYTES]
+        readings = {codec: few.decode(codec, "ignore") for codec in (*ranked, *_RUSSIAN)}
+        for codec, reading in readings.items():
+            if sum(map(str.isupper, reading)) > sum(map(str.islower, reading)):
+                lowered = _confidences(reading.lower().encode(codec, "ignore"))
+                ranked[codec] = lowered.get(codec, 0.0)
+        ranked = dict(sorted(ranked.items(), key=lambda entry: -entry[1]))
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():
         text = sample.decode(codec, "ignore")
         if _is_plausible(text) and _strictly_decoded(data, codec) is not None:
             yield codec, confidence, _lines_beyond_ascii(text)
+
+
+def _confidences(data: bytes) -> dict[str, float]:
+    """The codecs that the detector offers, each with its confidence."""
+    import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
+
+    confidences: dict[str, float] = {}
+    for offer in chardet.detect_all(data, include_encodings=_DETECTED, max_bytes=_MOST_BYTES):
+        if codec := codec_of(str(offer["encoding"] or "")):
+            confidences.setdefault(codec, float(offer["confidence"] or 0))
+    return confidences
 
 
 def _is_plausible(text: str, *, stated: bool = False) -> bool:

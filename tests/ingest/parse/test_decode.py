@@ -64,6 +64,9 @@ HEBREW = "הבריכה סגורה ביום שלישי לצורך ניקוי."
         "price: 5 £",
         "El Niño: año",
         "à l'été déjà vu",
+        "½ Liter Milch (¤), 2½ Eier für Büros",
+        "Ein Preis von 5 ¤? Größe: 2½ m",
+        "Nimm ½ Liter süße Milch.",
     ],
 )
 def test_a_western_text_without_a_declaration_is_windows_1252(text: str) -> None:
@@ -88,9 +91,25 @@ def test_a_western_text_without_a_declaration_is_windows_1252(text: str) -> None
             for text in ("Цена: 12 р., т. 5, с. 7 (USB-кабель)", "ул. Ленина, д. 5, корп. 2, кв. 17")
             for encoding in ("cp1251", "koi8-r", "cp866", "iso8859-5")
         ),
+        *(
+            (text, encoding)
+            for text in ("НАЧАЛЬНИК ОТДЕЛА: КЛЮЧ; ФАМИЛИЯ", "КЛЮЧ ОТ КВАРТИРЫ, ЛЮДЯМ", RUSSIAN.upper())
+            for encoding in ("cp1251", "koi8-r", "cp866", "iso8859-5")
+        ),
+        *((text, "cp932") for text in ("ｺｰﾄﾞ,ｼﾒｲ,ｼﾞｭｳｼｮ\n1,ﾔﾏﾀﾞ ﾀﾛｳ,ﾄｳｷｮｳﾄ", "ｶﾌﾞｼｷｶﾞｲｼｬ ﾀﾞｲﾋｮｳ\nﾌﾘｺﾐ 12,000")),
+        *(
+            (text, "iso8859-15")
+            for text in (
+                "Le cœur de l'œuvre coûte à la sœur.",
+                "Cœur de Ville;12\nÉcole;3",
+                "El importe es de 1.234,56 € más IVA. La reunión será mañana.",
+                "Der Preis beträgt 5,00 € für die Büros.",
+                "Šakki ja žetoni maksavat päivässä.",
+            )
+        ),
     ],
 )
-def test_a_text_in_another_script_is_read_in_it_without_a_declaration(text: str, encoding: str) -> None:
+def test_a_text_in_another_encoding_is_read_in_it_without_a_declaration(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding)).text == text
 
 
