@@ -226,7 +226,7 @@ def _chunk_columns(table: AttachedTable, names: Sequence[str]) -> dict[str, str]
                 select[f"{OURS}vector"] = columns.vector
             case "revision" if columns.allow:
                 select[f"{OURS}allow"] = columns.allow
-            case "seq" | "start" | "end" | "tokens" | "page" | "section" | "vector" | "revision":
+            case "seq" | "start" | "end" | "tokens" | "page" | "gap" | "section" | "vector" | "revision":
                 pass  # the same in all rows
             case _ if name not in ENGINES:
                 select[OURS + name] = table.translation.name(name)
