@@ -159,12 +159,14 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         sources = [source for source in sources if source.access and source.access.visibility == "tenant"]
     if not sources:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
-    await _warn_of_unknown_entries(settings, reader, (*allow, *deny))
+    await _warn_of_unknown_entries(settings, reader, allow, deny)
     folders = await to_thread.run_sync(_named_folders, settings, names, sources)
     await _change(settings, "access set", sources, changed, folders, as_json=as_json)
 
 
-async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entries: Iterable[str]) -> None:
+async def _warn_of_unknown_entries(
+    settings: Settings, reader: DeskReader, allow: Iterable[str], deny: Iterable[str]
+) -> None:
     """Warn of users and groups that no key, record or setting names yet: they may be misspelt."""
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.common_home).keys if key.tenant == tenant]
@@ -174,13 +176,17 @@ async def _warn_of_unknown_entries(settings: Settings, reader: DeskReader, entri
         entry for folder_rule in settings.access.rules for entry in (*folder_rule.allow, *folder_rule.deny)
     }
     named_so_far |= await reader.entries(tenant)
-    for entry in sorted(rule.valid_entries(entries)):
-        if rule.entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
+    is_exact = dict.fromkeys(rule.valid_entries(deny), case == "always")
+    is_exact |= dict.fromkeys(rule.valid_entries(allow), case != "never")
+    for entry, exact in sorted(is_exact.items()):
+        if rule.entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=exact):
             continue
         near = get_close_matches(
             entry, [name for name in named_so_far if name[:5] == entry[:5]], n=1, cutoff=0.75
         )
         guess = f" Did you mean {near[0]}?" if near else ""
+        if near and near[0].casefold() == entry.casefold():
+            guess += " Letter case matters here."
         tokens = " Tokens may: what they name isn't kept." if "oauth" in settings.http.authentication else ""
         echo(f"Note: no API key, access record or setting has named {entry} yet.{guess}{tokens}", err=True)
 
@@ -298,9 +304,9 @@ def _entries_command(
     ) -> None:
         reader = open_reader(settings, once=True)
         sources = await named_sources(settings, names, collection, reader)
-        await _warn_of_unknown_entries(settings, reader, entries)
+        granted, revoked = (entries, ()) if act == "access grant" else ((), entries)
+        await _warn_of_unknown_entries(settings, reader, granted, revoked)
         changed = change(settings, entries)
-        granted = entries if act == "access grant" else ()
         folders = await to_thread.run_sync(_named_folders, settings, names, sources)
         await _change(settings, act, sources, changed, folders, grant=granted, as_json=as_json)
 

@@ -425,4 +425,7 @@ def test_names_that_nothing_has_had_are_told(office: Office) -> None:
     assert "has named user:anne yet. Did you mean user:ann?" in wrong
     assert "group:hr" not in wrong
     assert "yet" not in office.inside.run("access", "grant", id_, "--to", "user:anne").stderr
+    assert "yet" not in office.inside.run("access", "revoke", id_, "--from", "group:HR").stderr
+    # Letter case matters where somebody is let in.
+    assert "mean group:hr?" in office.inside.run("access", "grant", id_, "--to", "group:Hr").stderr
     assert "group:it yet" in office.inside.run("access", "revoke", id_, "--from", "group:it").stderr
