@@ -493,3 +493,29 @@ def _script(letter: str) -> str:
 
 def _encoding_remark(declared: str, codec: str) -> str:
     return f"it states {declared!r} as its encoding, and was read as {codec}"
+
+
+DATA_LEFT_OUT = "[encoded data]"
+LEAST = 2000  # letters and digits without a space: no word, address, key or checksum is as long
+_SIGNS = "A-Za-z0-9+/_%=-"
+_RUN = re.compile(rf"(?<![{_SIGNS}])[{_SIGNS}]{{{LEAST},}}+")  # from its beginning, so in linear time
+_LINES = re.compile(
+    r"(?:^[ \t]*+[A-Za-z0-9+/]{60,80}+\n){20,}+(?:[ \t]*+[A-Za-z0-9+/]{1,80}={0,2}[ \t]*+$)?", re.MULTILINE
+)
+
+
+def without_encoded_data(text: str) -> tuple[str, str]:
+    """The text with a mark in place of encoded data, and a remark on its length, or "".
+
+    Encoded data is a run of 2,000 Base64 characters, or 20 full lines of them.
+    """
+    shorter = _LINES.sub(_mark, _RUN.sub(_mark, text))
+    if left_out := len(text) - len(shorter):
+        return shorter, f"{counted(left_out, 'character')} of encoded data left out"
+    return text, ""
+
+
+def _mark(match: re.Match[str]) -> str:
+    """The mark; text without digits or without capitals isn't encoded data, and stays."""
+    run = match[0]
+    return DATA_LEFT_OUT if any(map(str.isdigit, run)) and run.lower() != run else run

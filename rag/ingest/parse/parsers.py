@@ -38,7 +38,7 @@ from rag.ingest.parse import (
     xberg_formats,
     xml_document,
 )
-from rag.ingest.parse.decode import decode
+from rag.ingest.parse.decode import decode, without_encoded_data
 from rag.ingest.parse.decode import prepare as prepare_detection
 from rag.ingest.parse.document_parts import Member, first_heading, title_line, with_capped_levels
 from rag.ingest.parse.mail import calendars, eml_and_mbox, outlook
@@ -46,7 +46,6 @@ from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
 from rag.ingest.parse.titles_and_questions import file_title, is_title, with_questions
 from rag.ingest.parse.zip_package import OLE, ZIP
-from rag.report import counted
 from rag.text.plain_text import with_line_ends
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {
@@ -376,29 +375,3 @@ def office_format(data: bytes, suffix: str) -> str:
     parts = next((parts for start, parts in _OFFICE_PARTS.items() if data.startswith(start)), {})
     positions = {office: at for office, part in parts.items() if (at := data.rfind(part)) >= 0}
     return suffix if suffix in positions else max(positions, key=lambda office: positions[office], default="")
-
-
-DATA_LEFT_OUT = "[encoded data]"
-LEAST = 2000  # letters and digits without a space: no word, address, key or checksum is as long
-_SIGNS = "A-Za-z0-9+/_%=-"
-_RUN = re.compile(rf"(?<![{_SIGNS}])[{_SIGNS}]{{{LEAST},}}+")  # from its beginning, so in linear time
-_LINES = re.compile(
-    r"(?:^[ \t]*+[A-Za-z0-9+/]{60,80}+\n){20,}+(?:[ \t]*+[A-Za-z0-9+/]{1,80}={0,2}[ \t]*+$)?", re.MULTILINE
-)
-
-
-def without_encoded_data(text: str) -> tuple[str, str]:
-    """The text with a mark in place of encoded data, and a remark on its length, or "".
-
-    Encoded data is a run of 2,000 Base64 characters, or 20 full lines of them.
-    """
-    shorter = _LINES.sub(_mark, _RUN.sub(_mark, text))
-    if left_out := len(text) - len(shorter):
-        return shorter, f"{counted(left_out, 'character')} of encoded data left out"
-    return text, ""
-
-
-def _mark(match: re.Match[str]) -> str:
-    """The mark; text without digits or without capitals isn't encoded data, and stays."""
-    run = match[0]
-    return DATA_LEFT_OUT if any(map(str.isdigit, run)) and run.lower() != run else run

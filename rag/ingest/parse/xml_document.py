@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, source_code
-from rag.ingest.parse.decode import decode
+from rag.ingest.parse.decode import decode, without_encoded_data
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import (
     GAP,
@@ -84,7 +84,8 @@ def parse(data: bytes, name: str) -> Document:
         ParseError: the file is not text, or nested too deeply.
     """
     decoded = decode(data)
-    return decoded.annotated(_document(decoded.text, name))
+    text, left_out = without_encoded_data(decoded.text)
+    return decoded.annotated(_document(text, name), left_out)
 
 
 def _document(text: str, name: str) -> Document:

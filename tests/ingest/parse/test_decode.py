@@ -16,16 +16,17 @@ import pytest
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.decode import Decoded, codec_of, declared_in, decode, decode_part
-from rag.ingest.parse.office import xls
-from rag.ingest.parse.parsers import (
+from rag.ingest.parse.decode import (
     DATA_LEFT_OUT,
-    format_of,
-    members,
-    parse,
-    sniffed_suffix,
+    Decoded,
+    codec_of,
+    declared_in,
+    decode,
+    decode_part,
     without_encoded_data,
 )
+from rag.ingest.parse.office import xls
+from rag.ingest.parse.parsers import format_of, members, parse, sniffed_suffix
 from rag.ingest.parse.zip_package import OLE
 
 TEXT = "Käse – 汉字 🧀\n"
@@ -338,9 +339,19 @@ def test_it_is_replaced_by_a_mark_and_a_remark(data: str) -> None:
     assert remark == f"{len(data) - len(DATA_LEFT_OUT)} characters of encoded data left out"
 
 
-def test_a_picture_in_a_markdown_file_takes_no_room() -> None:
-    document = parse(f"# Plan\n\n![clock](data:image/png;base64,{DATA})\n\nText.\n".encode(), "a.md")
-    assert len(document.text) < 100
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("a.md", "# Plan\n\n![clock](data:image/png;base64,", ")\n\nText.\n"),
+        ("a.xml", "<Invoice><Reason>Text.</Reason><Attachment>", "</Attachment></Invoice>"),
+        ("a.xml", '<mxfile><note>Text.</note><diagram data="', '"/></mxfile>'),
+        ("a.fb2", "<FictionBook><body><p>Text.</p></body><binary>", "</binary></FictionBook>"),
+    ],
+)
+@pytest.mark.parametrize("data", [DATA, WRAPPED], ids=["line", "lines"])
+def test_data_in_a_document_takes_no_room(name: str, before: str, after: str, data: str) -> None:
+    document = parse(f"{before}{data}{after}".encode(), name)
+    assert len(document.text) < 300
     assert "Text." in document.text
     assert len(document.remarks) == 1
 
