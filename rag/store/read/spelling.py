@@ -31,6 +31,8 @@ SHORTEST_STEM_ONCE = 4  # letters of a stem that lost more than one
 SHORTEST_TWICE = 8  # letters of one with two errors
 SHORTEST_STEM_TWICE = 7  # letters of its stem: two of six would be another word (probat, privat)
 SHORTEST_PART = 3  # letters of each of two words without the space in between
+PER_EDIT = 3  # letters of a word, which as written in a text may end in another way
+ROMANCE = frozenset[Language](("French", "Italian", "Portuguese", "Romanian", "Spanish"))
 TWICE = 2  # edits, the most between a word and another spelling
 SHORTEST_HALF = 4  # letters of each half of a compound
 SHORTEST_ALONE = 6  # letters of a half whose other half no row has
@@ -244,13 +246,13 @@ def edit_distances(word: str, others: Sequence[str]) -> npt.NDArray[np.int8]:
     return cast("npt.NDArray[np.int8]", above[lengths, np.arange(len(others))])
 
 
-def is_typo(word: str, spelling: Spelling) -> bool:
-    """Whether a word is surely meant as the other: one edit away as it is written, or a compound with it.
+def is_typo(word: str, spelling: Spelling, most: int = 1) -> bool:
+    """Whether a word is surely meant as the other: few edits away as it is written, or a compound with it.
 
-    Others can have stems that are near and be other words: parking, Paris.
+    Accents don't count. Others can have stems that are near and be other words: parking, Paris.
     """
-    word, written = word.casefold(), spelling.written.casefold()
-    return written in word or word in written or edit_distances(word, [written])[0] <= 1
+    word, written = ("".join(stems(text, "none", names=False)) for text in (word, spelling.written))
+    return written in word or word in written or edit_distances(word, [written])[0] <= most
 
 
 def first_row_with(
@@ -264,11 +266,18 @@ def first_row_with(
 
 
 def as_written(
-    spellings: Sequence[Spelling], texts: Sequence[str], languages: Sequence[Language]
+    word: str, spellings: Sequence[Spelling], texts: Sequence[str], languages: Sequence[Language]
 ) -> list[Spelling]:
-    """The spellings, each as the text beside it writes it; without those that their text doesn't have."""
+    """The spellings of a word, each as the text beside it writes it.
+
+    Left out are those that their text doesn't have. Stems of Romance languages are so short that other words
+    have them (licenciement, licence), so there the word as written must be near, too.
+    """
     forms = [written_form(near.terms, text, languages) for near, text in zip(spellings, texts, strict=True)]
-    return [replace(near, written=form) for near, form in zip(spellings, forms, strict=True) if form]
+    written = [replace(near, written=form) for near, form in zip(spellings, forms, strict=True) if form]
+    if ROMANCE.isdisjoint(languages):
+        return written
+    return [near for near in written if is_typo(word, near, max(TWICE, len(word) // PER_EDIT))]
 
 
 def written_form(terms: Sequence[str], text: str, languages: Sequence[Language]) -> str | None:

@@ -144,7 +144,7 @@ class StrictReader:
         ]
         chunks = await self.reader.chunks(ids, self.readable + self.hidden)
         body_of = {chunk.id: chunk.body for chunk in chunks}
-        return as_written(near, [body_of.get(id_, "") for id_ in ids], self.languages)
+        return as_written(word, near, [body_of.get(id_, "") for id_ in ids], self.languages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class StrictReaderInMemory:
         near = nearest_spellings(word, languages, words, over)
         rows = [first_row_with(spelling.terms, words, over, columns["id"]) for spelling in near]
         texts = cast("list[str]", columns["body"].take(pa.array(rows, pa.int64())).to_pylist())
-        return as_written(near, texts, languages)
+        return as_written(word, near, texts, languages)
 
     async def _among(self, where: str) -> Positions | None:
         """The positions of readable rows that satisfy the predicate, None after a commit."""
