@@ -38,7 +38,10 @@ _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
 
 class ApiKey(BaseModel):
-    """A stored key, without its secret: its holder, its scopes, when it expires and what it is bound to."""
+    """A stored key, without its secret: its holder, its scopes, when it expires and what it is bound to.
+
+    `replaced_by` is the id of the key that a rotation has put in its place.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,6 +54,7 @@ class ApiKey(BaseModel):
     created_at: datetime
     expires_at: datetime
     bound_to: CredentialBoundTo | None = None
+    replaced_by: str | None = None
 
     @property
     def principal(self) -> Principal:
@@ -140,6 +144,12 @@ def new_secret() -> tuple[str, str]:
 def token_of(key: ApiKey, secret: str) -> str:
     """The token that a key's holder presents: rdk_{id}_{secret}."""
     return f"{PREFIX}_{key.id}_{secret}"
+
+
+def id_in(text: str) -> str:
+    """The id of a key that is named by its id or given as a whole, as whoever finds a leaked one has it."""
+    prefix, _, remainder = text.partition("_")
+    return remainder.partition("_")[0] if prefix == PREFIX else text
 
 
 def holder_of(token: str, keys: Iterable[ApiKey], now: datetime | None = None) -> ApiKey | None:

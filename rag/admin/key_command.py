@@ -17,6 +17,7 @@ from rag.access.keys import (
     SEARCH_SCOPE,
     ApiKey,
     Keys,
+    id_in,
     keys_file,
     keys_in,
     new_secret,
@@ -184,6 +185,8 @@ async def create_command(
     bound = await credential_binding(settings, tenant_of(settings), binding)
     key, secret = create_key(settings, user=user, groups=groups, days=days, bound=bound)
     _show(key, secret, as_json=as_json)
+    for name in filter(lambda name: "," in name, groups):
+        echo(f"Note: {name} is one group. For several groups, repeat --group.", err=True)
     exposed = await exposures(settings, key.tenant, intended=True)
     for exposure in reachable(exposed, bound.collections if bound else None):
         echo(f"Note: {exposure}", err=True)
@@ -200,6 +203,8 @@ def create_key(
         ConfigurationError: a name is not valid.
     """
     now, tenant = datetime.now(UTC), tenant_of(settings)
+    if spaced := [name for name in (user, *groups) if name != name.strip()]:
+        raise ConfigurationError(f"{spaced[0]!r} begins or ends with a space. Give the name without it.")
     secret, digest = new_secret()
     key = ApiKey(
         id=secrets.token_hex(4),
@@ -237,7 +242,8 @@ def _row(key: ApiKey) -> tuple[object, ...]:
 @command("revoke", key_command, of_tenant=False, on_bucket=True, changes=True)
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
-    """Revoke a key. Running servers reject it from the next request on."""
+    """Revoke a key, given by its id or as a whole. Running servers reject it from the next request on."""
+    id_ = id_in(id_)
     revoke_key(settings.home, id_)
     print_result({"revoked": id_}, f"Revoked the key {id_}.", as_json=as_json)
 
@@ -252,17 +258,23 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
 
     The new key has the old key's original lifetime. The old key expires after --keep-days.
     """
-    now = datetime.now(UTC)
+    id_, now = id_in(id_), datetime.now(UTC)
     secret, digest = new_secret()
     _find(keys_in(settings.home).keys, id_)
     prepare(settings.home)
     with changing_keys(settings.home) as (keys, write):
         old = _find(keys, id_)
+        if old.replaced_by:
+            raise ConfigurationError(
+                f"The key {id_} was already replaced by the key {old.replaced_by}. Run refdesk-admin key "
+                f"rotate {old.replaced_by}."
+            )
         lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
         new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})
         ends = min(old.expires_at, now + timedelta(days=keep_days))
         other_keys = [key for key in keys if key.id != id_]
-        expiring = [old.model_copy(update={"expires_at": ends})] if keep_days else []
+        replaced = old.model_copy(update={"expires_at": ends, "replaced_by": new.id})
+        expiring = [replaced] if keep_days else []
         ending = _state(old), _state(expiring[0]) if expiring else None
         changes = {old.id: ending, new.id: (None, _state(new))}
         with log_act(settings.data, Act("key rotate", old.tenant, changes)):

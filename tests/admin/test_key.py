@@ -54,6 +54,7 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     assert _days(kept[turned["id"]]) == timedelta(days=10)
     assert timedelta(hours=23) < _days(kept[first["id"]]) < timedelta(hours=25)
 
+    assert turned["id"] in inside.run("key", "rotate", first["id"], code=2).stderr
     again = inside.json("key", "rotate", turned["id"], "--keep-days", "0")
     assert inside.json("key", "revoke", other["id"]) == {"revoked": other["id"]}
     assert {key["id"] for key in inside.json("key", "list")["keys"]} == {first["id"], again["id"]}
@@ -65,8 +66,22 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     assert [key["id"] for key in inside.json("key", "list")["keys"]] == [theirs["id"]]
 
 
+def test_a_leaked_key_is_revoked_as_a_whole_and_never_repeated(inside: Inside) -> None:
+    key = inside.json("key", "create")
+    assert inside.json("key", "revoke", key["key"]) == {"revoked": key["id"]}
+    assert inside.json("key", "list") == {"keys": []}
+    secret = key["key"].split("_", 2)[2]
+    assert secret not in inside.run("key", "revoke", key["key"], code=1).stderr
+
+
+def test_several_groups_in_one_name_are_told(inside: Inside) -> None:
+    assert "repeat --group" in inside.run("key", "create", "--group", "hr,staff").stderr
+    assert "--group" not in inside.run("key", "create", "--group", "hr", "--group", "staff").stderr
+
+
 def test_what_no_key_can_have_is_refused(inside: Inside) -> None:
-    for wrong in (["--days", "0"], ["--days", "4000"], ["--group", ""], ["--group", "x" * 257]):
+    spaced = (["--user", " ann"], ["--group", "hr "])
+    for wrong in (["--days", "0"], ["--days", "4000"], ["--group", ""], ["--group", "x" * 257], *spaced):
         inside.run("key", "create", *wrong, code=2)
     assert inside.json("key", "list") == {"keys": []}
 
