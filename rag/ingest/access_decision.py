@@ -501,7 +501,11 @@ class Recorded:
         here = [record for folder in folders for record in self._here(folder) if record.uri != uri]
         nearby = here or self._around(folder_of(uri))
         if nearby and all(is_narrowed(record.access, access) for record in nearby):
-            reason = "as all other files of its folder" if here else "as all files around its new folder"
+            files, where = ("other files", "of its folder") if here else ("files", "around its new folder")
+            are_alike = all(same_access(record.access, nearby[0].access) for record in nearby)
+            reason = f"as all {files} {where}"
+            if not are_alike:
+                reason = f"no wider than any of the {files} {where}, which are all narrower"
             return Narrowing(frozenset(record.id for record in nearby), reason)
         return NONE
 

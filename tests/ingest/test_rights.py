@@ -7,7 +7,7 @@ import os
 import random
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -465,6 +465,19 @@ def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: 
     ):
         assert narrowing.ids
         assert document.id not in narrowing.ids
+
+
+def test_the_reason_says_whether_the_other_files_of_a_folder_are_alike() -> None:
+    not_fred = replace(OPEN, deny=frozenset({"user:fred"}))
+    for other, are_alike in ((not_fred, True), (ONLY_HR, False)):
+        accesses = enumerate((not_fred, not_fred, other))
+        held = [
+            AccessRecord(f"id{number}", "documents", f"{HERE}/{number}.md", access, "same")
+            for number, access in accesses
+        ]
+        narrowing = Recorded({record.id: record for record in held}).could_be(f"{HERE}/new.md", OPEN)
+        assert len(narrowing.ids) == 3
+        assert narrowing.reason.startswith("as all other files") is are_alike
 
 
 @pytest.mark.slow
