@@ -34,7 +34,7 @@ MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
 """Accents. A letter and an accent after it are one character, so that e doesn't match the e of é."""
 NOT_A_WORD = rf"[^\pL\pM\pN_]|[{UNSPACED}]"
 """The characters that may stand next to a whole word."""
-_ALIKE = {"'": "'\u2019\u02bc", "-": "-\u2010\u2011", '"': '"\u201c\u201d\u201e'}
+_ALIKE = {"'": "'\u2019\u02bc", "-": "-\u2010\u2011\u2212", '"': '"\u201c\u201d\u201e'}
 _WIDTHS = {
     chr(code): unicodedata.normalize("NFKC", chr(code))
     for code in (*range(0xFF01, 0xFF5F), *range(0xFF66, 0xFFA0))

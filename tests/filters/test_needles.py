@@ -67,6 +67,7 @@ def is_found(pattern: str, text: str) -> bool:
         ("ｅｒｒ－１", "ERR-1"),
         ("don't", "don’t"),
         ("co-op", "co‑op"),
+        ("-1.234,56", "−1.234,56"),
         ("a b", "A\u00a0\r\n\u3000 b"),
         ("한국", unicodedata.normalize("NFD", "한국")),
         ("שלום עולם", "שלום\nעולם"),
