@@ -97,12 +97,11 @@ NO_OTHER_MODEL = (
 
 
 class MultiQueryStage(Section):
-    """Adds paraphrases of the query, written by the chat model, or searches for them alone."""
+    """Adds paraphrases of the query, written by the chat model."""
 
     queries: ClassVar[int] = 3  # more in other words seldom find more, and each is a search of its own
     stage: Literal["multi_query"]
     model: str = ""
-    question: bool = True
     timeout_seconds: Seconds = 10.0
 
 

@@ -200,13 +200,10 @@ async def embed(state: SearchState) -> tuple[SearchState, list[Query]]:
 async def find_by_stages(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     """As `find`, by the queries to which query stages narrow the search, or by all if these find nothing."""
     planned = query_stages.narrowed_by_plan(queries, state)
-    chosen = query_stages.in_other_words(planned, state)
-    hits = await find(chosen, state)
-    if hits or chosen is queries:
+    hits = await find(planned, state)
+    if hits or planned is queries:
         return hits
-    state.note(
-        [query_stages.PLAN_FINDS_NOTHING if planned is not queries else query_stages.PARAPHRASES_FIND_NOTHING]
-    )
+    state.note([query_stages.PLAN_FINDS_NOTHING])
     state.left_out.clear()
     return await find(queries, state)
 

@@ -16,7 +16,6 @@ from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import Chat, open_chat
 from rag.search.desk import Desk
-from rag.search.stages.query_stages import PARAPHRASES_FIND_NOTHING
 from rag.store.write.change_collection import change_collection
 from tests.endpoint import Endpoint
 from tests.search.conftest import Shelf
@@ -79,23 +78,6 @@ async def test_each_query_gets_its_share_of_the_places(
     hits = (await _asked(desk, limit=4)).hits
     assert "horologium" in [hit.text for hit in hits][3]
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-
-
-async def test_paraphrases_alone_are_searched_for_and_the_question_only_if_they_find_nothing(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
-) -> None:
-    await shelf.put("a", "pendulum of iron")
-    await shelf.put("b", "horologium")
-    stage = {"stage": "multi_query", "question": False}
-    desk = shelf.desk(chat=chat, mode="sparse", stages=[stage])
-    chat_server.script = [chats.saying(_rephrased(words)) for words in ("horologium", "clepsydra")]
-    alone = await _asked(desk)
-    assert [hit.text for hit in alone.hits] == ["horologium"]
-    fallen_back = await _asked(desk)
-    assert [hit.text for hit in fallen_back.hits] == ["pendulum of iron"]
-    assert [PARAPHRASES_FIND_NOTHING in answer.notes for answer in (alone, fallen_back)] == [False, True]
-    chat_server.script = [chats.saying("nonsense")] * 9
-    assert [hit.text for hit in (await _asked(desk)).hits] == ["pendulum of iron"]
 
 
 async def test_similarity_stays_that_to_the_question(
