@@ -404,14 +404,12 @@ class Chunking:
     """How documents are chunked whose file name or path matches the glob pattern `match`.
 
     Sizes are in tokens of the embedder. `max_tokens` counts the embedded text; None means the settings'. A
-    passage under `min_tokens` is joined to a neighbor in its section if both fit. A passage begins with up to
-    `overlap` tokens of the one before it. With `headers`, title and headings are embedded and indexed with
-    each passage.
+    passage begins with up to `overlap` tokens of the one before it. With `headers`, title and headings are
+    embedded and indexed with each passage.
     """
 
     strategy: Strategy = "structure"
     max_tokens: int | None = None
-    min_tokens: int = 32
     overlap: int = 0
     headers: bool = True
     match: str = "*"

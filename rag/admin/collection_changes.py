@@ -52,7 +52,6 @@ FIELD_TYPES = ", ".join(get_args(FieldType))
 AS_SETTINGS = "default"
 _SIZES = {
     "max": ("max_tokens", range(32, 8193)),
-    "min": ("min_tokens", range(8193)),
     "overlap": ("overlap", range(4097)),
 }
 MAX_DESCRIPTION = 500  # characters
@@ -143,7 +142,7 @@ chunking_option = click.option(
     multiple=True,
     callback=_chunking,
     metavar="[GLOB:]STRATEGY[,KEY=VALUE…]",
-    help=f"How documents are cut: {', '.join(get_args(Strategy))}; with max=, min= and overlap= in tokens, "
+    help=f"How documents are cut: {', '.join(get_args(Strategy))}; with max= and overlap= in tokens, "
     "and headers=no to embed no title and headings. Repeatable, for other files: the first GLOB that matches "
     f"counts. Default: {AS_SETTINGS}, as the settings say.",
 )

@@ -183,7 +183,6 @@ class ChunkingRule(Section):
     match: str
     strategy: Strategy | None = None
     max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=8192)] | None = None
     overlap: Annotated[int, Field(ge=0, le=4096)] | None = None
     headers: bool | None = None
 
@@ -198,14 +197,13 @@ class ChunkingSettings(Section):
 
     strategy: Strategy = "structure"
     max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=8192)] = 32
     overlap: Annotated[int, Field(ge=0, le=4096)] = 0
     headers: bool = True
     rules: tuple[ChunkingRule, ...] = ()
 
     def chunkings(self) -> tuple[Chunking, ...]:
         """The rules, and last what applies to all other documents."""
-        usual = Chunking(self.strategy, self.max_tokens, self.min_tokens, self.overlap, self.headers)
+        usual = Chunking(self.strategy, self.max_tokens, self.overlap, self.headers)
         return (*(rule.chunking(usual) for rule in self.rules), usual)
 
 

@@ -28,6 +28,7 @@ from rag.text.plain_text import Span, trimmed, with_indent
 from rag.uris import hull
 
 USUAL = Chunking()
+MIN_TOKENS = 32  # a shorter chunk is joined to a neighbour in its section; twice as many found the same
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the caption and header row of a table at most 1/3
 MAX_NAMES = 200  # characters of other names of a document
@@ -240,15 +241,14 @@ class _Cutter:
 
         An introduction to questions stays apart, because an answer is cited by its question.
         """
-        least = self.chunking.min_tokens
         if self._is_row(chunk.span.start) or self._is_row(following.span.start):
             return False
         if chunk.path == following.path == chunk.ends_in:
-            small = min(chunk.units, following.units) < least
+            small = min(chunk.units, following.units) < MIN_TOKENS
         else:
             is_question = bool(following.path) and following.path[-1].title.endswith(ASKING)
             small = (
-                chunk.units < least
+                chunk.units < MIN_TOKENS
                 and chunk.path == chunk.ends_in == following.path[: len(chunk.path)]
                 and not is_question
             )

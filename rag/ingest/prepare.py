@@ -155,11 +155,11 @@ def limit_of(chunking: Chunking, window: int) -> int:
 
 
 def cut_key(chunking: Chunking, window: int) -> str:
-    """All that passages depend on, as part of a digest: "254" of the usual one, or "254/sentence/32/20/1"."""
+    """All that passages depend on, as part of a digest: "254" of the usual one, or "254/sentence/20/1"."""
     limit = str(limit_of(chunking, window))
     if replace(chunking, max_tokens=None, match="*") == Chunking():
         return limit
-    parts = (limit, chunking.strategy, chunking.min_tokens, chunking.overlap, int(chunking.headers))
+    parts = (limit, chunking.strategy, chunking.overlap, int(chunking.headers))
     return "/".join(map(str, parts))
 
 
@@ -169,7 +169,7 @@ def digest_with_cut(digest: str, cut: str) -> str:
 
 
 def cut_of(digest: str) -> str:
-    """The chunking in a digest: "a7/254/sentence/32/0/1" -> "254/sentence/32/0/1"."""
+    """The chunking in a digest: "a7/254/sentence/0/1" -> "254/sentence/0/1"."""
     return digest.partition("/")[2]
 
 

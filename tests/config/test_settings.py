@@ -71,7 +71,6 @@ EVERY_SETTING = {
     "reranker.max_tokens": ("256", 256),
     "chunking.strategy": ("sentence", "sentence"),
     "chunking.max_tokens": ("99", 99),
-    "chunking.min_tokens": ("9", 9),
     "chunking.overlap": ("8", 8),
     "chunking.headers": ("false", False),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rag.config.settings import ChunkingSettings
 from rag.corpus import Block, Chunking, Document, Passage
 from rag.errors import ParseError
-from rag.ingest.chunk import USUAL, passages
+from rag.ingest import chunk
+from rag.ingest.chunk import MIN_TOKENS, passages
 from rag.ingest.parse.parsers import parse
 from rag.ingest.prepare import chunking_of, cut_key
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW, TokenSpans
@@ -284,7 +285,7 @@ def test_every_section_has_passages_of_its_own() -> None:
     sections = [f"## Section {number}\n\n{sentences(number % 12 + 1)}" for number in range(60)]
     found = cut("# T\n\n" + "\n\n".join(sections), 254)
     assert [passage.section[-1] for passage in found] == [f"Section {number}" for number in range(60)]
-    assert min(passage.tokens for passage in found) < USUAL.min_tokens
+    assert min(passage.tokens for passage in found) < MIN_TOKENS
 
 
 def test_other_names_of_a_note_are_context_beside_its_title() -> None:
@@ -312,6 +313,12 @@ Ten eleven twelve. Thirteen fourteen fifteen.
 TABLE = "# Prices\n\n| item | price |\n|---|---|\n| pen | 1 |\n| ink | 2 |\n| pad | 3 |\n"
 
 
+@pytest.fixture
+def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short chunks are, they stay apart."""
+    monkeypatch.setattr(chunk, "MIN_TOKENS", 0)
+
+
 def cut_texts(text: str, chunking: Chunking, limit: int = 100, name: str = "a.md") -> list[str]:
     document = parse(text.encode(), name)
     found = passages(document, token_spans=words, limit=limit, chunking=chunking)
@@ -323,15 +330,15 @@ def cut_texts(text: str, chunking: Chunking, limit: int = 100, name: str = "a.md
     return [document.text[one.start : one.end] for one in found]
 
 
+@pytest.mark.usefixtures("any_length")
 def test_structure_keeps_sections_apart_that_are_large_enough() -> None:
-    found = cut_texts(PROSE, Chunking(min_tokens=0))
+    found = cut_texts(PROSE, Chunking())
     assert [one.splitlines()[0] for one in found] == ["# Handbook", "## Leave", "## Travel"]
 
 
-def test_a_passage_under_the_minimum_is_joined_to_its_section() -> None:
-    assert (
-        len(cut_texts(PROSE, Chunking(min_tokens=9))) == 2
-    )  # the introduction belongs to the first subsection
+def test_a_passage_under_the_minimum_is_joined_to_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk, "MIN_TOKENS", 9)
+    assert len(cut_texts(PROSE, Chunking())) == 2  # the introduction belongs to the first subsection
 
 
 def test_sentences_stay_whole_and_headings_do_not_matter() -> None:
@@ -363,8 +370,9 @@ def test_overlap_begins_with_a_whole_sentence_where_there_is_one() -> None:
     assert found[1].split(".")[0] == found[0].split(".")[-2].strip()
 
 
+@pytest.mark.usefixtures("any_length")
 def test_sections_do_not_overlap_in_structure() -> None:
-    assert cut_texts(PROSE, Chunking(min_tokens=0, overlap=20)) == cut_texts(PROSE, Chunking(min_tokens=0))
+    assert cut_texts(PROSE, Chunking(overlap=20)) == cut_texts(PROSE, Chunking())
 
 
 def test_each_page_is_a_passage_and_a_large_one_several() -> None:
@@ -399,10 +407,11 @@ def test_code_in_a_document_is_cut_at_its_lines() -> None:
     assert all(one.startswith("step") and one.endswith("more") for one in found)
 
 
+@pytest.mark.usefixtures("any_length")
 def test_without_headers_only_the_text_is_embedded() -> None:
     document = parse(PROSE.encode(), "a.md")
     for strategy in ("structure", "sentence"):
-        chunking = Chunking(strategy, min_tokens=0, headers=False)
+        chunking = Chunking(strategy, headers=False)
         found = passages(document, token_spans=words, limit=20, chunking=chunking)
         assert {one.context for one in found} == {""}
         assert any(one.section for one in found)  # citations name it all the same
@@ -434,7 +443,6 @@ def test_the_settings_complete_their_rules() -> None:
     [
         Chunking("sentence"),
         Chunking(max_tokens=99),
-        Chunking(min_tokens=9),
         Chunking(overlap=9),
         Chunking(headers=False),
     ],

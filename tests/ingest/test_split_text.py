@@ -9,6 +9,7 @@ import pytest
 
 from rag.corpus import Block, Chunking, Document, Passage
 from rag.errors import ParseError
+from rag.ingest import chunk
 from rag.ingest.chunk import passages
 from rag.ingest.document_languages import foreign_parts, is_within, words_in
 from rag.ingest.parse.parsers import parse
@@ -102,11 +103,12 @@ def test_a_passage_within_a_table_has_what_stands_right_above_the_table(above: s
     }
 
 
-def test_a_caption_stays_with_the_first_row_of_its_table() -> None:
+def test_a_caption_stays_with_the_first_row_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk, "MIN_TOKENS", 0)
     prose = "It was a year of many sales in all parts of the country and abroad, and nobody complained. " * 3
     text = "\n".join([prose, "", STATEMENT, "", UNIT, "", HEADER, RULE, *ROWS])
     document = parse(text.encode(), "a.md")
-    cut = passages(document, token_spans=words, limit=64, chunking=Chunking(min_tokens=0))
+    cut = passages(document, token_spans=words, limit=64)
     (captioned,) = [passage for passage in cut if document.text.startswith(STATEMENT, passage.start)]
     assert ROWS[0] in document.text[captioned.start : captioned.end]
 
