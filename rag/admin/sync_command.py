@@ -232,7 +232,6 @@ def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:
     files = settings.ingest.model_copy(
         update={"include": origin.include or settings.ingest.include}
         | {"exclude": settings.ingest.exclude + origin.exclude}
-        | ({"hidden": True} if isinstance(origin, FolderOrigin) and origin.hidden else {})
     )
     update: dict[str, object] = {"ingest": files}
     if origin.tenant is not None:

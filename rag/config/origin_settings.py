@@ -95,7 +95,6 @@ class FolderOrigin(_Origin):
 
     type: Literal["folder"]
     path: AbsolutePath
-    hidden: bool = False
 
 
 class WebOrigin(_Origin):
@@ -105,10 +104,18 @@ class WebOrigin(_Origin):
     urls: Annotated[tuple[PageAddress, ...], Field(min_length=1, max_length=1000)]
     depth: Annotated[int, Field(ge=0, le=20)] = 0
     max_pages: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    max_bytes: Annotated[int, Field(ge=1)] = 500_000_000
-    max_seconds: Seconds = 3600.0
     delay_seconds: Annotated[float, Field(ge=0, le=60)] = 1.0
     private_networks: tuple[Network, ...] = ()
+
+    @property
+    def max_bytes(self) -> int:
+        """Of a run: half a megabyte for each page, as far as pages are large."""
+        return max(500_000_000, 500_000 * self.max_pages)
+
+    @property
+    def max_seconds(self) -> float:
+        """Of a run: the delay and 2.6 seconds more for each page, an hour for 1000 by default."""
+        return max(3600.0, (self.delay_seconds + 2.6) * self.max_pages)
 
     @model_validator(mode="after")
     def _safe(self) -> WebOrigin:

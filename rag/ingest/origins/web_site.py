@@ -87,10 +87,11 @@ async def look_through_site(origin: WebOrigin, context: OriginContext) -> Origin
         with anyio.CancelScope(shield=True):
             await client.aclose()
     if limited.cancelled_caught:
-        crawl.stop(f"the limit of {origin.max_seconds:g} seconds is reached (max_seconds)")
+        crawl.stop(f"the limit of {origin.max_seconds:g} seconds is reached ({LONGER})")
     return crawl.finished()
 
 
+LONGER = "a larger max_pages has a larger one"
 FORBIDDEN, NOT_INDEXED = "robots.txt forbids it", "the page asks not to be indexed"
 NO_LISTING = (
     "it listed pages before, and is a page now, so nothing that it listed is removed. If it lists none any "
@@ -132,7 +133,7 @@ class _Crawl:
             if self._visitor.fetched >= self._origin.max_pages:
                 self.stop(f"the limit of {self._origin.max_pages} pages is reached (max_pages)")
             elif self._visitor.received >= self._origin.max_bytes:
-                self.stop(f"the limit of {self._origin.max_bytes / 1e6:,.0f} MB is reached (max_bytes)")
+                self.stop(f"the limit of {self._origin.max_bytes / 1e6:,.0f} MB is reached ({LONGER})")
             else:
                 await self._visit(self._queue.popleft())
 

@@ -18,7 +18,7 @@ from rag.ingest.containers import Spool
 from rag.ingest.origins.guarded_http import Client, is_public
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below
-from rag.ingest.origins.web_site import FORBIDDEN, NOT_INDEXED, look_through_site
+from rag.ingest.origins.web_site import FORBIDDEN, LONGER, NOT_INDEXED, look_through_site
 from rag.ingest.parse.parsers import parse
 from tests.endpoint import Reply, Site
 
@@ -187,7 +187,9 @@ async def test_robots_are_obeyed(site: Site, desk: OriginContext) -> None:
     assert "/" not in site.paths
 
 
-async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: OriginContext) -> None:
+async def test_a_limit_ends_the_run_and_removes_nothing(
+    site: Site, desk: OriginContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.pages |= {"/": page(*(f"/{n}" for n in range(9)))} | {f"/{n}": page() for n in range(9)}
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
     assert len(found(look)) == 10
@@ -196,8 +198,9 @@ async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: Origin
     assert failures(later) == ["the limit of 4 pages is reached (max_pages); 7 known URLs were left"]
     assert not [uri for uri in desk.stored if later.discovery.is_gone(uri)]
     site.pages["/"] = lambda _headers: (site.test_is_over.wait(5), (200, HTML, page()))[1]
-    late = await look_through_site(origin(f"{site.url}/", max_seconds=0.2), desk)
-    assert failures(late) == ["the limit of 0.2 seconds is reached (max_seconds)"]
+    monkeypatch.setattr(WebOrigin, "max_seconds", 0.2)
+    late = await look_through_site(origin(f"{site.url}/"), desk)
+    assert failures(late) == [f"the limit of 0.2 seconds is reached ({LONGER})"]
     assert not [uri for uri in desk.stored if late.discovery.is_gone(uri)]
 
 
