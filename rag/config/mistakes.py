@@ -207,7 +207,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, list[int]]]:
 def suggestion(name: str, candidates: Iterable[str], *, cutoff: float = 0.75) -> str:
     """The end of a sentence about an unknown `name`: "; did you mean …?" if a known one is similar.
 
-    What counts is the last part: "embedder.kind" has most of its letters in common with "embedder.pooling".
+    What counts is the last part: whole names have the letters of their table in common.
     """
     near = [candidate for candidate in candidates if _alike(_last(candidate), _last(name)) >= cutoff]
     best = max(near, key=lambda candidate: _alike(candidate, name), default="")

@@ -17,7 +17,6 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from rag.access.rule import NAME_LENGTH
 from rag.config.profiles import AbsolutePath, Section, matching
-from rag.corpus import Pooling
 
 RESERVED_HEADERS = frozenset(
     {
@@ -163,7 +162,6 @@ class EmbedderSettings(Section):
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
     path: AbsolutePath | None = None
-    pooling: Pooling | None = None
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
     api_key_env: VariableName = "OPENAI_API_KEY"
@@ -192,8 +190,6 @@ class EmbedderSettings(Section):
             raise ValueError(MODEL_OR_PATH)
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
-        if self.provider != "onnx" and self.pooling is not None:
-            raise ValueError('pooling is for provider = "onnx"; remove it')
         if self.provider != "openai" and self.options.given:
             raise ValueError('options are for provider = "openai"; remove them')
         return self

@@ -46,7 +46,6 @@ EVERY_SETTING = {
     "principal.groups": ("hr, it", ("hr", "it")),
     "embedder.provider": ("openai", "openai"),
     "embedder.path": ("/srv/model", Path("/srv/model")),
-    "embedder.pooling": ("cls", "cls"),
     "embedder.model": ("multilingual-e5-small", "multilingual-e5-small"),
     "embedder.base_url": ("http://localhost:1/v1", "http://localhost:1/v1"),
     "embedder.api_key_env": ("MY_KEY", "MY_KEY"),
@@ -170,7 +169,6 @@ ONLY_IN_THE_FILE = {
 }  # lists of tables
 NEEDED = {
     "embedder.provider": {"embedder.model": "m"},
-    "embedder.pooling": {"embedder.provider": "onnx", "embedder.path": "/srv/model"},
     "reranker.provider": {"reranker.base_url": "http://x"},
 }
 """What else must be set."""

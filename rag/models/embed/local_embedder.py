@@ -164,7 +164,7 @@ def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
     tokens = Tokens(folder / "tokenizer.json")
     limit = min(settings.max_tokens, facts.window or settings.max_tokens)
     session = text_encoder.opened_model(folder / facts.graph)
-    output = output_of(session, settings.pooling)
+    output = output_of(session)
     try:
         ids = tokens.ids("a " * limit, min(limit, PROBED) if facts.window else limit)
         probe = text_encoder.run(session, output, ids)
@@ -204,19 +204,23 @@ def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
 
 POOLED = "sentence_embedding"
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
+ADD_AGAIN = (
+    "Or add it by refdesk-admin model add FOLDER --pooling, with what its description says: cls, mean, max, "
+    "last or weighted."
+)
 
 log = logging.getLogger(__name__)
 
 
-def output_of(session: onnxruntime.InferenceSession, pooling: Pooling | None) -> str:
-    """The output to read: the text's vector if the graph has it, unless `pooling` is to be applied here.
+def output_of(session: onnxruntime.InferenceSession) -> str:
+    """The output to read: the text's vector if the graph has it.
 
     Raises:
         ConfigurationError: no output has a name that says what it is, and there are several.
     """
     names = [node.name for node in session.get_outputs()]
     of_tokens = [name for name in OF_TOKENS if name in names]
-    if POOLED in names and (pooling in {None, "graph"} or not of_tokens):
+    if POOLED in names:
         return POOLED
     if not of_tokens and len(names) > 1:
         raise ConfigurationError(
@@ -235,7 +239,7 @@ def head_of(
         ConfigurationError: files and settings contradict each other or the graph, or nothing says how to
             pool.
     """
-    pooling = _pooling(folder, facts, settings.pooling, output)
+    pooling = _pooling(folder, facts, output)
     width = output.shape[-1]
     dense = tuple(text_encoder.dense_layer(folder / path) for path in facts.dense)
     if pooling == "graph" and dense and width == dense[-1].weight.shape[0]:
@@ -254,35 +258,20 @@ def head_of(
     return Head(pooling, dense, _kept_components(folder, facts, settings.dimensions, whole))
 
 
-def _pooling(
-    folder: Path, facts: ModelFacts, setting: Pooling | None, output: npt.NDArray[np.float32]
-) -> Pooling:
-    published = facts.pooling
+def _pooling(folder: Path, facts: ModelFacts, output: npt.NDArray[np.float32]) -> Pooling:
     if output.ndim != text_encoder.TOKEN_RANK:
-        if setting not in {None, "graph"}:
-            raise ConfigurationError(
-                f"embedder.pooling is {setting!r}, but the graph of the model in {folder} returns one vector "
-                "per text. Remove the setting."
-            )
         return "graph"
-    if setting and published not in {None, "graph", setting}:
-        raise ConfigurationError(
-            f"embedder.pooling is {setting!r}, but by its files the model in {folder} has the pooling "
-            f"{published!r}. Remove the setting. If the files are wrong, correct them."
-        )
-    pooling = setting or published
-    if pooling == "graph":
+    if facts.pooling == "graph":
         raise ConfigurationError(
             f"The model in {folder} is said to pool in its graph, which returns a vector per token. "
-            "Set embedder.pooling to what the model's description says: cls, mean, max, last or weighted."
+            f"{ADD_AGAIN}"
         )
-    if pooling is None:
+    if facts.pooling is None:
         raise ConfigurationError(
-            f"How the model in {folder} makes one vector of the vectors of its tokens, neither its files "
-            "(modules.json, 1_Pooling/config.json) nor the settings say. Download these files, too, or set "
-            "embedder.pooling to what the model's description says: cls, mean, max, last or weighted."
+            f"How the model in {folder} makes one vector of the vectors of its tokens, its files "
+            f"(modules.json, 1_Pooling/config.json) don't say. Download these files, too. {ADD_AGAIN}"
         )
-    return pooling
+    return facts.pooling
 
 
 def _kept_components(folder: Path, facts: ModelFacts, setting: int | None, whole: int) -> int:
