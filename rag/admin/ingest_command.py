@@ -73,7 +73,6 @@ known_ok_option = click.option(
 @click.option(
     "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
 )
-@click.option("--hidden", is_flag=True, help="Also ingest hidden files and folders.")
 @click.option("--archives", is_flag=True, help="Also ingest the documents in ZIP and tar archives.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")
@@ -131,7 +130,6 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     paths: tuple[Path, ...],
     include: tuple[str, ...],
     exclude: tuple[str, ...],
-    hidden: bool,
     archives: bool,
     collection: str,
     visibility: Visibility | None,
@@ -160,7 +158,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
     scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
     """
-    settings = _with_files(settings, include, exclude, hidden=hidden, archives=archives)
+    settings = _with_files(settings, include, exclude, archives=archives)
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
     options = RunOptions(rights=rights, removes=yes, quiet=as_json, **of_run)
     if estimate and (page or options.verbose or options.as_log):
@@ -189,11 +187,11 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
 
 
 def _with_files(
-    settings: Settings, include: tuple[str, ...], exclude: tuple[str, ...], *, hidden: bool, archives: bool
+    settings: Settings, include: tuple[str, ...], exclude: tuple[str, ...], *, archives: bool
 ) -> Settings:
     """The settings with the choice of files that the options make; what they leave out stays."""
     chosen: dict[str, object] = {"include": include, "exclude": settings.ingest.exclude + exclude}
-    chosen |= {"hidden": hidden, "archives": archives}
+    chosen["archives"] = archives
     options = settings.ingest.model_copy(update={key: value for key, value in chosen.items() if value})
     return settings.model_copy(update={"ingest": options})
 

@@ -122,11 +122,11 @@ def test_a_collection_is_made_for_a_language_and_keeps_it(desk: Desk, tmp_path: 
     assert "'Klingon' is not one of" in desk.run("ingest", tmp_path, "--language", "Klingon", code=2).stderr
 
 
-def test_patterns_and_hidden_files_say_what_is_brought_in(desk: Desk, notes: Path) -> None:
-    options = ["--include", "*.md", "--exclude", "drafts", "--hidden", "--collection", "handbook"]
+def test_patterns_say_what_is_brought_in(desk: Desk, notes: Path) -> None:
+    options = ["--include", "*.md", "--exclude", "drafts", "--collection", "handbook"]
     report = desk.json("ingest", notes, *options)
-    assert {name(notes, entry) for entry in report["files"]} == {"leave.md", ".secret/plans.md"}
-    assert report["counts"] == counts(added=2)
+    assert {name(notes, entry) for entry in report["files"]} == {"leave.md"}
+    assert report["counts"] == counts(added=1)
     assert {source["collection"] for source in desk.json("sources")["sources"]} == {"handbook"}
 
 

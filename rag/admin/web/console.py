@@ -122,7 +122,7 @@ class Console:
 
     `base_settings` come from the command line, `config` is their file, which may be missing. `chosen` is the
     tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is
-    what is wrong in a form that was sent. Uploaded files go below `uploads`.
+    what is wrong in a form that was sent.
     """
 
     base_settings: Settings
@@ -131,7 +131,6 @@ class Console:
     desk: Desk
     reader: DeskReader
     health: Health
-    uploads: Path
     source_lists: SourceLists = field(default_factory=SourceLists)
     jobs: Jobs = field(default_factory=Jobs)
     chosen: str = ""

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
-from rag.admin.command_line import NamedPath, command, settings_file
+from rag.admin.command_line import command, settings_file
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import echo, print_json
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
@@ -43,7 +43,6 @@ from rag.admin.web.console_state import Health
 from rag.config.settings import Settings
 from rag.search.desk import Desk
 from rag.search.search_plan import with_every_override
-from rag.store.write.desk_folder import uploads_folder
 from rag.uris import PASSAGE_PAGES
 
 if TYPE_CHECKING:
@@ -242,15 +241,7 @@ END_SECONDS = 2  # for requests that run when the console ends
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
 )
 @click.option("--open", "opens", is_flag=True, help="Open the browser.")
-@click.option(
-    "--uploads",
-    type=NamedPath(file_okay=False),
-    metavar="DIR",
-    help="Folder for the files that the browser sends. Default: uploads in the data folder.",
-)
-async def console_command(
-    settings: Settings, *, port: int, opens: bool, uploads: Path | None, as_json: bool
-) -> None:
+async def console_command(settings: Settings, *, port: int, opens: bool, as_json: bool) -> None:
     """Show and administer this desk in a browser.
 
     It listens on 127.0.0.1 only, until Ctrl-C. The printed address signs in one browser; after
@@ -269,7 +260,6 @@ async def console_command(
                 desk,
                 open_reader(settings),
                 Health(settings, settings_file()),
-                (uploads or uploads_folder(settings.data)).absolute(),
             )
             if as_json:
                 print_json({"address": door.address})

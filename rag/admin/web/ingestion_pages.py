@@ -21,7 +21,7 @@ from rag.admin.web.console import Console, EntryError, comma_parts, entry, numbe
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
-from rag.store.write.desk_folder import make_private, unwritable
+from rag.store.write.desk_folder import make_private, unwritable, uploads_folder
 from rag.text.plain_text import without_hidden
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def ingestion(console: Console, _request: Request) -> Response:
             collection.name for collection in await console.collections() if not collection.attached
         ],
         usual=DEFAULT_COLLECTION,
-        folder=console.uploads,
+        folder=uploads_folder(console.settings.data),
         max_bytes=console.settings.ingest.max_file_bytes,
         job=job,
         other_tenant_runs=bool(last and last.runs and not job),
@@ -74,7 +74,7 @@ async def upload(console: Console, _request: Request, form: FormData) -> Respons
     if not files:
         raise EntryError("files", "Choose files first.")
     console.jobs.check_free()
-    folder = upload_folder(console.uploads, console.tenant, collection)
+    folder = upload_folder(console.settings.data, console.tenant, collection)
     sent = [(file.filename or "", file.file) for file in files]
     with entry("files"):
         paths = await to_thread.run_sync(
@@ -141,9 +141,9 @@ PORTS = (f"{kind}{number}" for kind in ("com", "lpt") for number in range(1, 10)
 DEVICES = frozenset({"con", "prn", "aux", "nul", *PORTS})  # no names on Windows
 
 
-def upload_folder(uploads: Path, tenant: str, collection: str) -> Path:
+def upload_folder(data: Path, tenant: str, collection: str) -> Path:
     """The folder for a collection's uploads; raises ConfigurationError if the name is not valid."""
-    return uploads / valid_name(tenant) / valid_name(collection)
+    return uploads_folder(data) / valid_name(tenant) / valid_name(collection)
 
 
 def file_name(sent_name: str) -> str:

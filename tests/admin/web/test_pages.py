@@ -426,7 +426,7 @@ def test_a_request_looks_at_one_tenant_whatever_another_tab_chooses_meanwhile(tm
         create_tenant(tmp_path, tenant)
     nothing: Any = None
     shown = console.Console(
-        Settings(data=tmp_path), tmp_path / "none.toml", nothing, nothing, nothing, nothing, tmp_path
+        Settings(data=tmp_path), tmp_path / "none.toml", nothing, nothing, nothing, nothing
     )
     request = shown.for_one_request()
     shown.choose("birch")
