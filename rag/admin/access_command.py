@@ -18,7 +18,7 @@ from anyio import to_thread
 from rag.access import rule
 from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import ActName, access_act, log_act
+from rag.admin.audit_command import ActName, access_act, access_state, log_act
 from rag.admin.command_line import command, options
 from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json, print_result
@@ -526,10 +526,7 @@ async def copy_changed_labels(settings: Settings, sources: Sequence[SourceAccess
 
 def access_json(access: Access | None) -> dict[str, Any] | None:
     """An access record as `--json` prints it."""
-    if access is None:
-        return None
-    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)}
-    return {"visibility": access.visibility, **lists, "revision": access.revision}
+    return None if access is None else {**(access_state(access) or {}), "revision": access.revision}
 
 
 def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> None:

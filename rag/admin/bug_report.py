@@ -6,9 +6,7 @@ set. Names of tenants, collections and folders are replaced by words like TENANT
 
 from __future__ import annotations
 
-import functools
 import json
-import operator
 import os
 import platform
 import re
@@ -24,7 +22,7 @@ from packaging.requirements import Requirement
 
 from rag.access.tenants import storages_of, tenants
 from rag.admin.sources_command import folder_bytes, open_reader
-from rag.config.load import setting_keys
+from rag.config.load import setting_values
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, RefdeskError
@@ -95,12 +93,9 @@ def requirements() -> list[Requirement]:
 
 def _settings(settings: Settings, config: Path) -> Iterator[str]:
     yield f"- the settings file {'exists' if config.exists() else 'does not exist'}"
-    values, usual = settings.model_dump(mode="json"), Settings().model_dump(mode="json")
-    for keys in setting_keys():
-        value = functools.reduce(operator.getitem, keys, values)
-        if value != functools.reduce(operator.getitem, keys, usual):
-            text = json.dumps(value) if isinstance(value, bool | int | float) else "(set)"
-            yield f"- {'.'.join(keys)} = {text}"
+    for keys, value in setting_values(settings, changed_only=True):
+        text = json.dumps(value) if isinstance(value, bool | int | float) else "(set)"
+        yield f"- {'.'.join(keys)} = {text}"
     for name in sorted(name for name in os.environ if name.startswith("REFDESK_")):
         yield f"- {name} is set in the environment"
 

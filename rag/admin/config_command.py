@@ -6,9 +6,7 @@ No server needs to run.
 from __future__ import annotations
 
 import errno
-import functools
 import json
-import operator
 import os
 import shutil
 import socket
@@ -32,7 +30,7 @@ from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import collections_by_tenant, open_reader
 from rag.admin.terminal import FAILED, Group, echo, print_json
-from rag.config.load import environment_name, setting_keys
+from rag.config.load import environment_name, setting_values
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
@@ -464,10 +462,10 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
     part: ok, wrong, or a note. Exits with 2 if a key is unknown or a value is invalid, with 1 if a part is
     wrong.
     """
-    values, path = settings.model_dump(mode="json"), settings_file()
+    path = settings_file()
     if not as_json:
         echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
-        for line in _settings(values, everything=everything):
+        for line in _settings(settings, everything=everything):
             echo(line)
         echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
     results = []
@@ -479,20 +477,18 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
     wrong = sum(finding.state == "wrong" for finding in results)
     if as_json:
         listed = [asdict(finding) for finding in results]
+        values = settings.model_dump(mode="json")
         print_json({"settings_file": str(path), "settings": values, "checks": listed})
     else:
         echo(f"Wrong: {wrong} of {len(results) + 1}." if wrong else "The settings are valid.")
     return FAILED if wrong else 0
 
 
-def _settings(values: dict[str, Any], *, everything: bool) -> Iterator[str]:
+def _settings(settings: Settings, *, everything: bool) -> Iterator[str]:
     """A line for each setting, or only for those that differ from their defaults."""
-    usual = Settings().model_dump(mode="json")
-    for keys in setting_keys():
-        value = functools.reduce(operator.getitem, keys, values)
-        if everything or value != functools.reduce(operator.getitem, keys, usual):
-            text = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
-            yield f"{'.'.join(keys)} = {text}{_origin(keys)}"
+    for keys, value in setting_values(settings, changed_only=not everything):
+        text = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+        yield f"{'.'.join(keys)} = {text}{_origin(keys)}"
 
 
 def _origin(keys: tuple[str, ...]) -> str:

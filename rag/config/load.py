@@ -5,7 +5,9 @@ Only the entry points import this module: `server.start` and `rag.admin`. Progra
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,6 +143,15 @@ def setting_keys() -> dict[tuple[str, ...], Any]:
                 yield (*above, name), _annotation(info)
 
     return dict(leaves(Settings, ()))
+
+
+def setting_values(settings: Settings, *, changed_only: bool) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path and the value of every setting as JSON has it, or of those that differ from their defaults."""
+    values, usual = settings.model_dump(mode="json"), Settings().model_dump(mode="json")
+    for keys in setting_keys():
+        value = functools.reduce(operator.getitem, keys, values)
+        if not changed_only or value != functools.reduce(operator.getitem, keys, usual):
+            yield keys, value
 
 
 def _annotation(info: FieldInfo) -> Any:  # noqa: ANN401 an annotation is anything
