@@ -262,9 +262,8 @@ class CollectionReader(SourcesReader):
         if copy is None and self.memory and await self.expects_rows_in_memory():
             at_once = await self._count_chunks() <= SMALL_TABLE
             with engine_errors("counting"):
-                reads_much = await self._chunks.count_rows(where) > FEW_ROWS
-            seconds = None if at_once or reads_much else RENEWAL_SECONDS
-            await self.memory.renew(seconds, where if at_once else "")
+                waits = at_once or await self._chunks.count_rows(where) > FEW_ROWS
+            await self.memory.renew(None if waits else RENEWAL_SECONDS, where if at_once else "")
             copy = await self.rows_in_memory(where)
         return copy
 

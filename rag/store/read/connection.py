@@ -10,13 +10,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import urlsplit
 
 import lancedb
 
 from rag.errors import BusyError, ConfigurationError, RefdeskError, StoreError
 from rag.home import ANSWER_SECONDS, CONNECT_SECONDS, RETRIES, Bucket, Home, newest_manifest, reason
+
+if TYPE_CHECKING:
+    from lancedb.index import IndexConfig
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES, METADATA_IN_BUCKET_BYTES = 16 << 20, 32 << 20
@@ -152,6 +155,10 @@ class LocalTable(lancedb.AsyncTable):
         with suppress(OSError):
             return MAX_VERSION - int(newest_manifest(self._folder).partition(".")[0])
         return await super().version()
+
+    async def list_indices(self) -> Iterable[IndexConfig]:
+        """As the engine does; a table without a folder for them, as a small one, has none."""
+        return await super().list_indices() if (self._folder / "_indices").exists() else ()
 
 
 async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb.AsyncTable | None:

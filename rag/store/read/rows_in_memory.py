@@ -242,6 +242,10 @@ class MemoryBudget:
         in_use = takewhile(lambda copy: not copy.idle, reversed(self._sizes))
         return self.limit - sum(self._sizes[copy] for copy in in_use if copy is not table)
 
+    def has_room(self, table: TableInMemory, size: int) -> bool:
+        """Whether a copy of this table may have `size` bytes. Seldom must all others be looked at."""
+        return size <= self.limit - self.held or size <= self.room(table)
+
     def make_room(self, table: TableInMemory, size: int) -> None:
         """Drop idle copies, least recently used first, until a copy of `size` bytes of this table fits."""
         needed = size - self._sizes.get(table, 0)
@@ -295,7 +299,7 @@ class TableInMemory:
     def expects_copy(self, rows: int, dimension: int) -> bool:
         """Whether the table, which has this many rows, is in memory or will soon be."""
         least_size = rows * (2 * dimension + LEAST_BYTES)
-        return self._misfit is None and least_size <= self._budget.room(self)
+        return self._misfit is None and self._budget.has_room(self, least_size)
 
     def drop(self) -> None:
         """Forget the copy."""
@@ -402,8 +406,7 @@ class TableInMemory:
         return await self._table.count_rows() >= rows and self._budget.room(self) <= room
 
     async def _read_indexes(self) -> None:
-        version = await self._table.version()
-        if self._in_bucket and self._indexes_of != version:
+        if self._in_bucket and self._indexes_of != (version := await self._table.version()):
             await read_indexes(self._table)
             self._indexes_of = version
 
@@ -413,7 +416,7 @@ class TableInMemory:
             version = await self._table.version()
             if self._rows is None and at_once:
                 small = await self._read_all(version, at_once)
-                if small.size <= self._budget.room(self) and await self._table.version() == version:
+                if self._budget.has_room(self, small.size) and await self._table.version() == version:
                     self._keep(small)
                     return
             addresses = _addresses(await self._query_ids("(true)").to_arrow())
@@ -571,8 +574,7 @@ def _whole_copy(version: int, rows: pa.Table, names: Sequence[str], where: str) 
     rows = rows.sort_by("_rowid").combine_chunks()
     words = None
     if TERMS in rows.column_names and not rows[TERMS].null_count:
-        parts = [(words_of(rows[TERMS].combine_chunks()), np.arange(len(rows)))]
-        words = merged_words(parts, len(rows))
+        words = words_of(rows[TERMS].combine_chunks())
     chosen = pc.indices_nonzero(rows[_CHOSEN]).to_numpy().astype(np.int64)  # null: not chosen
     return RowsInMemory(
         version,

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -371,6 +372,7 @@ class SourcesReader:
 
 RECORDS_KEPT = 100_000  # records in the cache, some 30 MB at most
 PREDICATES_KEPT, MATCHED_KEPT = 32, 20_000  # predicates whose matching ids are cached, of so many records
+NO_IDS = pa.chunked_array([], pa.string())
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"
 
 
@@ -383,7 +385,7 @@ class AccessReader:
         self._kept = KeptRows()
         self._records: dict[str, Access | None] = {}
         self._any: dict[tuple[str, str], bool] = {}
-        self._matching: dict[str, pa.Table] = {}
+        self._matching: dict[str, dict[str, pa.ChunkedArray[Any]]] = {}  # ids by predicate and collection
         self._asking = anyio.Lock()
         self._pending: tuple[AccessRecord, ...] | None = None
         self.version = -1
@@ -402,17 +404,17 @@ class AccessReader:
 
         One query answers for all collections of the tenant, of which a search may ask hundreds.
         """
-        async with self._asking:
-            cache = self._matching  # as of now: a refresh meanwhile begins another
-            matching = cache.get(where)
-            if matching is None:
-                if await self._table.count_rows() > MATCHED_KEPT:
-                    return None
-                matching = await self._table_of(f"{schema.PRESENT} AND {where}", ["id", "collection"])
-                while len(cache) >= PREDICATES_KEPT:
-                    del cache[next(iter(cache))]
-                cache[where] = matching
-        return matching["id"].filter(pc.equal(matching["collection"], pa.scalar(collection)))
+        cache = self._matching  # as of now: a refresh meanwhile begins another
+        if where not in cache:
+            async with self._asking:
+                if where not in cache:
+                    if await self._table.count_rows() > MATCHED_KEPT:
+                        return None
+                    rows = await self._table_of(f"{schema.PRESENT} AND {where}", ["id", "collection"])
+                    while len(cache) >= PREDICATES_KEPT:
+                        del cache[next(iter(cache))]
+                    cache[where] = _ids_by_collection(rows)
+        return cache[where].get(collection, NO_IDS)
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """The access of these sources, by id. None (deny-all) without a record or with a tombstone.
@@ -539,6 +541,16 @@ def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
     # row has, a negative one, makes the gate decide.
     access = narrower(then, now)
     return then if same_access(access, then) else access and replace(access, revision=-access.revision)
+
+
+def _ids_by_collection(rows: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:
+    """The ids of each collection. `Table.group_by` would load a library of 8 MB."""
+    rows = rows.take(pc.sort_indices(rows["collection"]))
+    counts = pc.value_counts(rows["collection"]).to_pylist()
+    starts = accumulate((of["counts"] for of in counts), initial=0)
+    return {
+        of["values"]: rows["id"].slice(start, of["counts"]) for of, start in zip(counts, starts, strict=False)
+    }
 
 
 def _records(rows: pa.Table) -> dict[str, Access | None]:

@@ -59,6 +59,7 @@ from rag.store.read.words_in_memory import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+AT_ONCE_ROWS = 1_000  # whose words are ranked in .5 ms; hundreds of tables would wake as many threads
 TIED = 4  # times as many rows are fetched if a tie crosses the cut
 
 
@@ -176,7 +177,8 @@ class StrictReaderInMemory:
             return await through_engine.sparse(text, limit, where, every=every)
         over = replace(self.readable.over, pooled=self.pooled) if self.pooled else self.readable.over
         rank = partial(rank_words, every=every, over=over, also=self.also)
-        return await to_thread.run_sync(rank, text, self.readable.languages, self.rows, among, limit)
+        of_table = text, self.readable.languages, self.rows, among, limit
+        return rank(*of_table) if self._is_small else await to_thread.run_sync(rank, *of_table)
 
     async def unknown_words(self, text: str) -> list[str]:
         """As `StrictReader.unknown_words`."""
@@ -190,8 +192,8 @@ class StrictReaderInMemory:
 
     async def count_terms(self, terms: Collection[str]) -> TermCounts:
         """As `StrictReader.count_terms`."""
-        words = cast("WordsInMemory", self.rows.words)
-        return await to_thread.run_sync(count_terms, terms, words, self.readable.over)
+        of_table = terms, cast("WordsInMemory", self.rows.words), self.readable.over
+        return count_terms(*of_table) if self._is_small else await to_thread.run_sync(count_terms, *of_table)
 
     async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
         """As `StrictReader.count`."""
@@ -209,6 +211,10 @@ class StrictReaderInMemory:
         rows = [first_row_with(spelling.terms, words, over, columns["id"]) for spelling in near]
         texts = cast("list[str]", columns["body"].take(pa.array(rows, pa.int64())).to_pylist())
         return as_written(word, near, texts, languages)
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self.rows) <= AT_ONCE_ROWS
 
     async def _among(self, where: str) -> Positions | None:
         """The positions of readable rows that satisfy the predicate, None after a commit."""
