@@ -275,7 +275,7 @@ def newest_manifest(table: Path) -> str:
     Raises:
         OSError: the table has no manifest, or names its versions as the engine formerly did.
     """
-    manifests = [name for name in os.listdir(table / "_versions") if name.endswith(".manifest")]  # noqa: PTH208 a third of the time
+    manifests = [name for name in os.listdir(f"{table}/_versions") if name.endswith(".manifest")]  # noqa: PTH208 a third of the time
     if not manifests or {*map(len, manifests)} != {MANIFEST_CHARS}:
         raise FileNotFoundError(f"{table} has no manifest of a newest version.")
     return min(manifests)

@@ -20,16 +20,20 @@ import shlex
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import anyio
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
@@ -116,21 +120,30 @@ def raise_own_cancellation(error: BaseException) -> None:
 
 
 async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """The results of all calls, in order. The first failure cancels the others and is raised as it is."""
+    """The results of all calls, in order. The first failure cancels the others and is raised as it is.
+
+    A call that needn't wait takes no task of its own, which would cost some 30 us: a search makes hundreds.
+    """
     if len(calls) == 1:
         return [await calls[0]()]
     results: dict[int, T] = {}
-
-    async def run(index: int, call: Callable[[], Awaitable[T]]) -> None:
-        results[index] = await call()
-
     try:
         async with anyio.create_task_group() as tasks:
-            for index, call in enumerate(calls):
-                tasks.start_soon(run, index, call)
+            tasks.start_soon(_call_each, deque(enumerate(calls)), results, tasks)
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     return [results[index] for index in range(len(calls))]
+
+
+async def _call_each(
+    remaining: deque[tuple[int, Callable[[], Awaitable[T]]]], results: dict[int, T], tasks: TaskGroup
+) -> None:
+    """Make the remaining calls. As soon as one of them waits, another task goes on with the next."""
+    if remaining:
+        tasks.start_soon(_call_each, remaining, results, tasks)
+    while remaining:
+        index, call = remaining.popleft()
+        results[index] = await call()
 
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of mallopt(3)

@@ -113,6 +113,25 @@ async def test_results_of_concurrent_calls_keep_their_order() -> None:
     assert await concurrently([]) == []
 
 
+async def test_concurrent_calls_share_a_task_until_one_of_them_waits() -> None:
+    turn = anyio.Event()
+
+    async def task() -> int:
+        return anyio.get_current_task().id
+
+    async def waiting() -> int:
+        await turn.wait()
+        return await task()
+
+    async def last() -> int:
+        turn.set()
+        return await task()
+
+    *at_once, waited, after, end = await concurrently([task, task, waiting, task, last])
+    assert len({*at_once, waited}) == 1
+    assert after == end != waited
+
+
 async def test_the_first_failure_is_raised_as_it_is_and_the_others_are_cancelled() -> None:
     ends: list[str] = []
 

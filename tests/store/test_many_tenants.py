@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import lancedb
 import pytest
 
 from rag.access.rule import predicate
@@ -15,8 +19,9 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Collection, Principal
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
-from rag.store.read import desk_reader, rows_in_memory
+from rag.store.read import desk_reader, rows_in_memory, strict_reader
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.connection import LocalTable
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.sources_reader import AccessReader
 from rag.store.write import table_maintenance
@@ -89,6 +94,58 @@ async def test_a_search_of_more_collections_than_stay_open_closes_none_of_its_ow
         True,
     ]
     assert {tenant for tenant, _ in reader._open} == {"large"}  # noqa: SLF001 what it holds
+
+
+async def test_a_first_search_counts_and_reads_the_chunks_of_each_small_collection_once(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("one", "two", "three")
+    await _fill(small_desk, tmp_path, "a", *names)
+    calls: Counter[tuple[str, str]] = Counter()
+    for method in ("count_rows", "list_indices", "schema", "version"):
+        _count_calls(lancedb.AsyncTable, method, calls, monkeypatch)
+    _count_calls(LocalTable, "query", calls, monkeypatch)
+    async with Desk.open(Settings(data=tmp_path)) as desk:
+        assert await _titles(desk, "a")
+    of_chunks = {call: count for call, count in calls.items() if "chunks" in call[0]}
+    methods = ("count_rows", "query")
+    assert of_chunks == {(f"chunks__tenant_a__src_{name}", of): 1 for name in names for of in methods}
+
+
+def _count_calls(
+    cls: type, method: str, calls: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Count the calls of a method of the engine's tables, by the names of both."""
+    original = getattr(cls, method)
+
+    def counting(table: lancedb.AsyncTable, *arguments: object, **options: object) -> object:
+        calls[table.name, method] += 1
+        return original(table, *arguments, **options)
+
+    monkeypatch.setattr(cls, method, counting)
+
+
+async def test_words_of_small_tables_are_counted_and_ranked_without_waking_threads(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _fill(small_desk, tmp_path, "a", "one", "two")
+    here: set[bool] = set()
+    for function in ("count_terms", "rank_words"):
+        original = getattr(strict_reader, function)
+
+        def noting(
+            *arguments: object, original: Callable[..., object] = original, **options: object
+        ) -> object:
+            here.add(threading.current_thread() is threading.main_thread())
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(strict_reader, function, noting)
+    async with Desk.open(Settings(data=tmp_path)) as desk:
+        assert await _titles(desk, "a")
+        assert here == {True}
+        monkeypatch.setattr(strict_reader, "RANKED_AT_ONCE", 0)
+        assert await _titles(desk, "a")
+        assert here == {True, False}
 
 
 async def test_a_right_that_was_taken_away_counts_in_a_tenant_that_was_closed_meanwhile(

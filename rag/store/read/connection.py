@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import urlsplit
 
 import lancedb
+from lancedb.query import AsyncQuery
 
 from rag.errors import BusyError, ConfigurationError, RefdeskError, StoreError
 from rag.home import ANSWER_SECONDS, CONNECT_SECONDS, RETRIES, Bucket, Home, newest_manifest, reason
@@ -155,6 +156,10 @@ class LocalTable(lancedb.AsyncTable):
         with suppress(OSError):
             return MAX_VERSION - int(newest_manifest(self._folder).partition(".")[0])
         return await super().version()
+
+    def query(self) -> AsyncQuery:
+        """As the engine does, but for blobs: given the table, a query first asks for its schema."""
+        return AsyncQuery(self._inner.query())
 
     async def list_indices(self) -> Iterable[IndexConfig]:
         """As the engine does; a table without a folder for them, as a small one, has none."""

@@ -60,6 +60,7 @@ IDLE_SECONDS = 60.0  # without a search, after which another table may evict the
 READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger read-ahead to the system
 SMALL_TABLE = 10_000  # rows, read at once for the first search: its scans would take as long as that
 SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that nobody else waits
+COPIED_AT_ONCE = 32  # rows, in 1 ms or two; more are copied in a thread, likewise
 ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
 OBJECTS_BYTES = 20_000  # of a copy, however few rows it has: Arrow's and NumPy's objects
@@ -445,10 +446,11 @@ class TableInMemory:
 
     async def _read_all(self, version: int, where: str) -> RowsInMemory:
         """The rows of a small table, and which of them satisfy a predicate, in one query."""
-        names = [*self._columns, "vector", *({TERMS} & {*(await self._table.schema()).names})]
-        selected = {name: f"`{name}`" for name in names} | {_CHOSEN: where}
-        query = self._table.query().with_row_id().select(selected)
-        return await to_thread.run_sync(_whole_copy, version, await query.to_arrow(), self._columns, where)
+        selected = {name: f"`{name}`" for name in (*self._columns, "vector", TERMS)} | {_CHOSEN: where}
+        rows = await self._table.query().with_row_id().select(selected).to_arrow()
+        if len(rows) <= COPIED_AT_ONCE:
+            return _whole_copy(version, rows, self._columns, where)
+        return await to_thread.run_sync(_whole_copy, version, rows, self._columns, where)
 
     async def _read_copy(
         self, version: int, addresses: npt.NDArray[np.uint64], room: int
@@ -573,7 +575,7 @@ def _whole_copy(version: int, rows: pa.Table, names: Sequence[str], where: str) 
     """The copy of a table, of which these are all rows. A column says which satisfy the predicate."""
     rows = rows.sort_by("_rowid").combine_chunks()
     words = None
-    if TERMS in rows.column_names and not rows[TERMS].null_count:
+    if not rows[TERMS].null_count:
         words = words_of(rows[TERMS].combine_chunks())
     chosen = pc.indices_nonzero(rows[_CHOSEN]).to_numpy().astype(np.int64)  # null: not chosen
     return RowsInMemory(

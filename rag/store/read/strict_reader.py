@@ -59,7 +59,7 @@ from rag.store.read.words_in_memory import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-AT_ONCE_ROWS = 1_000  # whose words are ranked in .5 ms; hundreds of tables would wake as many threads
+RANKED_AT_ONCE = 1_000  # rows, in 0.5 ms; the words of more are ranked in a thread, of which there are forty
 TIED = 4  # times as many rows are fetched if a tie crosses the cut
 
 
@@ -214,7 +214,7 @@ class StrictReaderInMemory:
 
     @property
     def _is_small(self) -> bool:
-        return len(self.rows) <= AT_ONCE_ROWS
+        return len(self.rows) <= RANKED_AT_ONCE
 
     async def _among(self, where: str) -> Positions | None:
         """The positions of readable rows that satisfy the predicate, None after a commit."""
