@@ -19,7 +19,14 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 CLIENT = "lance_namespace_urllib3_client"
-UNUSED = (CLIENT, "lancedb.remote", "lancedb.embeddings", "pyarrow.dataset", "pyarrow.fs")
+UNUSED = (
+    CLIENT,
+    "lancedb.remote",
+    "lancedb.embeddings",
+    "lancedb.functions",
+    "pyarrow.dataset",
+    "pyarrow.fs",
+)
 """Packages that lancedb imports for nothing."""
 F = TypeVar("F", bound=Callable[..., object])
 

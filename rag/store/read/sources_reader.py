@@ -546,11 +546,11 @@ def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
 def _ids_by_collection(rows: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:
     """The ids of each collection. `Table.group_by` would load a library of 8 MB."""
     rows = rows.take(pc.sort_indices(rows["collection"]))
-    counts = pc.value_counts(rows["collection"]).to_pylist()
-    starts = accumulate((of["counts"] for of in counts), initial=0)
-    return {
-        of["values"]: rows["id"].slice(start, of["counts"]) for of, start in zip(counts, starts, strict=False)
-    }
+    counts = pc.value_counts(rows["collection"])
+    names, sizes = (cast("list[Any]", counts.field(name).to_pylist()) for name in ("values", "counts"))
+    starts = accumulate(sizes, initial=0)
+    slices = zip(names, starts, sizes, strict=False)
+    return {name: rows["id"].slice(start, size) for name, start, size in slices}
 
 
 def _records(rows: pa.Table) -> dict[str, Access | None]:
