@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterable
 
 import anyio
@@ -130,6 +132,19 @@ async def test_concurrent_calls_share_a_task_until_one_of_them_waits() -> None:
     *at_once, waited, after, end = await concurrently([task, task, waiting, task, last])
     assert len({*at_once, waited}) == 1
     assert after == end != waited
+
+
+async def test_what_concurrent_calls_return_is_freed_with_the_last_reference_to_it() -> None:
+    async def result() -> set[str]:
+        return {"of a search, which takes megabytes"}
+
+    gc.collect()
+    gc.disable()
+    try:
+        references = [weakref.ref(of_call) for of_call in await concurrently([result, result])]
+        assert [reference() for reference in references] == [None, None]
+    finally:
+        gc.enable()
 
 
 async def test_the_first_failure_is_raised_as_it_is_and_the_others_are_cancelled() -> None:
