@@ -41,6 +41,7 @@ from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 from rag.text.flags import MASKS, Flag, Span, spans_in
+from rag.text.plain_text import with_replacements
 
 if TYPE_CHECKING:
     from rag.ingest.discover import Discovery
@@ -323,11 +324,7 @@ def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
 
 
 def _with_masks(text: str, spans: Sequence[Span]) -> str:
-    parts, at = [], 0
-    for span in spans:
-        parts += [text[at : span.start], MASKS[span.flag]]
-        at = span.end
-    return "".join([*parts, text[at:]])
+    return with_replacements(text, ((span.start, span.end, MASKS[span.flag]) for span in spans))
 
 
 @dataclass(frozen=True, slots=True)

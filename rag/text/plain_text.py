@@ -10,7 +10,7 @@ after a character that has variants.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from json import dumps
 from typing import NamedTuple
@@ -180,6 +180,20 @@ def trimmed(text: str, start: int, end: int) -> Span | None:
         return None
     first = start + len(part) - len(part.lstrip())
     return Span(first, first + len(inside))
+
+
+def with_replacements(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
+    """The text with other text in place of its slices, each (start, end, replacement), by their start.
+
+    A slice that begins inside an earlier one is gone with it.
+    Example: ("a-b", [(1, 2, " or ")]) -> "a or b".
+    """
+    parts, at = [], 0
+    for start, end, replacement in replacements:
+        if start >= at:
+            parts += [text[at:start], replacement]
+            at = end
+    return "".join([*parts, text[at:]])
 
 
 def with_indent(text: str, start: int) -> int:

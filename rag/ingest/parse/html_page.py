@@ -26,7 +26,7 @@ from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.text.flags import flags_in
-from rag.text.plain_text import without_note_ids
+from rag.text.plain_text import with_replacements, without_note_ids
 from rag.uris import web_address
 
 if TYPE_CHECKING:
@@ -197,12 +197,10 @@ def without_site_boxes(page: str, *, is_site: bool = True) -> str:
     """
     page = _PERMALINK.sub("", page)
     heading = _MAIN_HEADING.search(page)
-    parts, at = [], 0
-    for box in sorted(_boxes(page, is_inside=not is_site), key=lambda box: box.start):
-        if box.start >= at and not _belongs(page, box, heading.start() if heading else -1):
-            parts.append(page[at : box.start])
-            at = box.end
-    return "".join([*parts, page[at:]])
+    main_heading = heading.start() if heading else -1
+    boxes = sorted(_boxes(page, is_inside=not is_site), key=lambda box: box.start)
+    foreign = ((box.start, box.end, "") for box in boxes if not _belongs(page, box, main_heading))
+    return with_replacements(page, foreign)
 
 
 def main_part(page: str) -> str:
@@ -304,12 +302,7 @@ def without_hidden_orders(html: str) -> tuple[str, int]:
     finder = _Finder(html)
     finder.feed(html)
     finder.close()
-    finder.end()
-    visible, at = [], 0
-    for start, end in finder.found:
-        visible.append(html[at:start])
-        at = end
-    return "".join([*visible, html[at:]]), len(finder.found)
+    return with_replacements(html, ((*span, "") for span in finder.found)), len(finder.found)
 
 
 def _styles(html: str) -> str:
@@ -361,8 +354,9 @@ class _Finder(HTMLParser):
         if self._hiding:
             self._texts.append(data)
 
-    def end(self) -> None:
-        """Close all elements that are still open."""
+    def close(self) -> None:
+        """End the page, and all elements that are still open."""
+        super().close()
         while self._stack:
             self._pop(len(self._html))
 

@@ -19,6 +19,7 @@ from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text,
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END
 from rag.ingest.parse.xml_text import formula, tex_of, xml_tree
 from rag.ingest.parse.zip_package import whole_number
+from rag.text.plain_text import with_replacements
 
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
@@ -125,11 +126,7 @@ def with_list_labels(page: str) -> str:
     texts: dict[tuple[int, int], str] = {}
     for tags in _lists(page):
         texts |= _list_texts(tags, page)
-    parts, at = [], 0
-    for start, end in sorted(texts):
-        parts += [page[at:start], texts[start, end]]
-        at = end
-    return "".join([*parts, page[at:]])
+    return with_replacements(page, ((*span, text) for span, text in sorted(texts.items())))
 
 
 def _list_texts(tags: Sequence[re.Match[str]], page: str) -> dict[tuple[int, int], str]:
@@ -216,11 +213,7 @@ def _with_labels(page: str) -> str:
             marks += _marks(page, [*lists.pop(), tag])
         elif lists and not is_end:
             lists[-1].append(tag)
-    parts, at = [], 0
-    for start, mark in sorted(marks):
-        parts += [page[at:start], mark]
-        at = start
-    return "".join([*parts, page[at:]])
+    return with_replacements(page, ((at, at, mark) for at, mark in sorted(marks)))
 
 
 def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]]:
@@ -324,8 +317,8 @@ class _Table:
 
 def _with_repeated_cells(page: str) -> str:
     """The page with the content of a cell over several rows repeated in each of these rows."""
-    parts: list[str] = []
-    at, room = 0, MAX_GROWTH * len(page)
+    replacements: list[tuple[int, int, str]] = []
+    room = MAX_GROWTH * len(page)
     tables: list[_Table] = []
     for tag in _CELLS.finditer(page):
         repeated = "".join(_repeated_cells(tag, tables))
@@ -333,9 +326,8 @@ def _with_repeated_cells(page: str) -> str:
         if room < 0:
             return page
         if repeated or _SPANS.search(tag[3]):
-            parts += [page[at : tag.start()], repeated, _SPANS.sub("", tag[0])]
-            at = tag.end()
-    return "".join([*parts, page[at:]])
+            replacements.append((*tag.span(), repeated + _SPANS.sub("", tag[0])))
+    return with_replacements(page, replacements)
 
 
 def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
