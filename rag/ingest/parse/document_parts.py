@@ -28,6 +28,8 @@ MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
 _ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*+)((?:\\u[0-9a-fA-F]{4})++)")
+_SIZES = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+_NUMERALS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
 
 
@@ -59,6 +61,12 @@ class Part(NamedTuple):
     text: str
     level: int = 0
     title: str = ""
+
+
+def heading(title: str, level: int) -> Part:
+    """A heading as Markdown writes it, of level 6 at most; an empty part if it has no title."""
+    level = min(level, 6)
+    return Part("heading", f"{'#' * level} {title}" if title else "", level, title)
 
 
 def compose(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
@@ -151,6 +159,22 @@ def clean(text: str) -> str:
     if "\x1b" in text:
         text = _COLORS.sub("", text)
     return without_hidden(_UNFIT.sub("\ufffd", text))
+
+
+def numeral(number: int, kind: str) -> str:
+    """A number as a list of this kind counts: "a", "A", "i" or "I"; any other kind counts in digits.
+
+    Example: (3, "a") -> "c", (14, "i") -> "xiv". After z comes a again. What has no numeral is in digits.
+    """
+    if kind in {"a", "A"} and number > 0:
+        return chr(ord(kind) + (number - 1) % 26)
+    if kind not in {"i", "I"} or not 0 < number < 4000:  # noqa: PLR2004 there is no numeral for 5,000
+        return str(number)
+    text = ""
+    for size, letters in zip(_SIZES, _NUMERALS, strict=True):
+        text += letters * (number // size)
+        number %= size
+    return text.upper() if kind == "I" else text
 
 
 def with_letters(text: str) -> str:

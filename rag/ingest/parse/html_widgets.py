@@ -14,7 +14,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.office.docx_styles import roman
+from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text, ticked
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END
 from rag.ingest.parse.xml_text import formula, tex_of, xml_tree
@@ -70,7 +70,6 @@ _SPECIAL_LIST = re.compile(
 )
 _HEADED = re.compile(r"(?:\s|<(?!h[1-6]\b|/li\b)[^<>]{0,2000}>){0,40}<h[1-6]\b[^<>]{0,2000}>", re.IGNORECASE)
 _HEADED_ITEM = re.compile(rf"<li\b[^<>]{{0,2000}}>{_HEADED.pattern}", re.IGNORECASE)
-_ROMAN = 4_000
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
 
@@ -169,19 +168,8 @@ def _item_labels(attributes: dict[str, str], items: Sequence[dict[str, str]]) ->
     number = whole_number(attributes.get("start", ""), len(items) if is_reversed else 1)
     for item in items:
         number = whole_number(item.get("value", ""), number)
-        yield f"{_counted_as(number, attributes.get('type', '1'))}{NO_ITEM}."
+        yield f"{numeral(number, attributes.get('type', ''))}{NO_ITEM}."
         number += -1 if is_reversed else 1
-
-
-def _counted_as(number: int, kind: str) -> str:
-    match kind:
-        case "a" | "A" if number > 0:
-            return chr(ord(kind) + (number - 1) % 26)
-        case "i" if 0 < number < _ROMAN:
-            return roman(number)
-        case "I" if 0 < number < _ROMAN:
-            return roman(number).upper()
-    return str(number)
 
 
 def without_marks(text: str) -> tuple[str, list[int], list[int]]:

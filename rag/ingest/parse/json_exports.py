@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, markdown
-from rag.ingest.parse.document_parts import Part, clean, date, facts, title_line
+from rag.ingest.parse.document_parts import Part, clean, date, facts, heading, title_line
 from rag.ingest.parse.xml_document import composed_entries, entry_head
 from rag.text.plain_text import one_line
 from rag.uris import web_address
@@ -222,7 +222,7 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
     """The entries of a conversation: heading or first line, and the text below in Markdown."""
     level = 1
     if with_title and chat.title:
-        yield [Part("heading", f"# {title_line(chat.title)}", 1, chat.title)], ""
+        yield [heading(title_line(chat.title), 1)], ""
         level = 2
     if not chat.with_assistant:
         yield [*_days(chat.messages, level)], ""
@@ -232,7 +232,7 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
         if message.sender != "User":
             yield [Part("paragraph", f"{message.sender}:")], message.whole
         elif is_short and message.text:
-            yield [Part("heading", f"{'#' * level} {message.text}", level, message.text)], message.attached
+            yield [heading(message.text, level)], message.attached
         else:
             yield [Part("paragraph", f"User: {message.text}")], message.attached
 
@@ -243,7 +243,7 @@ def _days(messages: list[_Message], level: int) -> Iterator[Part]:
     for message in messages:
         if message.at and f"{message.at:%Y-%m-%d}" != day:
             day = f"{message.at:%Y-%m-%d}"
-            yield Part("heading", f"{'#' * level} {day}", level, day)
+            yield heading(day, level)
         time = f" ({message.at:%H:%M})" if message.at else ""
         yield Part("paragraph", f"{message.sender}{time}: {message.text}")
 

@@ -207,10 +207,8 @@ class _Reader:
         at = 0
         for heading in _HEADING.finditer(text):
             yield from self._body(text[at : heading.start()])
-            title, level = self.plain(heading[2]), _LEVELS.index(heading[1]) - highest + 1
-            yield document_parts.Part(
-                "heading", f"{'#' * min(level, 6)} {title}" if title else "", min(level, 6), title
-            )
+            level = _LEVELS.index(heading[1]) - highest + 1
+            yield document_parts.heading(self.plain(heading[2]), level)
             at = heading.end()
         yield from self._body(text[at:])
 

@@ -30,6 +30,7 @@ from rag.ingest.parse.document_parts import (
     compose,
     date,
     facts,
+    heading,
     listed_names,
     shifted,
 )
@@ -303,8 +304,7 @@ def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> tuple[str
 
 def entry_head(title: str, day: datetime | None, people: Iterable[str], address: str) -> Iterator[Part]:
     """The heading of an entry, and a line with its date, authors and address."""
-    if title:
-        yield Part("heading", f"## {title}", 2, title)
+    yield heading(title, 2)
     about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(people), address]
     yield Part("paragraph", " · ".join(filter(None, about)))
 
@@ -367,8 +367,7 @@ def wiki_document(root: Element, name: str) -> Document:
 
 
 def _wiki_page(page: Element) -> Iterator[Part]:
-    title = one_line(clean(page.findtext("title", "")))
-    yield Part("heading", f"# {title}" if title else "", 1, title)
+    yield heading(one_line(clean(page.findtext("title", ""))), 1)
     revisions = [text.text or "" for text in page.iter("text")]
     lines: list[str] = []
     for line in clean(revisions[-1]).split("\n") if revisions else ():

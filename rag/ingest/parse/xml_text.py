@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import pipe_table
-from rag.ingest.parse.document_parts import Part, clean, listed_names
+from rag.ingest.parse.document_parts import Part, clean, heading, listed_names
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
@@ -208,7 +208,6 @@ _LEFT_OUT = listed_names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta refmeta
 """)
 _BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
-_DEEPEST = 6  # levels of headings
 
 
 def parts_of(root: Element) -> Iterator[Part]:
@@ -286,7 +285,7 @@ class _Body:
         if name in HEADS and name_of(above) not in _ITEMS:  # the info of a step is text
             yield from self._head(element, depth)
         elif name in _HEADINGS and (name_of(above) in _ABOVE_TITLES or depth == 0):
-            yield _heading(words(element), depth)
+            yield heading(words(element), depth + 1)
         elif name in _CODE:
             code = clean("".join(element.itertext())).strip("\n")
             yield Part("code", f"```\n{code}\n```" if code.strip() else "")
@@ -354,10 +353,10 @@ class _Body:
 
     def _head(self, element: Element, depth: int) -> Iterator[Part]:
         for title in islice(named(element.iter(), _HEADINGS), 1):
-            yield _heading(words(title), depth)
+            yield heading(words(title), depth + 1)
         for abstract in named(element.iter(), _ABSTRACTS):
             if not [*named(abstract, _HEADINGS)]:
-                yield _heading("Abstract", depth + 1)
+                yield heading("Abstract", depth + 2)
             yield from self.parts(abstract, element, depth + 1)
 
 
@@ -374,11 +373,6 @@ def _label(element: Element) -> str:
     if name == "note" and (kind or not element.attrib):
         return (kind or name).capitalize()
     return name.capitalize() if name in _WARNINGS else ""
-
-
-def _heading(title: str, depth: int) -> Part:
-    level = min(depth + 1, _DEEPEST)
-    return Part("heading", f"{'#' * level} {title}" if title else "", level, title)
 
 
 _GAP = "\x1f"  # a space, if letters or digits are on both sides

@@ -6,14 +6,14 @@ import re
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
+from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
 
 _HEADING = re.compile(r"heading ([1-9])")
 _MAX_INHERITED = 20  # styles above a style; a loop of them ends here
 _LEVELS = 9
 _BULLET = "-"
-_SIZES = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
-_NUMERALS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
+_COUNTS_IN = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 
 
 class Style(NamedTuple):
@@ -170,20 +170,9 @@ def _level(element: Element) -> _Level:
 
 def _level_number(counts: list[int], levels: dict[int, _Level], at: int) -> str:
     number, kind = counts[at], levels[at].kind if at in levels else "decimal"
-    if kind in {"lowerLetter", "upperLetter"} and number > 0:
-        letters = chr(ord("a") + (number - 1) % 26) * min(1 + (number - 1) // 26, 9)
-        return letters.upper() if kind == "upperLetter" else letters
-    if kind in {"lowerRoman", "upperRoman"}:
-        return roman(number).upper() if kind == "upperRoman" else roman(number)
-    return "" if kind in {"none", "bullet"} else f"{number:02}" if kind == "decimalZero" else str(number)
-
-
-def roman(number: int) -> str:
-    """A number in Roman numerals: 14 -> "xiv". Numbers from 4,000 on have none, and stay decimal."""
-    if not 0 < number < 4000:  # noqa: PLR2004 as above
-        return str(number)
-    text = ""
-    for size, letters in zip(_SIZES, _NUMERALS, strict=True):
-        text += letters * (number // size)
-        number %= size
-    return text
+    if kind in {"none", "bullet"}:
+        return ""
+    if kind == "decimalZero":
+        return f"{number:02}"
+    times = min(1 + (number - 1) // 26, 9) if kind.endswith("Letter") and number > 0 else 1  # z, aa, bb
+    return numeral(number, _COUNTS_IN.get(kind, "")) * times

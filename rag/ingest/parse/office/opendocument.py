@@ -20,7 +20,7 @@ from rag.ingest.parse.document_draft import (
     omission_remarks,
     open_document_properties,
 )
-from rag.ingest.parse.office.docx_styles import roman
+from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office.drawings_and_forms import alternative_text, in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.pdf.pdf_words import Box, box_around
@@ -333,7 +333,7 @@ class _Reader:
                 continue
             start = item.get("start-value", "")
             self._counts[key] = int(start) if start.isdecimal() else self._counts.get(key, 0) + 1
-            mark = _number(self._counts[key], kind) if kind else "-"
+            mark = f"{numeral(self._counts[key], kind)}." if kind else "-"
             for block in item:
                 if block.tag == "list":
                     self._list(block, depth + 1, name)
@@ -377,17 +377,6 @@ def capped_repeat_count(element: Element, attribute: str) -> int:
 def repeat_count(element: Element, attribute: str) -> int:
     """The repeat count of a row or cell."""
     return whole_number(element.get(attribute, "1"), 1)
-
-
-def _number(count: int, kind: str) -> str:
-    match kind:
-        case "a" | "A":
-            return f"{chr(ord(kind) + (count - 1) % 26)}."
-        case "i":
-            return f"{roman(count)}."
-        case "I":
-            return f"{roman(count).upper()}."
-    return f"{count}."
 
 
 def read_sheets(reader: _Reader, spreadsheet: Element) -> None:
