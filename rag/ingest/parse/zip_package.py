@@ -42,6 +42,7 @@ class Package:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise ParseError(DAMAGED) from error
+        self._last_related: tuple[str | None, dict[str, tuple[str, str]]] = None, {}
         self.entries = {entry.filename.lstrip("/"): entry for entry in self._archive.infolist()}
 
     def __contains__(self, name: str) -> bool:
@@ -95,6 +96,11 @@ class Package:
 
         Example: "rId2" -> ("slide", "ppt/slides/slide1.xml").
         """
+        if self._last_related[0] != name:
+            self._last_related = name, self._relationships(name)
+        return self._last_related[1]
+
+    def _relationships(self, name: str) -> dict[str, tuple[str, str]]:
         folder, file = posixpath.split(name)
         root = self.xml_if_there(posixpath.join(folder, "_rels", f"{file}.rels"))
         related = {}
@@ -109,6 +115,18 @@ class Package:
     def related_as(self, name: str, kind: str) -> str:
         """The first part of a kind that a part refers to, or ""."""
         return next((path for relation, path in self.related(name).values() if relation == kind), "")
+
+    def related_xml(self, name: str, kind: str) -> ET.Element:
+        """The root of the first part of a kind that a part refers to, as in `xml_if_there`."""
+        return self.xml_if_there(self.related_as(name, kind))
+
+    def target(self, name: str, id_: str) -> str:
+        """The part that a part refers to by this id, or ""."""
+        return self.related(name).get(id_, ("", ""))[1]
+
+    def target_xml(self, name: str, id_: str) -> ET.Element:
+        """The root of the part that a part refers to by this id, as in `xml_if_there`."""
+        return self.xml_if_there(self.target(name, id_))
 
 
 def xml_root(data: bytes, name: str) -> ET.Element:

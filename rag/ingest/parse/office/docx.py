@@ -86,7 +86,6 @@ class _Reader:
         self._first_page_ended = False
         self._package = package
         self._main = main
-        self._related = package.related(main)
         self._styles = Styles(self.part("styles"))
         self._numbering = Numbering(self.part("numbering"), self._styles)
         self._notes = {kind: _by_id(self.part(f"{kind}s"), kind) for kind in ("footnote", "endnote")}
@@ -97,7 +96,7 @@ class _Reader:
 
     def part(self, kind: str) -> Element:
         """The part of a kind that the document has one of; an empty element if it is missing."""
-        return self._package.xml_if_there(self._package.related_as(self._main, kind))
+        return self._package.related_xml(self._main, kind)
 
     def cover(self) -> str:
         """The largest words on a first page without headings, or "" if none are large."""
@@ -133,7 +132,7 @@ class _Reader:
             self.draft.document(document)
 
     def _path(self, id_: str) -> str:
-        return self._related.get(id_, ("", ""))[1]
+        return self._package.target(self._main, id_)
 
     def margins(self, body: Element) -> None:
         """Write each header and footer once, except those that only number pages."""
@@ -189,9 +188,7 @@ class _Reader:
         for text in drawings_and_forms.picture_words(drawn):
             self.draft.paragraph(text)
         for element in drawn.iter():
-            drawings_and_forms.write_figure(
-                self.draft, element, lambda id_: self._package.xml_if_there(self._path(id_))
-            )
+            drawings_and_forms.write_figure(self.draft, element, self._package, self._main)
             if element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
                 path = self._path(element.get("r:id", ""))
                 self.unread += not xlsx.write_embedded(self.draft, self._package, path)

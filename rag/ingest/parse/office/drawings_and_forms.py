@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from rag.ingest.parse import typefaces
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.pdf.pdf_words import Box
-from rag.ingest.parse.zip_package import child, descendants, is_on, value, whole_number
+from rag.ingest.parse.zip_package import Package, child, descendants, is_on, value, whole_number
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
 
@@ -31,14 +31,14 @@ _NO_WORDS = re.compile(
 _ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description automatically generated[^.]*)\.?$")
 
 
-def write_figure(draft: Draft, element: Element, opened: Callable[[str], Element]) -> None:
-    """Write a chart or a diagram, whose part `opened` returns by its id; nothing of other elements."""
+def write_figure(draft: Draft, element: Element, package: Package, part: str) -> None:
+    """Write a chart or a diagram that a part of a package refers to; nothing of other elements."""
     if element.tag == "chart" and element.get("r:id"):
-        caption, rows = chart_rows(opened(element.get("r:id", "")))
+        caption, rows = chart_rows(package.target_xml(part, element.get("r:id", "")))
         draft.paragraph(caption)
         draft.table(rows)
     elif element.tag == "relIds":
-        for line in diagram_lines(opened(element.get("r:dm", ""))):
+        for line in diagram_lines(package.target_xml(part, element.get("r:dm", ""))):
             draft.item(line)
 
 

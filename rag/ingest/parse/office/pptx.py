@@ -29,11 +29,10 @@ def parse(data: bytes, name: str) -> Document:
     """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "ppt/presentation.xml"
-    related = package.related(main)
     reader = _Reader(package)
-    ids = [entry.get("r:id", "") for entry in descendants(package.xml(main), "sldIdLst", "sldId")]
-    paths = [related.get(id_, ("", ""))[1] for id_ in ids]
-    for path in dict.fromkeys(paths):  # a hostile file lists a slide again and again
+    slides = descendants(package.xml(main), "sldIdLst", "sldId")
+    paths = dict.fromkeys(package.target(main, slide.get("r:id", "")) for slide in slides)
+    for path in paths:  # a hostile file lists a slide again and again
         if path in package:
             reader.slide(path)
     remarks = [
@@ -67,7 +66,7 @@ class _Reader:
         if slide.get("show") in {"0", "false"}:
             self.hidden_slides += 1
             return
-        comments = self._package.xml_if_there(self._package.related_as(path, "comments"))
+        comments = self._package.related_xml(path, "comments")
         self.comments += sum(comment.tag in _COMMENTS for comment in comments.iter())
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
         shown_shapes = list(self._shapes_in_order(child(slide, "cSld", "spTree"), boxes))
@@ -126,20 +125,13 @@ class _Reader:
         if shape.tag != "graphicFrame":
             self._write(_texts(shape))
             return
-        related = self._package.related(slide)
-
-        def path_of(id_: str) -> str:
-            return related.get(id_, ("", ""))[1]
-
         data = child(shape, "graphic", "graphicData")
         for element in data if data is not None else ():
             if element.tag == "tbl":
                 self.draft.table(_rows(element))
-            drawings_and_forms.write_figure(
-                self.draft, element, lambda id_: self._package.xml_if_there(path_of(id_))
-            )
+            drawings_and_forms.write_figure(self.draft, element, self._package, slide)
             for embedded in element.iter("oleObj"):
-                path = path_of(embedded.get("r:id", ""))
+                path = self._package.target(slide, embedded.get("r:id", ""))
                 self.unread += not xlsx.write_embedded(self.draft, self._package, path)
 
     def _write(self, lines: Sequence[tuple[str, int, bool]]) -> None:

@@ -124,7 +124,7 @@ class _Book:
         self._lists: dict[str, Sheet] = {}
         about = child(root, "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in _TRUE
-        self._styles = _cell_styles(package.xml_if_there(package.related_as(main, "styles")))
+        self._styles = _cell_styles(package.related_xml(main, "styles"))
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
             [_text(item) for item in _elements(package, strings, "si")] if strings in package else []
@@ -204,7 +204,7 @@ class _Book:
     def _draw(self, sheet: Sheet, path: str, listed: Sequence[_ListedControl]) -> None:
         """Add the boxes and charts on a sheet, and write its controls into their cells."""
         drawing = self._package.related_as(path, "drawing")
-        root, related = self._package.xml_if_there(drawing), self._package.related(drawing)
+        root = self._package.xml_if_there(drawing)
         for alternatives in [*root.iter("AlternateContent")]:
             for for_older_programs in [*descendants(alternatives, "Fallback")]:
                 alternatives.remove(for_older_programs)
@@ -223,13 +223,12 @@ class _Book:
                 continue
             texts = [*map(_shape_text, anchor.iter("sp")), *drawings_and_forms.picture_words(anchor)]
             for diagram in anchor.iter("relIds"):
-                texts += drawings_and_forms.diagram_lines(self._part(related, diagram.get("r:dm", "")))
+                texts += drawings_and_forms.diagram_lines(
+                    self._package.target_xml(drawing, diagram.get("r:dm", ""))
+                )
             sheet.boxes += [(*_cell(anchor), text) for text in texts if text]
             for chart in anchor.iter("chart"):
-                self._add_chart(sheet, self._part(related, chart.get("r:id", "")))
-
-    def _part(self, related: Mapping[str, tuple[str, str]], id_: str) -> Element:
-        return self._package.xml_if_there(related.get(id_, ("", ""))[1])
+                self._add_chart(sheet, self._package.target_xml(drawing, chart.get("r:id", "")))
 
     def _add_chart(self, sheet: Sheet, root: Element) -> None:
         """Add the rows of a chart, or only its name if its numbers are in visible sheets."""
@@ -264,7 +263,7 @@ class _Book:
             elif shape is not None and "visibility:hidden" in shape.get("style", "").replace(" ", ""):
                 self.left_out["shape"] += 1
             else:
-                new = self._part(related, control.part)
+                new = self._package.target_xml(path, control.part)
                 state = _new_state(new) if new.tag else _old_state(about)
                 cell = (control.row, control.column) if control.row else _old_cell(about)
                 self._write_control(sheet, state, labels.get(id_) or label, *cell)
@@ -320,9 +319,7 @@ class _Book:
     def _count_beside(self, path: str) -> None:
         """Count the comments and embedded objects of a sheet. Each thread is also stored as a note."""
         kinds = (("comments", "comment"), ("threadedComment", "threadedComment"))
-        parts = (
-            (self._package.xml_if_there(self._package.related_as(path, kind)), tag) for kind, tag in kinds
-        )
+        parts = ((self._package.related_xml(path, kind), tag) for kind, tag in kinds)
         self.left_out["comment"] += max(sum(1 for _ in root.iter(tag)) for root, tag in parts)
         self.left_out["object"] += sum(kind in _OBJECTS for kind, _ in self._package.related(path).values())
 
