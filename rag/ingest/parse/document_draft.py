@@ -6,7 +6,7 @@ Of the properties, only what a person wrote counts, not what a program filled in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -40,6 +40,8 @@ class Draft:
         self._parts: list[str] = []
         self._length = 0
         self._bold: list[int] = []
+        self._notes: list[Callable[[], str]] = []
+        self._note_count = 0  # of those that are written
 
     @property
     def text(self) -> str:
@@ -80,6 +82,19 @@ class Draft:
         indent = _INDENT * min(depth, 9)
         lines = [f"{indent}{mark} {first}".rstrip(), *(f"{indent}{_INDENT}{line}" for line in following)]
         self._add("list", "\n".join(lines), joined=True)
+
+    def note(self, text: Callable[[], str]) -> str:
+        """The mark of a footnote or endnote, whose text `write_notes` takes below the block that it is in."""
+        self._notes.append(text)
+        return f"[^{self._note_count + len(self._notes)}]"
+
+    def write_notes(self) -> None:
+        """Add a paragraph for each note that is marked so far; a note can mark further ones."""
+        while self._notes:
+            note = self._notes.pop(0)
+            self._note_count += 1
+            if text := note():
+                self.paragraph(f"[^{self._note_count}]: {text}")
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Add a table. A single cell above its columns, or each cell of a single column, is a paragraph."""

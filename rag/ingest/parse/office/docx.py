@@ -89,8 +89,6 @@ class _Reader:
         self._styles = Styles(self.part("styles"))
         self._numbering = Numbering(self.part("numbering"), self._styles)
         self._notes = {kind: _by_id(self.part(f"{kind}s"), kind) for kind in ("footnote", "endnote")}
-        self._pending_notes: list[Element] = []
-        self._written_notes = 0
         self._drawn: list[Element] = []
         self._in_control = False
 
@@ -115,7 +113,7 @@ class _Reader:
                 self._table(block)
             elif block.tag == "altChunk":
                 self._imported_file(block.get("r:id", ""))
-            self._write_notes()
+            self.draft.write_notes()
 
     def _imported_file(self, id_: str) -> None:
         """Write a file that is imported as text of the document (altChunk)."""
@@ -285,19 +283,10 @@ class _Reader:
 
     def _note(self, reference: Element) -> str:
         note = self._notes[reference.tag.removesuffix("Reference")].get(reference.get("id", ""))
-        if note is None:
-            return ""
-        self._pending_notes.append(note)
-        return f"[^{self._written_notes + len(self._pending_notes)}]"
+        return self.draft.note(lambda: self._note_text(note)) if note is not None else ""
 
-    def _write_notes(self) -> None:
-        """Write the notes that the last block refers to."""
-        while self._pending_notes:
-            note = self._pending_notes.pop(0)
-            self._written_notes += 1
-            text = "\n".join(filter(None, (self._inline(paragraph).strip() for paragraph in note.iter("p"))))
-            if text:
-                self.draft.paragraph(f"[^{self._written_notes}]: {text}")
+    def _note_text(self, note: Element) -> str:
+        return "\n".join(filter(None, (self._inline(paragraph).strip() for paragraph in note.iter("p"))))
 
     def _table(self, table: Element) -> None:
         rows = [self._row(row) for row in _blocks(table) if row.tag == "tr"]

@@ -168,8 +168,6 @@ class _Reader:
         self._styles = styles
         self._controls = controls
         self._package = package
-        self._notes: list[Element] = []
-        self._written_notes = 0
         self._frames: list[Element] = []
         self._counts: dict[str, int] = {}
 
@@ -197,7 +195,7 @@ class _Reader:
                 self._figure(element)
             elif element.tag not in _LEFT_OUT:
                 self.blocks(element, depth)
-            self._write_notes()
+            self.draft.write_notes()
 
     def _words(self, element: Element) -> str:
         """The value of a form control, or an alternative text."""
@@ -294,8 +292,7 @@ class _Reader:
             case "soft-page-break":
                 return PAGE_BREAK
             case "note":
-                self._notes.append(element)
-                return f"[^{self._written_notes + len(self._notes)}]"
+                return self.draft.note(lambda: self._note_text(element))
             case "annotation" | "hidden-text" | "hidden-paragraph":
                 self.hidden["comment" if element.tag == "annotation" else "text"] += 1
                 return ""
@@ -312,13 +309,9 @@ class _Reader:
                 style = self.style(element)
                 return as_struck(as_script(text, style.height), is_struck=style.struck)
 
-    def _write_notes(self) -> None:
-        while self._notes:
-            note = self._notes.pop(0)
-            self._written_notes += 1
-            paragraphs = (paragraph for body in note.iterfind("note-body") for paragraph in body.iter("p"))
-            if text := "\n".join(filter(None, (self.inline(paragraph).strip() for paragraph in paragraphs))):
-                self.draft.paragraph(f"[^{self._written_notes}]: {text}")
+    def _note_text(self, note: Element) -> str:
+        paragraphs = (paragraph for body in note.iterfind("note-body") for paragraph in body.iter("p"))
+        return "\n".join(filter(None, (self.inline(paragraph).strip() for paragraph in paragraphs)))
 
     def _list(self, element: Element, depth: int, style_name: str = "") -> None:
         name = element.get("style-name", style_name)

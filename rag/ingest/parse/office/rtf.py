@@ -137,8 +137,6 @@ class _Reader:
         self._cells: list[str] = []
         self._cell: list[str] = []
         self._rows: list[list[str]] = []
-        self._notes: list[str] = []
-        self._noted = 0
         self._moment: dict[str, int] = {}
 
     def read(self, data: bytes) -> None:
@@ -188,8 +186,7 @@ class _Reader:
             mark = "".join(self.own.pop("listtext", [])).strip()
             self._paragraph.mark = mark if any(map(str.isalnum, mark)) else "-"
         elif destination == "footnote" and (note := "".join(self.own.pop("footnote", [])).strip()):
-            self._notes.append(note)
-            self._write(f"[^{self._noted + len(self._notes)}]")
+            self._write(self.draft.note(lambda: join_surrogates(note)))
         elif destination == "revtim" and (year := self._moment.get("yr")):
             month, day = (self._moment.get(part, 1) for part in ("mo", "dy"))
             hour, minute = (self._moment.get(part, 0) for part in ("hr", "min"))
@@ -362,10 +359,7 @@ class _Reader:
             self.draft.item(text, paragraph.depth, paragraph.mark)
         else:
             self.draft.paragraph(text, bold=paragraph.bold)
-        for note in self._notes:
-            self._noted += 1
-            self.draft.paragraph(f"[^{self._noted}]: {join_surrogates(note)}")
-        self._notes = []
+        self.draft.write_notes()
 
     def _end_cell(self) -> None:
         self._end_nested()
