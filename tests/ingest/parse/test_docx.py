@@ -431,13 +431,20 @@ def test_charts_and_embedded_worksheets_are_read_and_other_objects_are_counted()
         drawn('<a:chart r:id="c"/>', "Chart of sales")
         + held("Excel.Sheet.12", "x")
         + held("Package", "b")
+        + held("Word.Document.12", "w")
         + p("Below.")
     )
-    related = {"c": "chart charts/c.xml", "x": "package e/x.xlsx", "b": "oleObject e/b.bin"}
+    related = {
+        "c": "chart charts/c.xml",
+        "x": "package e/x.xlsx",
+        "b": "oleObject e/b.bin",
+        "w": "package e/w.docx",
+    }
     more: dict[str, str | bytes] = {
         "word/charts/c.xml": CHART,
         "word/e/x.xlsx": sheets,
         "word/e/b.bin": b"\xd0\xcf",
+        "word/e/w.docx": word(p("Of another document.")),
     }
     document = parse(word(heading("A") + body, related=related, more=more), "a.docx")
     assert document.text.split("\n\n") == [
@@ -450,7 +457,7 @@ def test_charts_and_embedded_worksheets_are_read_and_other_objects_are_counted()
         "Below.",
     ]
     assert [block.title for block in document.blocks if block.kind == "heading"] == ["A"]
-    assert document.metadata == {"left_out": "1 embedded object"}
+    assert document.metadata == {"left_out": "2 embedded objects"}
 
 
 def test_what_lies_in_a_cell_stays_in_the_cell() -> None:

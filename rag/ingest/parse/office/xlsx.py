@@ -77,13 +77,14 @@ def parse(data: bytes, name: str) -> Document:
 
 
 def write_embedded(draft: Draft, package: Package, path: str) -> bool:
-    """Write the worksheets of an embedded file; False if it is missing or isn't a workbook."""
+    """Write the worksheets of an embedded file; False if it is missing, isn't a workbook, or is empty."""
     try:
         document = parse(package.read(path), "")
     except ParseError:
         return False
-    draft.document(document, sections=False)
-    return True
+    if document.blocks:
+        draft.document(document, sections=False)
+    return bool(document.blocks)
 
 
 class _CellStyle(NamedTuple):
