@@ -44,6 +44,18 @@ def pipe_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(line.replace('|', chr(92) + '|') for line in lines)} |"
 
 
+def rule(columns: int) -> str:
+    """The line below a header row."""
+    return f"|{' --- |' * columns}"
+
+
+def pipe_table(rows: Iterable[Iterable[str]], columns: int) -> str:
+    """The rows of a table, with a rule of this many `columns` (0 for none) below the first of several."""
+    lines = [pipe_row(row) for row in rows]
+    lines[1:1] = [rule(columns)] if columns and len(lines) > 1 else []
+    return "\n".join(lines)
+
+
 def is_header(row: Sequence[str]) -> bool:
     """Whether a row can name columns: it has words, and no numbers except years."""
     filled = [cell for cell in row if cell]

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
-from rag.ingest.parse.document_draft import pipe_table, unread_files
+from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.document_parts import NAMED, Part, compose, date, facts, first_heading
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 from rag.report import counted, names_briefly
+from rag.text.table_heads import pipe_table
 
 SUFFIXES = (".adoc", ".asciidoc", ".asc")
 

@@ -18,7 +18,7 @@ from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
-from rag.text.table_heads import PAGE_BREAK, is_header, pipe_row
+from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -172,18 +172,6 @@ def _without_breaks(text: str) -> tuple[list[int], str]:
     """The positions of page breaks in a text, and the text without them."""
     parts = text.split(PAGE_BREAK)
     return [*accumulate(map(len, parts[:-1]))], "".join(parts)
-
-
-def rule(columns: int) -> str:
-    """The line below a header row."""
-    return f"|{' --- |' * columns}"
-
-
-def pipe_table(rows: Iterable[Iterable[str]], columns: int) -> str:
-    """The rows of a table, with a rule of this many `columns` (0 for none) below the first of several."""
-    lines = [pipe_row(row) for row in rows]
-    lines[1:1] = [rule(columns)] if columns and len(lines) > 1 else []
-    return "\n".join(lines)
 
 
 _NO_TITLE = re.compile(

@@ -21,8 +21,9 @@ SUFFIXES = (".epub",)
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 """Algorithms that obfuscate fonts only, not text."""
-_VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
-_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*?)?)/>", re.IGNORECASE)
+_CLOSED = re.compile(
+    rf"<(?!(?:{'|'.join(sorted(html_page.VOID))})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*?)?)/>", re.IGNORECASE
+)
 _NOTE = re.compile(r"<a\b[^<>]*\bepub:type=[\"']noteref[^<>]*>([^<>]{1,9})</a>", re.IGNORECASE)
 _BOXES = re.compile(r"<(/?)(?:aside|header|footer)\b", re.IGNORECASE)
 _INNER_LINK = re.compile(r"(<a\b[^<>]*?)\shref=([\"'])(?!https?:|mailto:)[^\"'<>]*\2", re.IGNORECASE)

@@ -21,7 +21,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import clean, date, facts, first_heading
+from rag.ingest.parse.document_parts import clean, date, facts, first_heading, listed_names
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.typefaces import with_scripts
@@ -280,9 +280,8 @@ _RULE = re.compile(r"\.([\w-]{1,100})\s*\{([^{}]{0,2000})\}")
 _STYLE = re.compile(r"<style\b[^<>]{0,500}>", re.IGNORECASE)
 _STYLE_END = re.compile(r"</style", re.IGNORECASE)
 _HINT = re.compile(r"\bstyle\s*=|\bhidden\b|<style", re.IGNORECASE)
-_VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-)
+VOID = listed_names("area base br col embed hr img input link meta source track wbr")
+"""Elements without an end tag."""
 _CLOSED_BY_NEXT = frozenset({"p", "li", "td", "th", "tr", "dt", "dd", "option"})
 
 
@@ -330,7 +329,7 @@ class _Finder(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open an element."""
-        if tag in _VOID or len(self._stack) >= DEPTH:
+        if tag in VOID or len(self._stack) >= DEPTH:
             return
         if tag in _CLOSED_BY_NEXT and self._stack and self._stack[-1].tag == tag:
             self._pop(self._offset())

@@ -12,11 +12,12 @@ from itertools import count
 
 from rag.corpus import Document
 from rag.ingest.parse import document_parts
-from rag.ingest.parse.document_draft import pipe_table, unread_files
+from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, with_scripts
 from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line
+from rag.text.table_heads import pipe_table
 
 SUFFIXES = (".tex", ".latex", ".ltx")
 

@@ -14,11 +14,11 @@ from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import pipe_table
 from rag.ingest.parse.document_parts import Part, clean, heading, listed_names
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
+from rag.text.table_heads import pipe_table
 
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
 _DOCTYPE = re.compile(

@@ -20,9 +20,9 @@ from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
-from rag.ingest.parse.document_draft import Draft, rule
+from rag.ingest.parse.document_draft import Draft
 from rag.text.plain_text import one_line
-from rag.text.table_heads import is_header, pipe_row
+from rag.text.table_heads import is_header, pipe_row, rule
 from rag.uris import cell_range, column_name
 
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table

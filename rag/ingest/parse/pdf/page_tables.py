@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, SEAM, Box, Line, as_read, box_around
+from rag.text.table_heads import rule
 
 _MOST_COLUMNS = 200  # of code: letters can be as small as a file likes
 _BLANK_LINE = 1.6  # times the usual distance of two lines of code
@@ -55,8 +56,8 @@ class PagePart(NamedTuple):
             return "\n".join(" ".join(row) for row in self.rows).replace(SEAM, "")
         width = max(map(len, self.rows))
         lines = [_pipe_row([*row, *[""] * (width - len(row))]) for row in self.rows]
-        rule = [] if _is_numbers(self.rows[0]) else ["|" + " --- |" * width]
-        return "\n".join([lines[0], *rule, *lines[1:]]).replace(SEAM, "")
+        lines[1:1] = [] if _is_numbers(self.rows[0]) else [rule(width)]
+        return "\n".join(lines).replace(SEAM, "")
 
 
 def _is_numbers(row: Sequence[str]) -> bool:
@@ -67,6 +68,7 @@ def _is_numbers(row: Sequence[str]) -> bool:
 
 
 def _pipe_row(cells: Sequence[str]) -> str:
+    """A row as in `pipe_row`, but its cells keep their line ends, at which words may be cut."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
