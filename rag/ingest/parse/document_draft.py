@@ -6,14 +6,14 @@ Of the properties, only what a person wrote counts, not what a program filled in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
-from rag.ingest.parse.document_parts import clean, date, first_heading, shifted, title_line
+from rag.ingest.parse.document_parts import clean, date, facts, first_heading, shifted, title_line
 from rag.ingest.parse.titles_and_questions import with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
@@ -188,7 +188,6 @@ _NOBODY = re.compile(
     r"|utilisateur.*|usuario.*"
 )
 _GENERATED = re.compile(r"(?i)\Agenerated (?:by|using) .*\Z")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}")
 _TEMPLATES = frozenset({"2013-12-23T23:15:00+00:00", "2013-01-27T09:14:16+00:00"})
 """When the templates of python-docx and python-pptx were saved: every document made with them says so."""
 _OLDEST = datetime(1990, 1, 1, tzinfo=UTC)  # earlier moments are a clock at its start, as 1601 or 1980 are
@@ -251,14 +250,6 @@ def document_of_draft(
     draft.promote()
     text = draft.text
     blocks = with_questions(text, draft.blocks, bold=draft.bold)
-    keywords = filter(None, map(title_line, re.split(r"[;,]", properties.keywords)))
-    metadata = {
-        "author": _author(properties.author),
-        "keywords": ", ".join(dict.fromkeys(keywords)),
-        "subject": title_line(properties.subject),
-        "description": title_line(_GENERATED.sub("", properties.description)),
-        "language": properties.language if _LANGUAGE.fullmatch(properties.language) else "",
-    }
     stated_title = title_line(properties.title)
     stated_title = "" if _NO_TITLE.fullmatch(stated_title) else stated_title
     return Document(
@@ -268,14 +259,19 @@ def document_of_draft(
         blocks=blocks,
         pages=tuple(min(at, len(text)) for at in draft.pages),
         date=_saved_at(properties.modified),
-        metadata={key: value for key, value in metadata.items() if value},
+        metadata=facts(
+            author=_authors(properties.author),
+            keywords=map(title_line, re.split(r"[;,]", properties.keywords)),
+            subject=title_line(properties.subject),
+            description=title_line(_GENERATED.sub("", properties.description)),
+            language=properties.language,
+        ),
         remarks=tuple(remarks),
     )
 
 
-def _author(text: str) -> str:
-    people = filter(None, map(title_line, text.split(";")))
-    return ", ".join(person for person in people if not _NOBODY.fullmatch(person))
+def _authors(text: str) -> Iterator[str]:
+    return (person for person in map(title_line, text.split(";")) if not _NOBODY.fullmatch(person))
 
 
 def _saved_at(text: str) -> datetime | None:

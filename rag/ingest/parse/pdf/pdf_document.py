@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import GAP, Member, block, clean, title_line
+from rag.ingest.parse.document_parts import GAP, Member, block, clean, facts, title_line
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.page_layout import Row, rows_of
 from rag.ingest.parse.pdf.page_tables import (
@@ -197,7 +197,6 @@ _NO_SUBJECT = re.compile(_NAMELESS, re.IGNORECASE)
 _NO_AUTHOR = re.compile(
     r"(microsoft office )?user|admin(istrator)?|\(?(unknown|anonymous)\)?|root|\W*", re.IGNORECASE
 )
-_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 class PdfProperties(NamedTuple):
@@ -272,15 +271,13 @@ def _properties(reader: PdfReader) -> PdfProperties:
     author = author or _joined_names((xmp and xmp.dc_creator) or ())
     title = _line(stated and stated.title) or _line(next(iter(((xmp and xmp.dc_title) or {}).values()), ""))
     subject = _line(stated and stated.subject)
-    language = str(reader.root_object.get("/Lang", ""))
-    properties = {
-        "author": "" if _NO_AUTHOR.fullmatch(author) else author,
-        "keywords": _line(stated and stated.keywords) or _joined_names((xmp and xmp.dc_subject) or ()),
-        "subject": "" if _NO_SUBJECT.fullmatch(subject) else subject,
-        "language": language if _LANGUAGE.fullmatch(language) else "",
-    }
-    usable_title = "" if _NO_TITLE.fullmatch(title) else title
-    return PdfProperties(usable_title, {key: value for key, value in properties.items() if value})
+    metadata = facts(
+        author="" if _NO_AUTHOR.fullmatch(author) else author,
+        keywords=_line(stated and stated.keywords) or _joined_names((xmp and xmp.dc_subject) or ()),
+        subject="" if _NO_SUBJECT.fullmatch(subject) else subject,
+        language=str(reader.root_object.get("/Lang", "")),
+    )
+    return PdfProperties("" if _NO_TITLE.fullmatch(title) else title, metadata)
 
 
 def _line(value: object) -> str:
