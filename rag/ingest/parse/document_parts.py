@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rag.corpus import Block, BlockKind
 from rag.errors import Cause
+from rag.text.flags import flags_in
 from rag.text.plain_text import one_line, trimmed, without_hidden
 
 GAP = "\n\n"  # between two parts of a text that is put together
@@ -25,6 +26,14 @@ TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile o
 NAMED = 5  # names in a remark
 MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
 
+ORDERS = "(picture whose text gives orders to a model)"
+"""Replaces an alternative text that gives orders to a model (prompt injection)."""
+MAX_ALTERNATIVE = 1_000  # characters of an alternative text
+_NO_WORDS = re.compile(
+    r"(?i)(?:picture|image|img|photo|grafik|bild|abbildung|figure|imagen|afbeelding|object|logo|icon|shape)?"
+    r"[\s_#-]*\d*|https?:.*|.{0,200}\.(?:png|jpe?g|gif|svg|webp|bmp|tiff?|emf|wmf)"
+)
+_ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description automatically generated[^.]*)\.?$")
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
 _ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*+)((?:\\u[0-9a-fA-F]{4})++)")
@@ -175,6 +184,17 @@ def numeral(number: int, kind: str) -> str:
         text += letters * (number // size)
         number %= size
     return text.upper() if kind == "I" else text
+
+
+def alternative_text(description: str) -> str:
+    """An alternative text as the document has it, "" if it is only a file name or a number.
+
+    Example: "Plan of the clock room" -> "(picture: Plan of the clock room)"; "Bild 3" and "scan.png" -> "".
+    """
+    text = _ASIDE.sub("", one_line(description)[:MAX_ALTERNATIVE]).strip()
+    if not any(map(str.isalpha, text)) or _NO_WORDS.fullmatch(text):
+        return ""
+    return ORDERS if "instructions" in flags_in(text) else f"(picture: {text})"
 
 
 def with_letters(text: str) -> str:

@@ -14,10 +14,10 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import numeral
-from rag.ingest.parse.office.drawings_and_forms import ORDERS, alternative_text, ticked
-from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END
-from rag.ingest.parse.xml_text import formula, tex_of, xml_tree
+from rag.ingest.parse.document_parts import ORDERS, alternative_text, numeral
+from rag.ingest.parse.formulas import mathml_text, tex_of
+from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, ticked
+from rag.ingest.parse.xml_text import xml_tree
 from rag.ingest.parse.zip_package import whole_number
 from rag.text.plain_text import with_replacements
 
@@ -93,7 +93,7 @@ def with_formulas(page: str) -> str:
 def _formula(match: re.Match[str]) -> str:
     try:
         markup = _PREFIXED_ATTRIBUTE.sub("", _PREFIX.sub(r"\1", match[0]))
-        text = formula(xml_tree(_ENTITY.sub(lambda entity: html.unescape(entity[0]), markup)))
+        text = mathml_text(xml_tree(_ENTITY.sub(lambda entity: html.unescape(entity[0]), markup)))
     except ParseError:
         return match[0]
     return html.escape(text, quote=False)

@@ -15,9 +15,16 @@ from markdown_it import MarkdownIt
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks, unread_files
-from rag.ingest.parse.document_parts import Lines, date, line_blocks, listed_names, title_line, with_facts
+from rag.ingest.parse.document_parts import (
+    Lines,
+    alternative_text,
+    date,
+    line_blocks,
+    listed_names,
+    title_line,
+    with_facts,
+)
 from rag.ingest.parse.front_matter import ACCESS_KEYS, split_front_matter
-from rag.ingest.parse.office.drawings_and_forms import alternative_text
 from rag.ingest.parse.text_and_settings import parse_yaml
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import one_line, without_note_ids

@@ -113,6 +113,12 @@ def _is_reference(mark: str, words: str, behind: str) -> bool:
 # alone or as private characters in a run of the font: 0x6D in Symbol is μ.
 TICKED, UNTICKED = "[x]", "[ ]"  # as in Markdown, which models and people read alike
 
+
+def ticked(is_ticked: bool) -> str:  # noqa: FBT001 its only argument
+    """A checkbox as text: [x] or [ ]."""
+    return TICKED if is_ticked else UNTICKED
+
+
 _LOW = " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"
 _HIGH = "€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…│─↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊⟨®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪\ufffd⟩∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭"
 _SYMBOL = {**dict(enumerate(_LOW, 0x20)), **dict(enumerate(_HIGH, 0xA0))}

@@ -14,6 +14,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
+from rag.ingest.parse.formulas import omml_text
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts, with_symbols
@@ -236,7 +237,7 @@ class _Reader:
             elif element.tag == "AlternateContent":
                 texts.append(self._inline(_preferred_alternative(element)))
             elif element.tag in {"oMath", "oMathPara"}:
-                texts.append(f" {drawings_and_forms.linear(element)} ")
+                texts.append(f" {omml_text(element)} ")
         return "".join(texts)
 
     def _run(self, run: Element) -> str:
@@ -261,7 +262,7 @@ class _Reader:
         if part.tag == "sym":
             return drawings_and_forms.symbol(part)
         if part.tag in _CHARACTERS:
-            return _CHARACTERS[part.tag] if part.get("type") not in {"page", "column"} else "\n"
+            return _CHARACTERS[part.tag]
         if part.tag in {"footnoteReference", "endnoteReference"}:
             return self._note(part)
         if part.tag == "AlternateContent":

@@ -1,13 +1,11 @@
 """The text of drawings and forms in office documents, and the reading order of boxes on a page.
 
-Drawings are charts, diagrams and alternative texts of pictures. Equations of Word and PowerPoint are written
-on one line, as one would type them: (a+b)/(2), x^2, sqrt(x). Forms have checkboxes and lists.
+Drawings are charts, diagrams and alternative texts of pictures. Forms have checkboxes and lists.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
 from typing import TypeVar
@@ -15,20 +13,12 @@ from xml.etree.ElementTree import Element
 
 from rag.ingest.parse import typefaces
 from rag.ingest.parse.document_draft import Draft
+from rag.ingest.parse.document_parts import alternative_text
+from rag.ingest.parse.formulas import omml_text
 from rag.ingest.parse.pdf.pdf_words import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, is_on, value, whole_number
-from rag.text.flags import flags_in
-from rag.text.plain_text import one_line
 
 MAX_POINTS = 500  # of a series; more are a curve, which nobody reads as numbers
-ORDERS = "(picture whose text gives orders to a model)"
-"""Replaces an alternative text that gives orders to a model (prompt injection)."""
-MAX_ALTERNATIVE = 1_000  # characters of an alternative text
-_NO_WORDS = re.compile(
-    r"(?i)(?:picture|image|img|photo|grafik|bild|abbildung|figure|imagen|afbeelding|object|logo|icon|shape)?"
-    r"[\s_#-]*\d*|https?:.*|.{0,200}\.(?:png|jpe?g|gif|svg|webp|bmp|tiff?|emf|wmf)"
-)
-_ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description automatically generated[^.]*)\.?$")
 
 
 def write_figure(draft: Draft, element: Element, package: Package, part: str) -> None:
@@ -98,7 +88,7 @@ def paragraph_text(paragraph: Element) -> str:
         elif element.tag == "br":
             texts.append("\n")
         elif element.tag in {"m", "AlternateContent"}:
-            texts += [linear(math) for math in element.iter("oMath")]
+            texts += [omml_text(math) for math in element.iter("oMath")]
     return typefaces.with_scripts("".join(texts))
 
 
@@ -121,71 +111,12 @@ def picture_words(drawn: Element) -> Iterator[str]:
     yield from dict.fromkeys(filter(None, map(alternative_text, texts)))
 
 
-def alternative_text(description: str) -> str:
-    """An alternative text as the document has it, "" if it is only a file name or a number.
-
-    Example: "Plan of the clock room" -> "(picture: Plan of the clock room)"; "Bild 3" and "scan.png" -> "".
-    """
-    text = _ASIDE.sub("", one_line(description)[:MAX_ALTERNATIVE]).strip()
-    if not any(map(str.isalpha, text)) or _NO_WORDS.fullmatch(text):
-        return ""
-    return ORDERS if "instructions" in flags_in(text) else f"(picture: {text})"
-
-
 def _alternative(part: Element) -> str:
     return part.get("descr", "") or (part.get("alt", "") if part.tag == "shape" else "")
 
 
 def _is_ornament(part: Element) -> bool:
     return any(mark.tag == "decorative" and mark.get("val") in {"1", "true"} for mark in part.iter())
-
-
-_APPLIED = "\u2061"  # the invisible "function application"
-
-
-def linear(math: Element) -> str:
-    """The equation in an element (OMML) as text."""
-    return " ".join("".join(map(_linear, math)).split())
-
-
-def _linear(part: Element) -> str:  # noqa: PLR0911 a table
-    match part.tag:
-        case "t":
-            return (part.text or "").replace(_APPLIED, " ")
-        case "f":
-            return f"{_in_parentheses(part, 'num')}/{_in_parentheses(part, 'den')}"
-        case "sSup" | "sSub" | "sSubSup" | "sPre":
-            return _linear_child(part, "e") + _script(part, "_", "sub") + _script(part, "^", "sup")
-        case "rad":
-            degree, base = _linear_child(part, "deg"), _linear_child(part, "e")
-            return f"root({degree}, {base})" if degree else f"sqrt({base})"
-        case "nary":
-            sign = value(part, "naryPr", "chr") or "∫"
-            return f"{sign}{_script(part, '_', 'sub')}{_script(part, '^', 'sup')} {_linear_child(part, 'e')}"
-        case "d":
-            opening = value(part, "dPr", "begChr") if child(part, "dPr", "begChr") is not None else "("
-            closing = value(part, "dPr", "endChr") if child(part, "dPr", "endChr") is not None else ")"
-            return opening + ", ".join(linear(element) for element in part if element.tag == "e") + closing
-        case "func":
-            return f"{_linear_child(part, 'fName')} {_linear_child(part, 'e')}"
-        case "mr":
-            return ", ".join(linear(element) for element in part if element.tag == "e") + "; "
-        case _:
-            return "".join(map(_linear, part))
-
-
-def _linear_child(part: Element, name: str) -> str:
-    inner = child(part, name)
-    return linear(inner) if inner is not None else ""
-
-
-def _in_parentheses(part: Element, name: str) -> str:
-    text = _linear_child(part, name)
-    return text if text.isalnum() else f"({text})"
-
-
-def _script(part: Element, sign: str, name: str) -> str:
-    return f"{sign}{_in_parentheses(part, name)}" if _linear_child(part, name) else ""
 
 
 T = TypeVar("T")
@@ -240,18 +171,13 @@ def field_value(field: Element) -> str | None:
     `field` is the begin mark of the field, which holds its form data.
     """
     if (box := child(field, "ffData", "checkBox")) is not None:
-        return ticked(is_on(box, "checked" if child(box, "checked") is not None else "default"))
+        return typefaces.ticked(is_on(box, "checked" if child(box, "checked") is not None else "default"))
     if (choices := child(field, "ffData", "ddList")) is not None:
         entries = [choice.get("val", "") for choice in choices if choice.tag == "listEntry"]
         chosen = value(choices, "result") or value(choices, "default") or "0"
         at = whole_number(chosen, max_digits=3)
         return entries[at] if at < len(entries) else ""
     return None
-
-
-def ticked(is_ticked: bool) -> str:  # noqa: FBT001 its only argument
-    """A checkbox as text: [x] or [ ]."""
-    return typefaces.TICKED if is_ticked else typefaces.UNTICKED
 
 
 def symbol(mark: Element) -> str:
@@ -277,7 +203,7 @@ def fill_controls(root: Element) -> None:
         if content is None:
             continue
         if (box := child(about, "checkbox")) is not None:
-            _set_text(content, ticked(is_on(box, "checked")))
+            _set_text(content, typefaces.ticked(is_on(box, "checked")))
         elif not any((text.text or "").strip() for text in content.iter("t")):
             _set_text(content, _choice(about))
 
@@ -296,9 +222,9 @@ def _open_control(control: Element) -> str:
     label = control.get("label", "")
     match control.tag:
         case "checkbox":
-            return f"{ticked(_current(control, 'state') == 'checked')} {label}".strip()
+            return f"{typefaces.ticked(_current(control, 'state') == 'checked')} {label}".strip()
         case "radio":
-            return f"{ticked(_current(control, 'selected') == 'true')} {label}".strip()
+            return f"{typefaces.ticked(_current(control, 'selected') == 'true')} {label}".strip()
         case "listbox":
             chosen = (option for option in control.iter("option") if _current(option, "selected") == "true")
             return ", ".join(option.get("label", "") for option in chosen)

@@ -20,8 +20,8 @@ from rag.ingest.parse.document_draft import (
     omission_remarks,
     open_document_properties,
 )
-from rag.ingest.parse.document_parts import numeral
-from rag.ingest.parse.office.drawings_and_forms import alternative_text, in_reading_order, open_controls
+from rag.ingest.parse.document_parts import alternative_text, numeral
+from rag.ingest.parse.office.drawings_and_forms import in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.pdf.pdf_words import Box, box_around
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts

@@ -21,7 +21,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import drawings_and_forms
 from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
-from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,
     Package,
@@ -184,13 +184,8 @@ class _Book:
                 at = whole_number(value)
                 return self._strings[at] if at < len(self._strings) else ""
             case "b":
-                return (
-                    drawings_and_forms.ticked(value == "1")
-                    if style.is_box
-                    else "TRUE"
-                    if value == "1"
-                    else "FALSE"
-                )
+                is_true = value == "1"
+                return ticked(is_true) if style.is_box else str(is_true).upper()
             case "n":
                 return self._number(value, style.form)
             case _:
@@ -276,7 +271,7 @@ class _Book:
         """Write a checkbox, list or label before the text of its cell; nothing of other controls."""
         kind = state.get("objectType", "").casefold()
         if kind in _BOXES:
-            texts = [drawings_and_forms.ticked(state.get("checked") in {"Checked", "1"}), label]
+            texts = [ticked(state.get("checked") in {"Checked", "1"}), label]
         elif kind in _LISTS:
             texts = [label, self._chosen_entries(state, sheet)]
         elif kind in _LABELS and label:
