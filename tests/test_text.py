@@ -23,6 +23,7 @@ from rag.text.plain_text import (
     sentences,
     with_indent,
     with_line_ends,
+    with_replacements,
     without_hidden,
     words,
 )
@@ -210,6 +211,10 @@ def test_a_position_is_on_the_line_that_holds_it(text: str, data: st.DataObject)
 )
 def test_a_line_begins_with_its_indentation(text: str, start: int, expected: int) -> None:
     assert with_indent(text, start) == expected
+
+
+def test_a_slice_that_begins_inside_a_replaced_one_is_gone_with_it() -> None:
+    assert with_replacements("a-b-c", [(1, 2, " or "), (2, 4, ""), (3, 3, "x")]) == "a or c"
 
 
 @given(st.integers(1, 16_384))

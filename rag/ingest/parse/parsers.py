@@ -185,7 +185,7 @@ def is_container(data: bytes, name: str, *, archives: bool) -> bool:
 
 def is_recognized(data: bytes, name: str) -> bool:
     """Whether a file whose name doesn't tell its format has the content of a supported one."""
-    return is_unnamed(name) and format_of(data, name) in SUFFIXES
+    return is_unnamed(name) and is_document(data, name)
 
 
 def is_document(data: bytes, name: str) -> bool:
