@@ -173,8 +173,7 @@ def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
     for name, value in attributes.items():
         yield f"{label} {name}".strip(), clean(value)
     for child in () if is_whole else element:
-        if name_of(child):
-            yield from _values(child, f"{label} {child.tag}".strip())
+        yield from _values(child, f"{label} {child.tag}".strip())
 
 
 def _text_of(element: Element) -> str:

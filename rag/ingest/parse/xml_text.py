@@ -29,7 +29,7 @@ _DEPTH = 200  # elements within elements: documents have some twenty
 
 
 def xml_tree(text: str) -> Element:
-    """The root of a document, its elements without namespaces.
+    """The root of a document, its elements without namespaces; comments and instructions are left out.
 
     HTML's named characters need no DTD; other entities that the text doesn't declare stay as they are called.
 
@@ -86,9 +86,9 @@ def _check_depth(root: Element) -> None:
     raise ParseError("nested too deeply")
 
 
-def plain_name(name: object) -> str:
-    """The name of an element or attribute without its namespace; "" for comments and instructions."""
-    return name.rpartition("}")[2] if isinstance(name, str) else ""
+def plain_name(name: str) -> str:
+    """The name of an element or attribute without its namespace."""
+    return name.rpartition("}")[2]
 
 
 NOTES = frozenset({"fn", "footnote", "note"})
@@ -141,7 +141,7 @@ def _inline(element: Element) -> Iterator[str]:
         yield f" [{words(element)}]"
     elif name == "math":
         yield mathml_text(element)
-    elif name and name not in _UNSEEN:
+    elif name not in _UNSEEN:
         start, end = _SCRIPTS.get(attribute(element, "rend") or name, ("", ""))
         yield start
         yield from _pieces(element)
@@ -277,7 +277,7 @@ class _Body:
 
     def _parts(self, element: Element, above: Element, depth: int) -> Iterator[Part]:
         name = name_of(element)
-        if not name or name in _LEFT_OUT:
+        if name in _LEFT_OUT:
             return
         if name in HEADS and name_of(above) not in _ITEMS:  # the info of a step is text
             yield from self._head(element, depth)
