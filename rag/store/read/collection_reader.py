@@ -477,8 +477,9 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     over = over or counted(words)
     query = query_words(text, languages)
     scores = score_with_spellings(words, query, also, over, every=every)
-    matching = among[scores[selector(among)] > 0]
-    matching = matching[highest(scores[matching], limit)]
+    scores_among = scores[selector(among)]
+    places = highest(scores_among, limit)  # all if fewer have a word: then rows without one tie with the last
+    matching = among[places[scores_among[places] > 0]]
     best = matching[best_first(scores[matching], limit, rows.columns["id"].take(matching))]
     of_rows = words_of_rows(words, query, best)
     return ranking_of_copy(rows, best, scores[best] / rarest_weight(over.all_rows), of_rows)

@@ -61,6 +61,8 @@ READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger 
 SMALL_TABLE = 10_000  # rows, read at once for the first search: its scans would take as long as that
 SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that nobody else waits
 COPIED_AT_ONCE = 32  # rows, in 1 ms or two; more are copied in a thread, likewise
+COMPARED_AT_ONCE = 16_384  # rows: the products of a million would be new pages, which cost 6 ms to clear
+SPARSE = 3  # times the rows that are wanted: so many are compared, if these lie among them
 ATTEMPTS = 3  # at copying one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
 OBJECTS_BYTES = 20_000  # of a copy, however few rows it has: Arrow's and NumPy's objects
@@ -82,12 +84,13 @@ log = logging.getLogger(__name__)
 class Readable:
     """The rows that a principal may read: those to count words over, and the languages of their sources.
 
-    `mask` is None if these are all rows.
+    `mask` is None if these are all rows. `selection` is what the predicate selects, if that is all readable.
     """
 
     mask: Mask | None
     over: Counted
     languages: tuple[Language, ...]
+    selection: Positions | None = None
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +99,9 @@ class Readable:
 
     def among(self, positions: Positions) -> Positions:
         """Those of the positions that are readable."""
-        return positions if self.mask is None else positions[self.mask[positions]]
+        if self.mask is None or positions is self.selection:  # a request without a filter
+            return positions
+        return positions[self.mask[positions]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +180,7 @@ class RowsInMemory:
         # First pass in int8: a quarter of the memory traffic of float32, and the processor multiplies it
         # faster (60,000 x 384 numbers take 1.2 ms, in float16 3.2, in float32 12.3). One byte a component is
         # too coarse to rank by, but good enough to choose the candidates.
-        coarse = np.rint(vector * (127 / largest)).astype(np.int8)
-        part = selector(among)
-        products = simsimd.cdist(coarse[None], self.coarse[part], metric="dot")
-        scales = self.scales[part]
-        # A product of up to 1,040 numbers is below 2^24, which float32 holds exactly.
-        rough = np.multiply(np.asarray(products)[0], scales, dtype=np.float32, casting="same_kind")
-        rough[scales == 0] = -np.inf
+        rough = self._rough(np.rint(vector * (127 / largest)).astype(np.int8), among)
         # Second pass over an oversample: the exact cosines decide which of these are returned, and in which
         # order.
         best = highest(rough, OVERSAMPLING * limit)
@@ -189,6 +188,25 @@ class RowsInMemory:
         similarities = cosines(self.vectors(chosen), vector)
         order = best_first(similarities, limit, self.columns["id"].take(chosen))
         return chosen[order], similarities[order]
+
+    def _rough(self, coarse: npt.NDArray[np.int8], among: Positions) -> npt.NDArray[np.float32]:
+        """The similarities of the rows `among` these to a vector, by coarse numbers alone, in its unit."""
+        rough = np.empty(len(among), np.float32)
+        for start in range(0, len(among), COMPARED_AT_ONCE):
+            part = among[start : start + COMPARED_AT_ONCE]
+            first, end = int(part[0]), int(part[-1]) + 1
+            # Copying a row costs three times what comparing it does.
+            compared = slice(first, end) if end - first <= SPARSE * len(part) else part
+            products = np.asarray(simsimd.cdist(coarse[None], self.coarse[compared], metric="dot"))[0]
+            if len(products) > len(part):
+                products = products[part - first]
+            scales = self.scales[selector(part)]
+            # A product of up to 1,040 numbers is below 2^24, which float32 holds exactly.
+            of_part = np.multiply(
+                products, scales, out=rough[start : start + len(part)], casting="same_kind", dtype=np.float32
+            )
+            of_part[scales == 0] = -np.inf
+        return rough
 
 
 def rounded_vectors(vectors: Vectors) -> Vectors:

@@ -158,7 +158,7 @@ def _parts_of_compound(word: str, words: WordsInMemory, over: Counted) -> list[S
     def known(halves: Iterable[str]) -> dict[str, Spelling]:
         texts = [half for half in halves if len(half) >= SHORTEST_HALF and half not in PREFIXES]
         terms = stems(" ".join(texts), "German", names=False)
-        rows = [over.count(words.postings(term)[0]) for term in terms]
+        rows = [over.count_with(term, words) for term in terms]
         return {
             text: Spelling((term,), 1, count)
             for text, term, count in zip(texts, terms, rows, strict=True)

@@ -300,6 +300,7 @@ async def _readable_in_memory(
 ) -> Readable:
     of_rows = rows.columns["source_id"].take(positions)
     refused, languages = await _judge(reader, of_rows.unique(), asker)
+    selection = None if len(refused) else positions
     if len(refused):
         positions = positions[~pc.is_in(of_rows, value_set=refused).to_numpy()]
     mask = None
@@ -307,7 +308,7 @@ async def _readable_in_memory(
         mask = np.zeros(len(rows), np.bool_)
         mask[positions] = True
     words = cast("WordsInMemory", rows.words)
-    return Readable(mask, counted(words, mask), languages)
+    return Readable(mask, counted(words, mask), languages, selection)
 
 
 async def _through_engine(reader: CollectionReader, asker: Asker) -> StrictReader:
