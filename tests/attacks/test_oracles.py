@@ -98,6 +98,7 @@ async def test_b2_what_is_denied_costs_as_many_reads_as_what_is_not_there(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, rows_kept: int
 ) -> None:
     monkeypatch.setattr(sources_reader, "ROWS_KEPT", rows_kept)
+    monkeypatch.setattr(sources_reader, "MOST_ROWS_KEPT", rows_kept)
     nobody, me = Access("restricted"), Principal("acorn", "anselma")
     await shelf.put("acorn", {"denied": (nobody, ["pendulum"]), "open": (Access("tenant"), ["pendulum"])})
     ids = {one.title: one.id for one in await shelf.sources("acorn")}

@@ -150,8 +150,9 @@ async def test_a_query_without_direction_is_near_to_nothing(number: float) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [1.0, 0.3])
-async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
+async def test_the_nearest_are_those_by_true_vectors(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_in_memory, "COMPARED_AT_ONCE", 1_000)
     chance = np.random.default_rng(7)
     centres = chance.normal(size=(40, 384))
     vectors = unit_rows(centres[chance.integers(40, size=4_000)] + 0.7 * chance.normal(size=(4_000, 384)))

@@ -18,7 +18,7 @@ from lancedb.query import AsyncVectorQuery
 
 from rag.corpus import Calibration, Collection, EmbedderIdentity, Language
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.store.read import schema
+from rag.store.read import schema, sources_reader
 from rag.store.read.catalog import collection_record, collection_row
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect, database_folder
@@ -156,6 +156,27 @@ async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType
         paged += [listed.stored.source.id for listed in page]
         after = page[-1].stored.source.id
     assert paged == ids
+
+
+async def test_the_sources_of_a_large_table_are_kept_once_it_is_asked_often(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, name, "text") for name in "abcd"])
+        ids = [writer.source_id(name) for name in "abcd"]
+    monkeypatch.setattr(sources_reader, "ROWS_KEPT", 3)
+    monkeypatch.setattr(sources_reader, "OFTEN", 3)
+    table, reads = await table_of(tmp_path, "documents"), []
+    read = table._table  # noqa: SLF001 every read of sources passes it
+
+    async def counted(query: Any) -> pa.Table:  # noqa: ANN401 as that
+        reads.append(rows := await read(query))
+        return rows
+
+    monkeypatch.setattr(table, "_table", counted)
+    for id_ in ids:
+        assert [*await table.sources([id_])] == [id_]
+    assert [len(rows) for rows in reads] == [1, 1, 4]
 
 
 @pytest.mark.slow

@@ -111,6 +111,15 @@ def test_rows_that_are_not_counted_change_no_score_of_the_others(rows: list[str]
         assert among_others.tolist() == score_rows(alone, query, counted(alone), every=every).tolist()
 
 
+def test_scores_of_many_rows_are_those_of_one_part_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = _words("a b", "a", "b b", "a c", "a a b")
+    query = _plain("a", "b")
+    over = counted(words)
+    at_once = [score_rows(words, query, over, every=every).tolist() for every in (False, True)]
+    monkeypatch.setattr(words_in_memory, "SCORED_AT_ONCE", 2)
+    assert [score_rows(words, query, over, every=every).tolist() for every in (False, True)] == at_once
+
+
 @given(
     rows=st.lists(TERMS.filter(bool), min_size=1, max_size=9),
     query=st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True),

@@ -39,6 +39,7 @@ REPLACED = "The source is being replaced. Try again."
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
 ROWS_KEPT = 50_000  # of a table, some 10 to 20 MB; beyond, the writer indexes ids (`MANY_SOURCES`)
+MOST_ROWS_KEPT, OFTEN = 200_000, 10  # of a table that is asked so often between two commits
 SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
 
 
@@ -46,12 +47,13 @@ class KeptRows:
     """The rows of one version of a table by id, all read at the first question if the table is small.
 
     Reading all of 6,000 rows takes 1.5 times as long as reading 13 by their ids, all of 25,000 two to three
-    times as long as 28; after that, they take a tenth. What was read is as new as the version or newer, and
-    a reader drops it with the version.
+    times as long as 28; after that, they take a tenth. So a larger table is read when it is asked `OFTEN`.
+    What was read is as new as the version or newer, and a reader drops it with the version.
     """
 
     def __init__(self) -> None:
-        self._is_small: bool | None = None  # unknown
+        self._count: float | None = None  # unknown
+        self._asked = 0
         self._rows: pa.Table | None = None
         self._places: dict[str, int] = {}
         self._reading = anyio.Lock()
@@ -65,9 +67,10 @@ class KeptRows:
     ) -> list[dict[str, Any]]:
         """The rows of these ids that exist; `read` runs a query."""
         async with self._reading:
-            if self._is_small is None:  # in a bucket, each file of a table would take a request
-                self._is_small = isinstance(table, LocalTable) and await table.count_rows() <= ROWS_KEPT
-            if self._rows is None and self._is_small:
+            self._asked += 1
+            if self._count is None:  # in a bucket, each file of a table would take a request
+                self._count = await table.count_rows() if isinstance(table, LocalTable) else math.inf
+            if self._rows is None and self._count <= (MOST_ROWS_KEPT if self._asked >= OFTEN else ROWS_KEPT):
                 self._rows = (await read(table.query().select(columns))).combine_chunks()
                 names = cast("list[str]", self._rows["id"].to_pylist())
                 self._places = dict(zip(names, range(len(names)), strict=True))
