@@ -488,16 +488,18 @@ class TableInMemory:
         scales = np.zeros(len(new), np.float32)
         columns: list[pa.Table] = []
         words: list[WordsInMemory] = []
+        size = vectors_size
         for start in range(0, len(new), READ_ROWS):
             part = slice(start, start + READ_ROWS)
             rows = await self._at(new[part], [TERMS] if has_words else [])
             coarse[part], fine[part], scales[part] = _split(vectors_of(rows))
             columns.append(rows.select(self._columns).combine_chunks())
+            size += columns[-1].nbytes
             has_words = has_words and not rows[TERMS].null_count  # else a commit will soon bring them
             if has_words:
                 words.append(await to_thread.run_sync(words_of, rows[TERMS].combine_chunks()))
-            size = sum(rows.nbytes for rows in columns) + sum(part.nbytes for part in words)
-            if size + vectors_size > room:
+                size += words[-1].nbytes
+            if size > room:
                 return None
         read = RowsInMemory(
             version, new, coarse, fine, scales, pa.concat_tables([former.columns[:0], *columns])
