@@ -166,6 +166,7 @@ async def test_the_sources_of_a_large_table_are_kept_once_it_is_asked_often(
         ids = [writer.source_id(name) for name in "abcd"]
     monkeypatch.setattr(sources_reader, "ROWS_KEPT", 3)
     monkeypatch.setattr(sources_reader, "OFTEN", 3)
+    monkeypatch.setattr(sources_reader, "SOURCES_KEPT", 1)  # what is made of the rows, again and again
     table, reads = await table_of(tmp_path, "documents"), []
     read = table._table  # noqa: SLF001 every read of sources passes it
 

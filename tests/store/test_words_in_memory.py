@@ -68,11 +68,7 @@ def test_a_word_that_a_row_repeats_without_end_is_counted_to_a_limit() -> None:
     assert words.postings("a")[1].tolist() == [MOST_TIMES]
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_words_merged_part_by_part_or_several_at_once_are_those_of_all(
-    monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    monkeypatch.setattr(words_in_memory, "MERGED_AT_ONCE", at_once)
+def test_words_merged_part_by_part_are_those_of_all() -> None:
     rows = ["a b", "b b c", "", "c a", "d"]
     places = [4, 0, 3, 2, 1]
     merged = merged_words([(_words(row), np.array([at])) for row, at in zip(rows, places, strict=True)], 5)

@@ -36,7 +36,6 @@ K1, B = 1.2, 0.75  # as in the engine
 KEPT_PLACES = 4096  # of looked-up words
 RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
 MOST_TIMES = np.iinfo(np.uint16).max  # of a word in a row: beyond a hundred, more changes nothing
-MERGED_AT_ONCE = 32  # parts: an insertion copies all that there is, and a first copy has hundreds of parts
 BLOCKS, LEAST_BLOCK = 8, 16  # blocks per score that is wanted, and the scores of a block that is worth it
 SCORED_AT_ONCE = 16_384  # rows: what lies between stays in the processor's cache
 ROW_BITS = 32  # of a key that orders postings by word, then by row
@@ -109,7 +108,8 @@ def words_of(terms: pa.Array[Any], *, only: Collection[str] | None = None) -> Wo
     times = np.minimum(np.diff(first, append=len(keys)), MOST_TIMES).astype(np.uint16)
     is_empty = pc.equal(terms, pa.scalar("")).to_numpy(zero_copy_only=False)
     lengths -= is_empty  # a row without words was split into an empty one
-    return _arranged(words, keys[first], times, lengths.astype(np.int32))
+    starts = np.searchsorted(keys[first], np.arange(len(words) + 1) << ROW_BITS)
+    return WordsInMemory(words, starts, keys[first].astype(np.int32), times, lengths.astype(np.int32))
 
 
 def _sorted(words: pa.Array[Any]) -> pa.Array[Any]:
@@ -121,6 +121,7 @@ def merged_words(parts: Sequence[tuple[WordsInMemory, Positions]], count: int) -
 
     The places of a part are in order.
     """
+    parts = sorted(parts, key=lambda part: int(part[1].max(initial=-1)))
     words_of_parts = pa.concat_arrays([part.words for part, _ in parts])
     words = _sorted(words_of_parts.unique())
     lengths = np.zeros(count, np.int32)
@@ -128,39 +129,37 @@ def merged_words(parts: Sequence[tuple[WordsInMemory, Positions]], count: int) -
         lengths[places[places >= 0]] = part.lengths[places >= 0]
     in_words = pc.index_in(words_of_parts, value_set=words).to_numpy().astype(np.int64)
     ends = np.cumsum([len(part.words) for part, _ in parts])
-    with_places = [(*part, at) for part, at in zip(parts, np.split(in_words, ends[:-1]), strict=True)]
-    largest, *others = sorted(with_places, key=lambda part: -len(part[0].rows))
-    keys, times = _placed(*largest)
-    for start in range(0, len(others), MERGED_AT_ONCE):
-        group = [_placed(*part) for part in others[start : start + MERGED_AT_ONCE]]
-        added, added_times = (np.concatenate(arrays) for arrays in zip(*group, strict=True))
-        order = np.argsort(added, kind="stable")
-        # Both are in order: inserting a few takes a tenth of the time that sorting all would.
-        at = np.searchsorted(keys, added[order])
-        keys, times = np.insert(keys, at, added[order]), np.insert(times, at, added_times[order])
-    return _arranged(words, keys, times, lengths)
+    placed = list(zip(np.split(in_words, ends[:-1]), [_placed(*part) for part in parts], strict=True))
+    counts = np.zeros(len(words), np.int64)
+    for at, (of_words, _, _) in placed:
+        counts[at] += of_words
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    rows, times = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint16)
+    # The rows of a word are those of one part after the other, so a million need no sorting.
+    following = starts[:-1].copy()
+    for at, (of_words, of_part, often) in placed:
+        to = np.repeat(following[at] - np.cumsum(of_words) + of_words, of_words)
+        to += np.arange(len(to))
+        rows[to], times[to] = of_part, often
+        following[at] += of_words
+    firsts = [int(places[places >= 0].min(initial=count)) for _, places in parts]
+    lasts = [int(places.max(initial=-1)) for _, places in parts]
+    if any(first <= last for first, last in zip(firsts[1:], lasts, strict=False)):  # parts overlap
+        order = np.lexsort((rows, np.repeat(np.arange(len(words)), counts)))
+        rows, times = rows[order], times[order]
+    return WordsInMemory(words, starts, rows, times, lengths)
 
 
 def _placed(
-    part: WordsInMemory, places: Positions, places_of_words: Positions
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint16]]:
-    """The keys and times of a part whose rows and words have these places, among all."""
-    keys = np.repeat(places_of_words << ROW_BITS, np.diff(part.starts)) | places[part.rows]
+    part: WordsInMemory, places: Positions
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.uint16]]:
+    """How many rows have each word of a part, these rows, and how often, without those that are gone."""
+    rows = places.astype(np.int32)[part.rows]
     if not len(places) or places.min() >= 0:
-        return keys, part.times
-    remain = places[part.rows] >= 0
-    return keys[remain], part.times[remain]
-
-
-def _arranged(
-    words: pa.Array[Any],
-    keys: npt.NDArray[np.int64],
-    times: npt.NDArray[np.uint16],
-    lengths: npt.NDArray[np.int32],
-) -> WordsInMemory:
-    """The words from keys in ascending order: the place of a word, and below it a row."""
-    starts = np.searchsorted(keys, np.arange(len(words) + 1) << ROW_BITS)
-    return WordsInMemory(words, starts, keys.astype(np.int32), times, lengths)
+        return np.diff(part.starts), rows, part.times
+    remain = rows >= 0
+    counts = np.diff(np.concatenate([[0], np.cumsum(remain)])[part.starts])
+    return counts, rows[remain], part.times[remain]
 
 
 NO_WORDS = words_of(pa.array([], pa.string()))
