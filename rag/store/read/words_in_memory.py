@@ -32,6 +32,9 @@ Scores: TypeAlias = "npt.NDArray[np.float32]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 """For each row in memory, whether it is one of those meant."""
 
+Postings: TypeAlias = "tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.uint16]]"
+"""How many rows have each word; these rows, one word after the other; and how often each has it."""
+
 K1, B = 1.2, 0.75  # as in the engine
 KEPT_PLACES = 4096  # of looked-up words
 RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
@@ -130,36 +133,48 @@ def merged_words(parts: Sequence[tuple[WordsInMemory, Positions]], count: int) -
     in_words = pc.index_in(words_of_parts, value_set=words).to_numpy().astype(np.int64)
     ends = np.cumsum([len(part.words) for part, _ in parts])
     placed = list(zip(np.split(in_words, ends[:-1]), [_placed(*part) for part in parts], strict=True))
-    counts = np.zeros(len(words), np.int64)
-    for at, (of_words, _, _) in placed:
-        counts[at] += of_words
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    rows, times = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint16)
-    # The rows of a word are those of one part after the other, so a million need no sorting.
-    following = starts[:-1].copy()
-    for at, (of_words, of_part, often) in placed:
-        to = np.repeat(following[at] - np.cumsum(of_words) + of_words, of_words)
-        to += np.arange(len(to))
-        rows[to], times[to] = of_part, often
-        following[at] += of_words
+    # The rows of a word are those of one part after the other, so a million need no sorting. The words of few
+    # rows are inserted into those of most: that takes a third of placing all.
+    is_large = 2 * len(placed[0][1][1]) > sum(len(rows) for _, (_, rows, _) in placed)
+    counts, rows, times = _in_turn(placed[is_large:], len(words))
+    if is_large:
+        at, (of_words, of_part, often) = placed[0]
+        of_large = np.zeros(len(words), np.int64)
+        of_large[at] = of_words
+        to = np.repeat(np.cumsum(of_large), counts)
+        counts, rows, times = counts + of_large, np.insert(of_part, to, rows), np.insert(often, to, times)
     firsts = [int(places[places >= 0].min(initial=count)) for _, places in parts]
     lasts = [int(places.max(initial=-1)) for _, places in parts]
     if any(first <= last for first, last in zip(firsts[1:], lasts, strict=False)):  # parts overlap
         order = np.lexsort((rows, np.repeat(np.arange(len(words)), counts)))
         rows, times = rows[order], times[order]
+    starts = np.concatenate([[0], np.cumsum(counts)])
     return WordsInMemory(words, starts, rows, times, lengths)
 
 
-def _placed(
-    part: WordsInMemory, places: Positions
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.uint16]]:
-    """How many rows have each word of a part, these rows, and how often, without those that are gone."""
-    rows = places.astype(np.int32)[part.rows]
+def _in_turn(placed: Sequence[tuple[Positions, Postings]], words: int) -> Postings:
+    """The postings of parts one after the other, each with the places of its words among all."""
+    counts = np.zeros(words, np.int64)
+    for at, (of_words, _, _) in placed:
+        counts[at] += of_words
+    following = np.cumsum(counts) - counts
+    rows, times = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), np.uint16)
+    for at, (of_words, of_part, often) in placed:
+        to = np.repeat(following[at] - np.cumsum(of_words) + of_words, of_words)
+        to += np.arange(len(to))
+        rows[to], times[to] = of_part, often
+        following[at] += of_words
+    return counts, rows, times
+
+
+def _placed(part: WordsInMemory, places: Positions) -> Postings:
+    """The postings of a part whose rows have these places, without those that are gone."""
+    counts, rows = np.diff(part.starts), places.astype(np.int32)[part.rows]
     if not len(places) or places.min() >= 0:
-        return np.diff(part.starts), rows, part.times
-    remain = rows >= 0
-    counts = np.diff(np.concatenate([[0], np.cumsum(remain)])[part.starts])
-    return counts, rows[remain], part.times[remain]
+        return counts, rows, part.times
+    gone = np.flatnonzero(rows < 0)
+    counts -= np.bincount(np.searchsorted(part.starts, gone, "right") - 1, minlength=len(counts))
+    return counts, np.delete(rows, gone), np.delete(part.times, gone)
 
 
 NO_WORDS = words_of(pa.array([], pa.string()))
