@@ -88,9 +88,11 @@ async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: P
     assert best.stored.vector == pytest.approx(theirs_best.stored.vector, abs=1e-4)
 
 
+@pytest.mark.parametrize("few_runs", [0, rows_in_memory.FEW_RUNS])
 async def test_a_commit_is_searched_at_once_and_in_memory_after_it(
-    small_desk: ModuleType, tmp_path: Path
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_runs: int
 ) -> None:
+    monkeypatch.setattr(rows_in_memory, "FEW_RUNS", few_runs)
     await small_desk.put(tmp_path, "a", "pendulum", "escapement")
     table = await _opened(tmp_path)
     assert await _copied(table)
