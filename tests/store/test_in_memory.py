@@ -19,7 +19,14 @@ from rag.search.desk import Desk
 from rag.store.read import rows_in_memory
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.rows_in_memory import OBJECTS_BYTES, OVERSAMPLING, RowsInMemory, TableInMemory, _split
+from rag.store.read.rows_in_memory import (
+    OBJECTS_BYTES,
+    OVERSAMPLING,
+    RowsInMemory,
+    TableInMemory,
+    _merge_copies,
+    _split,
+)
 from rag.store.read.schema import Ranking
 from rag.store.write.access_writer import access_table
 from tests.tables import table_of
@@ -88,11 +95,9 @@ async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: P
     assert best.stored.vector == pytest.approx(theirs_best.stored.vector, abs=1e-4)
 
 
-@pytest.mark.parametrize("few_runs", [0, rows_in_memory.FEW_RUNS])
 async def test_a_commit_is_searched_at_once_and_in_memory_after_it(
-    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_runs: int
+    small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rows_in_memory, "FEW_RUNS", few_runs)
     await small_desk.put(tmp_path, "a", "pendulum", "escapement")
     table = await _opened(tmp_path)
     assert await _copied(table)
@@ -106,6 +111,25 @@ async def test_a_commit_is_searched_at_once_and_in_memory_after_it(
         assert {one.stored.chunk.text for one in await table.dense(query, 9, ALL)} == {"anchor", "foliot"}
         assert [one.stored.chunk.text for one in await table.sparse("anchor pendulum", 9, ALL)] == ["anchor"]
         assert await _copied(table)
+
+
+@pytest.mark.parametrize("few_runs", [0, rows_in_memory.FEW_RUNS])
+def test_a_copy_takes_over_the_rows_that_are_still_there(
+    monkeypatch: pytest.MonkeyPatch, few_runs: int
+) -> None:
+    monkeypatch.setattr(rows_in_memory, "FEW_RUNS", few_runs)
+    all_rows = _rows(unit_rows(np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)))
+
+    def rows_at(*places: int) -> RowsInMemory:
+        at = np.array(places)
+        arrays = {name: getattr(all_rows, name)[at] for name in ("addresses", "coarse", "fine", "scales")}
+        return replace(all_rows, **arrays, columns=all_rows.columns.take(at))
+
+    expected = rows_at(0, 2, 3, 4, 5, 6)
+    merged = _merge_copies(rows_at(0, 1, 2, 3, 5), rows_at(4, 6), expected.addresses)
+    assert merged.columns == expected.columns
+    for name in ("addresses", "coarse", "fine", "scales"):
+        assert getattr(merged, name).tolist() == getattr(expected, name).tolist()
 
 
 async def test_a_changed_record_counts_from_its_commit(small_desk: ModuleType, tmp_path: Path) -> None:

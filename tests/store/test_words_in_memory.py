@@ -75,6 +75,12 @@ def test_words_merged_part_by_part_are_those_of_all() -> None:
     assert _content(merged) == _content(_words(*(rows[places.index(at)] for at in range(5))))
 
 
+def test_words_of_few_rows_follow_those_of_most() -> None:
+    most = _words("a b", "x", "b b c", "", "c a"), np.array([0, -1, 1, 2, 3])
+    merged = merged_words([(_words("d a", "b"), np.array([4, 5])), most], 6)
+    assert _content(merged) == _content(_words("a b", "b b c", "", "c a", "d a", "b"))
+
+
 @given(rows=st.lists(TERMS, max_size=9), keep=st.lists(st.booleans(), min_size=9, max_size=9), data=st.data())
 def test_merged_words_are_those_of_the_rows_that_are_there(
     rows: list[str], keep: list[bool], data: st.DataObject
