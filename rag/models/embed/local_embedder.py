@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 class BuiltinModel:
     """A model that comes with refdesk: its folder, and what its publisher says of it.
 
-    `limit` is in tokens, special ones included. Vectors have 384 dimensions. `mean_query` is a file with the
-    mean vector of questions of all kinds, if part of it is to be subtracted from queries.
+    `limit` is in tokens, special ones included. Vectors have 384 dimensions. `mean_queries` is a file with
+    the mean vectors of questions of all kinds by language, English first, if part of them is to be subtracted
+    from queries.
     """
 
     folder: Path
@@ -45,7 +46,7 @@ class BuiltinModel:
     limit: int
     query_prefix: str = ""
     document_prefix: str = ""
-    mean_query: Path | None = None
+    mean_queries: Path | None = None
 
 
 BUILTIN_DIMENSION = 384
@@ -59,12 +60,20 @@ BUILTIN = {
         512,
         "query: ",
         "passage: ",
-        Path(__file__).with_name("e5_mean_query.npy"),
+        Path(__file__).with_name("e5_mean_queries.npy"),
     ),
 }
-OF_MEAN_QUERY = 0.2
-"""So much of the mean query is subtracted. What all queries have in common tells nothing about any of them,
-and it is nearer to some passages than to others, above all across languages (rag/evaluate/measuring.md)."""
+OF_MEAN_QUERY, OF_OWN_MEAN = 0.2, 0.4
+"""So much of the mean query is subtracted, or of the mean query of the query's own language.
+
+What queries have in common tells nothing about any of them, and it is nearer to some passages than to others,
+above all across languages (rag/evaluate/measuring.md). The language is taken from the vector, where the
+letters show that it isn't one of those that keywords in English are mistaken for.
+"""
+LAST_LATIN, BEYOND_LATIN = (
+    "\u024f",
+    0.1,
+)  # but for Vietnamese, whose marks of tone come after it; of the letters
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
 
@@ -73,7 +82,7 @@ PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would ta
 class LocalEmbedder:
     """An embedder in this process. `output` is its graph's, `limit` in tokens, special ones included.
 
-    `facts` are those of a model in a folder. `mean_query` is as in `BuiltinModel`.
+    `facts` are those of a model in a folder. `mean_queries` are as in `BuiltinModel`.
     """
 
     identity: EmbedderIdentity
@@ -83,7 +92,7 @@ class LocalEmbedder:
     tokens: Tokens | SentencePieces
     limit: int
     facts: ModelFacts | None = None
-    mean_query: npt.NDArray[np.float32] | None = field(default=None, compare=False)
+    mean_queries: npt.NDArray[np.float32] | None = field(default=None, compare=False)
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     @property
@@ -116,9 +125,22 @@ class LocalEmbedder:
         await concurrently([work] * min(len(texts), cores()))
         vectors = unit_rows(rows)
         check_queries(vectors, kind)
-        if kind == "query" and self.mean_query is not None:
-            return unit_rows(vectors - OF_MEAN_QUERY * self.mean_query)
+        if kind == "query" and self.mean_queries is not None:
+            return unit_rows(vectors - shared_parts(texts, vectors, self.mean_queries))
         return vectors
+
+
+def shared_parts(texts: Sequence[str], vectors: Vectors, means: Vectors) -> Vectors:
+    """What is to be subtracted from each query's vector; `means` are those of languages, English first."""
+    middle = means.mean(axis=0)
+    parts = np.tile(OF_MEAN_QUERY * middle, (len(texts), 1))
+    directions = unit_rows(means - middle)
+    for row, text in enumerate(texts):
+        letters = [letter for letter in text if letter.isalpha()]
+        if sum(letter > LAST_LATIN for letter in letters) > BEYOND_LATIN * len(letters):
+            nearest = int(np.argmax(directions @ (vectors[row] - middle)))
+            parts[row] = OF_OWN_MEAN * means[nearest] if nearest else parts[row]
+    return parts
 
 
 def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
@@ -146,7 +168,7 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
         Head("graph"),
         model.tokens(model.folder),
         model.limit,
-        mean_query=np.load(model.mean_query) if model.mean_query else None,
+        mean_queries=np.load(model.mean_queries) if model.mean_queries else None,
     )
 
 

@@ -25,7 +25,7 @@ from rag.models.embed.calibration import (
     measured_calibration,
     unrelated_cosine,
 )
-from rag.models.embed.local_embedder import OF_MEAN_QUERY, builtin_embedder
+from rag.models.embed.local_embedder import OF_MEAN_QUERY, OF_OWN_MEAN, builtin_embedder, shared_parts
 from rag.models.text_encoder import MULTILINGUAL_FOLDER, SentencePieces
 from rag.search.recall import RELATED, Meaning
 from tests.small_desk import BagOfWords
@@ -195,21 +195,34 @@ async def test_a_question_finds_its_answer_in_another_language(multilingual: Loc
 
 
 @pytest.mark.slow
-async def test_what_all_queries_have_in_common_is_partly_subtracted_from_queries_alone(
+async def test_what_queries_have_in_common_is_partly_subtracted_from_queries_alone(
     multilingual: LocalEmbedder,
 ) -> None:
-    """The file that is subtracted is the mean of these questions: eight subjects in sixteen languages."""
-    assert multilingual.mean_query is not None
-    as_they_are = replace(multilingual, mean_query=None)
+    """The file has the mean vectors of these questions: eight subjects in sixteen languages."""
+    means = multilingual.mean_queries
+    assert means is not None
+    as_they_are = replace(multilingual, mean_queries=None)
     with QUESTIONS.open("rb") as file:
-        questions = [question for of_language in tomllib.load(file).values() for question in of_language]
-    vectors = await as_they_are.embed(questions, "query")
-    assert vectors.mean(axis=0) == pytest.approx(multilingual.mean_query, abs=0.002)
-    assert await multilingual.embed(questions[:2], "query") == pytest.approx(
-        unit_rows(vectors[:2] - OF_MEAN_QUERY * multilingual.mean_query), abs=1e-6
-    )
-    documents = await multilingual.embed(questions[:2], "document")
-    assert np.array_equal(documents, await as_they_are.embed(questions[:2], "document"))
+        by_language = tomllib.load(file)
+    for place, (language, questions) in enumerate(by_language.items()):
+        vectors = await as_they_are.embed(questions, "query")
+        assert vectors.mean(axis=0) == pytest.approx(means[place], abs=0.002)
+        is_told_apart = language in {"ru", "zh", "ja", "ko", "ar", "hi", "vi", "th"}
+        shared = OF_OWN_MEAN * means[place] if is_told_apart else OF_MEAN_QUERY * means.mean(axis=0)
+        assert await multilingual.embed(questions, "query") == pytest.approx(
+            unit_rows(vectors - shared), abs=1e-6
+        )
+    documents = await multilingual.embed(by_language["zh"], "document")
+    assert np.array_equal(documents, await as_they_are.embed(by_language["zh"], "document"))
+
+
+async def test_keywords_and_signs_are_in_no_other_language(multilingual: LocalEmbedder) -> None:
+    means = multilingual.mean_queries
+    assert means is not None
+    texts = ["python sort dict by value", "404 ☂ 12,5 %", "effect of α-synuclein on the mitochondria", ""]
+    vectors = unit_rows(np.random.default_rng(0).normal(size=(len(texts), means.shape[1])).astype(np.float32))
+    usual = np.tile(OF_MEAN_QUERY * means.mean(axis=0), (len(texts), 1))
+    assert shared_parts(texts, vectors, means) == pytest.approx(usual)
 
 
 class NoTables:
