@@ -63,8 +63,9 @@ BUILTIN = {
         Path(__file__).with_name("e5_mean_queries.npy"),
     ),
 }
-OF_MEAN_QUERY, OF_OWN_MEAN = 0.2, 0.4
-"""So much of the mean query is subtracted, or of the mean query of the query's own language.
+OF_MEAN_QUERY, OF_OWN_MEAN, GIVEN_BACK = 0.2, 0.5, 0.15
+"""So much of the mean query is subtracted, or of the mean query of the query's own language, less a part of
+the former, so that cosines stay on one scale.
 
 What queries have in common tells nothing about any of them, and it is nearer to some passages than to others,
 above all across languages (rag/evaluate/measuring.md). The language is taken from the vector, where the
@@ -139,7 +140,8 @@ def shared_parts(texts: Sequence[str], vectors: Vectors, means: Vectors) -> Vect
         letters = [letter for letter in text if letter.isalpha()]
         if sum(letter > LAST_LATIN for letter in letters) > BEYOND_LATIN * len(letters):
             nearest = int(np.argmax(directions @ (vectors[row] - middle)))
-            parts[row] = OF_OWN_MEAN * means[nearest] if nearest else parts[row]
+            if nearest:
+                parts[row] = OF_OWN_MEAN * means[nearest] - GIVEN_BACK * middle
     return parts
 
 

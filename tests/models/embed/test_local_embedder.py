@@ -25,7 +25,13 @@ from rag.models.embed.calibration import (
     measured_calibration,
     unrelated_cosine,
 )
-from rag.models.embed.local_embedder import OF_MEAN_QUERY, OF_OWN_MEAN, builtin_embedder, shared_parts
+from rag.models.embed.local_embedder import (
+    GIVEN_BACK,
+    OF_MEAN_QUERY,
+    OF_OWN_MEAN,
+    builtin_embedder,
+    shared_parts,
+)
 from rag.models.text_encoder import MULTILINGUAL_FOLDER, SentencePieces
 from rag.search.recall import RELATED, Meaning
 from tests.small_desk import BagOfWords
@@ -208,7 +214,8 @@ async def test_what_queries_have_in_common_is_partly_subtracted_from_queries_alo
         vectors = await as_they_are.embed(questions, "query")
         assert vectors.mean(axis=0) == pytest.approx(means[place], abs=0.002)
         is_told_apart = language in {"ru", "zh", "ja", "ko", "ar", "hi", "vi", "th"}
-        shared = OF_OWN_MEAN * means[place] if is_told_apart else OF_MEAN_QUERY * means.mean(axis=0)
+        middle = means.mean(axis=0)
+        shared = OF_OWN_MEAN * means[place] - GIVEN_BACK * middle if is_told_apart else OF_MEAN_QUERY * middle
         assert await multilingual.embed(questions, "query") == pytest.approx(
             unit_rows(vectors - shared), abs=1e-6
         )
