@@ -76,21 +76,3 @@ def analysed_in(collection: Collection, metadata: Mapping[str, str]) -> Language
     if collection.language == "auto" and tag:
         return rules_of(tag)
     return collection.usual_language
-
-
-_MONTHS = """
-january januar janvier enero gennaio janeiro januari январь января jan
-february februar février febrero febbraio fevereiro februari февраль февраля feb
-march märz mars marzo março maart март марта mar
-april avril abril aprile апрель апреля apr
-may mai mayo maggio maio mei maj май мая
-june juni juin junio giugno junho июнь июня jun
-july juli juillet julio luglio julho июль июля jul
-august août agosto augustus augusti август августа aug
-september septembre septiembre settembre setembro сентябрь сентября sep sept
-october oktober octobre octubre ottobre outubro октябрь октября oct okt
-november novembre noviembre novembro ноябрь ноября nov
-december dezember décembre diciembre dicembre dezembro декабрь декабря dec dez
-"""
-MONTHS = {name: month for month, names in enumerate(_MONTHS.split("\n")) for name in names.split()}
-"""The numbers of the months by their names in eleven languages, in small letters."""

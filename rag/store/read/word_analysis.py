@@ -9,6 +9,9 @@ as a whole, and the words inside of it, are added at the end, each once and only
 anyway, so that they hardly lengthen it. A query is searched for in all forms. So a name is found by the whole
 and by its parts, however it is written here or there.
 
+A date has its day and its month as one number each, 20250308 and 202503, however it is written. A number is
+the same however its thousands are separated.
+
 An acronym that is another word in small letters ("WHO", "IT") has a form of its own, for one in capitals.
 """
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 from unicodedata import normalize
@@ -27,7 +30,7 @@ from lancedb import tokenize
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
 from rag.store.read import other_scripts
 from rag.text.chinese import simplified
-from rag.text.languages import MONTHS
+from rag.text.dates import Day, WrittenDate, dates_in
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -138,15 +141,19 @@ LONGEST = 80  # characters of a word; a SHA-256 has 64
 _LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
 _NAME = re.compile(
     r"(?<!\w)(?P<sign>[A-Za-z]{1,2}(?:\+\+|#)|\.[A-Z]{2,})(?![\w+#])"
+    r"|[1-9](?<![\w.,].)[0-9]{0,2}(?: [0-9]{3})+(?:[.,][0-9]+)?(?!\w)"
     rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
     "|[\u0620-\u06d3]+(?:\u200c[\u0620-\u06d3]+)+"  # Persian: می‌خواهم
 )
-_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&\u200c]+")
+_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&\u200c ]+")
 _CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  # not APIs, CoT, IPv6
 _BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
-_GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
-_NUMBER = re.compile("[0-9]+(?:[.,][0-9]+)*[a-z]?")  # § 5a has a letter
+_GROUPED = re.compile(
+    "(?P<whole>[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*)(?:(?!(?P=by))[.,](?P<decimals>[0-9]+))?"
+)
+"""A number whose thousands are separated: 1,234.56; in German 1.234,56, in French 1 234,56."""
+_NUMBER = re.compile("[0-9]+(?:[.,'’ ][0-9]+)*[a-z]?")  # § 5a has a letter
 _SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
     r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
     r"|(?<!\w)(?P<euro>EUR) ?"
@@ -185,8 +192,7 @@ def with_name_forms(text: str) -> str:
 
 def names_in(text: str) -> Iterator[tuple[str, Name | None]]:
     """The names of a text with their forms, and what is between them."""
-    text, end = normalize("NFKC", text), 0
-    text = other_scripts.plain_letters(text) if has_other_letters(text) else text
+    text, end = _plain(text), 0
     for match in _NAME.finditer(text):
         word = match[0]
         if word.isalpha() and (word.islower() or word.istitle()):
@@ -196,6 +202,12 @@ def names_in(text: str) -> Iterator[tuple[str, Name | None]]:
             yield word, name
             end = match.end()
     yield text[end:], None
+
+
+def _plain(text: str) -> str:
+    """A text with one character for each that is the same in all but its form."""
+    text = normalize("NFKC", text)
+    return other_scripts.plain_letters(text) if has_other_letters(text) else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +259,7 @@ def _name_of_parts(match: re.Match[str]) -> Name | None:
     text = match[0]
     pieces = tuple(_JOINT.split(text))
     if _GROUPED.fullmatch(text):
-        return Name(("".join(pieces),), "", ())
+        return _number(text)
     run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
     inside = run
     if not _BRAND.fullmatch(text) or match.string.startswith(("(", "[", "{", "<"), match.end()):
@@ -267,15 +279,24 @@ def _signed_number(match: re.Match[str]) -> Name | None:
 
     Example: 5 in "5 %" or "5 percent" -> ("5",), "%5"; in "Art. 5" or "Article 5" -> ("5",), "art.5".
     """
-    text = match[0]
-    if not (sign := _sign(match)) or not _NUMBER.fullmatch(text):
-        return None
-    pieces = tuple(_JOINT.split(text))
-    if _GROUPED.fullmatch(text):
-        pieces = ("".join(pieces),)
+    text, sign = match[0], _sign(match)
+    return _number(text, sign) if sign and _NUMBER.fullmatch(text) else None
+
+
+def _number(text: str, sign: str = "") -> Name:
+    """The forms of a number, which are the same however its thousands and decimals are separated.
+
+    What spaces separate may also be several numbers, so these stay in its place.
+    Examples: 1,234.56 and 1.234,56 -> ("1234", "56"), "1234.56"; 1 234,56 -> ("1", "234", "56"), "1234.56".
+    """
+    pieces = _JOINT.split(text)
+    if grouped := _GROUPED.fullmatch(text):
+        pieces = ["".join(_JOINT.split(grouped["whole"])), *filter(None, [grouped["decimals"]])]
     value = ".".join(pieces)
-    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
-    return Name(run, sign + value, (), (value,) if len(run) > 1 else ())
+    parts = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    run = (*_JOINT.split(text),) if " " in text else parts
+    whole = value if len(run) > 1 else ""
+    return Name(run, sign + value if sign else whole, parts if parts != run else (), (whole,) if sign else ())
 
 
 def _sign(match: re.Match[str]) -> str:
@@ -317,15 +338,19 @@ Form: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word or a name of a query: as written, and the forms that it has in the index."""
+    """A word or a name of a query: as written, and the forms that it has in the index.
+
+    A word `is_of_date` if it is one of several that are a date: 8, March, or 2025.
+    """
 
     text: str
     forms: tuple[Form, ...]
+    is_of_date: bool = False
 
     @property
     def is_identifier(self) -> bool:
         """Whether it is a name that stands for one thing: f3outside, TPL-0042, getUserName; not e-mail."""
-        return len(self.forms) > 1 and bool(_IDENTIFIER.search(self.text))
+        return len(self.forms) > 1 and not self.is_of_date and bool(_IDENTIFIER.search(self.text))
 
     @property
     def is_acronym(self) -> bool:
@@ -349,36 +374,51 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
     if "Vietnamese" in languages and VIETNAMESE.search(normalize("NFC", query)):
         languages = ("Vietnamese",)
     counted = " ".join(query_terms(query, languages))
-    for text, name in names_in(counted) if names else [(counted, None)]:
-        if name is None:
-            words += _plain_words(text, languages)
+    if not names:
+        return tuple(_plain_words(counted, languages))
+    counted, query, end = _plain(counted), _plain(" ".join(query.split())), 0
+    for date in dates_in(counted):
+        if _NAME_BEFORE.search(counted[: date.start][-2:]) or _NAME_BEHIND.match(counted, date.end):
+            continue  # log-2025-03-08.txt
+        words += _named_words(counted[end : date.start], query, languages)
+        words += _words_of_date(date, counted, languages)
+        end = date.end
+    return (*words, *_named_words(counted[end:], query, languages))
+
+
+_NAME_BEFORE, _NAME_BEHIND = re.compile("[A-Za-z0-9_][-./_]?$"), re.compile("[-./_]?[A-Za-z0-9_]")
+
+
+def _words_of_date(date: WrittenDate, query: str, languages: Sequence[Language]) -> Iterator[Word]:
+    """The words of a date in a query, each also in the form that texts have of all ways to write it.
+
+    What has the month or the year is looked for, too. A date in numbers is one word: 8 and 03 say little.
+    Example: "8 March 2025" -> 8, March, 2025, each also as 20250308, or as that with 202503 and 2025.
+    """
+    text = query[date.start : date.end]
+    days = [(day.digits,) for day in date.readings]
+    near = [(day.digits, day.month_digits, str(day.year)) for day in date.readings]
+    if not re.search(r"[^\W\d_]", text):
+        yield Word(text, (*days, *near))
+        return
+    for word in _named_words(text, text, languages):
+        yield Word(word.text, (*word.forms, *days, *near), is_of_date=True)
+
+
+def _named_words(text: str, query: str, languages: Sequence[Language]) -> list[Word]:
+    """The words of a part of a query that has no dates."""
+    words: list[Word] = []
+    for part, name in names_in(text):
+        if name is None or (" " in part and part not in query):  # "from 10 to 200", without the stop words
+            words += _plain_words(part, languages)
             continue
-        runs = [*name.forms, *_last_members(text)]
-        if version := _VERSION.fullmatch(text):  # v4.1.2, which a text may have as 4.1.2
+        runs = [*name.forms, *_last_members(part)]
+        if version := _VERSION.fullmatch(part):  # v4.1.2, which a text may have as 4.1.2
             runs = [form for _, inner in names_in(version["number"]) if inner for form in inner.forms]
             runs.append((name.whole,))
         forms = [tuple(_ready(run, language)) for language in languages for run in runs]
-        words.append(Word(text, tuple(dict.fromkeys(forms))))
-    return tuple(_with_months(words, query))
-
-
-_MONTH_OF_YEAR = re.compile(
-    r"(?P<month>[^\W\d_]{3,12})\.?,? (?:[0-3]?[0-9](?:st|nd|rd|th)?,? )?(?:de |of )?(?:19|20)[0-9]{2}\b"
-)
-
-
-def _with_months(words: Sequence[Word], query: str) -> Iterator[Word]:
-    """The words of a query, and its months also in numbers, as a text may write a date.
-
-    A month may be a stop word, too: May 2025. Example: "11 February 2025" -> 11, February (februari, 02),
-    2025.
-    """
-    names = [match["month"].casefold() for match in _MONTH_OF_YEAR.finditer(query)]
-    numbers = {name: (f"{MONTHS[name]:02}",) for name in names if name in MONTHS}
-    for word in words:
-        number = numbers.pop(word.text.casefold(), None)
-        yield replace(word, forms=(*word.forms, number)) if number else word
-    yield from (Word(name, ((name,), number)) for name, number in numbers.items())
+        words.append(Word(part, tuple(dict.fromkeys(forms))))
+    return words
 
 
 _VERSION = re.compile(r"[vV](?P<number>[0-9]+(?:\.[0-9]+)+)")
@@ -508,8 +548,14 @@ def _run(text: str) -> tuple[str, list[Name]]:
         else:
             run.append(" ".join(("", *name.run, "")))
             names.append(name)
+    names += [_name_of_day(day) for date in dates_in(_plain(text)) for day in date.readings]
     text = "".join(run)
     return simplified(text) if has_other_letters(text) else text, names
+
+
+def _name_of_day(day: Day) -> Name:
+    """The form of a day in a text, and that of its month, beside the words that are there."""
+    return Name((), day.digits, (), (day.month_digits,))
 
 
 def words_in_text(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:

@@ -1,0 +1,156 @@
+"""Dates as people write them: in numbers, and in words of forty languages."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+from unicodedata import category, normalize
+
+_MONTHS = """
+jan januar* jänner* janv janvier janvār* jaanuar* janar enero ene gennaio gen gener janeiro xaneiro
+ianuar* ian tammikuu* stycz* leden ledna lednu siječ* sausi* ocak янв* яну* січ січн* січень студзе*
+јануар* ιαν ιανουαρ* ינואר يناير جانفي जनवरी
+| feb febr* febbraio fevereiro fev février* févr veebr* helmikuu* luty lutego lutym únor* veljač* vasari*
+şubat shkurt фев* феб* лют лютий лютого лютому лютага люты φεβ φεβρουαρ* פברואר فبراير فيفري फ़रवरी
+| mar march märz* mrz mrt mars março maart març marts mart martie maaliskuu* marca marcu marec březen
+březn* ožuj* kovo kovas március* maret мар март марта марте мартом березень березн* сакавік* μαρ μαρτιο*
+מרץ مارس मार्च
+| apr april* avr avril abr abril* huhtikuu* kwieci* kwietn* duben dubn* travanj travnja nisan balandž*
+balandis prill апр апрел* април* квіт* красавік* απρ απριλ* אפריל أبريل أفريل अप्रैल
+| may mai mayo mag maggio maio mei maj maja maju május* maijs maijā toukokuu* květen květn* svibanj
+svibnja gegužė* mayıs mayis maig май мая маю мае мај травень травня травні μάι μάιο* מאי مايو ماي मई
+| jun june juni juin junio giu giugno junho juny xuño juna június* jūnij* juuni kesäkuu* czerwiec czerwca
+czerwcu červen června červnu lipanj lipnja biržel* haziran iunie qershor июн* черв червень червн* чэрвень
+чэрвеня юни јун јуни ιουν ιουνιο* יוני يونيو جوان जून
+| jul july juli juil juillet julio lug luglio julho juliol xullo jula július* jūlij* juuli heinäkuu*
+lipiec lipca lipcu červenec července červenci srpanj srpnja liepos liepa temmuz iulie korrik июл* липень
+липня липні ліпень ліпеня юли јул јули ιουλ ιουλιο* יולי يوليو جويلية जुलाई
+| aug august* août agosto ago agost augusztus* sierpień sierpn* srpen srpna srpnu kolovoz* rugpj* ağustos
+avgust* elokuu* gusht agustus ágúst авг август* серп серпень серпн* жнів* жніўн* αυγ αυγουστ* אוגוסט أغسطس
+أوت अगस्त
+| sep sept septemb* septiembre setembro settembre set setembre szept* wrz wrześ* září* rujan rujna rugsėj*
+eylül* syyskuu* shtator сен сент* септ* вересень вересн* верас* σεπ σεπτ σεπτεμβρ* ספטמבר سبتمبر सितंबर
+| oct octob* okt oktob* oktoober ott ottobre octubre out outubro październik* říjen říjn* listopad
+listopada spali* ekim octombrie tetor lokakuu* окт октя* октом* октоб* жовт* кастрычн* οκτ οκτωβρ* אוקטובר
+أكتوبر अक्टूबर
+| nov novemb* noviembre listopad listopada listopadu listopadzie studeni studenoga studenog lapkri* kasım
+kasim noiembrie nëntor marraskuu* ноя нояб ноябр* ноем* новембар новембра листопад* лістапад* νοε νοεμβρ*
+נובמבר نوفمبر नवंबर
+| dec decemb* dez dezemb* dic dicembre diciembre desemb* detsemb* grudzie* grudn* prosin* gruodž* gruodis
+aralık aralik dhjetor joulukuu* дек декабр* декем* децем* груд грудень грудн* снежня снежань δεκ δεκεμβρ*
+דצמבר ديسمبر दिसंबर
+"""
+"""The names of the months, and the usual short ones. With a star, how a name with several endings begins."""
+
+_LETTER = r"[^\s\d_.,;:/()\[\]\"'’–-]"  # vowel signs of Hindi included
+_NAME = rf"(?<!{_LETTER})ב?(?P<name>{_LETTER}{{2,13}})"
+_DAY, _GAP, _TH = r"(?P<day>\d{1,2})", "[ _.,-]{0,2}", r"(?:st|nd|rd|th|er|\.?[oa°])?"
+_YEAR = re.compile(r"[1-9][0-9]{3}(?![0-9])(?<![0-9]{5})")  # begins with a digit: fast to search for
+_BEFORE = 40  # characters before a year that may belong to its date
+_BESIDE_YEAR = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?P<joint>[-./_]) ?(?P<month>\d{{1,2}})(?P=joint) ?{_DAY}(?!\d)",
+        rf" ?[年년] ?(?P<month>\d{{1,2}}) ?[月월](?: ?{_DAY} ?[日號号일])?",
+        r"(?<!\d)(?<!\d[./-])(?P<first>\d{1,2})(?P<joint>[-./_]) ?(?P<second>\d{1,2})(?P=joint) ?$",
+        rf"{_NAME}{_GAP}{_DAY}{_TH}{_GAP}$",
+        rf"(?:(?<!\d){_DAY}{_TH}{_GAP}(?:de |of |d['’])?)?{_NAME}{_GAP}(?:del? |of )?$",
+        rf"(?:(?<!\d){_DAY} )?tháng (?P<month>\d{{1,2}})(?:,? (?:năm )?|/)$",
+        rf"[ _.-]{{1,2}}(?:m\. )?(?P<name>{_LETTER}{{4,13}}){_GAP}{_DAY}(?!\d)",
+        r"-(?P<month>0[1-9]|1[0-2])(?!\d|[-./]\d)",
+        r"(?<!\d)(?<!\d[./-])(?P<month>0[1-9]|1[0-2])[./]$",
+    )
+)
+"""What stands before a year, up to its beginning, or behind it. What has a day comes first."""
+_WORDS = frozenset({"set", "out", "ago"})  # short names of months that are more often words
+_RECENT = range(1900, 2100)  # years that say a month with a bare number: 03/2025
+
+
+class Day(NamedTuple):
+    """A day, or a month if `day` is 0."""
+
+    year: int
+    month: int
+    day: int
+
+    @property
+    def month_digits(self) -> str:
+        """Its month as one number: 202503."""
+        return f"{self.year}{self.month:02}"
+
+    @property
+    def digits(self) -> str:
+        """As one number: 20250308."""
+        return f"{self.month_digits}{self.day:02}" if self.day else self.month_digits
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDate:
+    """Where a text has a date, and what it may be: two days where nothing tells the month from the day."""
+
+    start: int
+    end: int
+    readings: tuple[Day, ...]
+
+
+def dates_in(text: str) -> Iterator[WrittenDate]:
+    """The dates of a text in NFKC that have a year, and a month at least.
+
+    Examples: "8. März 2025", "March 8th, 2025", "2025年3月8日", "08.03.2025", "2025-03-08" -> 8 March 2025;
+    "03/04/2025" -> 4 March and 3 April; "mars 2025", "2025-03" -> March 2025.
+    """
+    end = 0
+    for match in _YEAR.finditer(text):
+        if date := _date_around(text, match, end):
+            end = date.end
+            yield date
+
+
+def _date_around(text: str, year: re.Match[str], after: int) -> WrittenDate | None:
+    start, end = year.span()
+    before = text[max(after, start - _BEFORE) : start]
+    for pattern in _BESIDE_YEAR:
+        is_before = pattern.pattern.endswith("$")
+        match = pattern.search(before) if is_before else pattern.match(text, end)
+        if match and (readings := _readings(int(year[0]), match.groupdict())):
+            first = start - len(before) + match.start() if is_before else start
+            return WrittenDate(first, end if is_before else match.end(), readings)
+    return None
+
+
+def _readings(year: int, parts: dict[str, str | None]) -> tuple[Day, ...]:
+    """The days of the calendar that the parts of a date may mean."""
+    name, first, second, month, day = (
+        parts.get(key) or "" for key in ("name", "first", "second", "month", "day")
+    )
+    if name:
+        pairs = [(str(number), day) for number in _months_named(name) if day or name.casefold() not in _WORDS]
+    elif first:
+        pairs = [(second, first), (first, second)][: 1 if parts["joint"] == "." else 2]
+    else:
+        pairs = [(month, day)] if day or year in _RECENT else []
+    days = dict.fromkeys(Day(year, int(month), int(day or 0)) for month, day in pairs)
+    return tuple(
+        day for day in days if day.month in range(1, 13) and day.day <= monthrange(year, day.month)[1]
+    )
+
+
+def _bare(name: str) -> str:
+    """A name in small letters without marks, as many type it."""
+    return "".join(letter for letter in normalize("NFD", name.casefold()) if category(letter) != "Mn")
+
+
+_NAMES_OF_MONTHS = [
+    re.compile("|".join(names.replace("*", r"\w{0,5}").split())) for names in _bare(_MONTHS).split("|")
+]
+
+
+@lru_cache(1024)
+def _months_named(name: str) -> tuple[int, ...]:
+    """The numbers of the months of this name: "March" -> 3; "listopad" -> 10 in Croatian, and 11."""
+    bare = _bare(name)
+    return tuple(month for month, names in enumerate(_NAMES_OF_MONTHS, 1) if names.fullmatch(bare))
