@@ -28,6 +28,7 @@ from datetime import UTC, date, datetime, timedelta
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Literal, TypeAlias
+from unicodedata import normalize
 from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
 
@@ -35,6 +36,7 @@ from anyio import to_thread
 
 from rag.corpus import FileState, Source
 from rag.errors import InvalidRequestError
+from rag.text.dates import Day, dates_in
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""
@@ -250,19 +252,29 @@ def dating(source: Source) -> Dating | None:
 
     A year in its path that is later than the one after its ingestion is none, and its file can't have changed
     after its ingestion: clocks differ.
-    Example: "handbook-2023/05/leave.md", without a date of its own -> May 2023, by its path.
+    Examples, without a date of their own: "handbook-2023/05/leave.md" -> May 2023, by its path; "minutes of 8
+    March 2025.txt" -> that day.
     """
     if source.date:
         return Dating(source.date.date(), source.date.date(), "document")
     latest = source.ingested_at.year + 1
-    matches = [match for match in DATE_IN_NAME.finditer(source.name) if int(match["year"]) <= latest]
+    name = normalize("NFKC", source.name)
+    matches = [match for match in DATE_IN_NAME.finditer(name) if int(match["year"]) <= latest]
     if matches:
-        return _dating_by_path(*(int(number or 0) for number in matches[-1].group("year", "month", "day")))
+        return _dating_by_path(*_day_in_name(name, matches[-1]))
     changed = _changed_at(source.file) if source.file else None
     if changed is None or changed.date() <= UNTOLD:
         return None
     day = min(changed, source.ingested_at).date()
     return Dating(day, day, "file")
+
+
+def _day_in_name(name: str, match: re.Match[str]) -> Day:
+    """The day, month or year of a match of `DATE_IN_NAME`, also by what else stands around a bare year."""
+    year, month, day = (int(number or 0) for number in match.group("year", "month", "day"))
+    dates = dates_in(name) if not month else ()
+    readings = next((date.readings for date in dates if date.start <= match.start() < date.end), ())
+    return readings[0] if len(readings) == 1 else Day(year, month, day)
 
 
 def _dating_by_path(year: int, month: int, day: int) -> Dating:

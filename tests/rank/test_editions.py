@@ -126,6 +126,15 @@ def test_a_long_question_takes_time_in_proportion(piece: str) -> None:
         ("FY2018 report.pdf", "2018"),
         ("report 2018-02-31.pdf", "2018-02"),
         ("plan for 2027.md", "2027"),
+        ("CR réunion du 3 mars 2018.txt", "2018-03-03"),
+        ("CR du 3 fe\u0301vrier 2018.txt", "2018-02-03"),  # as macOS writes it
+        ("protokół 3 marca 2018.txt", "2018-03-03"),
+        ("議事録_2018年3月3日.txt", "2018-03-03"),
+        ("محضر اجتماع 3 مارس 2018.txt", "2018-03-03"),
+        ("minutes_3_March_2018.md", "2018-03-03"),
+        ("Protokoll 13.03.2018.pdf", "2018-03-13"),
+        ("Preise März 2018.pdf", "2018-03"),
+        ("minutes 03-04-2018.txt", "2018"),  # in March or in April
     ],
 )
 def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: str) -> None:

@@ -15,9 +15,11 @@ from email.utils import parsedate_to_datetime
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import NamedTuple
+from unicodedata import normalize
 
 from rag.corpus import Block, BlockKind
 from rag.errors import Cause
+from rag.text.dates import dates_in
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line, trimmed, without_hidden
 
@@ -220,35 +222,13 @@ def join_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-_MONTHS = (
-    "jan jän ene gen янв|feb fév fev фев|mar mär maa мар|apr avr abr апр|may mai maj mag mei мая май"
-    "|jun juin giu июн|jul juil lug июл|aug aoû aou ago авг|sep set сен|oct okt ott out окт|nov ноя"
-    "|dec déc dez des dic дек"
-)
-"""How the months begin in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, Danish,
-Norwegian and Swedish."""
-_MONTH_NUMBERS = {
-    beginning: number for number, names in enumerate(_MONTHS.split("|"), 1) for beginning in names.split()
-}
-_WEEKDAY, _TH = r"(?:[^\W\d_]{2,12}\.?,? )?", "(?:st|nd|rd|th)?"
-_DAY, _NAME = r"(?P<day>\d{1,2})", r"(?P<name>[^\W\d_]{3,10})\.?"
-_WRITTEN_DATES = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"{_WEEKDAY}{_DAY}(?:[.º]|er|{_TH})[ -](?:de |of )?{_NAME},?[ -](?:de )?(?P<year>\d{{4}})",
-        rf"{_WEEKDAY}{_NAME} {_DAY}{_TH},? (?P<year>\d{{4}})",
-        r"(?P<year>\d{4})[-/.年] ?(?P<month>\d{1,2})[-/.月] ?(?P<day>\d{1,2})日?",
-        r"(?P<day>\d{1,2})\. ?(?P<month>\d{1,2})\. ?(?P<year>\d{4})",
-        r"(?P<month>0?[1-9]|1[0-2])/(?P<day>1[3-9]|2\d|3[01]|(?P=month))/(?P<year>\d{4})",
-        r"(?P<day>1[3-9]|2\d|3[01])/(?P<month>0?[1-9]|1[0-2])/(?P<year>\d{4})",
-    )
-)
-"""Dates as people write them. 05/06/2024 is none: in some countries it is in May, in others in June."""
+_WEEKDAY = re.compile(r"(?:[^\W\d_]{2,12}\.?,? )?")
 
 
 def date(text: str) -> datetime | None:
     """A date in ISO 8601 or RFC 5322 format, or as people write it, in UTC; None if it isn't clear.
 
+    05/06/2024 isn't: in some countries it is in May, in others in June.
     Example: "2024-05-01", "1 May 2024", "1. Mai 2024" and "May 1st, 2024" -> 2024-05-01 00:00 UTC.
     """
     for read in (datetime.fromisoformat, parsedate_to_datetime, _written_date):
@@ -260,17 +240,12 @@ def date(text: str) -> datetime | None:
 
 
 def _written_date(text: str) -> datetime:
-    match = next(filter(None, (pattern.fullmatch(text) for pattern in _WRITTEN_DATES)), None)
-    if match is None:
-        raise ValueError
-    parts = match.groupdict()
-    month = int(parts.get("month") or 0) or _month_number(parts["name"].casefold())
-    return datetime(int(parts["year"]), month, int(parts["day"]))  # noqa: DTZ001 `utc` adds the zone
-
-
-def _month_number(name: str) -> int:
-    """The number of a month by the beginning of its name; 0, which is none, for another word."""
-    return _MONTH_NUMBERS.get(name[:4]) or _MONTH_NUMBERS.get(name[:3], 0)
+    text = normalize("NFKC", text).rstrip(" .")
+    dates = [
+        date for date in dates_in(text) if date.end == len(text) and _WEEKDAY.fullmatch(text[: date.start])
+    ]
+    (day,) = dates[0].readings if dates else ()
+    return datetime(*day)  # noqa: DTZ001 `utc` adds the zone
 
 
 def utc(moment: datetime) -> datetime:
