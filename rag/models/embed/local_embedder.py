@@ -63,7 +63,7 @@ BUILTIN = {
         Path(__file__).with_name("e5_mean_queries.npy"),
     ),
 }
-OF_MEAN_QUERY, OF_OWN_MEAN, GIVEN_BACK = 0.2, 0.5, 0.15
+OF_MEAN_QUERY, OF_OWN_MEAN, GIVEN_BACK = 0.2, 0.4, 0.15
 """So much of the mean query is subtracted, or of the mean query of the query's own language, less a part of
 the former, so that cosines stay on one scale.
 
