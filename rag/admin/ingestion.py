@@ -408,8 +408,10 @@ def with_bill(report: Report, embedder: Embedder, model: EmbedderSettings) -> Re
     return replace(report, bill=bill)
 
 
-def origin_run(settings: Settings, name: str, collection: Collection) -> OriginRun:
-    """The run over an origin."""
+def origin_run(
+    settings: Settings, name: str, collection: Collection, scratch: Path | None = None
+) -> OriginRun:
+    """The run over an origin. With `scratch`, it keeps its files there and not in the data folder."""
     from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
     from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
 
@@ -421,6 +423,7 @@ def origin_run(settings: Settings, name: str, collection: Collection) -> OriginR
         agent=user_agent(settings.server.name),
         environment=os.environ,
         stdin=sys.stdin.buffer,
+        scratch=scratch,
     )
 
 

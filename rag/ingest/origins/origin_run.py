@@ -30,7 +30,8 @@ VERSION = 1
 class OriginRun:
     """Discovers the documents of an origin when called; `keep` stores its state in `folder` after the run.
 
-    `agent` is the User-Agent for servers. `stdin` is for records without a command or file.
+    `agent` is the User-Agent for servers. `stdin` is for records without a command or file. A temporary clone
+    goes to `scratch`, else to `folder`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class OriginRun:
     agent: str
     environment: Mapping[str, str]
     stdin: IO[bytes] | None
+    scratch: Path | None
     _findings: OriginFindings = field(default_factory=OriginFindings, init=False)
     _recipe: str = field(default="", init=False)
 
@@ -71,7 +73,7 @@ class OriginRun:
             case GitOrigin():
                 from rag.ingest.origins.git_repository import look_through_repository  # noqa: PLC0415 the same
 
-                clone = self.folder / f"{self.name}.git"
+                clone = (self.scratch or self.folder) / f"{self.name}.git"
                 return await look_through_repository(self.origin, context, clone, self.environment)
             case S3Origin():
                 from rag.ingest.origins.s3_bucket import look_through_bucket  # noqa: PLC0415 the same
