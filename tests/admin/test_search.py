@@ -240,8 +240,8 @@ def beside(inside: Desk, clock_desk: Desk) -> Desk:
 
 
 def test_how_the_search_went_is_told_below_the_passages(clock_desk: Desk) -> None:
-    plain = clock_desk.run("search", QUESTION, "--limit", "2").stdout
-    explained = clock_desk.run("search", QUESTION, "--limit", "2", "--explain").stdout
+    plain = clock_desk.run("search", QUESTION, "--limit", "3").stdout
+    explained = clock_desk.run("search", QUESTION, "--limit", "3", "--explain").stdout
     assert explained.startswith(plain)
     query, stages, *hits = explained.removeprefix(plain).strip().split("\n\n")
     assert query == f"Query: {QUESTION}"
@@ -249,8 +249,8 @@ def test_how_the_search_went_is_told_below_the_passages(clock_desk: Desk) -> Non
     assert head.split() == ["STAGE", "STATUS", "MS", "BEFORE", "→", "AFTER"]
     named = ["plan", "embed", "recall", "fuse", "gate", "join", "limit", "total"]
     assert [row.split()[0] for row in rows] == named
-    assert re.fullmatch(r"limit +ok +\d+\.\d +\d+ → 2", rows[-2])
-    assert len(hits) == 2
+    assert re.fullmatch(r"limit +ok +\d+\.\d +\d+ → 3", rows[-2])
+    assert len(hits) == 3
     for rank, hit in enumerate(hits, 1):
         assert hit.startswith(f"{rank}. ")
         assert re.search(r"^   (dense|sparse) \d+ \([01]\.\d\d\)", hit, re.MULTILINE)
@@ -258,8 +258,8 @@ def test_how_the_search_went_is_told_below_the_passages(clock_desk: Desk) -> Non
 
 
 def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
-    plain = clock_desk.json("search", QUESTION, "--limit", "2")
-    explained = clock_desk.json("search", QUESTION, "--limit", "2", "--explain")
+    plain = clock_desk.json("search", QUESTION, "--limit", "3")
+    explained = clock_desk.json("search", QUESTION, "--limit", "3", "--explain")
     assert "trace" not in plain
     trace = explained.pop("trace")
     assert explained == plain
@@ -274,7 +274,7 @@ def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
         "limit",
     ]
     assert list(trace["listings"]) == [id_ for hit in plain["results"] for id_ in passages(hit)]
-    assert len(trace["steps"][-1]["preview"]) == 2
+    assert len(trace["steps"][-1]["preview"]) == 3
 
 
 def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_names(
