@@ -147,7 +147,7 @@ def token_of(key: ApiKey, secret: str) -> str:
 
 
 def id_in(text: str) -> str:
-    """The id of a key that is named by its id or given as a whole, as whoever finds a leaked one has it."""
+    """The id of a key, of which the text is the id or the whole: who finds a leaked key has the whole."""
     prefix, _, remainder = text.partition("_")
     return remainder.partition("_")[0] if prefix == PREFIX else text
 

@@ -185,7 +185,7 @@ async def _warn_of_unknown_entries(
             entry, [name for name in named_so_far if name[:5] == entry[:5]], n=1, cutoff=0.75
         )
         guess = f" Did you mean {near[0]}?" if near else ""
-        if near and near[0].casefold() == entry.casefold():
+        if near and rule.folded(near[0]) == rule.folded(entry):
             guess += " Letter case matters here."
         tokens = " Tokens may: what they name isn't kept." if "oauth" in settings.http.authentication else ""
         echo(f"Note: no API key, access record or setting has named {entry} yet.{guess}{tokens}", err=True)

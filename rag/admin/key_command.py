@@ -266,8 +266,8 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         old = _find(keys, id_)
         if old.replaced_by:
             raise ConfigurationError(
-                f"The key {id_} was already replaced by the key {old.replaced_by}. Run refdesk-admin key "
-                f"rotate {old.replaced_by}."
+                f"The key {id_} was already replaced by the key {old.replaced_by}. Rotate that one, or "
+                "create another with refdesk-admin key create."
             )
         lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
         new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})

@@ -1,4 +1,4 @@
-"""Dates as people write them: in numbers, and in words of forty languages."""
+"""Dates as people write them: in numbers, and in words of 35 languages and more."""
 
 from __future__ import annotations
 

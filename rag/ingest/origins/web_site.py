@@ -91,7 +91,7 @@ async def look_through_site(origin: WebOrigin, context: OriginContext) -> Origin
     return crawl.finished()
 
 
-LONGER = "a larger max_pages has a larger one"
+LONGER = "a larger max_pages raises it"
 FORBIDDEN, NOT_INDEXED = "robots.txt forbids it", "the page asks not to be indexed"
 NO_LISTING = (
     "it listed pages before, and is a page now, so nothing that it listed is removed. If it lists none any "

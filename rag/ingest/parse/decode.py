@@ -1,5 +1,7 @@
 """Decodes bytes by their byte order mark, a declaration or detection, and remarks on doubts.
 
+Data that is encoded as text (Base64) is left out of the text.
+
 Every parser decodes here. A declaration counts only if the bytes allow it: many files that declare ISO 8859-1
 are UTF-8, and the reverse.
 """
@@ -109,6 +111,7 @@ _FRACTION = re.compile(r"\d[½¼¾]|[½¼¾](?!\w)")
 _KANA = re.compile(rb"(?:[\x00-\x7f]|[\xb3\xb6-\xc4\xca-\xce][\xde\xdf]?|[\xa1-\xdd])*+")
 _VOICED = re.compile(rb"[\xde\xdf]")  # marks of voice, which stand only behind kana that have a voiced form
 _NOT_RUSSIAN = re.compile(rb"[\xb1-\xbf]")  # kana, and no letters in the encodings of Russian capitals
+_KANA_SHARE = 0.25  # of all bytes beyond ASCII: half of all kana are among these
 _DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
 
 
@@ -363,12 +366,10 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
             codec, confidence, sample = name, rival_confidence, reading
     if codec == _WESTERN and _is_latin9(data, sample):
         codec = "iso8859-15"
-    elif confidence < _LOW and _is_kana(data):
-        codec, sample = "cp932", ""
     rivals = [
         name
         for name, rival_confidence, reading in candidates
-        if sample and rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(sample)
+        if rival_confidence >= _UNSURE * confidence and _letters(reading) != _letters(sample)
     ]
     if declared:
         remark = _encoding_remark(declared, codec)
@@ -390,10 +391,8 @@ def _is_latin9(data: bytes, sample: str) -> bool:
 def _is_kana(data: bytes) -> bool:
     """Whether a text beyond ASCII is half-width kana alone, as banks write them."""
     beyond = sum(byte > 0x7F for byte in data)  # noqa: PLR2004 ASCII
-    return (
-        bool(_KANA.fullmatch(data) and _VOICED.search(data))
-        and len(_NOT_RUSSIAN.findall(data)) * _FEW_WORDS > beyond
-    )
+    is_russian = len(_NOT_RUSSIAN.findall(data)) <= beyond * _KANA_SHARE
+    return not is_russian and bool(_KANA.fullmatch(data) and _VOICED.search(data))
 
 
 def _letters(sample: str) -> list[str]:
@@ -429,6 +428,8 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
             if sum(map(str.isupper, reading)) > sum(map(str.islower, reading)):
                 lowered = _confidences(reading.lower().encode(codec, "ignore"))
                 ranked[codec] = lowered.get(codec, 0.0)
+        if _is_kana(telling):
+            ranked["cp932"] = _LOW
         ranked = dict(sorted(ranked.items(), key=lambda entry: -entry[1]))
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():

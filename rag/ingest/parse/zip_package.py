@@ -42,6 +42,7 @@ class Package:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise ParseError(DAMAGED) from error
+        # A part is asked for its links one after the other, and they are parsed once.
         self._last_related: tuple[str | None, dict[str, tuple[str, str]]] = None, {}
         self.entries = {entry.filename.lstrip("/"): entry for entry in self._archive.infolist()}
 

@@ -68,13 +68,11 @@ OF_MEAN_QUERY, OF_OWN_MEAN, GIVEN_BACK = 0.2, 0.4, 0.15
 the former, so that cosines stay on one scale.
 
 What queries have in common tells nothing about any of them, and it is nearer to some passages than to others,
-above all across languages (rag/evaluate/measuring.md). The language is taken from the vector, where the
-letters show that it isn't one of those that keywords in English are mistaken for.
+above all across languages (rag/evaluate/measuring.md). The language is the one whose mean query is nearest.
+Among Latin letters that is no sign: keywords in English are near the mean of Thai.
 """
-LAST_LATIN, BEYOND_LATIN = (
-    "\u024f",
-    0.1,
-)  # but for Vietnamese, whose marks of tone come after it; of the letters
+LAST_LATIN = "\u024f"  # but for Vietnamese letters with marks of tone: it counts as another script
+BEYOND_LATIN = 0.1  # of a query's letters
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
 

@@ -542,13 +542,14 @@ def _run(text: str) -> tuple[str, list[Name]]:
     """A text with the run of each name in its place, and its names."""
     run: list[str] = []
     names: list[Name] = []
+    text = _plain(text)
     for part, name in names_in(text):
         if name is None:
             run.append(part)
         else:
             run.append(" ".join(("", *name.run, "")))
             names.append(name)
-    names += [_name_of_day(day) for date in dates_in(_plain(text)) for day in date.readings]
+    names += [_name_of_day(day) for date in dates_in(text) for day in date.readings]
     text = "".join(run)
     return simplified(text) if has_other_letters(text) else text, names
 
