@@ -28,6 +28,7 @@ _TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE
 )
+_ANY_TAG = re.compile(r"<(/?[a-z]*)[^<>]*>", re.IGNORECASE)
 _UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -103,6 +104,26 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
     return PageFacts(
         tuple(links), main, bool(orders & {"noindex", "none"}), bool(orders & {"nofollow", "none"})
     )
+
+
+def visible_text(body: bytes) -> str:
+    """The text of an HTML page without its tags, scripts and styles, to tell whether two pages say the same.
+
+    What changes with each answer (nonces, tokens of forms) stands in attributes and scripts.
+    """
+    page = rough_text(body)
+    pieces: list[str] = []
+    end, closing_tag = 0, ""
+    for tag in _ANY_TAG.finditer(page):
+        name = tag[1].lower()
+        if not closing_tag:
+            pieces.append(page[end : tag.start()])
+            closing_tag = f"/{name}" if name in {"script", "style"} else ""
+        elif name == closing_tag:
+            closing_tag = ""
+        end = tag.end()
+    pieces.append("" if closing_tag else page[end:])
+    return " ".join(" ".join(pieces).split())
 
 
 def _normal(part: str) -> str:

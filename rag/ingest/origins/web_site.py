@@ -7,8 +7,9 @@ server doesn't give out any more (401, 403, 451) is removed; one that can't be f
 
 from __future__ import annotations
 
+import hashlib
 import mimetypes
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ from rag.ingest.origins.page_links import (
     listing,
     page_facts,
     path_below,
+    visible_text,
 )
 from rag.ingest.parse.decode import in_utf8
 from rag.ingest.report import Outcome
@@ -93,6 +95,11 @@ async def look_through_site(origin: WebOrigin, context: OriginContext) -> Origin
 
 LONGER = "a larger max_pages raises it"
 FORBIDDEN, NOT_INDEXED = "robots.txt forbids it", "the page asks not to be indexed"
+FEW_ALIKE, SHARE_ALIKE = 4, 1 / 3  # of the stored pages: fewer, but not all, may well have got the same text
+ONE_PAGE = (
+    "the server answers {} addresses with this same page, perhaps a log-in. It replaces nothing. If it is "
+    "right, remove the stored pages, and run the command again"
+)
 NO_LISTING = (
     "it listed pages before, and is a page now, so nothing that it listed is removed. If it lists none any "
     "more, take it out of urls"
@@ -148,6 +155,7 @@ class _Crawl:
         """The result. A page that wasn't seen is gone only if the crawl was complete."""
         discovery, state = self._findings.discovery, self._findings.state
         discovery.whole.add(self._context.prefix)
+        self._keep_what_one_page_would_replace()
         for url in self._redirects:
             if self._failed.intersection(self._chain(url)):  # the target of the redirect is unknown
                 discovery.retained.add(self._uri(url))
@@ -167,6 +175,24 @@ class _Crawl:
             if number:
                 discovery.notes.append(f"URLs of {self._context.name} that {reason}: {number}.")
         return self._findings
+
+    def _keep_what_one_page_would_replace(self) -> None:
+        """Keep the stored pages if the server now gives one and the same page at many of their addresses."""
+        discovery, state = self._findings.discovery, self._findings.state
+        former = {url: entry["text"] for url, entry in self._context.before.items() if "text" in entry}
+        changed = Counter(
+            entry["text"]
+            for url, entry in state.items()
+            if "text" in entry and former.get(url, entry["text"]) != entry["text"]
+        )
+        many = max(2, min(len(former), max(FEW_ALIKE, len(former) * SHARE_ALIKE)))
+        for text in [text for text, number in changed.items() if number >= many]:
+            alike = [url for url, entry in state.items() if entry.get("text") == text]
+            for url in alike:
+                discovery.files.pop(state.pop(url)["uri"], None)
+                discovery.retained |= {self._uri(url)} & self._context.stored
+                self._findings.failed(url, ONE_PAGE.format(len(alike)))
+            self._complete = False  # the links of the stored pages weren't followed
 
     def _add(self, visit: _Visit) -> None:
         """Queue an address once, if it belongs to this origin."""
@@ -281,6 +307,7 @@ class _Crawl:
             "modified": reply.headers.get("last-modified", ""),
             "links": list(links) if visit.depth < self._origin.depth else [],
             "stated": visit.stated,
+            "text": _digest(reply),
         }
 
     def _follow(self, visit: _Visit, links: Iterable[str]) -> None:
@@ -309,6 +336,12 @@ class _Crawl:
 
 def _feed_values(entry: SitemapEntry) -> dict[str, str]:
     return {key: value for key, value in (("title", entry.title), ("date", entry.date)) if value}
+
+
+def _digest(reply: Reply) -> str:
+    """The digest of what a reader sees of a page."""
+    seen = visible_text(reply.body).encode() if reply.kind in _PAGES else reply.body
+    return hashlib.sha256(seen).hexdigest()
 
 
 def _is_no_text(url: str) -> bool:

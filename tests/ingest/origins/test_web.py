@@ -17,8 +17,8 @@ from rag.config.settings import IngestSettings
 from rag.ingest.containers import Spool
 from rag.ingest.origins.guarded_http import Client, is_public
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
-from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below
-from rag.ingest.origins.web_site import FORBIDDEN, LONGER, NOT_INDEXED, look_through_site
+from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below, visible_text
+from rag.ingest.origins.web_site import FORBIDDEN, LONGER, NOT_INDEXED, ONE_PAGE, look_through_site
 from rag.ingest.parse.parsers import parse
 from tests.endpoint import Reply, Site
 
@@ -131,6 +131,60 @@ async def test_what_a_list_listed_stays_while_an_error_is_in_its_place(
         look = await look_through_site(settings, desk)
         assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
         assert len(failures(look)) == 1
+
+
+async def test_one_page_for_every_address_replaces_and_removes_nothing(
+    site: Site, desk: OriginContext
+) -> None:
+    """A log-in with a token of its own in each answer, at old and new addresses, of pages and other files."""
+    names = [*"abcdef", "notes.txt"]
+    urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in [*names, "new"])
+    site.pages |= {"/map.xml": f"<urlset>{urls}</urlset>".encode(), "/new": (404, {}, b"")}
+    site.pages |= {f"/{name}": page(f"/of-{name}", head=f"<title>{name}</title>") for name in names}
+    site.pages |= {f"/of-{name}": page(head=f"<title>of {name}</title>") for name in "ab"}
+    site.pages["/notes.txt"] = (200, {"Content-Type": "text/plain"}, b"Oil the pendulum.")
+    settings = origin(f"{site.url}/map.xml", depth=1)
+    look = await look_through_site(settings, desk)
+    usual, desk = {**site.pages}, again(desk, look)
+    assert len(desk.stored) == len(names) + 2
+    login = b"<h1>Log in</h1><script>id = '%s'</script><input type=hidden value='%s'>"
+    site.pages |= {f"/{name}": login % (name.encode(), name.encode()) for name in [*names, "new"]}
+    for _ in range(2):  # it is no page of the site in the run after, either
+        look = await look_through_site(settings, desk)
+        assert not look.discovery.files
+        assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
+        assert failures(look) == [ONE_PAGE.format(len(names) + 1)] * (len(names) + 1)
+        desk = again(desk, look)
+    site.pages |= usual
+    look = await look_through_site(settings, desk)
+    assert not failures(look)
+    assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
+
+
+async def test_both_pages_of_a_small_site_stay_too(site: Site, desk: OriginContext) -> None:
+    site.pages |= {"/": page("/a"), "/a": page(head="<title>A</title>")}
+    settings = origin(f"{site.url}/", f"{site.url}/a")
+    look = await look_through_site(settings, desk)
+    site.pages |= {"/": b"<h1>Under maintenance</h1>", "/a": b"<h1>Under maintenance</h1>"}
+    later = await look_through_site(settings, again(desk, look))
+    assert failures(later) == [ONE_PAGE.format(2)] * 2
+    site.pages |= {"/": b"<h1>A new page</h1>", "/a": page(head="<title>A</title>")}
+    assert not failures(await look_through_site(settings, again(desk, look)))
+
+
+async def test_pages_that_get_the_same_text_one_by_one_are_taken(site: Site, desk: OriginContext) -> None:
+    """Three of nine; and pages that always had the same text."""
+    names = "abcdefghi"
+    urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in names)
+    site.pages["/map.xml"] = f"<urlset>{urls}</urlset>".encode()
+    site.pages |= {f"/{name}": page(head="<title>{name}</title>") for name in names}
+    settings = origin(f"{site.url}/map.xml")
+    look = await look_through_site(settings, desk)
+    site.pages |= {f"/{name}": page(head="<title>Gone</title>") for name in "abc"}
+    site.pages |= {f"/{name}": page(head="<title>{name}</title><meta>") for name in "defghi"}
+    later = await look_through_site(settings, again(desk, look))
+    assert found(later) == [*names]
+    assert not failures(later)
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
@@ -406,6 +460,7 @@ def test_an_address_as_a_path() -> None:
 def test_a_page_of_open_tags_takes_no_longer_than_its_size() -> None:
     for part in (b"<a ", b'<a href="', b"<meta ", b"<!--", b"<a href=x>"):
         page_facts(part * 100_000, "https://example.org/", {})
+        visible_text(part * 100_000)
 
 
 @pytest.mark.parametrize(
