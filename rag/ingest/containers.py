@@ -436,7 +436,8 @@ class ContainerCache:
         discovery.containers[container.uri] = container
         for uri, source in sorted(self._stored.get(container.uri, {}).items()):
             around = next(prefix[:-1] for prefix in prefixes(uri) if prefix[:-1] in discovery.containers)
-            name = source.metadata.get("path", "")
+            inside = place_of(uri).relative_to(container.path).as_posix()
+            name = f"{container.name}/{inside}" if container.name else source.metadata.get("path", "")
             part = LocalFile(uri, place_of(uri), name, container.read_from, container=around, as_stored=True)
             discovery.files[uri] = discovery.containers[uri] = part
         discovery.outcomes += [

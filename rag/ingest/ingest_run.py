@@ -26,7 +26,13 @@ from rag.ingest import chunk_vectors, containers, document_admission
 from rag.ingest.access_decision import Claims, Recorded
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
-from rag.ingest.known_sources import UnchangedSources, lost_ids, moved_sources, remove_vanished
+from rag.ingest.known_sources import (
+    UnchangedSources,
+    lost_ids,
+    moved_sources,
+    name_below_outermost_folder,
+    remove_vanished,
+)
 from rag.ingest.prepare import Chunked, FileContent, Preparation, Prepared, as_stored, usual_tokens
 from rag.ingest.report import (
     InterruptedRunError,
@@ -106,6 +112,7 @@ async def ingest(
         else:
             look = partial(discover, paths, instructions.settings, without=local_folder(writer.data))
             discovery = await to_thread.run_sync(look)
+            name_below_outermost_folder(discovery, stored)
         await containers.open_containers(discovery, spool, instructions.settings, stored, opened)
         report = await _bring_to(steps, discovery)
         if writer.writes:

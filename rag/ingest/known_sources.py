@@ -22,7 +22,15 @@ from anyio import to_thread
 from rag.corpus import AccessRecord, Document, FileState
 from rag.ingest.parse.parsers import named_after
 from rag.ingest.report import Outcome, OutcomeKind
-from rag.ingest.source_files import LocalFile, is_local, name_of, path_of, prefixes, printable
+from rag.ingest.source_files import (
+    LocalFile,
+    is_local,
+    name_of,
+    path_of,
+    prefix_of,
+    prefixes,
+    printable,
+)
 from rag.originals import local_path
 from rag.report import counted
 from rag.store.write.access_claim import Claim
@@ -81,6 +89,37 @@ def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]
         new, gone = [uri for uri in new if uri not in pairs], [uri for uri in gone if uri not in paired]
 
 
+def name_below_outermost_folder(discovery: Discovery, stored: Mapping[str, KnownSource]) -> None:
+    """Name files by their paths below the outermost folder with which documents beside them were ingested.
+
+    So a document has one path, whether a command names its folder or one above it.
+    """
+    above: dict[Path, str] = {}
+    for uri, file in discovery.files.items():
+        if not is_local(uri):
+            continue
+        folder = file.path.parents[file.name.count("/")]
+        if folder not in above:
+            above[folder] = _path_above(folder, stored, uri)
+        if above[folder]:
+            discovery.files[uri] = replace(file, name=above[folder] + file.name)
+
+
+def _path_above(folder: Path, stored: Mapping[str, KnownSource], uri: str) -> str:
+    """What the paths of a folder's stored documents begin with, if they came with one above it; or "".
+
+    One of them tells: that at `uri`, or else the first.
+    """
+    if uri not in stored:
+        prefix = prefix_of(folder)
+        uri = next((uri for uri in stored if uri.startswith(prefix) and "#" not in uri), "")
+    if not uri:
+        return ""
+    outer = path_of(uri).removesuffix(f"/{stored[uri].metadata.get('path', '')}") + "/"
+    inner = printable(folder) + "/"
+    return inner.removeprefix(outer) if inner.startswith(outer) else ""
+
+
 def keeps_title(source: KnownSource, file: LocalFile) -> bool:
     """Whether a moved document keeps its title. A document without one has the name of its file."""
     before, after = path_of(source.uri).rpartition("/")[2], printable(file.path.name)
@@ -103,6 +142,7 @@ class UnchangedSources:
     _to_claim: dict[str, tuple[OutcomeKind, KnownSource, Claim]] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
     _files: dict[str, FileState] = field(default_factory=dict)
+    _renamed: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def follow(self, source: KnownSource, content: FileContent) -> None:
         """Plan the move of a source to this file, if its text stays. `move` carries it out."""
@@ -153,6 +193,9 @@ class UnchangedSources:
             ParseError: the access that the document requests is needed, and the file can't be parsed.
         """
         self._note_file(source, content)
+        name = printable(content.file.name)
+        if is_local(source.uri) and name.endswith(f"/{source.metadata.get('path')}"):  # from a folder above
+            self._renamed[source.id] = {**source.metadata, "path": name}
         if claim := await self._claim(source, content):
             self._to_claim[source.id] = "unchanged", source, claim
         else:
@@ -166,11 +209,13 @@ class UnchangedSources:
         return self.claims.of_unchanged(source, content.file, content.content_digest, metadata)
 
     async def settle(self) -> None:
-        """Write the access that is still open, and the new states of files."""
+        """Write the access that is still open, longer paths, and the new states of files."""
         claims = {id_: (source.uri, claim) for id_, (_, source, claim) in self._to_claim.items()}
         records = await self.writer.claim(claims) if claims else {}
         for id_, (kind, source, claim) in self._to_claim.items():
             self._finish(kind, source, claim, records[id_])
+        if self._renamed:
+            await self.writer.rename(self._renamed)
         if self._files:
             await self.writer.note_files(self._files)
 

@@ -37,7 +37,7 @@ class LocalFile:
     """A document to read. It always lies in a file: its own, or a copy in the spool (`read_from`).
 
     `uri` is the same in every run. `path` is its place for rules, folder rights, moves and messages
-    (`place_of`). `name` is the path below the ingested folder or origin, for readers.
+    (`place_of`). `name` is the path below the (outermost) ingested folder or origin, for readers.
     `stated` is the metadata that its container or origin gives, in the keys of a sidecar; it overrides the
     document's own. `container` is the URI of the container of a part, and `requests` the access that the
     sidecars of its containers request. A part that is `as_stored` was not extracted in this run, because its

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -176,6 +177,33 @@ async def test_where_only_the_new_place_is_ingested_nothing_stands_twice(archive
     report = await archive.ingest("people")
     assert (report.counts["moved"], report.counts["removed"]) == (1, 0)
     assert {one.source.id for one in (await archive.sources()).values()} == ids
+
+
+async def test_a_document_has_one_path_whether_its_folder_or_one_above_is_ingested(archive: Archive) -> None:
+    """The path below the outermost folder, also of parts of archives, of new files and of changed ones."""
+
+    def pack(name: str) -> None:
+        with zipfile.ZipFile(archive.folder / name, "w") as packed:
+            packed.writestr("minutes.md", "# Minutes\n\nThe meeting of the watchmakers.\n")
+
+    async def paths() -> set[str]:
+        return {stored.source.metadata["path"] for stored in (await archive.sources()).values()}
+
+    pack("hr/old.zip")
+    await archive.ingest("hr", archives=True)
+    assert await paths() == {"salaries.md", "old.zip/minutes.md"}
+    archive.embedder.texts.clear()
+    report = await archive.ingest(archives=True)
+    assert (report.counts["unchanged"], report.counts["added"]) == (2, 1)
+    whole = {"hr/salaries.md", "hr/old.zip/minutes.md", "menu.md"}
+    assert await paths() == whole
+    assert len(archive.embedder.texts) == 1  # of the menu
+    archive.write("hr/salaries.md", SALARIES + "The porter earns 90.\n")
+    archive.write("hr/new.md", "# New\n\nThe clerk.\n")
+    pack("hr/new.zip")
+    await archive.ingest("hr", archives=True)
+    await archive.ingest("hr/salaries.md", archives=True)
+    assert await paths() == whole | {"hr/new.md", "hr/new.zip/minutes.md"}
 
 
 async def test_what_comes_to_the_place_of_a_moved_file_is_another_document(archive: Archive) -> None:

@@ -216,21 +216,27 @@ class CollectionWriter:
         ]
         with engine_errors("moving sources"):
             self._changed = True
-            await self._rename(moved)
+            await self._analyse_names({id_: move.metadata for id_, move in moved.items()})
             await self._update(rows, ("id", "uri", "metadata"))
         await self._copy_labels()
         return records
 
-    async def _rename(self, moved: Mapping[str, SourceMove]) -> None:
-        """Write the words of those sources whose names the move changes.
+    async def rename(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the metadata of sources, by id, with their paths. URIs and texts stay."""
+        with engine_errors("renaming sources"):
+            await self._analyse_names(metadata)
+        await self.describe(metadata)
 
-        It comes before the move itself, because an interrupted run would not see a source that has moved.
+    async def _analyse_names(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
+        """Write the words of those sources whose names this metadata changes.
+
+        It comes before the metadata: the next run wouldn't see that an interrupted one left words out.
         """
-        ids = [*moved]
+        ids = [*metadata]
         for at in range(0, len(ids), ANALYSED_AT_ONCE):
             renamed: dict[Language, list[Source]] = defaultdict(list)
             for source in await self._summaries(ids[at : at + ANALYSED_AT_ONCE]):
-                coming = replace(source, metadata=moved[source.id].metadata)
+                coming = replace(source, metadata=metadata[source.id])
                 if coming.names != source.names:
                     renamed[analysed_in(self.collection, coming.metadata)].append(coming)
             for language, sources in renamed.items():
