@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import struct
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.mail.outlook import decompressed_rtf, rich_text_body
+from rag.ingest.parse.mail.eml_and_mbox import part_of
+from rag.ingest.parse.mail.outlook import decompressed_rtf, multipart, rich_text_body
 from rag.ingest.parse.parsers import members, parse
 
 # Outlook's messages.
@@ -86,6 +89,17 @@ def test_a_message_that_has_only_rich_text_reads_as_it_does_with_all_of_its_bodi
     assert only != data
     assert WORD.findall(parse(only, "a.msg").text) == WORD.findall(parse(data, "a.msg").text)
     assert not [one.name for one in members(only, "a.msg") if one.name.endswith(".rtf")]
+
+
+def test_an_attached_message_has_the_same_bytes_each_time_and_its_parts() -> None:
+    def attached() -> bytes:
+        bodies = [part_of("text/plain", b"The pendulum."), part_of("text/html", b"<p>The pendulum.</p>")]
+        both = multipart(Message(), "alternative", bodies)
+        return multipart(Message(), "mixed", [both, part_of("text/plain", b"Oil.")]).as_bytes()
+
+    assert attached() == attached()
+    read = [part.get_payload(decode=True) for part in message_from_bytes(attached()).walk()]
+    assert [*filter(None, read)] == [b"The pendulum.", b"<p>The pendulum.</p>", b"Oil."]
 
 
 def test_html_in_rich_text_is_taken_out_with_its_characters() -> None:

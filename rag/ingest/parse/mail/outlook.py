@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from email.header import Header
 from email.message import Message
 from email.utils import format_datetime, formataddr
+from hashlib import sha256
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,19 @@ def _message(data: bytes) -> Message:
     return message
 
 
+def multipart(message: Message, kind: str, parts: list[Message]) -> Message:
+    """The message, of the type multipart/`kind`, with these parts.
+
+    The boundary comes of the parts. A random one, as by default, would change an attached message each time
+    that it is read.
+    """
+    message.set_type(f"multipart/{kind}")
+    message.set_payload([*parts])
+    texts = (text for part in parts for leaf in part.walk() if isinstance(text := leaf.get_payload(), str))
+    message.set_boundary(sha256("".join(texts).encode("utf-8", "replace")).hexdigest())
+    return message
+
+
 class _Folder:
     """A storage of the file: a message, a recipient or an attached file."""
 
@@ -88,9 +102,7 @@ class _Folder:
         message["MIME-Version"] = "1.0"
         files = [*self._files(depth)]
         encrypted = any(file.get_content_type() == "application/pgp-encrypted" for file in files)
-        message.set_type("multipart/encrypted" if encrypted else "multipart/mixed")
-        message.set_payload([*self._bodies(), *files])
-        return message
+        return multipart(message, "encrypted" if encrypted else "mixed", [*self._bodies(), *files])
 
     def _address(self, message: Message) -> None:
         name, address = (self.first(*ids) for ids in (_SENDER_NAME, (*_SENDER_SMTP, *_SENDER)))
@@ -114,10 +126,7 @@ class _Folder:
             return _rich_text_parts(packed)
         if len(parts) < len(alternatives):
             return parts
-        container = Message()
-        container.set_type("multipart/alternative")
-        container.set_payload([*parts])
-        return [container]
+        return [multipart(Message(), "alternative", parts)]
 
     def _html(self) -> bytes:
         return self.text(_HTML).encode("utf-8", "replace") or self._stream(f"__substg1.0_{_HTML}0102")
