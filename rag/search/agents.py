@@ -281,19 +281,18 @@ async def _documents_below(
         after=listing.after,
         limit=limit,
     )
-    listed: Folder | None = None
     with suppress(NotFoundError):
         listed = await list_documents(path)
-    if listed and (listed.documents or "/" not in path):
-        return listed
-    target: Folder | str | None = listed
+        if listed.documents or "/" not in path:
+            return listed
+    target: Folder | str | None = None  # what is there has no such document, or another letter case
     with suppress(NotFoundError):
         target = await desk.at(principal, path, limit=1)
     if target is None:
         target = await desk.resolve_name(principal, name or "")
     if isinstance(target, str):
         raise InvalidRequestError(NO_FOLDER.format("filter and sort go", "both"))
-    return listed or await list_documents(target.path)
+    return await list_documents(target.path)
 
 
 def _check_no_part(part: Part) -> None:

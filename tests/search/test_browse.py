@@ -500,7 +500,7 @@ async def test_a_path_with_its_collection_in_a_filter_is_told(library: Desk) -> 
 
 async def test_a_filter_goes_with_a_folder_however_it_is_named_and_with_no_document(library: Desk) -> None:
     by_date = Listing(sort="date")
-    for name in ("documents/hr", "hr", "refdesk://documents/hr/"):
+    for name in ("documents/hr", "hr", "refdesk://documents/hr/", "documents/HR"):
         folder = await open_or_list(library, BOB, name, 5_000, listing=by_date)
         assert isinstance(folder, Folder)
         assert (folder.path, folder.documents) == ("documents/hr", 4)
@@ -510,8 +510,12 @@ async def test_a_filter_goes_with_a_folder_however_it_is_named_and_with_no_docum
             InvalidRequestError, match=re.escape(NO_FOLDER.format("filter and sort go", "both"))
         ):
             await open_or_list(library, BOB, name, 5_000, listing=by_date)
-    with pytest.raises(NotFoundError):
-        await open_or_list(library, BOB, "nothing", 5_000, listing=by_date)
+    for name in ("nothing", "documents/nothing", "documents/nothing/"):
+        with pytest.raises(NotFoundError):
+            await open_or_list(library, BOB, name, 5_000, listing=by_date)
+    without = await open_or_list(library, BOB, "documents/hr", 5_000, listing=Listing({"path": "x"}))
+    assert isinstance(without, Folder)
+    assert (without.path, without.documents) == ("documents/hr", 0)
 
 
 @pytest.mark.parametrize("sort", ["path", "title", "date"])
