@@ -371,7 +371,8 @@ class Desk:
         plan = await to_thread.run_sync(
             make_plan, request_from_seed(request, seed), self._settings, principal
         )
-        return replace(plan, seed=seed)
+        vector, model = plan.request_vector, view.table.collection.embedder
+        return replace(plan, seed=seed, request_vector=vector and replace(vector, model=model))
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
         """A window on a source, up to `max_chars` long.

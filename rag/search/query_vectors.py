@@ -148,27 +148,11 @@ def _with_request_vector(
 
     The embedders need not be in the settings, because none is called.
     """
-    dimension, collections = len(request_vector.vector), _collections(state)
-    comparable = [
-        collection
-        for collection in collections
-        if collection.embedder.dimension == dimension and collection.embedder != NO_VECTORS
-    ]
+    collections = _collections(state)
+    comparable = [of for of in collections if _compares(of.embedder, request_vector)]
     incomparable = [collection for collection in collections if collection not in comparable]
-    if not comparable or (incomparable and state.plan.names_collections):
-        lengths = ", ".join(
-            f"{name}: {'none' if embedder == NO_VECTORS else embedder.dimension}"
-            for name, embedder in ((collection.name, collection.embedder) for collection in incomparable)
-        )
-        raise InvalidRequestError(
-            f"The vector has {dimension} dimensions; the vectors of these collections have others: {lengths}."
-        )
-    if any(collection.embedder != comparable[0].embedder for collection in comparable):
-        names = joined_names(collection.name for collection in comparable)
-        raise InvalidRequestError(
-            f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
-            f"Name collections of one model. These are of several: {names}."
-        )
+    if request_vector.model is None:
+        _check_vector(len(request_vector.vector), comparable, incomparable, state.plan)
     is_dense = state.plan.mode == "dense"
     retrieved = {view.table.collection.name for view in state.views if view.table.retrieves}
     _warn_of_request_vector(
@@ -187,12 +171,45 @@ def _with_request_vector(
     }
 
 
+def _compares(embedder: EmbedderIdentity, request_vector: RequestVector) -> bool:
+    """Whether vectors of an embedder compare with the request's: of its model, or else of its length."""
+    if request_vector.model is not None:
+        return embedder == request_vector.model
+    return embedder.dimension == len(request_vector.vector) and embedder != NO_VECTORS
+
+
+def _check_vector(
+    dimension: int, comparable: Sequence[Collection], incomparable: Sequence[Collection], plan: SearchPlan
+) -> None:
+    """Check that one model made all that a caller's own vector compares with, and that this is what is named.
+
+    Raises:
+        InvalidRequestError: it isn't.
+    """
+    if not comparable or (incomparable and plan.names_collections):
+        lengths = ", ".join(
+            f"{name}: {'none' if embedder == NO_VECTORS else embedder.dimension}"
+            for name, embedder in ((collection.name, collection.embedder) for collection in incomparable)
+        )
+        raise InvalidRequestError(
+            f"The vector has {dimension} dimensions; the vectors of these collections have others: {lengths}."
+        )
+    if any(collection.embedder != comparable[0].embedder for collection in comparable):
+        names = joined_names(collection.name for collection in comparable)
+        raise InvalidRequestError(
+            f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
+            f"Name collections of one model. These are of several: {names}."
+        )
+
+
 def _warn_of_request_vector(
     request_vector: RequestVector, incomparable: Sequence[str], state: SearchState, step: OpenStep
 ) -> None:
     """Warn of what a search by a request's vector does without."""
     if incomparable:
-        step.add_warnings(OTHER_LENGTH[state.plan.mode].format(joined_names(incomparable)))
+        names, mode = joined_names(incomparable), state.plan.mode
+        of_model = NOT_BY_MEANING[mode].format(OTHER_MODEL, names)
+        step.add_warnings(of_model if request_vector.model else OTHER_LENGTH[mode].format(names))
     if request_vector.skipped:
         step.add_warnings(SKIPPED.format(", ".join(request_vector.skipped)))
     if state.plan.detail == "snippet":

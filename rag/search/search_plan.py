@@ -41,7 +41,7 @@ from rag.config.profiles import (
     takes_hits,
 )
 from rag.config.settings import SearchSettings
-from rag.corpus import Distance, Principal
+from rag.corpus import Distance, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
@@ -153,10 +153,14 @@ def drops_distant_hits(limits: ThresholdSettings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RequestVector:
-    """The unit vector that a request brings, and the names of the stages that can't run with it."""
+    """The unit vector that a request brings, and the names of the stages that can't run with it.
+
+    `model` made it, if it is the vector of a stored passage.
+    """
 
     vector: npt.NDArray[np.float32]
     skipped: tuple[str, ...] = ()
+    model: EmbedderIdentity | None = None
 
 
 MAX_PHRASES = 16  # of a query: the engine scans each passage for each of them
@@ -348,14 +352,15 @@ def _rescores(plan: SearchPlan) -> bool:
     return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
 
 
+NEEDS_QUERY = "mode {} needs a query beside related or vector. Add a query, or search in mode dense."
+
+
 def _mode(request: SearchRequest, usual: Mode) -> Mode:
     """The request's mode, or the usual one; dense for a vector without a query."""
     mode = request.mode or usual
     if request.vector is not None and not request.query.strip():
         if request.mode not in {None, "dense"}:
-            raise InvalidRequestError(
-                f"mode {mode} needs a query as well as the vector. Add a query, or search in mode dense."
-            )
+            raise InvalidRequestError(NEEDS_QUERY.format(mode))
         mode = "dense"
     if mode not in get_args(Mode):
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")

@@ -22,7 +22,7 @@ from rag.errors import ConfigurationError, InvalidRequestError, ProviderError
 from rag.models.embed import Embedder, TextKind
 from rag.search.desk import Desk
 from rag.search.query_vectors import HURRIED_SECONDS
-from rag.search.search_plan import unit_vector
+from rag.search.search_plan import NEEDS_QUERY, unit_vector
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
@@ -74,12 +74,15 @@ class Clocks:
     shelf: Shelf
     model: Remote
 
+    def desk(self, **settings: object) -> Desk:
+        reader = DeskReader(self.shelf.data, timeout_seconds=15)
+        return Desk(reader, self.model, SearchSettings.model_validate(settings))
+
     async def search(
         self, mode: Mode, /, *collections: str, query: str = "pendulum clock", **settings: object
     ) -> Answer:
-        reader = DeskReader(self.shelf.data, timeout_seconds=15)
-        desk = Desk(reader, self.model, SearchSettings.model_validate(settings))
-        return await desk.search(ME, SearchRequest(query, mode=mode, collections=collections or None))
+        request = SearchRequest(query, mode=mode, collections=collections or None)
+        return await self.desk(**settings).search(ME, request)
 
 
 @pytest.fixture
@@ -231,6 +234,22 @@ async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_
     assert "'other' can't be searched in mode dense" in raised.value.for_caller
     assert "refdesk-admin" not in raised.value.for_caller
     assert titles(await clocks.search("hybrid", "other")) == {"clock other"}
+
+
+@pytest.mark.slow
+async def test_what_is_related_to_a_passage_is_compared_by_its_own_model(clocks: Clocks) -> None:
+    desk = clocks.desk()
+    seeds = {hit.source.title: hit.source.id for hit in (await clocks.search("sparse")).hits}
+    answer = await desk.search(ME, SearchRequest(related=seeds["clock a"]))
+    assert titles(answer) == {"clock b", "dial a", "dial b"}
+    assert answer.notes[0].startswith(
+        "Not searched, because another embedding model made their vectors: other"
+    )
+    answer = await desk.search(ME, SearchRequest("clock", related=seeds["clock a"]))
+    assert titles(answer) == {"clock b", "dial a", "dial b", "clock other"}
+    assert titles(await desk.search(ME, SearchRequest(related=seeds["clock other"]))) == {"dial other"}
+    of_other = SearchRequest("clock", related=seeds["clock other"], collections=("a",))
+    assert titles(await desk.search(ME, of_other)) == {"clock a"}
 
 
 @pytest.mark.slow
@@ -429,7 +448,7 @@ async def test_it_can_be_of_one_model_only(search: Search) -> None:
 
 async def test_a_mode_that_cannot_be_is_refused(search: Search) -> None:
     for mode in ("hybrid", "sparse"):
-        with pytest.raises(InvalidRequestError, match=f"mode {mode} needs a query as well as the vector"):
+        with pytest.raises(InvalidRequestError, match=NEEDS_QUERY.format(mode)):
             await search("  ", mode=mode)
     with pytest.raises(InvalidRequestError, match="Give a query"):
         await search("", vector=None)
