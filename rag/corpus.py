@@ -222,7 +222,8 @@ class Passage:
     `context` is put before the text for embedding and indexing, but not shown: a line with the title, other
     names of the document and the headings; and the caption and header row of a table, or the first line of a
     record, that the text continues. `tokens` counts the text without it, in tokens of the embedder. `page` is
-    the 1-based page of the first character.
+    the 1-based page of the first character. `section` are the headings that the text begins under, the
+    outermost first, and `inner` others that are in it.
     """
 
     seq: int
@@ -232,6 +233,7 @@ class Passage:
     context: str
     page: int | None
     tokens: int
+    inner: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

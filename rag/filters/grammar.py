@@ -56,7 +56,7 @@ ATTRIBUTES: dict[str, FieldType] = {
 }
 """What can be filtered by in every collection. A declared field of the same name goes before it.
 
-`section` is of the chunk: the headings that it stands under. The others are of the source.
+`section` is of the chunk: the headings that it stands under, and those in it. The others are of the source.
 """
 OF_CHUNKS = "section"
 

@@ -79,6 +79,7 @@ def passages(
             context=chunk.frame.context,
             page=bisect_right(document.pages, chunk.span.start) or None,
             tokens=measure.tokens(*chunk.span),
+            inner=_inner_headings(document.blocks, starts, chunk),
         )
         for seq, chunk in enumerate(cutter.overlapping(chunks))
     ]
@@ -99,6 +100,14 @@ def _cells(blocks: Sequence[Block], starts: Sequence[int], span: Span) -> tuple[
     inside = blocks[max(0, bisect_right(starts, span.start) - 1) : bisect_left(starts, span.end)]
     cells = hull(block.title for block in inside if block.kind != "heading" and block.title)
     return (cells,) if cells else ()
+
+
+def _inner_headings(blocks: Sequence[Block], starts: Sequence[int], chunk: _Chunk) -> tuple[str, ...]:
+    """The headings in a chunk besides those of the section that it begins in."""
+    inside = blocks[bisect_left(starts, chunk.span.start) : bisect_left(starts, chunk.span.end)]
+    return tuple(
+        block.title for block in inside if block.kind == "heading" and block.title and block not in chunk.path
+    )
 
 
 class _Section(NamedTuple):

@@ -128,6 +128,7 @@ def test_a_small_introduction_joins_the_first_subsection_and_no_other() -> None:
     small = [f"## {name}\n\nSmall." for name in "ABC"]
     found = cut("\n\n".join(["# FAQ\n\nAsked by many.", *small, "# Other\n\nSmall."]), 254)
     assert [passage.section for passage in found] == [("FAQ",), ("FAQ", "B"), ("FAQ", "C"), ("Other",)]
+    assert [passage.inner for passage in found] == [("A",), (), (), ()]  # its own heading is above it
 
 
 def test_a_small_section_does_not_join_one_outside_its_parent_heading() -> None:

@@ -68,6 +68,24 @@ async def test_title_path_date_and_section_can_be_filtered_by_in_every_mode(shel
     assert desk.alarms == 0
 
 
+@pytest.mark.parametrize("mode", get_args(Mode))
+async def test_a_section_within_a_passage_is_found_too_and_not_what_it_is_cited_by(
+    shelf: Shelf, mode: Mode
+) -> None:
+    """A short introduction has the first section below it."""
+    async with await shelf.small.writing(shelf.data) as writer:
+        new = shelf.small.new_source(writer, "leave", "Leave", "pendulum")
+        first, second = new.passages
+        await writer.replace([replace(new, passages=(first, replace(second, inner=("Sick leave",))))])
+    desk = shelf.desk()
+    for section in ("Leave", "Sick leave", {"$contains": "sick"}):
+        request = SearchRequest("pendulum", mode=mode, filter={"section": section})
+        hits = (await desk.search(ME, request)).hits
+        assert [hit.chunk.section for hit in hits if hit.chunk.seq == 1] == [("Leave",)], section
+    assert await _found(desk, {"$not": {"section": "Sick leave"}}, mode="dense") == {"leave"}  # the first one
+    assert not await _found(desk, {"section": "Parental leave"}, mode=mode)
+
+
 async def test_strict_statistics_keep_to_them_too(shelf: Shelf) -> None:
     await _fill(shelf)
     desk = shelf.desk(statistics="strict")

@@ -56,7 +56,7 @@ from rag.uris import split_citation
 if TYPE_CHECKING:
     import lancedb
 
-FORMAT = 3
+FORMAT = 4
 ABOUT, KEY, KEYS, CHECKSUMS = "backup.json", "key", "keys.json", "checksums.json"
 MAX_PART_BYTES = 1 << 31  # of a part that is read; ours have some MiB
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-FORMAT = 5
+FORMAT = 6
 """The version of the tables' columns and of a collection's definition.
 
 Raise it when they change: data folders with another number are refused.
@@ -186,7 +186,8 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
         "end": pa.int64(),
         "tokens": pa.int32(),
         **LABEL_COLUMNS,
-        "section": pa.list_(pa.string()),
+        "section": pa.list_(pa.string()),  # headings that filters match: those above, then those in the text
+        "depth": pa.int32(),  # how many of them are above
         "body": pa.string(),
         "vector": pa.list_(pa.float32(), dimension),
     }
@@ -403,6 +404,7 @@ CHUNK_COLUMNS = [
     "page",
     "gap",
     "section",
+    "depth",
     "body",
 ]
 
@@ -425,7 +427,7 @@ class StoredChunk:
 
     @property
     def section(self) -> tuple[str, ...]:
-        """The headings that the chunk stands under, the outermost first."""
+        """The headings that a filter matches: those that the chunk begins under, then those in it."""
         return tuple(self.columns["section"][self.row])
 
     @property
@@ -560,12 +562,17 @@ def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
         start=row["start"],
         end=row["end"],
         text=row["body"][len(row["body"]) - (row["end"] - row["start"]) :],
-        section=tuple(row["section"]),
+        section=section_of_row(row),
         page=row["page"],
         tokens=row["tokens"],
         header=header_in(row["body"], row["end"] - row["start"]),
         gap=row["gap"],
     )
+
+
+def section_of_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The headings that a chunk begins under, the outermost first."""
+    return tuple(row["section"][: row["depth"]])
 
 
 def header_in(body: str, length: int) -> str:

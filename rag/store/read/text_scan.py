@@ -26,7 +26,7 @@ from anyio import to_thread
 from rag.corpus import Chunk
 from rag.errors import InvalidRequestError
 from rag.filters.needles import EMPTY, INVALID, Needle
-from rag.store.read.schema import one_of
+from rag.store.read.schema import one_of, section_of_row
 from rag.text.plain_text import Span
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _regex_spans(needle: Needle, text: str) -> Iterator[Span]:
 
 
 TEXTS = 8  # in memory at once
-_PLACE = ["id", "source_id", "generation", "seq", "start", "end", "tokens", "page", "section"]
+_PLACE = ["id", "source_id", "generation", "seq", "start", "end", "tokens", "page", "section", "depth"]
 
 Places: TypeAlias = "Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]"
 """The rows of chunks without their texts, in order, by the id and the generation of their sources."""
@@ -280,7 +280,7 @@ def chunks_of_texts(rows: Iterable[Mapping[str, Any]], text: str) -> list[Chunk]
         Chunk(
             **{name: row[name] for name in plain},
             text=text[row["start"] : row["end"]],
-            section=tuple(row["section"]),
+            section=section_of_row(row),
         )
         for row in rows
     ]

@@ -241,7 +241,8 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "tokens": [passage.tokens for passage in passages],
         "page": [passage.page for passage in passages],
         "gap": gaps_between(new.text, passages),
-        "section": [list(passage.section) for passage in passages],
+        "section": [[*passage.section, *passage.inner] for passage in passages],
+        "depth": [len(passage.section) for passage in passages],
         "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
         "vector": schema.vector_column(new.vectors),
     }

@@ -226,7 +226,18 @@ def _chunk_columns(table: AttachedTable, names: Sequence[str]) -> dict[str, str]
                 select[f"{OURS}vector"] = columns.vector
             case "revision" if columns.allow:
                 select[f"{OURS}allow"] = columns.allow
-            case "seq" | "start" | "end" | "tokens" | "page" | "gap" | "section" | "vector" | "revision":
+            case (
+                "seq"
+                | "start"
+                | "end"
+                | "tokens"
+                | "page"
+                | "gap"
+                | "section"
+                | "depth"
+                | "vector"
+                | "revision"
+            ):
                 pass  # the same in all rows
             case _ if name not in ENGINES:
                 select[OURS + name] = table.translation.name(name)
@@ -300,7 +311,7 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
     row: dict[str, Any] = {}
     for name in names:
         match name:
-            case "seq" | "start":
+            case "seq" | "start" | "depth":
                 row[name] = [0] * count
             case "page" | "gap":
                 row[name] = [None] * count
