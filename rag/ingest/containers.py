@@ -31,7 +31,7 @@ from anyio import to_thread
 
 from rag.config.settings import IngestSettings
 from rag.corpus import Collection
-from rag.errors import ParseError, RefdeskError
+from rag.errors import ParseError, RefdeskError, WithheldError
 from rag.home import Home
 from rag.ingest.discover import Discovery, is_left_out, unsupported
 from rag.ingest.parse import parsers
@@ -171,6 +171,9 @@ class _Opening:
         prefix, self.failed = parts_prefix(container.uri), True
         self.discovery.partly.add(prefix)  # so that none of its stored parts counts as gone
         stays = "; its stored parts stay" if self.first_stored(prefix).startswith(prefix) else ""
+        if isinstance(error, WithheldError) and self.opened.rights.of_documents:
+            self.discovery.withheld.add(container.uri)
+            stays = ""
         if is_source:
             remark = f"not all documents in it can be taken out: {error}{stays}"
             self.discovery.remarks[container.uri] = remark
@@ -384,7 +387,7 @@ class ContainerCache:
     recipe: str
     _before: dict[str, CachedContainer]
     _stored: Mapping[str, Mapping[str, KnownSource]]
-    _rights: Rights
+    rights: Rights
     _new: dict[str, CachedContainer] = field(default_factory=dict)
 
     @classmethod
@@ -416,7 +419,7 @@ class ContainerCache:
             return False
         records = [source.record for source in stored.values()]
         # A part that requests access must be parsed again for its request.
-        if any(not record.content or self._rights.asks(record.requested) for record in records):
+        if any(not record.content or self.rights.asks(record.requested) for record in records):
             return False
         return cached.parts == _parts_digest({part: source.digest for part, source in stored.items()})
 

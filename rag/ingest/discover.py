@@ -93,6 +93,7 @@ class Discovery:
     `deleted` ones are named as deleted, `forbidden` says why others that are there may not be read, and
     `rights` who may see a document if the origin decides that.
 
+    `withheld` are containers of which it can't be told who may see their parts.
     `broken` counts parts that crashed or used up their CPU seconds, by the URI of the outermost container.
     """
 
@@ -112,6 +113,7 @@ class Discovery:
     containers: dict[str, LocalFile] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
+    withheld: set[str] = field(default_factory=set)
     broken: Counter[str] = field(default_factory=Counter)
     ignoring: Ignoring = field(default_factory=Ignoring)
 

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Collection as Kinds
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -156,11 +157,19 @@ def check_expiry(source: KnownSource) -> None:
         raise NotAdmittedError(expired_words(source.expires), "expired")
 
 
+UNTOLD = "who may see it now can't be told"
+TOLD = frozenset({"moderation", "unclear expiry"})  # causes that say nothing of who may see a document
+
+
 @dataclass(slots=True)
 class KeptOut:
-    """The outcomes of stored sources to remove, by id, and why documents are kept out, by URI."""
+    """The outcomes of stored sources to remove, by id, and why documents are kept out, by URI.
+
+    `withheld` are the URIs of containers of which it can't be told who may see their parts.
+    """
 
     removed: dict[str, Outcome] = field(default_factory=dict)
+    withheld: AbstractSet[str] = frozenset()
     _why: dict[str, NotAdmittedError | WithheldError] = field(default_factory=dict)
 
     def check(self, file: LocalFile, discovery: Discovery) -> None:
@@ -181,6 +190,17 @@ class KeptOut:
     def note(self, file: LocalFile, why: NotAdmittedError | WithheldError) -> None:
         """Note why a document isn't stored."""
         self._why[file.uri] = why
+
+    def staying(self, file: LocalFile, why: WithheldError, earlier: KnownSource | None) -> KnownSource | None:
+        """The stored version of a document that is withheld, or None if it goes, too.
+
+        It goes if nobody can tell who may see the document now: perhaps fewer people than before. Its access
+        record stays, and counts again when the document can be stored.
+        """
+        if earlier is None or why.cause in TOLD:
+            return earlier
+        self.removed[earlier.id] = Outcome(printable(file.path), "removed", UNTOLD, earlier.id)
+        return None
 
     def outcome(
         self, file: LocalFile, why: NotAdmittedError, earlier: KnownSource | None
@@ -207,9 +227,12 @@ class KeptOut:
         expired = expired_outcomes(source for source in may_expire if source.id not in stored)
         for id_, outcome in expired.items():
             self.removed.setdefault(id_, outcome)
-        if not self.removed:
+        if not (self.removed or self.withheld):
             return
-        outer = {uri: self.removed[source.id] for uri, source in sources.items() if source.id in self.removed}
+        outer = {uri: Outcome(path_of(uri), "removed", UNTOLD) for uri in self.withheld}
+        outer |= {
+            uri: self.removed[source.id] for uri, source in sources.items() if source.id in self.removed
+        }
         for uri, source in sources.items():
             if "#" in uri and source.id not in self.removed:
                 around = next((outer[at[:-1]] for at in prefixes(uri) if at[:-1] in outer), None)

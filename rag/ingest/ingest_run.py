@@ -299,6 +299,7 @@ class IngestSteps:
     async def begin(self, discovery: Discovery) -> None:
         """Narrow access, ask again for missing vectors, and report files that need no reading."""
         self._claims.learn(discovery)
+        self._kept_out.withheld = discovery.withheld
         # First of all, so that an interrupted run never leaves a source more visible than it should be.
         if narrower := self._claims.narrowed_at_once(self._stored.values()):
             await self._writer.claim(narrower)
@@ -399,9 +400,11 @@ class IngestSteps:
             self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
         except ParseError as error:
             discovery.note_broken(file.uri, error)
+            earlier, hears = self._earlier(file.uri), self._claims.rights.of_documents
             if isinstance(error, WithheldError):
                 self._kept_out.note(file, error)
-            self.outcomes.fail(file, error, has_earlier=self._earlier(file.uri) is not None)
+                earlier = self._kept_out.staying(file, error, earlier) if hears else earlier
+            self.outcomes.fail(file, error, has_earlier=earlier is not None)
         return None
 
     async def _prepare(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
@@ -505,14 +508,19 @@ class IngestSteps:
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
             await chunk_vectors.calibrate(self._writer, self._embedder)
-        files = discovery.files | discovery.containers
+        files, added = discovery.files | discovery.containers, self.outcomes.ids("added")
         all_notes = (
             *notes,
             *discovery.notes,
             *self.outcomes.notes(vectors_added=self._vectors_added),
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
-            *self._claims.report.notes(self._claims.rights.unmatched(file.path for file in files.values())),
+            *self._claims.report.notes(
+                self._claims.rights.unmatched(file.path for file in files.values()),
+                self._claims.rights.overruled(
+                    file.path for uri, file in files.items() if self._id_of(uri) in added
+                ),
+            ),
             *containers.unopened_notes(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )

@@ -39,7 +39,7 @@ from rag.corpus import (
     Value,
     Vectors,
 )
-from rag.errors import ParseError
+from rag.errors import ParseError, WithheldError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
 from rag.ingest.chunk import passages
 from rag.ingest.document_admission import DocumentAdmission
@@ -532,6 +532,13 @@ def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
 
 
 def _entries(sidecar: bytes) -> Mapping[str, str]:
+    try:
+        return _read_entries(sidecar)
+    except ParseError as error:  # whom it lets see the document can't be told
+        raise WithheldError(str(error), error.cause) from error
+
+
+def _read_entries(sidecar: bytes) -> Mapping[str, str]:
     try:
         text = unicode_text(sidecar)
     except ParseError as error:

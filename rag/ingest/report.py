@@ -412,8 +412,11 @@ class AccessReport:
             is_narrowed(access, record.access) for record in floor_records if record
         )
 
-    def notes(self, unmatched_rules: Iterable[str]) -> Iterator[str]:
-        """Notes on the access of the run's documents as a whole; `unmatched_rules` matched none of them."""
+    def notes(self, unmatched_rules: Iterable[str], overruled: Mapping[str, int]) -> Iterator[str]:
+        """Notes on the access of the run's documents as a whole.
+
+        `unmatched_rules` matched none of them; `overruled` counts those that the command opened to more.
+        """
         for uri, access in self.narrowed_folders.items():
             yield (
                 f"New files in {path_of(uri)} are {in_words(access)}, because it or a folder above it was "
@@ -428,6 +431,12 @@ class AccessReport:
                 f"{new} restricted like {document_name(gone)}, which is gone, because {each} may be a new "
                 f"version of it. If {none}, run {_forgetting(gone)}, and then refdesk-admin access set for "
                 f"{new_ones}."
+            )
+        for pattern, number in overruled.items():
+            new = counted(number, "new document")
+            yield (
+                f"The access rule for {pattern} lets fewer people see {new}, but the command goes before "
+                "rules. To change that, run refdesk-admin access set."
             )
         for pattern in unmatched_rules:
             yield f"The access rule for {pattern} matched no file."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from rag.access.rule import check_access, narrower, valid_entries
+from rag.access.rule import check_access, is_narrowed, narrower, valid_entries
 from rag.config.settings import AccessRule
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, WithheldError
@@ -143,7 +144,10 @@ class Rights:
     def _by_rules(self, path: Path) -> Iterator[Access]:
         for name in self._names(path) if self.rules else ():
             if rule := self.rule(name):
-                yield RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual)
+                yield self._record(rule)
+
+    def _record(self, rule: AccessRule) -> Access:
+        return RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual)
 
     def _names(self, path: Path) -> Iterator[Path]:
         """A path, and the names under which this run was told to read it."""
@@ -166,6 +170,16 @@ class Rights:
         names = (name for path in paths for name in self._names(path)) if self.rules else ()
         matched = {rule.path for name in names if (rule := self.rule(name))}
         return [rule.path for rule in self.rules if rule.path not in matched]
+
+    def overruled(self, paths: Iterable[Path]) -> Counter[str]:
+        """How many of these files the command opens to more than a rule does, by the pattern of the rule."""
+        if not (self.command and self.rules) or self.set_access:
+            return Counter()
+        by_command = self.command.record(self.usual)
+        rules = [
+            next((rule for name in self._names(path) if (rule := self.rule(name))), None) for path in paths
+        ]
+        return Counter(rule.path for rule in rules if rule and is_narrowed(self._record(rule), by_command))
 
     def shown(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """The metadata that readers may see: without the access that the document requests."""

@@ -6,6 +6,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import anyio
 import pytest
@@ -624,3 +625,37 @@ async def test_a_rule_for_the_name_of_a_link_counts_for_what_is_read_through_it(
     report = await archive.ingest("current", "menu.md", rules=(rule,))
     assert await archive.access() == {"releases/1/a.md": HR, "menu.md": TENANT}
     assert not any("matched no file" in note for note in report.notes)
+
+
+UNTELLABLE = {
+    "menu.md": "---\nvisibility: private\n---\n" + MENU,
+    "menu.md ": "---\nallow: [group:hr\n---\n" + MENU,
+    "menu.md.meta.toml": "visibility = restricted\n",
+    "menu.md.meta.toml ": '[access]\nallow = ["group:hr"]\n',
+    "old.zip.meta.toml": "allow = group:hr\n",
+}
+
+
+@pytest.mark.parametrize("name", UNTELLABLE)
+async def test_a_stored_document_goes_while_its_own_rights_cannot_be_read(
+    archive: Archive, name: str
+) -> None:
+    """Perhaps they were to hide it. It comes back with the rights that it had."""
+    with zipfile.ZipFile(archive.folder / "old.zip", "w") as packed:
+        packed.writestr("minutes.md", "# Minutes\n\nThe meeting.\n")
+    settings: dict[str, Any] = {"of_documents": True, "archives": True}
+    await archive.ingest(**settings)
+    before = await archive.access()
+    file = archive.folder / name.strip()
+    text = file.read_text() if file.exists() else None
+    file.write_text(UNTELLABLE[name])
+    unheard = await archive.ingest(archives=True)  # it has no say
+    assert unheard.counts["removed"] == 0
+    for _ in range(2):
+        report = await archive.ingest(**settings)
+        assert report.counts["skipped"] == 1
+        affected = "old.zip#minutes.md" if "zip" in name else "menu.md"
+        assert await archive.access() == {path: access for path, access in before.items() if path != affected}
+    file.unlink() if text is None else file.write_text(text)
+    await archive.ingest(**settings)
+    assert await archive.access() == before

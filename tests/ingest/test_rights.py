@@ -97,6 +97,15 @@ def test_rules_that_match_no_file_are_named() -> None:
     assert rights.unmatched([Path("/data/HR/pay/x")]) == ["hr/*", "*.txt"]
 
 
+def test_rules_that_the_command_overrules_are_named() -> None:
+    files = [Path("/data/hr/a.md"), Path("/data/HR/b.md"), Path("/data/c.txt"), Path("/data/d.md")]
+    assert Rights("tenant", RequestedAccess("tenant"), RULES).overruled(files) == {"hr/*": 2, "*.txt": 1}
+    narrower_command = RequestedAccess(allow=("group:hr",), deny=("user:bob", "group:guests"))
+    assert not Rights("tenant", narrower_command, RULES).overruled(files)
+    assert not Rights("tenant", RequestedAccess("tenant"), RULES, set_access=True).overruled(files)
+    assert not Rights("tenant", rules=RULES).overruled(files)
+
+
 @pytest.mark.parametrize("usual", ["tenant", "restricted"])
 def test_a_denial_alone_leaves_the_visibility_as_it_is_usual(usual: Visibility) -> None:
     expected = Access(usual, deny=frozenset({"user:bob"}), revision=1)
