@@ -452,15 +452,16 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
     """The share of a text's words that the ranked passages have together; 1 where they don't tell.
 
     Stop words of any language don't count, because they stand for other things in another language. Nor do
-    names with digits: a document lacks them in any language. A word that was `respelt` counts as shared.
-    Vietnamese words without their marks are words elsewhere, so passages must have the letters, too.
+    words that only ask in the documents' language, and names with digits: a document lacks them in any. A
+    word that was `respelt` counts as shared. Vietnamese words without their marks are words elsewhere, so
+    passages must have the letters, too.
     """
+    languages = word_analysis.query_languages(view.table.collection)
+    uncounted = ANY_STOP_WORDS | word_analysis.question_words(languages)
     words = {
         word.text
-        for word in word_analysis.query_words(text, word_analysis.query_languages(view.table.collection))[
-            : word_analysis.MAX_TERMS
-        ]
-        if word.text.isalpha() and word.text.casefold() not in ANY_STOP_WORDS
+        for word in word_analysis.query_words(text, languages)[: word_analysis.MAX_TERMS]
+        if word.text.isalpha() and word.text.casefold() not in uncounted
     }
     if not words or any(scored.words is None for scored in ranking):
         return 1.0

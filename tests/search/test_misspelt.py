@@ -64,6 +64,7 @@ MISSPELT = [
     ("berevement", "bereavement", "berevement", "bereavement"),
     ("how long is zereavement leave?", "bereavement", "zereavement", "bereavement"),
     ("parrental leave", "parental", "parrental", "parental"),
+    ("Can you tell me who may get berevement leave?", "bereavement", "berevement", "bereavement"),
     ("PARENTLA LEAVE", "parental", "parentla", "parental"),
     ("leave of empoyees", "annual", "empoyees", "employee"),
     ("annualleave", "annual", "annualleave", "annual leave"),

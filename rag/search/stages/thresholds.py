@@ -25,6 +25,7 @@ from rag.search.view import View
 from rag.store.read.spelling import Spelling, is_typo
 from rag.store.read.word_analysis import (
     MAX_TERMS,
+    QUESTION_WORDS,
     STOP_WORDS,
     Form,
     Word,
@@ -69,35 +70,8 @@ WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
 ENGLISH_ONLY = "These documents can be searched in English only."
 UNREAD_LANGUAGE = "The query seems to be in {}. " + ENGLISH_ONLY + " Ask in English."
-FRAME = frozenset(
-    """
-    a about am an and another any anybody anyone anything are as at be been but by can could describe did do
-    does doing done ever explain for from get gets give got had has have he here her him his how i i'd i'm
-    i've if in is it its just know long many may me mean means might mine much must my need no not of often
-    on one only or other our please said say says shall she should show so some somebody someone something
-    tell than that the their them then there these they this those to too us very want was we were what when
-    where which who whom whose why will with without would you your
-    """.split()  # noqa: SIM905 as a list, it would be a page long
-)
-"""English words of questions that an answer needn't contain, so they don't count as evidence."""
-ASKING = FRAME | frozenset(
-    """
-    wer wen wem wessen wann warum weshalb wieso wofür woher wohin womit woran worin worauf wodurch wozu wobei
-    welche welchem welchen welcher welches wie wieviel wo was viel viele
-    qui que quoi quand où pourquoi comment combien quel quelle quelles quels
-    qué quién quiénes cuándo dónde cómo cuánto cuánta cuántos cuántas cuál cuáles por
-    chi che cosa quando dove perché come quanto quanti quale quali
-    quem onde como quantos qual quais wat wanneer waar waarom hoe welke hoeveel
-    кто кого кому кем ком что чего чему чем где когда почему зачем сколько куда откуда как какой какая какое
-    какие каких каким какими какую какого каком чей чья чьи был была было были
-    किस कौन कितने किसने कितनी कब किसके कैसे कहाँ कितना किन कौनसी कौनसा किसका किसकी किसे क्या क्यों
-    किसको किन्हें किनके
-    什么 哪个 多少 谁 何时 哪 什么时候 哪一 哪位 哪里
-    为什么 多大 怎么 如何 哪些 谁在 谁是 多少个 几 何 哪种 是什么 怎样
-    多久 多长 gì nào ai đâu bao nhiêu khi tại sao thế mấy như
-    """.split()  # noqa: SIM905 as above
-)
-"""These, and question words of other languages."""
+ASKING = frozenset[str]().union(*QUESTION_WORDS.values())
+"""Words of questions that an answer needn't contain, so they don't count as evidence."""
 DISTANT = "less similar to the query than the thresholds require"
 
 

@@ -43,6 +43,7 @@ from rag.store.read.word_analysis import (
     Word,
     query_languages,
     query_words,
+    question_words,
     search_terms,
     terms_of_forms,
 )
@@ -246,10 +247,13 @@ async def other_spellings(
 ) -> dict[str, tuple[Spelling, ...]]:
     """The words of a text that no readable row of any collection has, each with its nearest spellings.
 
-    Only words that have other spellings. None if more than `MOST_UNKNOWN` words are unknown.
+    Only words that have other spellings. None if more than `MOST_UNKNOWN` words are unknown, besides those
+    that only ask.
     """
     lacking = [await reader.unknown_words(text) for reader in readers]
+    asking = question_words({language for reader in readers for language in reader.languages})
     unknown = [word for word in dict.fromkeys(lacking[0]) if all(word in words for words in lacking)]
+    unknown = [word for word in unknown if word.casefold() not in asking]
     if len(unknown) > MOST_UNKNOWN:
         return {}
     spellings = {

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from unicodedata import normalize
 
 from lancedb import tokenize
@@ -671,3 +671,43 @@ Source: Apache Lucene's EnglishAnalyzer and question words; Snowball's German li
 """
 
 STOP_WORDS = {language: frozenset(words.split()) for language, words in _LISTS.items()}
+
+_ASKED: dict[Language | Literal["others"], str] = {
+    "English": """
+    a about am an and another any anybody anyone anything are as at be been but by can could describe did do
+    does doing done ever explain for from get gets give got had has have he here her him his how i i'd i'm
+    i've if in is it its just know long many may me mean means might mine much must my need no not of often
+    on one only or other our please said say says shall she should show so some somebody someone something
+    tell than that the their them then there these they this those to too us very want was we were what when
+    where which who whom whose why will with without would you your
+    """,
+    "German": """
+    wer wen wem wessen wann warum weshalb wieso wofür woher wohin womit woran worin worauf wodurch wozu wobei
+    welche welchem welchen welcher welches wie wieviel wo was viel viele
+    """,
+    "French": "qui que quoi quand où pourquoi comment combien quel quelle quelles quels",
+    "Spanish": """
+    qué quién quiénes cuándo dónde cómo cuánto cuánta cuántos cuántas cuál cuáles por
+    """,
+    "Italian": "chi che cosa quando dove perché come quanto quanti quale quali",
+    "Portuguese": "quem onde como quantos qual quais",
+    "Dutch": "wat wanneer waar waarom hoe welke hoeveel",
+    "Russian": """
+    кто кого кому кем ком что чего чему чем где когда почему зачем сколько куда откуда как какой какая какое
+    какие каких каким какими какую какого каком чей чья чьи был была было были
+    """,
+    "others": """
+    किस कौन कितने किसने कितनी कब किसके कैसे कहाँ कितना किन कौनसी कौनसा किसका किसकी किसे क्या क्यों
+    किसको किन्हें किनके
+    什么 哪个 多少 谁 何时 哪 什么时候 哪一 哪位 哪里
+    为什么 多大 怎么 如何 哪些 谁在 谁是 多少个 几 何 哪种 是什么 怎样
+    多久 多长 gì nào ai đâu bao nhiêu khi tại sao thế mấy như
+    """,
+}
+QUESTION_WORDS = {language: frozenset(words.split()) for language, words in _ASKED.items()}
+"""Words of questions that an answer needn't contain."""
+
+
+def question_words(languages: Iterable[Language]) -> frozenset[str]:
+    """Words that only ask, in these languages: a few documents may well lack them ("do I get")."""
+    return frozenset[str]().union(*(QUESTION_WORDS.get(language, ()) for language in languages))
