@@ -339,15 +339,23 @@ def by_recency(
 ) -> list[Hit]:
     """`hits` with their scores aged by these `ages` in days, best first; ties stay in the given order.
 
+    A hit overtakes none that was before it and is as new: editions are in order already, whatever their
+    scores, and those of documents that are years old differ by next to nothing when they are aged.
+
     Raises:
         ConfigurationError: a hit has no age, and `missing` is "error".
     """
     factors = [_factor(hit, age, half_life_days, missing) for hit, age in zip(hits, ages, strict=True)]
-    new = [
-        replace(hit, score=aged_score(hit.score, factor, weight=weight))
-        for hit, factor in zip(hits, factors, strict=True)
-    ]
+    scores: list[float] = []
+    for hit, age, factor in zip(hits, ages, factors, strict=True):
+        newer = (score for score, before in zip(scores, ages, strict=False) if _is_as_new(before, age))
+        scores.append(min([aged_score(hit.score, factor, weight=weight), *newer]))
+    new = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
     return sorted(new, key=lambda hit: -hit.score)
+
+
+def _is_as_new(age: float | None, than: float | None) -> bool:
+    return age is not None and than is not None and age <= than
 
 
 def _factor(hit: Hit, age_days: float | None, half_life_days: float, missing: MissingDate) -> float:

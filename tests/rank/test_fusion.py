@@ -315,6 +315,14 @@ def test_the_weighted_share_of_a_score_decays() -> None:
     assert aged_score(-0.2, 0.25, weight=1) == -0.2
 
 
+def test_years_old_editions_stay_in_the_order_in_which_they_come() -> None:
+    """Newest first, although an older one has the better score; a document of today still overtakes them."""
+    hits = [(2023, 0.79), (2022, 0.80), (2021, 0.82)]
+    old = [_hit_of_age(str(year), score, (2026 - year) * 365) for year, score in hits]
+    ordered = _aged(*old, _hit_of_age("undated", 0.41), _hit_of_age("new", 0.6, 1))
+    assert [name for name, _ in ordered] == ["new", "undated", "2023", "2022", "2021"]
+
+
 def test_hits_come_in_the_order_of_their_aged_scores() -> None:
     assert _aged(_hit_of_age("old", 0.8, 60), _hit_of_age("new", 0.7, 0)) == [("new", 0.7), ("old", 0.5)]
 
