@@ -26,7 +26,7 @@ from mcp import MCPError, types
 from mcp.server.lowlevel import Server
 
 from rag.access.keys import keys_in
-from rag.access.rule import DEFAULT_TENANT
+from rag.access.rule import DEFAULT_TENANT, one_group_notes
 from rag.access.tenants import LocalAsker, tenants
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
 from rag.config.mistakes import loose_permissions
@@ -127,6 +127,8 @@ def warn(settings: Settings, config: Path, env_file: Path | None = None, *, fill
     """Log who else can change the settings or enter the data folder; and its problem, unless it `fills`."""
     for warning in loose_permissions(config, settings.data, env_file):
         log.warning(warning)
+    for note in one_group_notes(settings.principal.groups):
+        log.warning(note)
     if not fills and (problem := data_folder_problem(settings.home)):
         log.warning(problem)
 

@@ -64,11 +64,14 @@ def valid_name(name: str) -> str:
 def bare_name(kind: Literal["user", "group"], name: str) -> str:
     """`name`, unchanged, if it may name a user or a group without the prefix of an access list entry.
 
-    "group:hr" where "hr" is expected would match nobody, so it is an error rather than a group of that name.
+    "group:hr" where "hr" is expected would match nobody, and no denial of group:hr "hr ". So both are errors
+    rather than groups of these names.
 
     Raises:
-        ConfigurationError: no access list can hold the name, or it already has such a prefix.
+        ConfigurationError: no access list can hold the name, it has such a prefix, or spaces around it.
     """
+    if name != name.strip():
+        raise ConfigurationError(f"{name[:64]!r} begins or ends with a space. Give the name without it.")
     try:
         valid_entries([f"{kind}:{name}"])
     except ConfigurationError as error:
@@ -82,6 +85,13 @@ def bare_name(kind: Literal["user", "group"], name: str) -> str:
     if prefix.casefold() in ENTRY_KINDS and bare:
         raise ConfigurationError(f"{name} names a {prefix.casefold()}; give the name of a {kind}.")
     return name
+
+
+def one_group_notes(groups: Iterable[str]) -> list[str]:
+    """Notes on names that look like several groups. They may be one: "CN=hr,OU=staff"."""
+    return [
+        f"{name} is one group. Name several one by one." for name in groups if not {",", ";"}.isdisjoint(name)
+    ]
 
 
 def valid_entries(entries: Iterable[str]) -> frozenset[str]:

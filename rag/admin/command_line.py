@@ -13,6 +13,7 @@ from typing import Any, get_args
 import anyio
 import click
 
+from rag.access.rule import one_group_notes
 from rag.access.tenants import at_tenant, storage_of, tenant_file, tenant_of
 from rag.admin.terminal import arguments, echo
 from rag.config.load import asker_flags, config_path, load_env_file, load_settings
@@ -52,6 +53,14 @@ def options(*decorators: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def _noted_groups(
+    _context: click.Context, _option: click.Parameter, groups: tuple[str, ...]
+) -> tuple[str, ...]:
+    for note in one_group_notes(groups):
+        echo(f"Note: {note}", err=True)
+    return groups
+
+
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
 )
@@ -64,6 +73,7 @@ _ASKER = (
         "asker_groups",
         multiple=True,
         metavar="NAME",
+        callback=_noted_groups,
         help="Act as a member of this group instead of [principal]. Repeatable.",
     ),
 )

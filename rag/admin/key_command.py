@@ -25,7 +25,7 @@ from rag.access.keys import (
     read_keys,
     token_of,
 )
-from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, walls
+from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, one_group_notes, walls
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options
@@ -185,8 +185,8 @@ async def create_command(
     bound = await credential_binding(settings, tenant_of(settings), binding)
     key, secret = create_key(settings, user=user, groups=groups, days=days, bound=bound)
     _show(key, secret, as_json=as_json)
-    for name in filter(lambda name: "," in name, groups):
-        echo(f"Note: {name} is one group. For several groups, repeat --group.", err=True)
+    for note in one_group_notes(groups):
+        echo(f"Note: {note}", err=True)
     exposed = await exposures(settings, key.tenant, intended=True)
     for exposure in reachable(exposed, bound.collections if bound else None):
         echo(f"Note: {exposure}", err=True)
@@ -203,8 +203,6 @@ def create_key(
         ConfigurationError: a name is not valid.
     """
     now, tenant = datetime.now(UTC), tenant_of(settings)
-    if spaced := [name for name in (user, *groups) if name != name.strip()]:
-        raise ConfigurationError(f"{spaced[0]!r} begins or ends with a space. Give the name without it.")
     secret, digest = new_secret()
     key = ApiKey(
         id=secrets.token_hex(4),

@@ -11,6 +11,7 @@ import operator
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
@@ -183,14 +184,22 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
 
 
 def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything
-    """`raw` as a value of the setting's type; commas separate the items of a list."""
-    parts = [part.strip() for part in raw.split(",")]
-    value = [part for part in parts if part] if _is_list(annotation) else raw
+    """`raw` as a value of the setting's type. A list is one of JSON, or its items separated by commas."""
+    value: object = raw
+    if _is_list(annotation):
+        value = _json_list(raw) or [item for part in raw.split(",") if (item := part.strip())]
     try:
         adapter = TypeAdapter[object](annotation)
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError as error:
         raise ConfigurationError(describe_mistake(name, error.errors()[0])) from error
+
+
+def _json_list(raw: str) -> list[object] | None:
+    with suppress(ValueError):
+        if isinstance(value := json.loads(raw), list):
+            return value
+    return None
 
 
 def _is_path(annotation: Any) -> bool:  # noqa: ANN401 an annotation is anything

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.access.keys import Keys, holder_of, keys_file, read_keys
-from rag.access.rule import valid_name
+from rag.access.rule import one_group_notes, valid_name
 from rag.corpus import Binding, Principal
 from rag.filters.grammar import check_form
 from tests.refusals import refusal
@@ -75,8 +75,10 @@ def test_a_leaked_key_is_revoked_as_a_whole_and_never_repeated(inside: Inside) -
 
 
 def test_several_groups_in_one_name_are_told(inside: Inside) -> None:
-    assert "repeat --group" in inside.run("key", "create", "--group", "hr,staff").stderr
-    assert "--group" not in inside.run("key", "create", "--group", "hr", "--group", "staff").stderr
+    (note,) = one_group_notes(["hr,staff"])
+    assert note in inside.run("key", "create", "--group", "hr,staff").stderr
+    assert note in inside.run("search", "x", "--group", "hr,staff").stderr
+    assert "Note" not in inside.run("search", "x", "--group", "hr", "--group", "staff").stderr
 
 
 def test_what_no_key_can_have_is_refused(inside: Inside) -> None:

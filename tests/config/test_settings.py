@@ -632,6 +632,9 @@ def test_an_entry_where_the_settings_want_a_name_is_refused(write: Write) -> Non
     assert "line 2: principal.groups: Give the group's name" in _complaint(
         write('[principal]\ngroups = ["hr", "group:it"]\n')
     )
+    assert "begins or ends with a space" in _complaint(write('[principal]\ngroups = ["it "]\n'))
+    of_json = {"REFDESK_PRINCIPAL_GROUPS": '["hr, it", "staff"]'}
+    assert load_settings(write(""), of_json).principal.groups == ("hr, it", "staff")
     assert _complaint(write(""), {"REFDESK_PRINCIPAL_GROUPS": "hr,group:it"}).startswith(
         "REFDESK_PRINCIPAL_GROUPS: Give the group's name without a prefix: it, not group:it."
     )
