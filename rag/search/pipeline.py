@@ -29,7 +29,7 @@ from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, phrase_needles
 from rag.search.search_state import OpenStep, SearchState
 from rag.search.stages import apply_hit_stages, more_queries, query_stages, thresholds, with_detail
-from rag.search.view import View, joined_names, narrow_views
+from rag.search.view import LACKING_FIELDS, View, joined_names, narrow_views
 from rag.search.why import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
 from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
@@ -131,7 +131,8 @@ def _why_none(state: SearchState) -> list[str]:
     """The note on why nothing is searched, unless another note has said it."""
     if state.views:
         return [] if state.plan.sources == () else [NO_HITS_WANTED]
-    return [] if state.broken or state.degraded else [NO_DOCUMENTS]
+    lacking = any(note.startswith(LACKING_FIELDS.partition("{")[0]) for note in state.notes)
+    return [] if lacking or state.broken or state.degraded else [NO_DOCUMENTS]
 
 
 def _with_queries(state: SearchState) -> SearchState:
