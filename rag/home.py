@@ -365,14 +365,34 @@ def data_folder_problem(data: Home) -> str | None:
     return None
 
 
-def _problem_of(bucket: Bucket) -> str | None:
-    try:
-        tenants = names(bucket, "tenants")
-    except StoreError as error:
-        return str(error)
-    if tenants:
+COPYING = "copying"  # the object that marks a bucket to which a desk is being copied
+
+
+def unfinished_copy(bucket: Bucket) -> str | None:
+    """What is wrong with a bucket whose copy has not ended: nothing but the copy may write there.
+
+    The list of tenants comes last. A desk that were begun meanwhile would hide what has been copied.
+
+    Raises:
+        StoreError: the store doesn't answer.
+    """
+    if names(bucket, "tenants") or bucket.read_now(COPYING)[0] is None:
         return None
     return (
+        f"The copy of a desk to {bucket} has not ended. Run it again where the desk is: "
+        f"refdesk-admin storage copy --to {bucket}. If there is no such desk any more, name an empty bucket "
+        "or prefix."
+    )
+
+
+def _problem_of(bucket: Bucket) -> str | None:
+    try:
+        if names(bucket, "tenants"):
+            return None
+        problem = unfinished_copy(bucket)
+    except StoreError as error:
+        return str(error)
+    return problem or (
         f"There is no desk in {bucket}. If the address is wrong, name the right one with storage.uri. "
         f"Otherwise begin one ({INGEST}), or move one there: refdesk-admin storage copy --to {bucket}."
     )

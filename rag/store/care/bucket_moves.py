@@ -22,7 +22,7 @@ from anyio import to_thread
 from rag.access.keys import KEYS
 from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
-from rag.home import Bucket, data_folder_problem
+from rag.home import COPYING, Bucket, data_folder_problem
 from rag.store.read import schema
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.bucket_objects import (
@@ -40,7 +40,6 @@ from rag.store.write.desk_folder import FETCHING, make_private, prepare, read_ke
 from rag.store.write.locks import ENDED, LEASES, locked
 from rag.store.write.table_maintenance import sync_to_disk
 
-MARK = "copying"
 KEY = "key"
 TENANTS = "tenants/"
 PARTS = ("tenants", KEYS, "tables", "runs", KEY)
@@ -91,14 +90,14 @@ def _claim(data: Path, bucket: Bucket, there: Collection[str]) -> None:
     """
     desk = hashlib.sha256(b"refdesk copy\0" + read_key(data)).hexdigest().encode()
     if any(not name.startswith(PROBES) for name in there):
-        if MARK not in there or bucket.read_now(MARK)[0] != desk:
+        if COPYING not in there or bucket.read_now(COPYING)[0] != desk:
             raise ConfigurationError(
                 f"{bucket} is not empty, and holds no unfinished copy of this desk. Nothing was copied. Name "
                 "an empty bucket or prefix: --to s3://bucket/prefix."
             )
         return
     check_fit(bucket)
-    if not put_new(bucket, MARK, desk):
+    if not put_new(bucket, COPYING, desk):
         raise BusyError(f"Another copy to {bucket} has just begun.")
 
 
@@ -128,14 +127,14 @@ def _send_all(
 
     files, moved = _files(data), 0
     if not any(name.startswith(TENANTS) for name in there):  # otherwise only the end was missing
-        delete(bucket, there.keys() - files.keys() - {MARK})  # of the folder as it was before
+        delete(bucket, there.keys() - files.keys() - {COPYING})  # of the folder as it was before
         moved = _move(files, there, send)
         for lock in unclean:
             put(bucket, f"{LEASES}/{lock}/{1:08d}", ENDED)
         if _files(data) != files:
             raise BusyError(CHANGED.format(data))
     moved += _each([name for name in files if name.startswith(TENANTS)], send)
-    delete(bucket, [MARK])
+    delete(bucket, [COPYING])
     return files, moved
 
 
@@ -251,7 +250,7 @@ def _fetch_all(bucket: Bucket, data: Path) -> tuple[dict[str, int], int]:
             opened.writelines(fetch(bucket, name))
 
     facts = object_facts(bucket)
-    if MARK in facts or KEY not in facts:
+    if COPYING in facts or KEY not in facts:
         raise ConfigurationError(f"There is no complete desk in {bucket} to fetch. Nothing was written.")
     files, there = _of_desk(facts), _files(data)
     write_whole(data / FETCHING, b"")

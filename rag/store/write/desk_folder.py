@@ -30,7 +30,7 @@ from pathlib import Path
 from rag.access.tenants import OWNER, owner_in, owner_of, tenant_file
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.home import Bucket, Home, desk_around, local_folder, overview_file
+from rag.home import Bucket, Home, desk_around, local_folder, overview_file, unfinished_copy
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
 from rag.uris import TAG_CHARS
@@ -51,10 +51,12 @@ def prepare(home: Home, *, fetches: bool = False) -> None:
     that `fetches` may change.
 
     Raises:
-        ConfigurationError: it can't be created, or the fetch of its desk was interrupted.
-        StoreError: the disk has no room for the reserve.
+        ConfigurationError: it can't be created, or the fetch of its desk or the copy to it was interrupted.
+        StoreError: the disk has no room for the reserve, or the bucket's store doesn't answer.
     """
     data = local_folder(home)
+    if isinstance(home, Bucket) and (problem := unfinished_copy(home)):
+        raise ConfigurationError(problem)
     if not fetches and (data / FETCHING).exists():
         raise ConfigurationError(
             f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
