@@ -64,6 +64,9 @@ COMES_BACK = (
     "The next ingest or sync brings back what still exists: {}. To keep a file out, delete it, or name it in "
     "a file .refdeskignore in its folder."
 )
+STILL_IN = (
+    "Some of these files are in other collections, too, and stay there: {}. Name one with --collection."
+)
 IN_TAG = "Nothing is ingested into {}, which is a tag, so what was removed from it stays away."
 REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
 
@@ -124,6 +127,12 @@ async def remove_command(
         *([f"Deleted {counted(len(chosen), 'access record')}."] if forget else []),
         as_json=as_json,
     )
+    removed_uris = {there[id_] for id_ in gone}
+    others = {
+        record.collection for record in records.values() if record.present and record.uri in removed_uris
+    } - {"", collection}
+    if others and not as_json:
+        echo(STILL_IN.format(names_briefly(sorted(others), NAMED)), err=True)
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
     if comes_back and not as_json:
         of_tag = table.collection.tag_of

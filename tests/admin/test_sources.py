@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.admin.remove_command import STILL_IN
 from rag.admin.sources_command import matching_ids
 
 if TYPE_CHECKING:
@@ -139,8 +140,11 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
 
     desk.run("collection", "create", "handbook")
     assert "--collection documents" in desk.run("remove", known, "--collection", "handbook", code=1).stderr
+    desk.run("ingest", shelf / "h.md", "--collection", "handbook")
+    removal = desk.run("remove", known)
+    assert removal.stdout == "Removed 1 source from documents.\n"
+    assert STILL_IN.format("handbook") in removal.stderr
     desk.run("collection", "remove", "handbook", "--yes")
-    assert desk.run("remove", known).stdout == "Removed 1 source from documents.\n"
     assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
     assert desk.json("status")["collections"] == []
 
