@@ -168,13 +168,25 @@ class PrincipalSettings(Section):
         return Principal(tenant, self.user or None, frozenset(self.groups))
 
 
+OWN_PATHS = frozenset({"healthz", "readyz", "sse", "messages", "passages"})
+"""What addresses of the server's own begin with."""
+
+
+def _free_path(path: str) -> str:
+    if path.split("/")[1] in OWN_PATHS:
+        raise ValueError(f"{path} is an address of the server's own; choose another one")
+    return path
+
+
 class HttpSettings(Section):
     """Where `refdesk --http` listens, and how its clients authenticate."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8300
     path: Annotated[
-        str, matching(r"/[a-z0-9/_-]*[a-z0-9_-]", "a path like /mcp: lower-case letters, digits, /, - and _")
+        str,
+        matching(r"/[a-z0-9/_-]*[a-z0-9_-]", "a path like /mcp: lower-case letters, digits, /, - and _"),
+        AfterValidator(_free_path),
     ] = "/mcp"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8301
     public_url: Annotated[

@@ -463,6 +463,8 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ),
         ("search = 5\n", "line 1: search must be a table, not 5."),
         ("[principal]\ntenant = 'a__b'\n", f"line 2: principal.tenant: {refusal(valid_name, 'a__b')}"),
+        ("[http]\npath = '/healthz'\n", "line 2: http.path: /healthz is an address of the server's own"),
+        ("[http]\npath = '/sse/mcp'\n", "line 2: http.path: /sse/mcp is an address of the server's own"),
         ("[embedder]\nprovider = 'onnx'\n", f"line 1: embedder: {ONNX}"),
         ("[embedder]\nprovider = 'openai'\n", 'line 1: embedder: provider = "openai" needs model'),
     ],
