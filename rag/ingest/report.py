@@ -349,6 +349,9 @@ BACK_AS_BEFORE = "it is back, with its earlier rights"
 MOST_NAMED = 3  # documents that are gone, in the notes of a run
 
 
+AS_NEW = "as new documents here are"
+
+
 class AccessReport:
     """Collects, while claims are made and settled, what the report says about access.
 
@@ -397,8 +400,10 @@ class AccessReport:
         elif claim.policy.is_sync:
             return
         elif (before is None and not same_access(claim.access, access)) or self._narrows(claim, access):
-            yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
-            if gone := self._gone.get(uri):
+            reason = self._reasons.get(uri) or "others have narrower rights"
+            is_usual = before is None and same_access(claim.access, access)
+            yield f"{in_words(access)}: {AS_NEW if is_usual else reason}"
+            if (gone := self._gone.get(uri)) and not is_usual:
                 self._successors[gone.id] += 1
         requested = claim.requested_access
         new_request = before is None or before.requested != claim.requested

@@ -15,7 +15,7 @@ from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access
 from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
-from rag.ingest.report import Outcome, Report
+from rag.ingest.report import AS_NEW, Outcome, Report
 from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
@@ -625,6 +625,17 @@ async def test_a_rule_for_the_name_of_a_link_counts_for_what_is_read_through_it(
     report = await archive.ingest("current", "menu.md", rules=(rule,))
     assert await archive.access() == {"releases/1/a.md": HR, "menu.md": TENANT}
     assert not any("matched no file" in note for note in report.notes)
+
+
+async def test_a_copy_that_is_as_narrow_as_what_is_new_is_no_narrower_for_its_original(
+    archive: Archive,
+) -> None:
+    archive.write("open/menu.md", MENU)
+    await archive.ingest("open", asked=RequestedAccess("tenant"))
+    archive.write("new/copy.md", MENU)
+    report = await archive.ingest("new", asked=RequestedAccess(allow=("group:hr",)))
+    assert _of(report, "copy.md").reason.endswith(AS_NEW)
+    assert TWIN not in _of(report, "copy.md").reason
 
 
 UNTELLABLE = {
