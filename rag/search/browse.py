@@ -232,6 +232,8 @@ async def document_or_folder(views: Sequence[View], path: str, after: str | None
     """The id of the document at a path, or a page of the folder; see `Desk.at`."""
     first, _, inner = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are
+    if not inner and any(_name(view) == first and view.table.retrieves for view in views):
+        return Folder(first, 0, (), notes=(UNLISTED.format(first),))
     matches = [
         match for view in views if _name(view) == first for match in await _at_path(view, inner, after, limit)
     ]

@@ -20,6 +20,7 @@ from rag.config.settings import RetrieverSettings, SearchSettings
 from rag.corpus import Binding, Principal, Retrieved
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.models.embed import Embedders
+from rag.search.browse import UNLISTED, Folder
 from rag.search.desk import Desk
 from rag.search.retrievers import Retrievers, load_retrievers, retriever_collection
 from rag.search.search_state import UNREAD
@@ -134,6 +135,9 @@ async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
     for filter_, titles in by_attributes:
         request = SearchRequest("printer coffee", collections=("tickets",), mode="sparse", filter=filter_)
         assert {*_titles(await desk.search(ANN, request))} == titles
+    folder = await desk.at(ANN, "tickets/")
+    assert isinstance(folder, Folder)
+    assert (folder.path, folder.entries, folder.notes) == ("tickets", (), (UNLISTED.format("tickets"),))
     assert desk.alarms == 0
     only = await desk.search(ANN, SearchRequest("pendulum", collections=("tickets",), mode="sparse"))
     assert _titles(only) == ["Printer jams"]
