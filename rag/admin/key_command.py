@@ -29,7 +29,7 @@ from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, one_group
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options
-from rag.admin.sharing import exposures, reachable
+from rag.admin.sharing import Exposure, exposures, reachable
 from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_result, table_lines
 from rag.answers import MAX_LIMIT
@@ -187,11 +187,20 @@ async def create_command(
     _show(key, secret, as_json=as_json)
     for note in one_group_notes(groups):
         echo(f"Note: {note}", err=True)
-    exposed = await exposures(settings, key.tenant, intended=True)
+    exposed = await _exposures(settings, key)
     for exposure in reachable(exposed, bound.collections if bound else None):
         echo(f"Note: {exposure}", err=True)
     if not as_json:
         _tell_hosts(settings.http)
+
+
+async def _exposures(settings: Settings, key: ApiKey) -> list[Exposure]:
+    """What is open to all with a key. The key is there whether that can be told or not."""
+    try:
+        return await exposures(settings, key.tenant, intended=True)
+    except StoreError as error:
+        echo(f"Note: the key is valid, but what is open to its tenant can't be told. {error}", err=True)
+        return []
 
 
 def create_key(

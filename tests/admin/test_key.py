@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 from rag.access.keys import Keys, holder_of, keys_file, read_keys
 from rag.access.rule import one_group_notes, valid_name
 from rag.corpus import Binding, Principal
+from rag.errors import StoreError
 from rag.filters.grammar import check_form
 from tests.refusals import refusal
 
@@ -79,6 +81,20 @@ def test_several_groups_in_one_name_are_told(inside: Inside) -> None:
     assert note in inside.run("key", "create", "--group", "hr,staff").stderr
     assert note in inside.run("search", "x", "--group", "hr,staff").stderr
     assert "Note" not in inside.run("search", "x", "--group", "hr", "--group", "staff").stderr
+
+
+def test_a_key_that_was_created_is_a_success_whatever_cannot_be_told_of_it(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket of the tenant is away: who takes that for a failure would create another one."""
+
+    async def away(*_arguments: object, **_options: object) -> list[object]:
+        raise StoreError("s3://acme can't be read.")
+
+    monkeypatch.setattr("rag.admin.key_command.exposures", away)
+    created = inside.run("key", "create", "--json")
+    assert "s3://acme can't be read." in created.stderr
+    assert [key["id"] for key in inside.json("key", "list")["keys"]] == [json.loads(created.stdout)["id"]]
 
 
 def test_what_no_key_can_have_is_refused(inside: Inside) -> None:
