@@ -19,6 +19,7 @@ _PLAIN = _DIGITS | dict.fromkeys(_POINTS) | str.maketrans("٫٬٪", ".,%")
 _MARK_IN_HEBREW = re.compile("(?<=[א-ת])[\"'’”״׳](?=[א-ת])")  # in צה״ל and ג׳ירפה, also as on a keyboard
 _OF_PERSIAN = {"ي": "ىیې", "ك": "کڪ", "ه": "ۀەہھۃ"}  # and the letters of Arabic for them
 _ARABIC = {ord(letter): arabic for arabic, letters in _OF_PERSIAN.items() for letter in letters}
+_DEFINITE = re.compile(r"(?<!\w)([وف]?(?:[بك]?ال|لل)\w{3,})ه(?!\w)")
 _ENDS_AND_ALEFS = str.maketrans("أإآٱة", "اااا" + "ه")  # after stemming: the stemmer of Arabic needs them
 _KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x309E)}  # by their hiragana
 _LONG = re.compile("[ァ-ヺー]{3,}ー")
@@ -86,6 +87,16 @@ def comparable_text(text: str) -> str:
     Example: "کتاب" -> "كتاب".
     """
     return _KOREAN.sub(lambda word: without_particles(word[0]), text.translate(_ARABIC))
+
+
+def with_teh_marbuta(text: str) -> str:
+    """An Arabic text with a teh marbuta where many write a heh for it: at the end of words with the article.
+
+    Behind other words heh is also a pronoun, and the stemmer takes both off; an article excludes one, and
+    there it takes off teh marbuta alone. Words of three letters, such as الوجه (the face), may end in a heh.
+    Example: "المكتبه" -> "المكتبة".
+    """
+    return _DEFINITE.sub(r"\1ة", text)
 
 
 def comparable_word(word: str) -> str:

@@ -610,6 +610,7 @@ def _terms(
         return _tokens(text, language, as_written, fold, base)
     if not as_written:
         text = other_scripts.comparable_text(text)
+        text = other_scripts.with_teh_marbuta(text) if language == "Arabic" else text
     terms: list[str] = []
     for at, part in enumerate(other_scripts.unspaced_parts(text)):
         if at % 2:  # a run without spaces
