@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 CLIENT_SECONDS = 60  # no client takes more than three
-BY_DAY = settings.default.max_examples < 100  # type: ignore[union-attr]  # there always is one
 NOTES = 50  # with the demo corpus more than a page of resources/list
 
 
@@ -93,7 +92,9 @@ def node(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("node")
     for file in (HERE / "package.json", *HERE.glob("*.mjs")):
         shutil.copy(file, folder)
-    npm.install(folder, *(["--omit=dev"] if BY_DAY else []))
+    # Not above: where the command names this folder, pytest imports the file before it reads the profile.
+    by_day = settings.default.max_examples < 100  # type: ignore[union-attr]  # there always is one
+    npm.install(folder, *(["--omit=dev"] if by_day else []))
     program = shutil.which("node", path=folder / "node_modules" / ".bin")
     if program is None:
         pytest.skip("npm can't install the clients: package.json has no Node for this platform")
