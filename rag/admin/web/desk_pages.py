@@ -21,7 +21,7 @@ from rag.admin import key_command
 from rag.admin.audit_command import actor_name, change_in_words, read_log
 from rag.admin.collection_changes import MAX_DESCRIPTION
 from rag.admin.key_command import binding_in_words
-from rag.admin.sharing import exposures
+from rag.admin.sharing import exposures, usual_visibility
 from rag.admin.sources_command import size_of
 from rag.admin.web.console import Asker, Console, EntryError, entry, number_in, see_other
 from rag.config.server_settings import resource_url
@@ -164,7 +164,10 @@ async def collections(console: Console, _request: Request) -> Response:
     tables = await console.tables()
     return console.page(
         "collections.html",
-        rows=[(table.collection, await size_of(table)) for table in tables],
+        rows=[
+            (table.collection, await size_of(table), usual_visibility(console.settings, table.collection))
+            for table in tables
+        ],
         languages=LANGUAGES,
         visibilities=get_args(Visibility),
         language_of=admin_collection.language_in_words,

@@ -211,6 +211,21 @@ def test_a_key_is_shown_once_and_revoked(browser: Browser, scripts: Scripts, web
     assert all(one["user"] != "ann" for one in json_of(scripts, web_data, "key", "list")[0]["keys"])
 
 
+def test_new_documents_are_told_to_be_restricted_once_others_can_ask(
+    scripts: Scripts,
+    start_console: Any,  # noqa: ANN401 a function
+    tmp_path: Path,
+    corpus: Path,
+) -> None:
+    data = tmp_path / "desk"
+    assert scripts.admin("ingest", corpus / "glossary.txt", "--data", data).returncode == 0
+    with start_console(scripts, data) as running:
+        browser = running.signed_in()
+        assert f"documents 1 5 {in_words(Access('tenant'))}" in browser.get("/collections").text
+        browser.post("/keys", user="ann")
+        assert "documents 1 5 restricted" in browser.get("/collections").text
+
+
 def wrong_field(page: Page) -> dict[str, str | None]:
     """The one field that a page marks as wrong."""
     (field,) = [field for field in page.elements("input") if field.get("aria-invalid")]
