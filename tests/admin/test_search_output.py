@@ -12,7 +12,7 @@ import pytest
 
 from rag.admin.search_output import WIDTH, changes, explanation, rank_steps
 from rag.admin.search_report import STYLE, search_report
-from rag.answers import Answer, Context, Step, SubQuery, Trace
+from rag.answers import Answer, Context, Excerpt, Step, SubQuery, Trace
 from rag.report import STYLE as COMMON
 from rag.search.why import AMONG_HITS
 
@@ -294,6 +294,17 @@ def test_only_the_beginning_of_a_long_text_is_shown(make_search: MakeSearch) -> 
     (text,) = _body(search_report("who?", answer)).iter("blockquote")
     assert _text(text).endswith("word …")
     assert len(_text(text)) < 700
+
+
+def test_of_joined_passages_the_best_is_shown(make_search: MakeSearch) -> None:
+    answer = make_search().answer
+    hit = answer.hits[0]
+    assert hit.text == hit.chunk.text
+    for before, shown in ("word " * 10, "word"), ("word " * 1000, f"…\n{hit.text}"):
+        joined = replace(hit, excerpts=(Excerpt(0, 0, f"{before}{hit.text}"),))
+        (text,) = _body(search_report("who?", replace(answer, hits=(joined,)))).iter("blockquote")
+        assert _text(text).startswith(shown)
+        assert hit.text in _text(text)
 
 
 def test_the_first_passages_after_each_step_are_there_on_demand(body: ET.Element) -> None:

@@ -108,12 +108,12 @@ def _query(query: SubQuery) -> Html:
 def _hit(
     rank: int, hit: Hit, answer: Answer, steps: Sequence[search_output.RankStep], address: str | None
 ) -> Html:
-    """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
+    """A hit: its heading, scores, lists, ranks through the stages, and part of its text."""
     badge = tag("span", str(rank), class_="badge")
     parts = joined(_isolated_parts(search_output.heading_parts(hit)))
     heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
     ranks = _ranks_list(search_output.rank_changes(steps, hit.chunk.id))
-    text = tag("blockquote", with_tables(_beginning(hit.text)), dir="auto")
+    text = tag("blockquote", with_tables(_shown_text(hit)), dir="auto")
     return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")
 
 
@@ -149,10 +149,19 @@ def _ranks_list(ranks: Sequence[tuple[str, int | None]]) -> Html:
     return tag("ol", *items, class_="way-of") if items else Html()
 
 
-def _beginning(text: str) -> str:
-    """The beginning of a text without invisible characters."""
-    beginning = "".join(c for c in text[:SHOWN_CHARS] if c.isprintable() or c in KEPT)
-    return f"{beginning}…" if len(text) > SHOWN_CHARS else beginning
+def _shown_text(hit: Hit) -> str:
+    """The beginning of a hit's text without invisible characters.
+
+    Of joined passages it is the beginning of the best one, unless that fits in after those before it.
+    """
+    text, passage = hit.text, hit.chunk.text
+    start = text.find(passage)  # -1 where only parts of the passage are shown
+    if start + len(passage) <= SHOWN_CHARS:
+        start = 0
+    start = max(start, 0)
+    end = start + SHOWN_CHARS
+    shown = "".join(c for c in text[start:end] if c.isprintable() or c in KEPT)
+    return ("…\n" if start else "") + shown + ("…" if len(text) > end else "")
 
 
 def _stages_table(stages: Sequence[Step]) -> Iterator[Html]:
