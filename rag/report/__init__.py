@@ -132,7 +132,8 @@ def _table(rows: Sequence[str]) -> Html:
     has_header = bool(TABLE_RULE.fullmatch(rows[1].strip()))
     head = [_row(rows[0], "th")] if has_header else []
     body = [_row(row, "td") for row in rows[2 if has_header else 0 :]]
-    return tag("table", *([tag("thead", *head)] if head else []), tag("tbody", *body), class_="drawn")
+    table = tag("table", *([tag("thead", *head)] if head else []), tag("tbody", *body))
+    return tag("div", table, class_="drawn", role="region", tabindex=0, aria_label="Table")
 
 
 def _row(line: str, cell: str) -> Html:

@@ -265,8 +265,9 @@ def test_a_wrong_name_of_a_collection_is_told_beside_its_field_and_nothing_is_lo
 def test_tables_of_a_passage_are_drawn_and_what_they_hold_is_text() -> None:
     drawn = report.with_tables("Before\n| a | b |\n|---|:--|\n| <b> | x \\| y |\n\nafter | it\n")
     head, body = "<thead><tr><th>a</th><th>b</th></tr></thead>", "<td>&lt;b&gt;</td><td>x | y</td>"
-    table = f'<table class="drawn">{head}<tbody><tr>{body}</tr></tbody></table>'
-    assert drawn == f"Before\n{table}\nafter | it\n"
+    table = f"<table>{head}<tbody><tr>{body}</tr></tbody></table>"
+    region = f'<div class="drawn" role="region" tabindex="0" aria-label="Table">{table}</div>'
+    assert drawn == f"Before\n{region}\nafter | it\n"
     assert report.with_tables("| only one |\nline") == "| only one |\nline"
     assert "<thead>" not in report.with_tables("| a | 1 |\n| b | 2 |")
 
