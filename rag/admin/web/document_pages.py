@@ -61,6 +61,10 @@ KINDS = {
     "text/html": "Web page",
     "text/markdown": "Markdown",
     "text/plain": "Text",
+    "text/x-opml": "OPML",
+    "text/x-rst": "reStructuredText",
+    "text/x-tex": "TeX",
+    "text/x-vcard": "vCard",
 }
 """What people call a media type. Others go by the name in them: "text/x-python" -> "Python"."""
 

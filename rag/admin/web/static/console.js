@@ -39,7 +39,7 @@ for (const area of document.querySelectorAll(".drop")) {
 const nameCells = () => {
   for (const table of document.querySelectorAll(".scroll table")) {
     const headings = [...table.tHead.rows[0].cells].map((cell) => (cell.querySelector(".unseen") ? "" : cell.textContent));
-    for (const row of table.tBodies[0].rows) {
+    for (const row of [...table.tBodies[0].rows, ...(table.tFoot?.rows ?? [])]) {
       for (const cell of row.cells) cell.dataset.heading = headings[cell.cellIndex];
     }
     table.classList.add("named");
