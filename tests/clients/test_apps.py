@@ -193,7 +193,7 @@ def told(
         ["theme", "light"],
         ["wait", "[data-theme=light]"],
         ["ask", "getComputedStyle(document.documentElement).backgroundColor", "second"],
-        ["press", "Page after"],
+        ["press", "Next page"],
         ["wait", "canvas[aria-label^='Page 4 of The Longitude Problem']"],
         ["focus", "article"],
         ["key", "j"],
