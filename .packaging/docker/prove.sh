@@ -103,8 +103,9 @@ async def main() -> None:
             Client(streamable_http_client(URL, http_client=http)) as client,
         ):
             result = await client.call_tool("search", {"query": "pendulum"})
-    assert result.structured_content["results"][0]["title"] == "Wall clock"
-    print("A client found", result.structured_content["results"][0]["cite_as"])
+    cited = result.structured_content["results"][0]["cite_as"]
+    assert cited.startswith("Wall clock")
+    print("A client found", cited)
 
 
 anyio.run(main)
