@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import unread_files
-from rag.ingest.parse.document_parts import NAMED, Part, compose, date, facts, first_heading
+from rag.ingest.parse.document_parts import (
+    MAX_SPAN,
+    NAMED,
+    MergedCells,
+    Part,
+    compose,
+    date,
+    facts,
+    first_heading,
+)
 from rag.ingest.parse.titles_and_questions import starred, with_questions
 from rag.report import counted, names_briefly
 from rag.text.table_heads import pipe_table
@@ -71,7 +80,6 @@ _CELL = (  # before a cell: how many columns and rows it spans, or how often it 
     r"(?<!\\)(?:(?:^|(?<=[ \t]))(?:(?P<across>\d{1,9})?(?:\.(?P<down>\d{1,9}))?(?P<sign>[+*]))?"
     r"(?:[<^>]|\.[<^>]){0,2}[a-z]?)?"
 )
-_MOST_SPANNED = 100  # columns, rows, or times: as in HTML
 
 
 def parse(text: str, name: str) -> Document:
@@ -298,7 +306,7 @@ def _table(lines: Sequence[str], fence: str, attributes: str) -> str:
         columns = max(map(len, rows), default=0)
     else:
         cells, columns = _cells(lines, mark)
-        columns = min(_stated_columns(attributes) or max(columns, 1), _MOST_SPANNED)
+        columns = min(_stated_columns(attributes) or max(columns, 1), MAX_SPAN)
         rows = [*_filled_rows(cells, columns)]
     return pipe_table((map(_readable, map(str.strip, row)) for row in rows), columns)
 
@@ -345,34 +353,23 @@ def _cells(lines: Sequence[str], mark: str) -> tuple[list[_Cell], int]:
 
 def _repeated(start: re.Match[str], text: str) -> list[_Cell]:
     """A cell as often as the mark at its start says."""
-    across, down = (min(max(int(start[name] or 1), 1), _MOST_SPANNED) for name in ("across", "down"))
+    across, down = (min(max(int(start[name] or 1), 1), MAX_SPAN) for name in ("across", "down"))
     if start["sign"] == "*":
         return [_Cell(text.strip())] * across
     return [_Cell(text.strip(), across, down)]
 
 
 def _filled_rows(cells: Iterable[_Cell], columns: int) -> Iterator[list[str]]:
-    """The rows that the cells fill in turn.
-
-    As in HTML, a cell of several columns leaves those after the first blank, and one of several rows is in
-    each.
-    """
-    below: dict[int, _Cell] = {}  # by column, of those that go on below: the rows left
+    """The rows that the cells fill in turn."""
+    merged = MergedCells()
     row: list[str] = []
     for cell in cells:
-        first = len(row)
-        for column in range(first, min(first + cell.across, columns)):
-            part = cell if column == first else cell._replace(text="")
-            row.append(part.text)
-            below[column] = part._replace(down=cell.down - 1)
-        while True:
-            while len(row) < columns and (above := below.get(len(row))) and above.down > 0:
-                below[len(row)] = above._replace(down=above.down - 1)
-                row.append(above.text)
-            if len(row) < columns:
-                break
+        row += merged.place(cell.text, cell.down, min(cell.across, columns - len(row)))
+        row += merged.repeated()
+        while len(row) >= columns:
             yield row
-            row = []
+            merged.next_row()
+            row = [*merged.repeated()]
     if row:
         yield row
 

@@ -1,4 +1,4 @@
-"""What the parsers share: blocks, titles, dates, clean characters, facts, and documents inside files.
+"""What the parsers share: blocks, cells over several rows, titles, dates, clean characters, facts, members.
 
 A fact is what a document states about itself, under a name that all formats share: `author`, `keywords`,
 `language` (BCP 47), `subject` and `description`; for mails also `from`, `to` and `cc`. A member is a document
@@ -27,6 +27,7 @@ GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
 NAMED = 5  # names in a remark
 MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
+MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 
 ORDERS = "(picture whose text gives orders to a model)"
 """Replaces an alternative text that gives orders to a model (prompt injection)."""
@@ -125,6 +126,50 @@ def paragraphs(text: str, *, kind: BlockKind = "paragraph") -> Iterator[Block]:
         yield from block(text, kind, start, gap.start())
         start = gap.end()
     yield from block(text, kind, start, len(text))
+
+
+class MergedCells:
+    """The merged cells of a table whose rows are read from left to right.
+
+    A cell over several rows stands in each of them; one over several columns stands in the first. `_above`
+    and `_below` hold, by column, what stands in this row and in the next ones, and in how many.
+
+    Example: "a" over 2 rows and "b" over 2 columns -> "a", "b", ""; `next_row`, `repeated` -> "a".
+    """
+
+    def __init__(self) -> None:
+        self.column = 0
+        self._above: dict[int, tuple[str, int]] = {}
+        self._below: dict[int, tuple[str, int]] = {}
+
+    def next_row(self) -> None:
+        """Begin a row."""
+        self._above, self._below, self.column = self._below, {}, 0
+
+    def place(self, text: str, rows: int, columns: int) -> list[str]:
+        """The cells of a row that a cell fills which begins at the current column."""
+        rows, columns = (min(max(span, 1), MAX_SPAN) for span in (rows, columns))
+        texts = [text, *[""] * (columns - 1)]
+        for text_ in texts:
+            self._above.pop(self.column, None)
+            self._fill(text_, rows - 1)
+        return texts
+
+    def repeated(self, column: int | None = None) -> Iterator[str]:
+        """The cells from above up to the next free column; with `column`, and blank ones, up to this one."""
+        while self.column in self._above if column is None else self.column < column:
+            text, rows = self._above.pop(self.column, ("", 0))
+            self._fill(text, rows - 1)
+            yield text
+
+    def rest(self) -> Iterator[str]:
+        """The cells from above at the end of a row."""
+        return self.repeated(max(self._above, default=-1) + 1)
+
+    def _fill(self, text: str, rows_below: int) -> None:
+        if rows_below > 0:
+            self._below[self.column] = text, rows_below
+        self.column += 1
 
 
 def with_capped_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

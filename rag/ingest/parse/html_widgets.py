@@ -11,17 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
-from typing import NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import ORDERS, alternative_text, numeral
+from rag.ingest.parse.document_parts import ORDERS, MergedCells, alternative_text, numeral
 from rag.ingest.parse.formulas import mathml_text, tex_of
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, ticked
 from rag.ingest.parse.xml_text import xml_tree
 from rag.ingest.parse.zip_package import whole_number
 from rag.text.plain_text import with_replacements
 
-MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
 MAX_TERM = 1_000  # characters of an answer that fits into a passage with its term: no heading is needed
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
@@ -286,20 +284,11 @@ def _input_text(attributes: dict[str, str]) -> str:
     return "" if kind in _VALUELESS else f" {attributes.get('value', '')} "
 
 
-class _Cell(NamedTuple):
-    """A cell that later rows repeat: its content, and the number of these rows."""
-
-    content: str
-    rows: int
-
-
 @dataclass(slots=True)
 class _Table:
-    """A table that is being read: the cells that span into the next rows, by column."""
+    """A table that is being read, and its cell whose tag is open."""
 
-    above: dict[int, _Cell] = field(default_factory=dict)
-    next_above: dict[int, _Cell] = field(default_factory=dict)
-    column: int = 0
+    cells: MergedCells = field(default_factory=MergedCells)
     opened: re.Match[str] | None = None
 
 
@@ -309,7 +298,7 @@ def _with_repeated_cells(page: str) -> str:
     room = MAX_GROWTH * len(page)
     tables: list[_Table] = []
     for tag in _CELLS.finditer(page):
-        repeated = "".join(_repeated_cells(tag, tables))
+        repeated = "".join(f"<td>{content}</td>" for content in _repeated_cells(tag, tables))
         room -= len(repeated)
         if room < 0:
             return page
@@ -319,7 +308,7 @@ def _with_repeated_cells(page: str) -> str:
 
 
 def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
-    """The repeated cells to write before a tag."""
+    """The contents of the repeated cells to write before a tag."""
     is_end, name = bool(tag[1]), tag[2].casefold()
     if name == "table":
         if is_end and tables:
@@ -329,44 +318,31 @@ def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
     elif tables and name == "tr":
         yield from _end_row(tables[-1], tag)
         if not is_end:
-            tables[-1].above, tables[-1].next_above, tables[-1].column = tables[-1].next_above, {}, 0
+            tables[-1].cells.next_row()
     elif tables:
         _end_cell(tables[-1], tag)
         if not is_end:
-            yield from _cells_from_above(tables[-1])
+            yield from tables[-1].cells.repeated()
             tables[-1].opened = tag
 
 
 def _end_row(table: _Table, tag: re.Match[str]) -> Iterator[str]:
-    """The repeated cells at the end of a row."""
     _end_cell(table, tag)
-    yield from _cells_from_above(table)
-
-
-def _cells_from_above(table: _Table) -> Iterator[str]:
-    while (cell := table.above.pop(table.column, None)) is not None:
-        yield f"<td>{cell.content}</td>"
-        if cell.rows > 1:
-            table.next_above[table.column] = _Cell(cell.content, cell.rows - 1)
-        table.column += 1
+    return table.cells.rest()
 
 
 def _end_cell(table: _Table, tag: re.Match[str]) -> None:
-    """End the open cell, and remember its content for the rows that repeat it."""
+    """End the open cell, and place its content, also in the rows that repeat it."""
     if (opened := table.opened) is None:
         return
     table.opened = None
     content = tag.string[opened.end() : tag.start()]
-    rows, columns = _span(opened[3], "rowspan"), _span(opened[3], "colspan")
-    for at in range(columns):
-        if rows > 1:
-            table.next_above[table.column] = _Cell("" if at else content, rows - 1)
-        table.column += 1
+    table.cells.place(content, _span(opened[3], "rowspan"), _span(opened[3], "colspan"))
 
 
 def _span(attributes: str, name: str) -> int:
     match = re.search(rf"\b{name}\s*=\s*[\"']?(\d{{1,4}})", attributes, re.IGNORECASE)
-    return min(max(int(match[1]), 1), MAX_SPAN) if match else 1
+    return int(match[1]) if match else 1
 
 
 # A layout table becomes plain blocks, in which headings, lists and code are what they are; in a table of

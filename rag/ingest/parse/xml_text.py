@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import html.entities
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from textwrap import indent
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import Part, clean, heading, listed_names
+from rag.ingest.parse.document_parts import MAX_SPAN, MergedCells, Part, clean, heading, listed_names
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
+from rag.ingest.parse.zip_package import whole_number
 from rag.text.plain_text import one_line
 from rag.text.table_heads import pipe_table
 
@@ -142,7 +143,8 @@ def _inline(element: Element) -> Iterator[str]:
     elif name == "math":
         yield mathml_text(element)
     elif name not in _UNSEEN:
-        start, end = _SCRIPTS.get(attribute(element, "rend") or name, ("", ""))
+        around = (" ", " ") if name in _APART else ("", "")
+        start, end = _SCRIPTS.get(attribute(element, "rend") or name, around)
         yield start
         yield from _pieces(element)
         yield end
@@ -194,16 +196,20 @@ _CODE = listed_names("""
 """)
 _TABLES = listed_names("table informaltable simpletable tgroup choicetable")
 _ROWS = listed_names("row tr strow sthead chrow chhead")
-_CELLS = listed_names("cell td th entry stentry choption chdesc choptionhd chdeschd")
+_CELLS = listed_names("cell td th entry entrytbl stentry choption chdesc choptionhd chdeschd")
+_Columns = dict[str, tuple[int, int]]
+"""By the name of a column, or of several in a row, the first and the end of the last."""
 _REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "target", "href")
 _CALLS = ("conref", "conkeyref", "keyref", "linkend")  # attributes that name what is to stand here
 _WITHOUT_WORDS = listed_names("image topicref keydef mapref data object param area co")
-_MAX_CALLED = 1_000_000  # characters of what is repeated in a document
+_MAX_CALLED = _MAX_REPEATED = 1_000_000  # characters of what is repeated in a document
 _WARNINGS = listed_names("caution warning important tip danger notice")
 _NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
 _LEFT_OUT = listed_names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta refmeta
 """)
+_APART = _LISTS | _CODE | _TABLES | {"p", "para", "simpara"}
+"""Elements that don't run on from the words before them, where they are read on one line."""
 _BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
 
 
@@ -253,10 +259,14 @@ def looks_like_text(root: Element) -> bool:
 
 
 class _Body:
-    """Reads a document; `_nested` are the elements with blocks inside, by `id`."""
+    """Reads a document; `_nested` are the elements with blocks inside, by `id`.
+
+    `_room` is for the characters of merged cells that further rows repeat.
+    """
 
     def __init__(self, root: Element) -> None:
         self._nested: set[int] = set()
+        self._room = _MAX_REPEATED
         self._note_nested(root)
 
     def _note_nested(self, element: Element) -> bool:
@@ -287,7 +297,7 @@ class _Body:
             code = clean("".join(element.itertext())).strip("\n")
             yield Part("code", f"```\n{code}\n```" if code.strip() else "")
         elif name in _TABLES and [*named(element.iter(), _ROWS)]:
-            yield from _table(element)
+            yield from self._table(element)
         elif name in _LISTS:
             yield from self._list(element, depth)
         elif id(element) in self._nested:
@@ -348,6 +358,29 @@ class _Body:
         yield Part("paragraph", terms)
         yield from definition
 
+    def _table(self, table: Element) -> Iterator[Part]:
+        for child in named(table, _HEADINGS | {"caption", "label"}):
+            yield Part("paragraph", words(child))
+        groups = _row_groups(table, {})
+        rows = [*chain.from_iterable(self._rows(group, columns) for group, columns in groups)]
+        yield Part("table", pipe_table(rows, columns=len(rows[0]) if rows else 0))
+
+    def _rows(self, rows: Sequence[Element], columns: _Columns) -> Iterator[list[str]]:
+        """The texts of the cells of a group of rows, without rows that have no text of their own."""
+        merged = MergedCells()
+        for at, row in enumerate(rows):
+            texts: list[str] = []
+            cells = [(cell, words(cell)) for cell in named(row, _CELLS)]
+            for cell, text in cells:
+                start, across, down = _place(cell, columns)
+                self._room -= len(text) * max(min(down, len(rows) - at) - 1, 0)
+                texts += merged.repeated(start)
+                texts += merged.place(text, down if self._room > 0 else 1, across)
+            texts += merged.rest()
+            merged.next_row()
+            if any(text for _, text in cells):
+                yield texts
+
     def _head(self, element: Element, depth: int) -> Iterator[Part]:
         for title in islice(named(element.iter(), _HEADINGS), 1):
             yield heading(words(title), depth + 1)
@@ -357,11 +390,41 @@ class _Body:
             yield from self.parts(abstract, element, depth + 1)
 
 
-def _table(table: Element) -> Iterator[Part]:
-    for child in named(table, _HEADINGS | {"caption", "label"}):
-        yield Part("paragraph", words(child))
-    rows = [[*map(words, named(row, _CELLS))] for row in named(table.iter(), _ROWS)]
-    yield Part("table", pipe_table(filter(any, rows), columns=len(rows[0]) if rows else 0))
+def _row_groups(element: Element, columns: _Columns) -> Iterator[tuple[list[Element], _Columns]]:
+    """The rows of a table in groups that no cell leaves, without those of tables in its cells."""
+    columns = _named_columns(element) or columns
+    for are_rows, children in groupby(element, lambda child: name_of(child) in _ROWS):
+        if are_rows:
+            yield [*children], columns
+        else:
+            yield from chain.from_iterable(_row_groups(child, columns) for child in children)
+
+
+def _named_columns(element: Element) -> _Columns:
+    """The columns that a table of CALS (DocBook, DITA) names, and its names for several."""
+    columns: _Columns = {}
+    end = 0
+    for column in named(element, {"colspec"}):
+        end = whole_number(attribute(column, "colnum"), end + 1)
+        if end <= MAX_SPAN:
+            columns[attribute(column, "colname")] = end - 1, end
+    spans = {attribute(span, "spanname"): _columns_of(span, columns) for span in named(element, {"spanspec"})}
+    return columns | spans
+
+
+def _columns_of(cell: Element, columns: _Columns) -> tuple[int, int]:
+    """The first column of a cell that names its columns, and the end of its last; (0, 0) without names."""
+    names = (attribute(cell, name) for name in ("colname", "spanname", "namest", "nameend"))
+    places = [columns[name] for name in names if name and name in columns] or [(0, 0)]
+    return min(start for start, _ in places), max(end for _, end in places)
+
+
+def _place(cell: Element, columns: _Columns) -> tuple[int | None, int, int]:
+    """The column in which a cell begins, if it names one, and over how many columns and rows it goes."""
+    start, end = _columns_of(cell, columns)
+    across = whole_number(attribute(cell, "colspan") or attribute(cell, "cols"), end - start)
+    down = whole_number(attribute(cell, "rowspan") or attribute(cell, "rows"), 1)
+    return start if end else None, across, down + whole_number(attribute(cell, "morerows"))
 
 
 def _label(element: Element) -> str:

@@ -203,6 +203,12 @@ def test_a_cell_over_several_rows_is_in_each_of_them() -> None:
     ]
 
 
+def test_a_cell_over_several_rows_stays_in_its_column_below_a_short_row() -> None:
+    rows = "<tr><th>a<th>b<th rowspan=3>c</tr><tr><td>1</tr><tr><td>2<td>3</tr>"
+    text = parse(f"<table>{rows}</table>".encode(), "a.html").text
+    assert text.split("\n")[2:] == ["| 1 |  | c |", "| 2 | 3 | c |"]
+
+
 def test_a_page_whose_repeated_cells_would_be_huge_stays_as_it_is() -> None:
     rows = "<tr><td>b</tr>" * 90
     huge, small = (f"<table><tr><td rowspan=90>{'a' * n}<td>x</tr>{rows}</table>" for n in (9000, 9))

@@ -342,6 +342,54 @@ LISTS_TEXT = """- Run:
 - Z: End."""
 
 
+MERGED = "| Drug | Adults |  |\n| --- | --- | --- |\n| Drug | Start | Max |\n| A | none |  |\n| A | 3 | 4 |"
+HTML_TABLE = """<tr><th rowspan="2">Drug</th><th colspan="2">Adults</th></tr><tr><th>Start</th>
+<th>Max</th></tr><tr><td rowspan="2">A</td><td colspan="2">none</td></tr><tr><td>3</td><td>4</td></tr>"""
+CALS = """<tgroup cols="3"><colspec/><colspec colname="b"/><colspec colname="c"/>
+<spanspec spanname="bc" namest="b" nameend="c"/><thead><row><entry morerows="1">Drug</entry>
+<entry namest="b" nameend="c">Adults</entry></row><row><entry>Start</entry><entry colname="c">Max</entry>
+</row></thead><tbody><row><entry morerows="1">A</entry><entry spanname="bc">none</entry></row>
+<row><entry>3</entry><entry>4</entry></row></tbody></tgroup>"""
+TEI_TABLE = """<row><cell rows="2">Drug</cell><cell cols="2">Adults</cell></row><row><cell>Start</cell>
+<cell>Max</cell></row><row><cell rows="2">A</cell><cell cols="2">none</cell></row><row><cell>3</cell>
+<cell>4</cell></row>"""
+
+
+@pytest.mark.parametrize("table", [HTML_TABLE, f"<tbody>{HTML_TABLE}</tbody>", CALS, TEI_TABLE])
+def test_a_merged_cell_stands_in_each_of_its_rows_above_its_first_column(table: str) -> None:
+    assert parse(f"<book><table>{table}</table></book>".encode(), "a.xml").text == MERGED
+
+
+def test_a_merged_cell_ends_with_its_part_of_the_table() -> None:
+    head = "<thead><tr><th rowspan='2'>Name</th><th>Dose</th></tr></thead>"
+    body = "<tbody><tr><td>A</td><td rowspan='9'>5</td></tr><tr/><tr><td>B</td></tr></tbody>"
+    text = parse(f"<book><table>{head}{body}</table></book>".encode(), "a.xml").text
+    assert text == "| Name | Dose |\n| --- | --- |\n| A | 5 |\n| B | 5 |"
+
+
+def test_a_cell_that_names_its_column_stands_in_it() -> None:
+    columns = "".join(f"<colspec colname='c{number}'/>" for number in range(1, 200))
+    rows = (
+        "<row><entry>a</entry><entry colname='c3'>c</entry></row><row><entry colname='c199'>z</entry></row>"
+    )
+    text = parse(f"<book><table><tgroup>{columns}{rows}</tgroup></table></book>".encode(), "a.xml").text
+    assert text.splitlines()[::2] == ["| a |  | c |", "| z |"]  # so far a row can't be hostile
+
+
+@pytest.mark.parametrize("tag", ["entry", "entrytbl"])
+def test_a_table_in_a_cell_is_words_of_that_cell(tag: str) -> None:
+    inner = "<tgroup><row><entry>day</entry><entry>night</entry></row></tgroup>"
+    rows = f"<row><entry>a</entry><{tag}>at<table>{inner}</table></{tag}></row><row><entry>b</entry></row>"
+    text = parse(f"<book><table>{rows}</table></book>".encode(), "a.xml").text
+    assert text == "| a | at day night |\n| --- | --- |\n| b |"
+
+
+def test_merged_cells_have_an_end() -> None:
+    row = f"<tr><td rowspan='90'>{'a' * 9_000}</td><td>x</td></tr>"
+    table = f"<table>{row}{'<tr><td>b</td></tr>' * 90}</table>"
+    assert len(parse(f"<book>{table * 20}</book>".encode(), "a.xml").text) < 2_000_000
+
+
 def test_what_stands_in_an_item_keeps_its_lines() -> None:
     document = parse(LISTS.encode(), "a.xml")
     assert document.text == f"# T\n\n{LISTS_TEXT}"
