@@ -28,6 +28,7 @@ TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile o
 NAMED = 5  # names in a remark
 MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
 MAX_SPAN = 100  # rows or columns that a cell spans; beyond, cells stay blank
+MAX_REPEATED = 1_000_000  # characters of a document that are repeated; likewise
 
 ORDERS = "(picture whose text gives orders to a model)"
 """Replaces an alternative text that gives orders to a model (prompt injection)."""
@@ -129,7 +130,7 @@ def paragraphs(text: str, *, kind: BlockKind = "paragraph") -> Iterator[Block]:
 
 
 class MergedCells:
-    """The merged cells of a table whose rows are read from left to right.
+    """The merged cells of tables whose rows are read from left to right.
 
     A cell over several rows stands in each of them; one over several columns stands in the first. `_above`
     and `_below` hold, by column, what stands in this row and in the next ones, and in how many.
@@ -138,6 +139,11 @@ class MergedCells:
     """
 
     def __init__(self) -> None:
+        self._room = MAX_REPEATED
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a table, or a part of one that no cell leaves."""
         self.column = 0
         self._above: dict[int, tuple[str, int]] = {}
         self._below: dict[int, tuple[str, int]] = {}
@@ -160,7 +166,8 @@ class MergedCells:
         while self.column in self._above if column is None else self.column < column:
             text, rows = self._above.pop(self.column, ("", 0))
             self._fill(text, rows - 1)
-            yield text
+            self._room -= len(text)
+            yield text if self._room > 0 else ""
 
     def rest(self) -> Iterator[str]:
         """The cells from above at the end of a row."""

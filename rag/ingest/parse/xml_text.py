@@ -11,7 +11,15 @@ from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import MAX_SPAN, MergedCells, Part, clean, heading, listed_names
+from rag.ingest.parse.document_parts import (
+    MAX_REPEATED,
+    MAX_SPAN,
+    MergedCells,
+    Part,
+    clean,
+    heading,
+    listed_names,
+)
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.ingest.parse.zip_package import whole_number
@@ -202,7 +210,6 @@ _Columns = dict[str, tuple[int, int]]
 _REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "target", "href")
 _CALLS = ("conref", "conkeyref", "keyref", "linkend")  # attributes that name what is to stand here
 _WITHOUT_WORDS = listed_names("image topicref keydef mapref data object param area co")
-_MAX_CALLED = _MAX_REPEATED = 1_000_000  # characters of what is repeated in a document
 _WARNINGS = listed_names("caution warning important tip danger notice")
 _NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
 _LEFT_OUT = listed_names("""
@@ -224,7 +231,7 @@ def fill_references(root: Element) -> list[str]:
     If that is in another file, its name stays in brackets. Returns these names.
     """
     targets = {id_: element for element in root.iter() if (id_ := attribute(element, "id"))}
-    room, names = _MAX_CALLED, dict[str, None]()
+    room, names = MAX_REPEATED, dict[str, None]()
     for reference in root.iter():
         called = next(filter(None, (attribute(reference, name) for name in _CALLS)), "")
         if not (called or name_of(reference) in _REFERENCES) or name_of(reference) in _WITHOUT_WORDS:
@@ -259,14 +266,11 @@ def looks_like_text(root: Element) -> bool:
 
 
 class _Body:
-    """Reads a document; `_nested` are the elements with blocks inside, by `id`.
-
-    `_room` is for the characters of merged cells that further rows repeat.
-    """
+    """Reads a document; `_nested` are the elements with blocks inside, by `id`."""
 
     def __init__(self, root: Element) -> None:
         self._nested: set[int] = set()
-        self._room = _MAX_REPEATED
+        self._merged = MergedCells()
         self._note_nested(root)
 
     def _note_nested(self, element: Element) -> bool:
@@ -367,15 +371,15 @@ class _Body:
 
     def _rows(self, rows: Sequence[Element], columns: _Columns) -> Iterator[list[str]]:
         """The texts of the cells of a group of rows, without rows that have no text of their own."""
-        merged = MergedCells()
-        for at, row in enumerate(rows):
+        merged = self._merged
+        merged.begin()
+        for row in rows:
             texts: list[str] = []
             cells = [(cell, words(cell)) for cell in named(row, _CELLS)]
             for cell, text in cells:
                 start, across, down = _place(cell, columns)
-                self._room -= len(text) * max(min(down, len(rows) - at) - 1, 0)
                 texts += merged.repeated(start)
-                texts += merged.place(text, down if self._room > 0 else 1, across)
+                texts += merged.place(text, down, across)
             texts += merged.rest()
             merged.next_row()
             if any(text for _, text in cells):

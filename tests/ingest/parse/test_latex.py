@@ -268,9 +268,65 @@ def test_what_latex_prints_is_text(written: str, seen: str) -> None:
     assert parse(written.encode(), "a.tex").text == seen
 
 
+@pytest.mark.parametrize(
+    ("rows", "seen"),
+    [
+        (
+            r"\multirow{2}{*}{A} & \multicolumn{2}{c|}{B}\\ \cmidrule(lr){2-3} & b & c\\[2pt] 1 & 2 & 3",
+            ["| A | B |  |", "| A | b | c |", "| 1 | 2 | 3 |"],
+        ),
+        (
+            r"\multicolumn{2}{c}{\multirow[t]{2}{=}{A}} & x\\ & & y\\\hline \multirow{2}{*}{B} & & z\\ c & 1",
+            ["| A |  | x |", "| A |  | y |", "| B |  | z |", "| c | 1 |"],
+        ),
+        (r"a & 1\\ & 2\\ \multirow{-2}{*}{b} & 3", ["| a | 1 |", "| b | 2 |", "| b | 3 |"]),
+        (r"\multirow{-2}{*}{b} & 3\\ {\bf c} & 4", ["| b | 3 |", "| c | 4 |"]),
+        (
+            r"\rowcolor[HTML]{C0C0C0}\makecell{a\\b}&\begin{tabular}[c]{@{}l@{}}c&d\\e\end{tabular}\\ 1&2",
+            ["| a b | c d e |", "| 1 | 2 |"],
+        ),
+    ],
+)
+def test_a_cell_over_rows_and_columns_leaves_the_others_below_their_headers(
+    rows: str, seen: list[str]
+) -> None:
+    document = parse(rf"\begin{{tabular}}{{lcc}}{rows}\end{{tabular}}".encode(), "a.tex")
+    assert [line for line in document.text.split("\n") if "---" not in line] == seen
+    assert not document.remarks
+
+
+def test_a_long_table_has_its_head_once_and_its_caption_above() -> None:
+    widths = r"{@{}>{\raggedright\arraybackslash}p{(\columnwidth - 2\tabcolsep) * \real{0.5}}l@{}}"
+    document = parse(
+        rb"""\begin{longtable}[]%s
+\caption{Doses}\tabularnewline \toprule Drug & Dose \\ \midrule \endfirsthead
+\caption[]{(continued)}\\ Drug & Dose \\ \endhead
+\multicolumn{2}{r}{next page} \endfoot \bottomrule \endlastfoot
+\begin{minipage}[t]{\linewidth}A\\B\end{minipage} & 5 \end{longtable}"""
+        % widths.encode(),
+        "a.tex",
+    )
+    assert document.text == "Doses\n\n| Drug | Dose |\n| --- | --- |\n| A B | 5 |"
+    assert not document.remarks
+
+
 @pytest.mark.usefixtures("within_a_minute")
 @pytest.mark.parametrize(
-    "part", [r"\SI{", r"\SI{1}", r"\iffalse ", r"\iffalse\fi", r"\begin{theorem}[", r"\bibitem["]
+    "part",
+    [
+        r"\SI{",
+        r"\SI{1}",
+        r"\iffalse ",
+        r"\iffalse\fi",
+        r"\begin{theorem}[",
+        r"\bibitem[",
+        r"\begin{tabular}{",
+        r"\begin{tabular}[",
+        r"\begin{tabularx}{l}",
+        r"\caption{",
+        r"\multirow{-9}{*}{a}\\ ",
+    ],
 )
 def test_hostile_latex_costs_no_more_than_its_length(part: str) -> None:
     parse((part * 20_000 + "\n\n x").encode(), "a.tex")
+    parse(rf"\begin{{tabular}}{{l}}{part * 20_000}\end{{tabular}} x".encode(), "a.tex")
