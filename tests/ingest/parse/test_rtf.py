@@ -67,8 +67,9 @@ def test_hidden_and_deleted_text_pictures_and_fields_are_left_out() -> None:
     assert document.remarks == ("2 hidden pieces of text were left out", "1 comment was left out")
 
 
-def test_a_note_stands_below_its_paragraph() -> None:
-    assert read(r"\pard Paid{\super{\footnote In euros.}} today.\par\pard End.\par") == [
+@pytest.mark.parametrize("star", ["", r"\*"])  # LibreOffice and pandoc write it
+def test_a_note_stands_below_its_paragraph(star: str) -> None:
+    assert read(rf"\pard Paid{{\super{{{star}\footnote In euros.}}}} today.\par\pard End.\par") == [
         ("paragraph", "Paid[^1] today."),
         ("paragraph", "[^1]: In euros."),
         ("paragraph", "End."),

@@ -221,13 +221,13 @@ class _Reader:
         """Set the destination of a group; False if the word isn't one."""
         if word == "upr":
             self._state = replace(self._state, into="skipped", around=self._state.into)
-        elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext"}):
+        elif word in _OWN or word in _MARGINS or word == "pntext":  # some write \* also before these
+            name = "listtext" if word == "pntext" else "margins" if word in _MARGINS else word
+            self._state = replace(self._state, into=name)
+        elif word in _SKIPPED or (starred and word != "shpinst"):
             self._in_fonts = word == "fonttbl"
             self.comments += word == "annotation"
             self._state = replace(self._state, into="skipped")
-        elif word in _OWN or word in _MARGINS or word == "pntext":
-            name = "listtext" if word == "pntext" else "margins" if word in _MARGINS else word
-            self._state = replace(self._state, into=name)
         else:
             return False
         return True
