@@ -15,14 +15,15 @@ _DISPLAY_STYLE = re.compile(r"\{\\(?:displaystyle|textstyle) (.*)\}", re.DOTALL)
 _INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": _GAP, "\u2063": ",", "\u2064": "+"})
 _APART = re.compile(rf"(?<=[\w)\]]){_GAP}+(?=[\w(\[])")
 _ACCENTS = {
-    **dict.fromkeys("¯‾―ˉ_", "overline"),
-    **dict.fromkeys("^ˆ", "hat"),
-    **dict.fromkeys("~˜", "tilde"),
-    **dict.fromkeys("→⃗", "vec"),
-    **dict.fromkeys("˙.", "dot"),
-    "¨": "ddot",
+    **dict.fromkeys("¯‾―ˉ_\u0304\u0305", "overline"),
+    **dict.fromkeys("^ˆ\u0302", "hat"),
+    **dict.fromkeys("~˜\u0303", "tilde"),
+    **dict.fromkeys("→\u20d7", "vec"),
+    **dict.fromkeys("˙.\u0307", "dot"),
+    **dict.fromkeys("¨\u0308", "ddot"),
 }
-_RAISED = frozenset("′″‴'°*†")  # signs that are high by themselves
+_SIMPLE = re.compile(r"[^\W_]*|\d+[.,]\d+|.*[)\]}|]", re.DOTALL)
+_RAISED = frozenset("′″‴'°∘*†")  # signs that are high by themselves
 _UNWRITTEN = frozenset({"annotation", "annotation-xml", "mphantom", "none", "mprescripts", "maligngroup"})
 
 
@@ -37,7 +38,10 @@ def mathml_text(math: Element) -> str:
         tex = tex_of(annotation.text or "") if "tex" in annotation.get("encoding", "").casefold() else ""
         if tex and "instructions" not in flags_in(tex):
             return tex
-    linear = "".join(map(_linear, math))
+    return _line("".join(map(_linear, math)))
+
+
+def _line(linear: str) -> str:
     return one_line(_APART.sub(" ", linear).replace(_GAP, ""))
 
 
@@ -65,14 +69,15 @@ def _linear(element: Element) -> str:
 
 
 def _fraction(element: Element, parts: list[str]) -> str:
-    over, under = parts
-    if element.get("linethickness", "1").rstrip("ptxem%").strip("0.") == "":
-        return f"binom({over}, {under})"
-    return f"{_GAP}{_factor(over)}/{_factor(under)}{_GAP}"
+    has_line = element.get("linethickness", "1").rstrip("ptxem%").strip("0.") != ""
+    return _divided(*parts, has_line=has_line)
 
 
-def _over(_: Element, parts: list[str]) -> str:
-    base, high = parts
+def _divided(over: str, under: str, *, has_line: bool) -> str:
+    return f"{_GAP}{_factor(over)}/{_factor(under)}{_GAP}" if has_line else f"binom({over}, {under})"
+
+
+def _over(base: str, high: str) -> str:
     accent = _ACCENTS.get(high.strip())
     return f"{accent}({base})" if accent else _with_scripts(base, "", high)
 
@@ -93,7 +98,7 @@ def _multiscripts(element: Element, parts: list[str]) -> str:
 
 
 def _with_scripts(base: str, low: str = "", high: str = "") -> str:
-    is_simple = len(base.strip(f" {_GAP}")) <= 1 or base.strip().isalnum() or base.strip()[-1:] in ")]}|"
+    is_simple = len(base.strip(f" {_GAP}")) <= 1 or _SIMPLE.fullmatch(base.strip())
     text = base.rstrip() if is_simple else f"({base})"
     text += f"_{_atom(low)}" if low.strip() else ""
     if high.strip() and set(high.strip()) <= _RAISED:
@@ -115,7 +120,7 @@ def _factor(text: str) -> str:
 
 _WRITTEN: dict[str, tuple[int, Callable[[Element, list[str]], str]]] = {
     "mfrac": (2, _fraction),
-    "mover": (2, _over),
+    "mover": (2, lambda _, parts: _over(*parts)),
     "mfenced": (0, _fenced),
     "mmultiscripts": (0, _multiscripts),
     "msqrt": (0, lambda _, parts: f"sqrt({''.join(parts)})"),
@@ -134,45 +139,62 @@ _APPLIED = "\u2061"  # the invisible "function application"
 
 
 def omml_text(math: Element) -> str:
-    """A formula in OMML, in which Word and PowerPoint write them: "(a+b)/(2)"."""
-    return " ".join("".join(map(_omml, math)).split())
+    """A formula in OMML, in which Word and PowerPoint write them, as `mathml_text` writes it: "1/(2a) b"."""
+    return _line(_omml_inside(math))
+
+
+def _omml_inside(part: Element) -> str:
+    return "".join(map(_omml, part))
 
 
 def _omml(part: Element) -> str:  # noqa: PLR0911 a table
+    if part.tag in _WRITTEN_OMML:
+        names, written = _WRITTEN_OMML[part.tag]
+        inside = (child(part, name) for name in names)
+        return written(part, *(_omml_inside(inner) if inner is not None else "" for inner in inside))
     match part.tag:
         case "t":
             return (part.text or "").replace(_APPLIED, " ")
-        case "f":
-            return f"{_in_parentheses(part, 'num')}/{_in_parentheses(part, 'den')}"
-        case "sSup" | "sSub" | "sSubSup" | "sPre":
-            return _child_text(part, "e") + _script(part, "_", "sub") + _script(part, "^", "sup")
-        case "rad":
-            degree, base = _child_text(part, "deg"), _child_text(part, "e")
-            return f"root({degree}, {base})" if degree else f"sqrt({base})"
-        case "nary":
-            sign = value(part, "naryPr", "chr") or "∫"
-            return f"{sign}{_script(part, '_', 'sub')}{_script(part, '^', 'sup')} {_child_text(part, 'e')}"
         case "d":
             opening = value(part, "dPr", "begChr") if child(part, "dPr", "begChr") is not None else "("
             closing = value(part, "dPr", "endChr") if child(part, "dPr", "endChr") is not None else ")"
-            return opening + ", ".join(omml_text(element) for element in part if element.tag == "e") + closing
-        case "func":
-            return f"{_child_text(part, 'fName')} {_child_text(part, 'e')}"
+            return f"{opening}{_listed(part, ', ')}{closing}"
+        case "m":
+            return f"[{_omml_inside(part).removesuffix('; ')}]"
         case "mr":
-            return ", ".join(omml_text(element) for element in part if element.tag == "e") + "; "
-        case _:
-            return "".join(map(_omml, part))
+            return f"{_listed(part, ', ')}; "
+        case "eqArr":
+            return _listed(part, "; ")
+    return _omml_inside(part)
 
 
-def _child_text(part: Element, name: str) -> str:
-    inner = child(part, name)
-    return omml_text(inner) if inner is not None else ""
+def _listed(part: Element, separator: str) -> str:
+    return separator.join(_omml_inside(element) for element in part if element.tag == "e")
 
 
-def _in_parentheses(part: Element, name: str) -> str:
-    text = _child_text(part, name)
-    return text if text.isalnum() else f"({text})"
+def _omml_fraction(part: Element, over: str, under: str) -> str:
+    return _divided(over, under, has_line=value(part, "fPr", "type") != "noBar")
 
 
-def _script(part: Element, sign: str, name: str) -> str:
-    return f"{sign}{_in_parentheses(part, name)}" if _child_text(part, name) else ""
+def _omml_sum(part: Element, low: str, high: str, base: str) -> str:
+    return f"{_with_scripts(value(part, 'naryPr', 'chr') or '∫', low, high)} {base}"
+
+
+_WRITTEN_OMML: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+    "f": (("num", "den"), _omml_fraction),
+    **dict.fromkeys(
+        ("sSup", "sSub", "sSubSup"), (("e", "sub", "sup"), lambda _, *texts: _with_scripts(*texts))
+    ),
+    "sPre": (("sub", "sup", "e"), lambda _, low, high, base: f"{_with_scripts('', low, high)}{base}"),
+    "limLow": (("e", "lim"), lambda _, base, low: _with_scripts(base, low)),
+    "limUpp": (("e", "lim"), lambda _, base, high: _over(base, high)),
+    "acc": (("e",), lambda part, base: _over(base, value(part, "accPr", "chr") or "^")),
+    "bar": (
+        ("e",),
+        lambda part, base: f"{'over' if value(part, 'barPr', 'pos') == 'top' else 'under'}line({base})",
+    ),
+    "rad": (("deg", "e"), lambda _, degree, base: f"root({degree}, {base})" if degree else f"sqrt({base})"),
+    "nary": (("sub", "sup", "e"), _omml_sum),
+    "func": (("fName", "e"), lambda _, name, base: f"{name} {base}"),
+}
+"""How an element is written, by its name, with the names of the elements in it that are written."""

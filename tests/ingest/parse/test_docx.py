@@ -192,13 +192,44 @@ def test_a_table_of_contents_and_running_headers_are_left_out() -> None:
     assert parse(word(body, styles=STYLES, header1=header), "a.docx").text == "Kept."
 
 
-def test_an_equation_is_one_line() -> None:
-    body = (
-        "<w:p><m:oMath><m:r><m:t>x=</m:t></m:r><m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num>"
-        "<m:den><m:r><m:t>2</m:t></m:r></m:den></m:f><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e>"
-        "<m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></w:p>"
-    )
-    assert parse(word(body), "a.docx").text == "x=(a+b)/2c^2"
+def _math(name: str, *children: str, **properties: str) -> str:
+    """An element of a formula whose children are named: "num:a" is <m:num> with the run "a"."""
+    stated = "".join(f'<m:{key} m:val="{value}"/>' for key, value in properties.items())
+    parts = (child.split(":", 1) for child in children)
+    inside = "".join(f"<m:{tag}>{_run(text)}</m:{tag}>" for tag, text in parts)
+    return f"<m:{name}><m:{name}Pr>{stated}</m:{name}Pr>{inside}</m:{name}>"
+
+
+def _run(text: str) -> str:
+    return text if text.startswith("<") else f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+@pytest.mark.parametrize(
+    ("math", "seen"),
+    [
+        (_run("x=") + _math("f", "num:a+b", "den:2") + _math("sSup", "e:c", "sup:2"), "x=(a+b)/2 c^2"),
+        (_math("f", "num:1", "den:2a") + _run("b"), "1/(2a) b"),
+        (_math("f", "num:ab", "den:cd") + _run("⋅e"), "(ab)/(cd)⋅e"),
+        (_run("2") + _math("f", f"num:{_math('f', 'num:1', 'den:2')}", "den:b"), "2 (1/2)/b"),
+        (_math("f", "num:n", "den:k", type="noBar"), "binom(n, k)"),
+        (_math("sSup", "e:x", "sup:2n") + _run("y"), "x^(2n) y"),
+        (_math("sSup", "e:45.0", "sup:∘") + _math("sSup", "e:a+b", "sup:2"), "45.0∘(a+b)^2"),
+        (_math("sPre", "sub:6", "sup:14", "e:C"), "_6^14 C"),
+        (_math("func", f"fName:{_math('limLow', 'e:lim', 'lim:x→0')}", "e:f"), "lim_(x→0) f"),
+        (
+            _math("acc", "e:x") + _math("acc", "e:y", chr="\u20d7") + _math("bar", "e:z"),
+            "hat(x)vec(y)underline(z)",
+        ),
+        (
+            _math("nary", "sub:i", "sup:n", "e:i", chr="∑") + _math("rad", "deg:3", "e:2a"),
+            "∑_i^n iroot(3, 2a)",
+        ),
+        (_math("m", "mr:<m:e/><m:e/>", f"mr:<m:e>{_run('1')}</m:e><m:e>{_run('x')}</m:e>"), "[, ; 1, x]"),
+        (_math("d", f"e:{_math('eqArr', 'e:1', 'e:2')}", begChr="{", endChr=""), "{1; 2"),
+    ],
+)
+def test_an_equation_is_one_line_as_one_would_type_it(math: str, seen: str) -> None:
+    assert parse(word(f"<w:p><m:oMath>{math}</m:oMath></w:p>"), "a.docx").text == seen
 
 
 def test_pages_count_only_if_word_noted_as_many() -> None:
