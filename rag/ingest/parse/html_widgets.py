@@ -354,6 +354,10 @@ _BLANK = re.compile(r"<[^<>]*>|&nbsp;|\s")
 _PART = re.compile(r"<(/?)(?:table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGNORECASE)
 _FULL_ROWS, _FULL_CELLS = 2, 2  # a table of data in a mail has that many
 _LONG = 300  # characters: a cell with more holds a text
+_DIVIDED = -1
+_INNER = "\ufdd7"
+"""A noncharacter in the place of a table in a cell."""
+_NO_BORDER = re.compile(r"""(<table\b[^<>]*?)\sborder\s?=\s?["']?0["']?(?=[\s>])""", re.IGNORECASE)
 
 _PRESENTATION = re.compile(r"""<table\b[^<>]*\brole\s?=\s?["']?(?:presentation|none)\b""", re.IGNORECASE)
 _HEADER = re.compile(r"<th\b", re.IGNORECASE)
@@ -383,23 +387,44 @@ def with_code_and_layout(page: str) -> str:
 
 
 def without_layout_tables(page: str, lays_out: Callable[[str], bool]) -> str:
-    """The page with tables that `lays_out` names, and those with tables inside, turned into plain blocks."""
+    """The page with tables that `lays_out` names, and those around others, turned into plain blocks.
+
+    A table of data around a short one stays: the converter writes this as words of its cell.
+    """
 
     def blocks(part: str) -> str:
         return _PART.sub(r"<\1div>", part)
 
-    return _changed_tables(page, lambda table: blocks(table) if lays_out(table) else table, blocks)
+    def changed(table: str) -> str:
+        return blocks(table) if lays_out(table) else _with_columns(table)
+
+    return _changed_tables(page, changed, blocks)
 
 
 def is_no_data(table: str) -> bool:
     """Whether a table of a mail is layout: one of data has at least two rows with two short texts each."""
-    full = 0
-    for row in _ROW.split(table)[1:]:
-        texts = [text for cell in _CELL.findall(row) if (text := _BLANK.sub("", cell))]
-        if any(len(text) > _LONG for text in texts):
-            return True
-        full += len(texts) >= _FULL_CELLS
-    return full < _FULL_ROWS
+    rows = [*_row_lengths(table)]
+    has_long = any(length > _LONG for row in rows for length in row)
+    return has_long or sum(len(row) >= _FULL_CELLS for row in rows) < _FULL_ROWS
+
+
+def _row_lengths(table: str) -> Iterator[list[int]]:
+    """The lengths of the texts in each row of a table, without blank cells."""
+    return map(_cell_lengths, _ROW.split(table)[1:])
+
+
+def _cell_lengths(row: str) -> list[int]:
+    lengths = (len(_BLANK.sub("", cell)) for cell in _CELL.findall(row))
+    return [length for length in lengths if length]
+
+
+def _with_columns(table: str) -> str:
+    """A table whose rows keep their columns: the converter takes one without a border, but with spans, apart.
+
+    Excel, Outlook and Word write so. A table is left to the converter if few of its rows can be data.
+    """
+    rows = [row for row in _row_lengths(table) if len(row) >= _FULL_CELLS and max(row) <= _LONG]
+    return _NO_BORDER.sub(r"\1", table) if len(rows) >= _FULL_ROWS else table
 
 
 def _lays_out(table: str) -> bool:
@@ -407,21 +432,40 @@ def _lays_out(table: str) -> bool:
     return bool(_PRESENTATION.match(table)) or (not _HEADER.search(table) and bool(_BLOCKS.search(table)))
 
 
-def _innermost_tables(page: str) -> Iterator[tuple[int, int]]:
-    """The spans of tables without tables inside, in order."""
-    opened = -1
+def _whole_tables(page: str) -> list[tuple[int, int]]:
+    """The spans of tables that stay in one piece, in order; no one is inside another.
+
+    A table around one that is divided is layout.
+    """
+    spans: list[tuple[int, int]] = []
+    opened: list[tuple[int, int]] = []  # where a table begins, and how many of the spans are before it
     for tag in _TABLE.finditer(page):
         if not tag[1]:
-            opened = tag.start()
-        elif opened >= 0:
-            yield opened, tag.end()
-            opened = -1
+            opened.append((tag.start(), len(spans)))
+        elif opened:
+            start, before = opened.pop()
+            if before != _DIVIDED and _is_whole(page, start, tag.end(), spans[before:]):
+                spans[before:] = [(start, tag.end())]
+            elif opened:
+                opened[-1] = opened[-1][0], _DIVIDED
+    return spans
+
+
+def _is_whole(page: str, start: int, end: int, inner: Sequence[tuple[int, int]]) -> bool:
+    """Whether a table has none inside, or has data, with short tables beside other cells."""
+    if not inner or any(len(_BLANK.sub("", page[slice(*span)])) > _LONG for span in inner):
+        return not inner
+    table = page[start:end]
+    own = with_replacements(table, ((first - start, last - start, _INNER) for first, last in inner))
+    around = [row for row in _ROW.split(own) if _INNER in row]
+    are_beside = all(len(row) >= _FULL_CELLS for row in map(_cell_lengths, around))
+    return are_beside and not _lays_out(table) and not is_no_data(own)
 
 
 def _changed_tables(page: str, change: Callable[[str], str], outside: Callable[[str], str] = str) -> str:
-    """The page with its innermost tables as `change` returns them, and what is around as `outside` does."""
+    """The page with its tables as `change` returns them, and what is around as `outside` does."""
     parts, at = [], 0
-    for start, end in _innermost_tables(page):
+    for start, end in _whole_tables(page):
         parts += [outside(page[at:start]), change(page[start:end])]
         at = end
     return "".join([*parts, outside(page[at:])])

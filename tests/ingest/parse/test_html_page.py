@@ -412,6 +412,15 @@ def test_code_has_its_lines_and_no_numbers_or_links(page: str) -> None:
     assert parse(page.encode(), "a.html").text == f"```\n{_CODE}\n```"
 
 
+_INNER = "<table><tr><td>day<td>night</tr><tr><td>3<td>4</tr></table>"
+_AROUND = "<table><tr><th>a<th>b<th>c</tr><tr><td>{}<td>{}</tr></table>"
+_MERGED = (
+    "<table {}><tr><td rowspan=2>Region<td colspan=2>2023</tr><tr><td>Q1<td>Q2</tr>"
+    "<tr><td>South<td>&nbsp;<td>11</tr></table>"
+)
+_MERGED_SEEN = "| Region | 2023 | |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n| South |  | 11 |"
+
+
 @pytest.mark.parametrize(
     ("page", "seen"),
     [
@@ -421,6 +430,15 @@ def test_code_has_its_lines_and_no_numbers_or_links(page: str) -> None:
         ("<table><tr><td>a<table><tr><td>b<td>c<tr><td>d<td>e</table></table>", "| d | e |"),
         ("<table><tr><th>a<th>b<tr><td><p>1<p>2<td>3</table>", "| a | b |\n| --- | --- |\n| 1 2 | 3 |"),
         ("<table><tr><td>a<td>b<tr><td>1<td><p>2</table>", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
+        (_AROUND.format("x<td>1", _INNER), "| a | b | c |\n| --- | --- | --- |\n| x | 1 | day night 3 4 |"),
+        (
+            _AROUND.format("x", f"1<td>{_INNER}"),
+            "| a | b | c |\n| --- | --- | --- |\n| x | 1 | day night 3 4 |",
+        ),
+        (_AROUND.format("", _INNER), "a\n\nb\n\nc\n\n| day | night |\n| --- | --- |\n| 3 | 4 |"),
+        (_AROUND.format("x<td>1", _INNER.replace("3", "3" * 400)), f"| {'3' * 400} | 4 |"),
+        (_MERGED.format("border=0 width=9"), _MERGED_SEEN),
+        (_MERGED.format('class="x" border="0"'), _MERGED_SEEN),
     ],
 )
 def test_a_table_of_data_stays_a_table_and_one_of_layout_becomes_blocks(page: str, seen: str) -> None:
@@ -432,9 +450,11 @@ def test_a_table_of_data_stays_a_table_and_one_of_layout_becomes_blocks(page: st
     "part",
     [
         *("<table>", "</table>", "<table><td>1</td>", "<tr>", "<pre>", "<pre><code>", "<p> </p> ", "<td><p>"),
+        *("<table><td>1<td>2", "<table border", "<table><tr><td>1<td>2<tr><td>1<td>2<td>"),
         *("<a ", "<span class=", "<td class='blob-code", "<table role", "<table><tr><td class='blob-code'>"),
     ],
 )
 def test_hostile_tables_cost_no_more_than_their_length(part: str) -> None:
     with_code_and_layout(part * 100_000)
+    with_code_and_layout(part * 50_000 + "</table>" * 50_000)
     with_code_and_layout(f"<table><td><pre>{part * 100_000}</pre></table>")
