@@ -127,17 +127,21 @@ async def remove_command(
         *([f"Deleted {counted(len(chosen), 'access record')}."] if forget else []),
         as_json=as_json,
     )
-    removed_uris = {there[id_] for id_ in gone}
-    others = {
-        record.collection for record in records.values() if record.present and record.uri in removed_uris
-    } - {"", collection}
-    if others and not as_json:
-        echo(STILL_IN.format(names_briefly(sorted(others), NAMED)), err=True)
-    comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
-    if comes_back and not as_json:
-        of_tag = table.collection.tag_of
-        again = IN_TAG.format(collection) if of_tag else COMES_BACK.format(names_briefly(comes_back, NAMED))
-        echo(again, err=True)
+    if not as_json:
+        _tell_what_stays(settings, table.collection, [there[id_] for id_ in gone], records.values())
+
+
+def _tell_what_stays(
+    settings: Settings, collection: Collection, uris: Sequence[str], records: Iterable[AccessRecord]
+) -> None:
+    """Say where removed sources still are, and which of them the next ingestion brings back."""
+    removed = frozenset(uris)
+    holding = {record.collection for record in records if record.present and record.uri in removed}
+    if in_others := holding - {"", collection.name}:
+        echo(STILL_IN.format(names_briefly(sorted(in_others), NAMED)), err=True)
+    if comes_back := [path_of(uri) for uri in uris if _still_exists(uri, settings)]:
+        again = COMES_BACK.format(names_briefly(comes_back, NAMED))
+        echo(IN_TAG.format(collection.name) if collection.tag_of else again, err=True)
 
 
 async def _remove_all(

@@ -93,7 +93,7 @@ class Discovery:
     `deleted` ones are named as deleted, `forbidden` says why others that are there may not be read, and
     `rights` who may see a document if the origin decides that.
 
-    `withheld` are containers of which it can't be told who may see their parts.
+    `withheld` are containers whose parts' access can't be told.
     `broken` counts parts that crashed or used up their CPU seconds, by the URI of the outermost container.
     """
 

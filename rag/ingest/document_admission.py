@@ -165,7 +165,7 @@ TOLD = frozenset({"moderation", "unclear expiry"})  # causes that say nothing of
 class KeptOut:
     """The outcomes of stored sources to remove, by id, and why documents are kept out, by URI.
 
-    `withheld` are the URIs of containers of which it can't be told who may see their parts.
+    `withheld` are the URIs of containers whose parts' access can't be told.
     """
 
     removed: dict[str, Outcome] = field(default_factory=dict)

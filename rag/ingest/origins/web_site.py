@@ -185,8 +185,8 @@ class _Crawl:
             for url, entry in state.items()
             if "text" in entry and former.get(url, entry["text"]) != entry["text"]
         )
-        many = max(2, min(len(former), max(FEW_ALIKE, len(former) * SHARE_ALIKE)))
-        for text in [text for text, number in changed.items() if number >= many]:
+        fewest = max(2, min(len(former), max(FEW_ALIKE, len(former) * SHARE_ALIKE)))
+        for text in [text for text, number in changed.items() if number >= fewest]:
             alike = [url for url, entry in state.items() if entry.get("text") == text]
             for url in alike:
                 discovery.files.pop(state.pop(url)["uri"], None)
@@ -340,8 +340,8 @@ def _feed_values(entry: SitemapEntry) -> dict[str, str]:
 
 def _digest(reply: Reply) -> str:
     """The digest of what a reader sees of a page."""
-    seen = visible_text(reply.body).encode() if reply.kind in _PAGES else reply.body
-    return hashlib.sha256(seen).hexdigest()
+    content = visible_text(reply.body).encode() if reply.kind in _PAGES else reply.body
+    return hashlib.sha256(content).hexdigest()
 
 
 def _is_no_text(url: str) -> bool:
