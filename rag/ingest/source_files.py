@@ -29,7 +29,7 @@ from rag.corpus import AccessRecord
 from rag.errors import ParseError
 from rag.originals import local_path
 from rag.store.write.desk_folder import PURGED, is_uri
-from rag.text.plain_text import without_hidden
+from rag.text.plain_text import JOINERS, without_hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class LocalFile:
 def printable(path: Path | str) -> str:
     """A path as valid text on one line, whatever bytes its name holds."""
     text = os.fsencode(path).decode("utf-8", "replace")
-    return without_hidden("".join(character if character.isprintable() else "�" for character in text))
+    shown = (sign if sign.isprintable() or sign in JOINERS else "�" for sign in text)
+    return without_hidden("".join(shown))
 
 
 def is_local(uri: str) -> bool:

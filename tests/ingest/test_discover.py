@@ -26,6 +26,7 @@ from rag.ingest.discover import Discovery, discover
 from rag.ingest.prepare import read_sidecar
 from rag.ingest.report import NOT_THERE
 from rag.ingest.source_files import LocalFile, printable, read
+from rag.text.plain_text import JOINERS
 from tests.conftest import Scripts
 
 Seen = TypeVar("Seen")
@@ -235,7 +236,13 @@ def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: byte
     # A selector of variants stays behind Han, and is invisible behind a letter.
     assert printable(f"{os.fsdecode(name)}a\ufe01\u3164") == shown
     shown.encode()
-    assert shown.isprintable()
+    assert shown.translate(dict.fromkeys(map(ord, JOINERS))).isprintable()
+
+
+@pytest.mark.parametrize("name", ["نامه\u200cها.md", "क्\u200dष.txt", "guests 👨\u200d👩\u200d👧.csv"])
+def test_a_path_keeps_the_joiners_that_its_letters_need(name: str) -> None:
+    assert printable(name) == name
+    assert printable("a\u200db.md") == "ab.md"
 
 
 def _found(path: Path) -> LocalFile:

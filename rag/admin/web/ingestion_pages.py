@@ -22,7 +22,7 @@ from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
 from rag.store.write.desk_folder import make_private, unwritable, uploads_folder
-from rag.text.plain_text import without_hidden
+from rag.text.plain_text import JOINERS, without_hidden
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -155,7 +155,8 @@ def file_name(sent_name: str) -> str:
         InvalidRequestError: no character is left.
     """
     last = without_hidden(unicodedata.normalize("NFC", sent_name)).replace("\\", "/").rpartition("/")[2]
-    name = "".join(c if c.isprintable() and c not in UNWANTED else "_" for c in last).strip(" .")
+    kept = (c if (c.isprintable() or c in JOINERS) and c not in UNWANTED else "_" for c in last)
+    name = "".join(kept).strip(" .")
     if not name:
         raise InvalidRequestError("A file needs a name.")
     stem, dot, suffix = name.rpartition(".")
