@@ -23,7 +23,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -434,25 +434,25 @@ def with_stand_in(
 def load_once() -> Callable[[], None]:
     """Let this process and its forks load once what costs 80 ms of CPU each time; returns what loads it now.
 
-    That is the built-in model, and the certificates that an HTTP client trusts if no variable names others.
+    That is the built-in model, and the certificates of HTTPS, wherever variables say they lie.
     """
     encoder = vars(importlib.import_module("rag.models.text_encoder"))
     http = vars(importlib.import_module("httpcore2"))
     graph, tokenizer = (encoder["BUILTIN_MODEL"] / name for name in ("model.onnx", "tokenizer.json"))
     encoder["opened_model"] = _once(encoder["opened_model"], graph)
     encoder["opened_tokenizer"] = _once(encoder["opened_tokenizer"], tokenizer)
-    named, usual = http["default_ssl_context"], cache(partial(http["default_ssl_context"], _trust_env=False))
+    read_certificates = http["default_ssl_context"]
+    trusted = cache(lambda trust_env, *_variables: read_certificates(_trust_env=trust_env))
 
     def certificates(*, _trust_env: bool = True) -> Any:  # noqa: ANN401 an SSLContext
-        names = _trust_env and os.environ.keys() & {"SSL_CERT_FILE", "SSL_CERT_DIR"}
-        return named() if names else usual()
+        return trusted(_trust_env, *map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
 
     http["default_ssl_context"] = certificates
 
     def load() -> None:
         encoder["opened_model"](graph)
         encoder["opened_tokenizer"](tokenizer)
-        usual()
+        certificates()
 
     return load
 
