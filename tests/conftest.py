@@ -50,6 +50,9 @@ settings.register_profile("million", max_examples=100_000, deadline=None, print_
 settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
 NIGHTLY_EXAMPLES = 100
 
+MEMORY_DISK = Path("/dev/shm")  # noqa: S108 pytest makes a folder of this user's own in it
+MEMORY_BYTES = 8 << 30  # several times what lies there at once
+
 CHECKING = {"connect", "demo", "doctor"}
 """The commands that start a server and ask it."""
 
@@ -66,9 +69,22 @@ def _is_slow(path: Path) -> bool:
 
 
 def pytest_configure() -> None:
-    """Let programs that a test starts be interrupted: what runs in a shell's background ignores Ctrl-C."""
+    """Let programs that a test starts be interrupted, and tests write to memory where there is plenty.
+
+    What runs in a shell's background ignores Ctrl-C, and so does what it starts.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _has_room(MEMORY_DISK):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
+
+
+def _has_room(disk: Path) -> bool:
+    """Whether all data folders of a run fit on a disk in memory, and programs in them can be run."""
+    if not os.access(disk, os.W_OK) or psutil.virtual_memory().available < MEMORY_BYTES:
+        return False
+    status = os.statvfs(disk)
+    return not status.f_flag & os.ST_NOEXEC and status.f_bavail * status.f_frsize >= MEMORY_BYTES
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
