@@ -448,8 +448,8 @@ def test_an_exported_table_is_read_by_its_content() -> None:
     assert "Harrison" in parse(b"name\tyear\nHarrison\t1735\n", "a.xls").text
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 def test_a_beginning_full_of_times_is_looked_through_once() -> None:
-    line = b"From ann" + b"10:00" * 30_000  # of each time it tried the rest of the line, for minutes
+    line = b"From ann" + b"10:00" * 12_000  # of each time it tried the rest of the line, for minutes
     assert (sniffed_suffix(line), sniffed_suffix(line + b"\nSubject: Plans\n")) == ("", ".mbox")
     assert [*members(line, "a.mbox")] == []

@@ -458,7 +458,7 @@ def test_a_mailbox_of_empty_messages_has_no_content() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 def test_many_lines_that_begin_no_message_take_linear_time() -> None:
     message = f"{DATED}Subject: a\n\n" + "From the start\n" * 20 + "\nFrom x y\n\n"
-    assert sum(1 for _ in members((message * 5000).encode(), "a.mbox")) == 5000
+    assert sum(1 for _ in members((message * 2_000).encode(), "a.mbox")) == 2_000

@@ -257,11 +257,11 @@ def test_a_title_has_no_escapes() -> None:
     assert parse(b'title: "M\\u00fcller"\n', "a.yaml").title == "Müller"
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize("part", ["\\", "\\u", '"', '\\"', "\\ud83d", "\\\\u00fc"])
 def test_hostile_escapes_cost_no_more_than_their_length(part: str) -> None:
-    parse((part * 50_000 + "\nx: 1").encode(), "a.yaml")
-    parse((part * 50_000).encode(), "a.properties")
+    parse((part * 20_000 + "\nx: 1").encode(), "a.yaml")
+    parse((part * 20_000).encode(), "a.properties")
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])

@@ -310,7 +310,7 @@ def test_a_long_table_has_its_head_once_and_its_caption_above() -> None:
     assert not document.remarks
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize(
     "part",
     [
@@ -328,5 +328,5 @@ def test_a_long_table_has_its_head_once_and_its_caption_above() -> None:
     ],
 )
 def test_hostile_latex_costs_no_more_than_its_length(part: str) -> None:
-    parse((part * 20_000 + "\n\n x").encode(), "a.tex")
-    parse(rf"\begin{{tabular}}{{l}}{part * 20_000}\end{{tabular}} x".encode(), "a.tex")
+    parse((part * 8_000 + "\n\n x").encode(), "a.tex")
+    parse(rf"\begin{{tabular}}{{l}}{part * 8_000}\end{{tabular}} x".encode(), "a.tex")

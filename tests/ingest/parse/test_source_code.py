@@ -140,7 +140,7 @@ def test_a_mistake_hides_no_other_function() -> None:
     assert [one.title for one in definitions(code, ".py")] == ["good", "also"]
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize("name", ["a.js", "a.cpp", "a.py"])
 def test_generated_and_hostile_files_take_bounded_time(name: str) -> None:
     parse(b"function a(){return 1};" * 100_000, name)  # minified: one line

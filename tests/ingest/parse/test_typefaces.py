@@ -34,10 +34,10 @@ def test_a_script_is_never_glued_to_a_number(written: str, seen: str) -> None:
     assert with_scripts(written.translate(_MARKS)) == seen
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize("part", ["<", ">", "<1", "1<5>", "1 <1>/", "<a,{", "*<x>", "I<e>", "<(", "<a.a.a"])
 def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
-    with_scripts((part * 100_000).translate(_MARKS))
+    with_scripts((part * 40_000).translate(_MARKS))
 
 
 @pytest.mark.parametrize(

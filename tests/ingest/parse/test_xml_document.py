@@ -176,10 +176,10 @@ def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
     assert headings == [(1, "A"), (2, "Head"), (3, "In")]
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize("part", ["=", "== ", "= =", "\n", " \n", "==a", "a\n"])
 def test_hostile_lines_cost_no_more_than_their_length(part: str) -> None:
-    content = f"<page><title>A</title><text>x\n{part * 100_000}x</text></page>"
+    content = f"<page><title>A</title><text>x\n{part * 40_000}x</text></page>"
     parse(f"<mediawiki>{content}</mediawiki>".encode(), "a.xml")
 
 
@@ -496,8 +496,8 @@ def test_a_formula_in_xml_has_its_signs() -> None:
     assert "A 10^3 b" in parse(article.encode(), "a.xml").text
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize("part", ["<math>", "</math>", "<m:math>", "<math ", "<math></math>", "<mi>", "x:"])
 def test_hostile_formulas_cost_no_more_than_their_length(part: str) -> None:
-    with_formulas(part * 100_000)
-    with_formulas(f"<math>{part * 100_000}</math>")
+    with_formulas(part * 40_000)
+    with_formulas(f"<math>{part * 40_000}</math>")

@@ -294,9 +294,9 @@ def test_what_is_clean_stays_clean(text: str) -> None:
         *("[a]:\n", "[\n", "[", "> ", "1.", "\\[", "\ufe01", "می\u200c"),
     ],
 )
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("in_linear_time")
 def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
-    for text in (piece * (100_000 // len(piece)), piece * (100_000 // len(piece)) + "]:"):
+    for text in (piece * (40_000 // len(piece)), piece * (40_000 // len(piece)) + "]:"):
         disarm(text)  # it takes some 10 ms; were it quadratic, minutes
     assert len(label(text)) <= MAX_LABEL_CHARS
 
