@@ -76,7 +76,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if _has_room(MEMORY_DISK):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
+        tempfile.tempdir = str(MEMORY_DISK)  # pytest's folders lie there, too
 
 
 def _has_room(disk: Path) -> bool:
