@@ -62,7 +62,7 @@ TEXT_COLUMNS = frozenset({"NAME", "UNIT"})
 @click.option(
     "--compare",
     "earlier",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
     help="Compare with an earlier run on this machine: what --json printed.",
 )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,44 +51,15 @@ def p95(values: Iterable[float]) -> float:
     return ordered[math.ceil(len(ordered) * P95) - 1]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    value: float
-    unit: str
-    limit: float | None
-    ratio: float | None
-    min: float
-    p95: float
-
-
-class _Run(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    measures: list[_Record]
-
-
 def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
     """A run as `python -m tests.bench --json` prints it."""
     return {"measures": [asdict(one) | {"ratio": one.ratio} for one in measures]}
 
 
 def read_run(path: Path) -> list[Measure]:
-    """The measures in a file that `python -m tests.bench --json` printed.
-
-    Raises:
-        ConfigurationError: the file can't be read, or is not such a run.
-    """
-    try:
-        run = _Run.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"Cannot read the benchmark run {path}: {error.strerror}.") from error
-    except ValidationError as error:
-        raise ConfigurationError(
-            f"{path} is not a benchmark run. Give the output of python -m tests.bench --json."
-        ) from error
-    return [Measure(one.name, one.value, one.unit, one.limit, one.min, one.p95) for one in run.measures]
+    """The measures in a file that `python -m tests.bench --json` printed."""
+    records = json.loads(path.read_text(encoding="utf-8"))["measures"]
+    return [Measure(**{name: record[name] for name in Measure.__slots__}) for record in records]
 
 
 def in_both(now: Sequence[Measure], earlier: Sequence[Measure]) -> list[tuple[Measure, Measure]]:

@@ -15,13 +15,13 @@ from anyio.abc import SocketAttribute
 
 from rag.access.keys import holder_of, keys_file, read_keys
 from rag.corpus import Principal
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import RefdeskError
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import prepare
 from tests.bench.engine import add_tenants, open_engine
-from tests.bench.process import Reply, environment, running, script, served
+from tests.bench.process import environment, running, script, served
 from tests.bench.remote import HOST, Answer, connected, listening, make_keys
-from tests.bench.stock import paragraphs, stocked
+from tests.bench.stock import stocked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,24 +50,6 @@ async def test_a_process_ends_with_its_block_even_if_it_would_go_on_for_ever() -
     assert not psutil.pid_exists(process.pid)
 
 
-async def test_a_process_ends_when_something_goes_wrong_in_its_block() -> None:
-    async def fail() -> None:
-        async with running(ENDLESS) as process:
-            pids.append(process.pid)
-            raise RefdeskError("on purpose")
-
-    pids: list[int] = []
-    with anyio.fail_after(AT_MOST_SECONDS), pytest.raises(RefdeskError, match="on purpose"):
-        await fail()
-    assert not psutil.pid_exists(pids[0])
-
-
-async def test_an_answer_is_handed_on() -> None:
-    line = '{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}'
-    async with served(answering_with(line)) as server:
-        assert await server.ask("tools/call") == Reply({"content": []}, len(line) + 1)
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -85,13 +67,6 @@ async def test_a_server_that_ends_is_no_measurement() -> None:
     async with served([sys.executable, "-c", ""]) as server:
         with pytest.raises(RefdeskError, match="measured server exited"):
             await server.begin()
-
-
-async def test_a_script_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"The command refdesk-desk is not in .*\. Install refdesk completely\."
-    ):
-        script("refdesk-desk", tmp_path / "data")
 
 
 async def test_nobody_s_settings_reach_what_is_measured(
@@ -231,14 +206,8 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
             pass
 
 
-async def opened_stock(data: Path) -> CollectionReader:
-    reader = DeskReader(data, timeout_seconds=15)
-    (collection,) = await reader.collections("default")
-    return await reader.open(collection)
-
-
 async def test_a_collection_has_the_chunks_and_the_indexes_that_were_asked_for(bench: Bench) -> None:
-    table = await opened_stock(await stocked(bench, 60))
+    table = await opened(await stocked(bench, 60))
     statistics = await table.statistics()
     assert (statistics.sources, statistics.chunks, statistics.unindexed) == (6, 60, 0)
     assert statistics.indexes == ()  # a small table needs none
@@ -247,7 +216,7 @@ async def test_a_collection_has_the_chunks_and_the_indexes_that_were_asked_for(b
 async def test_a_chunk_is_three_to_five_sentences_and_its_vector_their_mean(
     bench: Bench, small_desk: ModuleType
 ) -> None:
-    table = await opened_stock(await stocked(bench, 20))
+    table = await opened(await stocked(bench, 20))
     for source in await table.listing():
         found = await table.text(source.id)
         assert found
@@ -266,10 +235,3 @@ async def test_a_chunk_is_three_to_five_sentences_and_its_vector_their_mean(
 async def test_it_is_made_once(bench: Bench, progress: list[str]) -> None:
     assert await stocked(bench, 20) == await stocked(bench, 20)
     assert progress == ["making a collection of 20 chunks"]
-
-
-def test_passages_are_where_their_texts_stand() -> None:
-    texts = ["one", "two two", "three"]
-    text = "\n\n".join(texts)
-    assert [text[one.start : one.end] for one in paragraphs(texts)] == texts
-    assert [one.seq for one in paragraphs(texts)] == [0, 1, 2]
