@@ -233,14 +233,6 @@ async def test_without_a_model_there_is_no_chat() -> None:
         assert chat is None
 
 
-async def test_openai_itself_needs_a_key() -> None:
-    with pytest.raises(ConfigurationError, match="environment variable CHAT_KEY"):
-        async with open_chat(
-            ChatSettings(model="gpt", api_key_env="CHAT_KEY"), {"OPENAI_API_KEY": "another"}
-        ):
-            pass
-
-
 async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) -> None:
     chat_server.script = [chat_server.silent]
     used: list[Usage] = []

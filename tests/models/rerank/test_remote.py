@@ -11,9 +11,8 @@ from anyio import to_thread
 
 from rag.answers import Usage
 from rag.config.model_settings import RerankerSettings
-from rag.errors import ConfigurationError, ProviderError
+from rag.errors import ProviderError
 from rag.models.chat import Chat, chat_scores, open_chat, weighted
-from rag.models.endpoint import ADVICE
 from rag.models.rerank import by_index, open_reranker, probabilities, remote_reranker
 
 if TYPE_CHECKING:
@@ -95,12 +94,9 @@ async def test_no_texts_make_no_request(provider: Endpoint) -> None:
     assert provider.requests == []
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
-async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
-    provider: Endpoint, status: int
-) -> None:
+async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(provider: Endpoint) -> None:
     texts = ["x" * n for n in range(1, 8)]
-    provider.script = [no_more_than(2, status)]
+    provider.script = [no_more_than(2, 413)]
     async with opened(provider) as reranker:
         assert await reranker.scores(QUERY, texts) == [n / 10 for n in range(1, 8)]
     assert [len(request["documents"]) for request in provider.requests] == [7, 3, 1, 1, 1, 1, 1, 1, 1]
@@ -130,17 +126,6 @@ async def test_what_passes_is_tried_again(provider: Endpoint) -> None:
     assert len(provider.requests) == 3
 
 
-async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: Endpoint) -> None:
-    provider.script = [provider.failing(500)]
-    async with opened(provider) as reranker:
-        with pytest.raises(ProviderError) as error:
-            await reranker.scores(QUERY, TEXTS)
-    assert str(error.value) == (
-        f"The reranking endpoint {provider.url} (model tiny) failed after 5 of 5 attempts: HTTP 500."
-    )
-    assert len(provider.requests) == 5
-
-
 async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: Endpoint) -> None:
     provider.script = [provider.failing(404)]
     url = provider.url.replace("http://", "http://me:hush@") + "?key=hush"
@@ -148,16 +133,6 @@ async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: Endpoin
         with pytest.raises(ProviderError) as error:
             await reranker.scores(QUERY, TEXTS)
     assert str(error.value).startswith(f"The reranking endpoint {provider.url} failed after 1 of 5 attempts")
-
-
-async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
-    provider.script = [provider.failing(401)]
-    async with opened(provider, key="wrong") as reranker:
-        with pytest.raises(
-            ProviderError, match=f"1 of 5 attempts: HTTP 401{ADVICE[401].format(key='RERANKER_API_KEY')}"
-        ):
-            await reranker.scores(QUERY, TEXTS)
-    assert provider.keys == ["Bearer wrong"]
 
 
 async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answered(
@@ -173,20 +148,6 @@ async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answere
             assert await reranker.scores(QUERY, TEXTS) == SCORES
 
 
-async def test_its_own_key_goes_to_the_endpoint(provider: Endpoint) -> None:
-    provider.script = [honest]
-    async with opened(provider, key="hush") as reranker:
-        await reranker.scores(QUERY, TEXTS)
-    assert provider.keys == ["Bearer hush"]
-
-
-async def test_a_local_server_needs_no_key(provider: Endpoint) -> None:
-    provider.script = [honest]
-    async with opened(provider) as reranker:
-        await reranker.scores(QUERY, TEXTS)
-    assert provider.keys == ["Bearer none"]
-
-
 async def test_what_the_environment_tells_of_an_account_at_openai_goes_to_no_other_endpoint(
     provider: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,15 +158,6 @@ async def test_what_the_environment_tells_of_an_account_at_openai_goes_to_no_oth
         await reranker.scores(QUERY, TEXTS)
     accounts = [(sent["OpenAI-Organization"], sent["OpenAI-Project"]) for sent in provider.headers]
     assert accounts == [(None, None)]
-
-
-async def test_openai_itself_needs_a_key() -> None:
-    given = RerankerSettings(
-        provider="cohere", model="tiny", base_url="https://api.openai.com/v1", api_key_env="MY_KEY"
-    )
-    with pytest.raises(ConfigurationError, match="environment variable MY_KEY"):
-        async with open_reranker(given, {}):
-            pass
 
 
 async def test_the_settings_open_a_remote_reranker_which_is_not_asked_before_there_are_texts(
