@@ -245,13 +245,6 @@ async def test_a_context_has_the_hits_in_their_order_within_its_budget(shelf: Sh
     assert nothing.context is None
 
 
-async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> None:
-    await shelf.put("a", "pendulum")
-    desk = shelf.desk(profiles={"wide": {"candidates": 200}})
-    with pytest.raises(InvalidRequestError, match=r"'best'\. Profiles: default, fast, fresh, precise, wide"):
-        await desk.search(ME, SearchRequest("pendulum", profile="best"))
-
-
 @pytest.mark.parametrize(
     ("request_", "told"),
     [

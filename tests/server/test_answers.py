@@ -115,13 +115,6 @@ async def test_hits_come_best_first_in_every_mode(client: Client, mode: str) -> 
     assert hits[0]["score"] >= hits[-1]["score"] > 0
 
 
-async def test_sparse_finds_only_passages_with_a_word_of_the_query(client: Client) -> None:
-    found = await search(client, "xyzzyplugh", mode="sparse")
-    assert found["results"] == []
-    assert any("Use other words" in note for note in found["notes"])
-    assert (await search(client, "xyzzyplugh", mode="dense"))["results"]
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_every_citation_leads_back_to_its_passage(client: Client, question: str) -> None:
     hits = (await search(client, question, limit=4, max_chars=50_000))["results"]
