@@ -70,8 +70,6 @@ def bare_name(kind: Literal["user", "group"], name: str) -> str:
     Raises:
         ConfigurationError: no access list can hold the name, it has such a prefix, or spaces around it.
     """
-    if name != name.strip():
-        raise ConfigurationError(f"{name[:64]!r} begins or ends with a space. Give the name without it.")
     try:
         valid_entries([f"{kind}:{name}"])
     except ConfigurationError as error:
@@ -79,6 +77,8 @@ def bare_name(kind: Literal["user", "group"], name: str) -> str:
             f"{name[:64]!r} is not a valid name of a {kind}: use up to {MAX_ENTRY_CHARS - len(kind) - 1} "
             "printable characters."
         ) from error
+    if name != name.strip():
+        raise ConfigurationError(f"{name[:64]!r} begins or ends with a space. Give the name without it.")
     prefix, _, bare = (part.strip() for part in name.partition(":"))
     if prefix.casefold() == kind:
         raise ConfigurationError(f"Give the {kind}'s name without a prefix: {bare or 'NAME'}, not {name}.")
