@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from rag.access.keys import ApiKey
 from rag.access.rule import DEFAULT_TENANT, bare_name
 from rag.access.tenants import at_tenant, tenants
 from rag.admin.sources_command import open_tables, readable_tables
@@ -122,7 +123,7 @@ class Console:
 
     `base_settings` come from the command line, `config` is their file, which may be missing. `chosen` is the
     tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is
-    what is wrong in a form that was sent.
+    what is wrong in a form that was sent. `made_keys` have their secrets until a page has shown them.
     """
 
     base_settings: Settings
@@ -137,6 +138,7 @@ class Console:
     request_tenant: str = ""
     mistake: Mistake | None = None
     messages: list[str] = field(default_factory=list)
+    made_keys: list[tuple[ApiKey, str]] = field(default_factory=list)
 
     @property
     def tenants(self) -> tuple[str, ...]:

@@ -197,23 +197,25 @@ async def create_collection(console: Console, _request: Request, form: FormData)
 
 
 async def keys(console: Console, _request: Request) -> Response:
-    """The page of the keys."""
-    return console.page("keys.html", **_about_keys(console), new_key=None)
+    """The page of the keys; once, also the one that was just made."""
+    token = token_of(*console.made_keys.pop()) if console.made_keys else None
+    return console.page("keys.html", **_about_keys(console), token=token)
 
 
 async def create_key(console: Console, _request: Request, form: FormData) -> Response:
-    """Make a key. This page shows it, once."""
+    """Make a key. The page that follows shows it; to load that again makes no other."""
     days = number_in(str(form.get("days", USUAL_DAYS)), 1, MAX_DAYS)
     if days is None:
         raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")
     asker = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
     holder = asker.principal(console.tenant)
-    key, secret = key_command.create_key(
+    made = key_command.create_key(
         console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
     )
+    console.made_keys.append(made)
     for exposure in await exposures(console.settings, console.tenant, intended=True):
         console.say(str(exposure))
-    return console.page("keys.html", **_about_keys(console), new_key=key, token=token_of(key, secret))
+    return see_other("/keys")
 
 
 async def revoke_key(console: Console, _request: Request, form: FormData) -> Response:

@@ -31,6 +31,7 @@ class Page:
     status: int
     html: str
     headers: httpx2.Headers = field(repr=False)
+    replied_with: int = 200  # the status of the first reply, before a redirect
 
     @property
     def text(self) -> str:
@@ -76,7 +77,7 @@ class Browser:
 
 
 def _page(reply: httpx2.Response) -> Page:
-    return Page(reply.status_code, reply.text, reply.headers)
+    return Page(reply.status_code, reply.text, reply.headers, [*reply.history, reply][0].status_code)
 
 
 @dataclass(slots=True)

@@ -202,6 +202,7 @@ def test_a_key_is_shown_once_and_revoked(browser: Browser, scripts: Scripts, web
     made = browser.post("/keys", user="ann", groups="hr, it", days="30")
     token = re.search(r'class="key">([^<]+)<', made.html)
     assert token
+    assert made.replied_with == 303  # so the page can be loaded again: that makes no other key
     (listed,) = [one for one in json_of(scripts, web_data, "key", "list")[0]["keys"] if one["user"] == "ann"]
     assert listed["groups"] == ["hr", "it"]
     assert token[1] not in browser.get("/keys").html
