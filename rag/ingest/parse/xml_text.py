@@ -19,6 +19,8 @@ from rag.ingest.parse.document_parts import (
     clean,
     heading,
     listed_names,
+    listed_pairs,
+    numeral,
 )
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
@@ -212,6 +214,11 @@ _CALLS = ("conref", "conkeyref", "keyref", "linkend")  # attributes that name wh
 _WITHOUT_WORDS = listed_names("image topicref keydef mapref data object param area co")
 _WARNINGS = listed_names("caution warning important tip danger notice")
 _NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
+_NUMERALS = listed_pairs("""
+    loweralpha a|upperalpha A|lowerroman i|upperroman I|alpha-lower a|alpha-upper A|roman-lower i
+    roman-upper I|a a|A A|i i|I I|order 1|ordered 1|numbered 1|arabic 1
+""")
+"""How lists count, by what they say of it in DocBook, JATS, TEI and HTML."""
 _LEFT_OUT = listed_names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta refmeta
 """)
@@ -271,6 +278,7 @@ class _Body:
     def __init__(self, root: Element) -> None:
         self._nested: set[int] = set()
         self._merged = MergedCells()
+        self._ends: dict[str, int] = {}  # the last numbers of lists, by the ids of those that others continue
         self._note_nested(root)
 
     def _note_nested(self, element: Element) -> bool:
@@ -332,14 +340,18 @@ class _Body:
             yield from [Part(kind, "\n".join(part.text for part in group))] if kind == "list" else group
 
     def _items(self, element: Element, depth: int) -> Iterator[Part]:
-        """The parts of the items, below their numbers or dashes, as in Markdown."""
-        is_numbered = name_of(element) in _NUMBERED or attribute(element, "list-type") == "order"
-        number = 0
+        """The parts of the items, below their labels, numbers or dashes, as in Markdown."""
+        kind = _numbering(element)
+        continued = attribute(element, "continued-from") or attribute(element, "continuation")
+        start = attribute(element, "startingnumber") or attribute(element, "start")
+        number = whole_number(start, 1 + self._ends.get(continued, 0)) - 1
         for item in element:
             is_item = name_of(item) in _ITEMS
             parts = [part for part in self._item(item, depth) if part.text.strip()]
-            number += is_item
-            sign = "" if not is_item else f"{number}. " if is_numbered else "- "
+            if is_item:
+                stated = (attribute(item, name) for name in ("override", "value", "n"))
+                number = next(filter(None, map(whole_number, stated)), number + 1)
+            sign = f"{_mark(item, number, kind)} " if is_item else ""
             if parts and parts[0].kind in {"code", "table"}:
                 parts.insert(0, Part("paragraph", ""))
             for at, part in enumerate(parts):
@@ -347,10 +359,12 @@ class _Body:
                 if at == 0 and part.kind != "list":
                     text = f"{sign}{text.strip()}".rstrip()
                 yield Part(part.kind if part.kind in {"code", "table"} else "list", text)
+        self._ends |= dict.fromkeys((attribute(element, "id") or "continues", "continues"), number)
 
     def _item(self, item: Element, depth: int) -> Iterator[Part]:
         """The parts of an item; the terms that it defines are in the line of their definition."""
-        children = [child for child in item if name_of(child) not in _TERMS]
+        label = _label_of(item)
+        children = [child for child in item if name_of(child) not in _TERMS and child is not label]
         if len(children) == len(item):
             yield from self.parts(item, item, depth)
             return
@@ -392,6 +406,27 @@ class _Body:
             if not [*named(abstract, _HEADINGS)]:
                 yield heading("Abstract", depth + 2)
             yield from self.parts(abstract, element, depth + 1)
+
+
+def _numbering(element: Element) -> str:
+    """How a list counts, as `numeral` names it; "" for a list with dashes."""
+    stated = (attribute(element, name) for name in ("numeration", "list-type", "type", "rend"))
+    kinds = (_NUMERALS.get(text.removeprefix("ordered:"), "") for text in stated)
+    return next(filter(None, kinds), "1" if name_of(element) in _NUMBERED else "")
+
+
+def _mark(item: Element, number: int, kind: str) -> str:
+    """What stands before an item: its own label, its number, or a dash."""
+    own = _label_of(item)
+    label = words(own) if own is not None else ""
+    if any(map(str.isalnum, label)):
+        return f"{label}." if label.isalnum() else label
+    return f"{numeral(number, kind)}." if kind else "-"
+
+
+def _label_of(item: Element) -> Element | None:
+    """The element with the label of an item in JATS."""
+    return item.find("label") if name_of(item) == "list-item" and not is_mixed(item) else None
 
 
 def _row_groups(element: Element, columns: _Columns) -> Iterator[tuple[list[Element], _Columns]]:

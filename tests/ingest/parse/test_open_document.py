@@ -19,6 +19,8 @@ STYLES = (
     '<style:style style:name="away"><style:drawing-page-properties presentation:visibility="hidden"/></style:style>'
     '<text:list-style style:name="L"><text:list-level-style-number text:level="1" style:num-format="1"/>'
     '<text:list-level-style-bullet text:level="2"/></text:list-style>'
+    '<text:list-style style:name="L4"><text:list-level-style-number text:level="1" style:num-format="a" '
+    'text:start-value="4"/></text:list-style>'
 )
 
 
@@ -52,6 +54,12 @@ def test_a_text_has_headings_lists_tables_and_notes() -> None:
         ("list", "1. one\n  - deep\n2. two"),
         ("table", "| a | b |\n| --- | --- |\n| x | x |"),
     ]
+
+
+def test_a_list_begins_where_its_style_says() -> None:
+    items = "".join(f"<text:list-item><text:p>{step}</text:p></text:list-item>" for step in ("x", "y"))
+    body = f'<office:text><text:list text:style-name="L4">{items}</text:list></office:text>'
+    assert blocks_of(flat(body), "a.fodt") == [("list", "d. x\ne. y")]
 
 
 def test_hidden_text_and_comments_are_left_out_and_said() -> None:

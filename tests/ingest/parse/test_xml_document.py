@@ -399,6 +399,37 @@ def test_what_stands_in_an_item_keeps_its_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("lists", "seen"),
+    [
+        ("<orderedlist startingnumber='4'>{0}</orderedlist>", ["4. x", "5. y"]),
+        ("<orderedlist><listitem override='9'>w</listitem>{0}</orderedlist>", ["9. w", "10. x", "11. y"]),
+        (
+            "<orderedlist>{0}</orderedlist><p>a</p><orderedlist continuation='continues'>{0}</orderedlist>",
+            ["1. x", "2. y", "3. x", "4. y"],
+        ),
+        ("<orderedlist numeration='lowerroman'>{0}</orderedlist>", ["i. x", "ii. y"]),
+        ("<itemizedlist>{0}</itemizedlist><orderedlist>{0}</orderedlist>", ["- x", "- y", "1. x", "2. y"]),
+        ("<list type='ordered:upperalpha'><item n='3'>x</item><item>y</item></list>", ["C. x", "D. y"]),
+        ("<list rend='numbered'><item>x</item></list><list><item>y</item></list>", ["1. x", "- y"]),
+        ("<ol start='3'><li>x</li><li value='7'>y</li></ol>", ["3. x", "7. y"]),
+        (
+            "<list><list-item><label>5</label><p>x</p></list-item><list-item><label>6</label>y</list-item></list>",
+            ["5. x", "- 6y"],  # text beside a label isn't lost
+        ),
+        ("<list list-type='simple'><list-item><label>•</label><p>x</p></list-item></list>", ["- x"]),
+        (
+            "<list id='l' type='a'>{0}</list><ol><li>z</li></ol><ol continued-from='l'>{0}</ol>",
+            ["a. x", "b. y", "1. z", "3. x", "4. y"],
+        ),
+    ],
+)
+def test_items_have_the_numbers_that_readers_see(lists: str, seen: list[str]) -> None:
+    items = "<listitem><para>x</para></listitem><listitem><para>y</para></listitem>"
+    text = parse(f"<book>{lists.format(items)}<p>.</p></book>".encode(), "a.xml").text
+    assert [line for line in text.splitlines() if line not in {"", ".", "a"}] == seen
+
+
 def test_references_have_the_words_of_this_file_or_the_names_of_those_of_others() -> None:
     steps = "<step><cmd conkeyref='shared/open'/></step><step><cmd>Run <ph conref='#t/c'/>.</cmd></step>"
     see = (

@@ -107,6 +107,8 @@ class Style(NamedTuple):
     struck: bool = False
     marks: Mapping[int, str] = {}
     """The number format of a list by level: "1", "a", "i", or "" for bullets."""
+    starts: Mapping[int, int] = {}
+    """The first number of a list by level."""
 
 
 _PLAIN = Style()
@@ -118,12 +120,11 @@ def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
     styles = {name: _style(name, elements) for name in elements}
     for root in roots:
         for list_style in root.iter("list-style"):
-            marks = {
-                int(level.get("level", "1")[:2]): level.get("num-format", "")
-                for level in list_style
-                if level.get("level")
-            }
-            styles[f"list {list_style.get('name', '')}"] = Style(marks=marks)
+            levels = {int(level.get("level", "1")[:2]): level for level in list_style if level.get("level")}
+            styles[f"list {list_style.get('name', '')}"] = Style(
+                marks={at: level.get("num-format", "") for at, level in levels.items()},
+                starts={at: whole_number(level.get("start-value", "1"), 1) for at, level in levels.items()},
+            )
     return styles
 
 
@@ -315,10 +316,11 @@ class _Reader:
 
     def _list(self, element: Element, depth: int, style_name: str = "") -> None:
         name = element.get("style-name", style_name)
-        kind = self._styles.get(f"list {name}", _PLAIN).marks.get(depth + 1, "")
+        style = self._styles.get(f"list {name}", _PLAIN)
+        kind = style.marks.get(depth + 1, "")
         key = f"{name} {depth}"
         if element.get("continue-numbering") != "true" and not element.get("continue-list"):
-            self._counts[key] = 0
+            self._counts[key] = style.starts.get(depth + 1, 1) - 1
         for item in element:
             if item.tag == "list-header":
                 self.blocks(item, depth, " ")
