@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rag.corpus import Document
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
-from rag.ingest.parse.typefaces import HEIGHTS, as_script, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line
 from rag.text.table_heads import pipe_table
@@ -24,7 +24,8 @@ SUFFIXES = (".tex", ".latex", ".ltx")
 
 _LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-_DEEP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+\}"
+_DEEP_TEXT = r"(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+"
+_DEEP = rf"\{{{_DEEP_TEXT}\}}"
 _OPTION = r"(?:\s*\[[^\[\]]*\])?"
 _VERBATIM = re.compile(
     r"\\begin\{(verbatim\*?|Verbatim|lstlisting|minted|alltt)\}(?:\[[^\]\n]*\])?(?:\{(\w+)\})?\n?"
@@ -41,13 +42,29 @@ _ADDRESS = re.compile(r"(\\(?:url|nolinkurl|path|href)\s*)\{((?:[^{}\\\n]|\\[^A-
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
 _LEFT_OUT = re.compile(r"\\begin\{(tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}.*?\\end\{\1\}", re.DOTALL)
 _LIST = re.compile(
-    r"\\(begin|end)\{(itemize|enumerate|description|compactitem|thebibliography)\}"
-    r"(?:\[[^\]]*\]|\{[^{}]*\})?"
+    r"\\(begin|end)\{(itemize|enumerate|description|compactitem|compactenum|thebibliography)\}"
+    r"(\[[^\]]*\]|\{[^{}]*\})?"
 )
+_NUMBERED = frozenset({"enumerate", "compactenum"})
 _ITEM = (
     r"\\(?:item\b|bibitem\b(?=[^{}]*\{(?P<key>[^{}]*)\}))\s*(?:\[(?P<label>[^\[\]]*)\])?(?(key)\{[^{}]*\})"
 )
-_PIECES = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM})")
+_COUNTER = r"\\(?P<how>set|addto)counter\{enum[iv]{1,3}\}\{(?P<value>-?\d{1,6}|\\value\{[^{}]*\})\}"
+_PIECES = re.compile(
+    rf"{_LIST.pattern}|(?P<item>{_ITEM})|{_COUNTER}|\\labelenum(?P<level>i{{1,3}}|iv)\s*\{{(?P<form>{_DEEP_TEXT})\}}"
+)
+_LABEL_DEFINITION = re.compile(r"\\(?:def|renewcommand\*?)\s*\{?\\labelenum(i{1,3}|iv)\}?\s*(?=\{)")
+_LABEL_OPTION = re.compile(rf"\blabel\s*=\s*(?:\{{({_DEEP_TEXT})\}}|([^,\]]*))|\[([^\],=]*)\]")
+_LABEL_FORM = re.compile(
+    r"(?P<before>.*?)\\(?P<counts>arabic|alph|Alph|roman|Roman)\s*(?:\*|\{enum[iv]{1,3}\})(?P<behind>.*)"
+    r"|(?P<before_short>\W*)(?P<short>[1aAiI])(?P<behind_short>\W*)",
+    re.DOTALL,
+)
+_COUNTS = {"alph": "a", "Alph": "A", "roman": "i", "Roman": "I"}
+_LIST_LEVELS = ("i", "ii", "iii", "iv")
+_START = re.compile(r"\bstart\s*=\s*(\d{1,6})")
+_CHECKED = {"$\\boxtimes$": TICKED, "$\\square$": UNTICKED}
+"""Labels that pandoc writes for items with a box."""
 _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
 _THEOREMS = document_parts.listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
@@ -79,7 +96,7 @@ _ENVIRONMENT = re.compile(
     r"(?:\[[^\]\n]{0,300}\])*(?:\{[^{}]*\}){0,2}|\\(?:begin|end)\{[\w*]+\}(?:\[[^\]\n]{0,300}\])?"
 )
 _GONE = re.compile(
-    r"\\(?:(?:label|includegraphics|epsfig|vspace|hspace|bibliographystyle|bibliography|pagestyle|thispagestyle"
+    r"\\(?:(?:label|labelenum[iv]{1,3}|includegraphics|epsfig|vspace|hspace|bibliographystyle|bibliography|pagestyle|thispagestyle"
     r"|pagenumbering|usepackage|RequirePackage|documentclass|input|include|graphicspath|vskip|hypersetup|index|nocite"
     rf"|color|theoremstyle|newcounter|newlength|geometry|captionsetup)(?![a-zA-Z@])\*?{_OPTION}{_OPTION}(?:\s*{_BRACED})?"
     r"|(?:setlength|addtolength|setcounter|addtocounter|newcommand|renewcommand|newenvironment|renewenvironment"
@@ -93,10 +110,11 @@ _CITED = re.compile(
 _NOTE = re.compile(r"\\(?:footnote|thanks)\{([^{}]*)\}")
 _LINKED = re.compile(r"\\href\{([^{}]*)\}\{([^{}]*)\}")
 _STYLED = re.compile(  # commands whose first one or two arguments aren't text
-    r"\\(?:(?:textcolor|colorbox|raisebox|parbox|scalebox|rotatebox|foreignlanguage)(?![a-zA-Z@])\*?"
+    r"\\(?:(?:textcolor|colorbox|raisebox|parbox|scalebox|rotatebox|foreignlanguage|hypertarget|hyperlink)(?![a-zA-Z@])\*?"
     rf"{_OPTION}\s*{_BRACED}|(?:fcolorbox|resizebox|multicolumn|multirow)\*?{_OPTION}\s*{_BRACED}{_OPTION}\s*"
     rf"{_BRACED}){_OPTION}"
 )
+_PRINTED = re.compile(rf"\\texorpdfstring\s*{_BRACED}\s*{_BRACED}")  # the second is for bookmarks
 _COMMAND = re.compile(r"\\([a-zA-Z@]+)\*?(?:\[[^\[\]\n]*\])?\{([^{}]*)\}(?=(\{)?)")
 _NAME = re.compile(r"\\([a-zA-Z@]+)")
 _WORD = re.compile(r"\\([a-zA-Z@]+)\*?[ \t]?")
@@ -125,9 +143,13 @@ def parse(text: str, name: str) -> Document:
     """The document of a LaTeX file: the content of its environment "document", or all of it."""
     reader = _Reader()
     text = reader.expanded(
-        _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
+        _LABEL_DEFINITION.sub(
+            r"\\labelenum\1",
+            _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", ""))),
+        )
     )
     preamble, begin, body = text.partition(r"\begin{document}")
+    reader.read_preamble(preamble if begin else "")
     body = body.partition(r"\end{document}")[0] if begin else text
     stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
     included = _INCLUDED.findall(body)
@@ -167,6 +189,20 @@ def _argument(command: str, text: str) -> str:
     return match[1] if match else ""
 
 
+@dataclass(slots=True)
+class _List:
+    """A list that is being read.
+
+    `level` counts the numbered lists around it, `last` is the number of the last item, and `form` is what
+    stands before a number, how it is written, and what stands behind: ("(", "a", ")").
+    """
+
+    kind: str
+    level: int
+    last: int
+    form: tuple[str, str, str]
+
+
 class _Cell(NamedTuple):
     """The text of a cell, and over how many columns and rows it goes, upwards if `down` is negative."""
 
@@ -183,6 +219,14 @@ class _Reader:
         self._unknown: dict[str, None] = {}
         self._endless: list[str] = []
         self._merged = document_parts.MergedCells()
+        self._forms: dict[int, tuple[str, str, str]] = {}  # of the labels of numbered lists, by level
+        self._ended: dict[int, int] = {}  # the last number of the last list, by level
+
+    def read_preamble(self, text: str) -> None:
+        """Note the labels of lists that a preamble sets."""
+        for label in _PIECES.finditer(text):
+            if label["form"] and (form := self._label_form(label["form"])):
+                self._forms[_LIST_LEVELS.index(label["level"])] = form
 
     def expanded(self, text: str) -> str:
         """The text with its own macros expanded."""
@@ -238,42 +282,90 @@ class _Reader:
 
     def _body(self, text: str) -> Iterator[document_parts.Part]:
         """Paragraphs, and lists as lists."""
-        depth, at, kind = 0, 0, ""
+        depth, at = 0, 0
+        begin: re.Match[str] | None = None
         for mark in _LIST.finditer(text):
             if mark[1] == "begin":
                 if not depth:
-                    kind = mark[2]
+                    begin = mark
                     yield from self._paragraphs(text[at : mark.start()])
                     at = mark.end()
                 depth += 1
-            elif depth:
+            elif depth and begin:
                 depth -= 1
                 if not depth:
-                    yield document_parts.Part("list", self._items(text[at : mark.start()], kind))
+                    yield document_parts.Part("list", self._items(text[at : mark.start()], begin))
                     at = mark.end()
         yield from self._paragraphs(text[at:])
 
-    def _items(self, text: str, kind: str) -> str:
-        """The lines of a list of a kind; nested lists are indented."""
+    def _items(self, text: str, begin: re.Match[str]) -> str:
+        """The lines of a list by the tag that begins it; nested lists are indented."""
         lines: list[str] = []
-        lists, at = [(kind, count(1))], 0
+        lists, at = [self._list(begin, [])], 0
         marks = [*_PIECES.finditer(text)]
         for mark, end in zip(marks, [*(mark.start() for mark in marks), len(text)][1:], strict=True):
             if mark[1] == "begin":
-                lists.append((mark[2], count(1)))
+                lists.append(self._list(mark, lists))
             elif mark[1] and len(lists) > 1:
-                lists.pop()
+                self._end(lists.pop())
+            else:
+                self._count(lists[-1], mark)
             at = mark.end()
-            words = self.plain(text[at:end])
-            label = self.plain(mark["label"] or "")
-            line = f"{label}: {words}" if label and words else label or words
-            line = f"[{mark['key']}] {line}" if mark["key"] else line
-            if line:
-                list_kind, numbers = lists[-1]
-                is_numbered = list_kind == "enumerate" and not label
-                sign = (f"{next(numbers)}. " if is_numbered else "- ") if mark["item"] else ""
-                lines.append(f"{'  ' * (len(lists) - 1)}{sign}{line}")
+            if line := self._item_line(lists[-1], mark, self.plain(text[at:end])):
+                lines.append(f"{'  ' * (len(lists) - 1)}{line}")
+        for list_ in lists:
+            self._end(list_)
         return "\n".join(lines)
+
+    def _list(self, begin: re.Match[str], around: Sequence[_List]) -> _List:
+        """A list that begins, by its options and those of its level."""
+        level = sum(list_.kind in _NUMBERED for list_ in around)
+        option = begin[3] or ""
+        stated = _LABEL_OPTION.search(option)
+        form = next(filter(None, stated.groups()), "") if stated else ""
+        start = _START.search(option)
+        last = int(start[1]) - 1 if start else self._ended.get(level, 0) if "resume" in option else 0
+        default = self._forms.get(level, ("", "1", "."))
+        return _List(begin[2], level, last, self._label_form(form) or default)
+
+    def _end(self, list_: _List) -> None:
+        if list_.kind in _NUMBERED:
+            self._ended[list_.level] = list_.last
+
+    def _count(self, list_: _List, mark: re.Match[str]) -> None:
+        """Set the number of the last item, or the form of labels, if a mark does."""
+        if value := mark["value"]:
+            number = self._ended.get(list_.level, 0) if value.startswith("\\") else int(value)
+            list_.last = number + (list_.last if mark["how"] == "addto" else 0)
+        elif mark["form"]:
+            list_.form = self._label_form(mark["form"]) or list_.form
+
+    def _label_form(self, text: str) -> tuple[str, str, str] | None:
+        r"""How items are labelled: "(\alph*)" and "(a)" -> ("(", "a", ")"); None for what isn't a form."""
+        form = _LABEL_FORM.fullmatch(text.strip())
+        if not form:
+            return None
+        counts = form["short"] or _COUNTS.get(form["counts"], "1")
+        around = (form["before"] or form["before_short"] or "", form["behind"] or form["behind_short"] or "")
+        before, behind = map(self.plain, around)
+        return f"{before} " if before[-1:].isalnum() else before, counts, behind
+
+    def _item_line(self, list_: _List, mark: re.Match[str], text: str) -> str:
+        """The line of an item, below which the text of a mark goes on that begins none."""
+        label, is_numbered = self.plain(mark["label"] or ""), list_.kind in _NUMBERED
+        if label in _CHECKED:
+            return f"- {_CHECKED[label]} {text}".rstrip()
+        if is_numbered and label.endswith((".", ")")):
+            return f"{label} {text}".rstrip()
+        line = f"{label}: {text}" if label and text else label or text
+        line = f"[{mark['key']}] {line}" if mark["key"] else line
+        if not line or not mark["item"]:
+            return line
+        if label or not is_numbered:
+            return f"- {line}"
+        list_.last += 1
+        before, counts, behind = list_.form
+        return f"{before}{document_parts.numeral(list_.last, counts)}{behind} {line}"
 
     def _paragraphs(self, text: str) -> Iterator[document_parts.Part]:
         readable = self._words(text)
@@ -345,7 +437,7 @@ class _Reader:
             lambda m: self._placeholder(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text
         )
         text = _ACCENT.sub(_accented_letter, text)
-        text = _STYLED.sub("", _CITED.sub(r"[\1]", text))
+        text = _STYLED.sub("", _CITED.sub(r"[\1]", _PRINTED.sub(r"{\1}", text)))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
         for _ in range(6):  # commands within commands, the innermost first
             before = text

@@ -46,7 +46,7 @@ FORMATTING = _READ | listed_names("""
     expandafter csname endcsname global long kern hskip hrule vrule rule hrulefill dotfill markboth
     markright numberwithin allowdisplaybreaks displaybreak nonumber notag tag qedhere qed proof document
     makecell AND And looseness overfullrule orcidID authorrunning titlerunning shorttitle shortauthors ead
-    tablecaption tablehead colhead tablecolumns uuline subfigure subfloat ContinuedFloat inst
+    tablecaption tablehead colhead tablecolumns uuline tightlist subfigure subfloat ContinuedFloat inst
 """)
 """Commands that only format: they can be dropped, or replaced by their arguments."""
 

@@ -258,6 +258,28 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
             r"\begin{enumerate}\item a\begin{itemize}\item b\end{itemize}\item c\item[x] d\end{enumerate}",
             "1. a\n  - b\n2. c\n- x: d",
         ),
+        *(
+            (rf"\begin{{enumerate}}{begin}\item a\item b\end{{enumerate}}", seen)
+            for begin, seen in (
+                (r"\def\labelenumi{\alph{enumi})}\setcounter{enumi}{3}\tightlist", "d) a\ne) b"),
+                (r"\addtocounter{enumi}{2}", "3. a\n4. b"),
+                ("[start=7]", "7. a\n8. b"),
+                (r"[label={Step \Roman*:}, start=2]", "Step II: a\nStep III: b"),
+                ("[(a)]", "(a) a\n(b) b"),
+                (r"[leftmargin=*]\item[4.] x\item[Key] y", "4. x\n- Key: y\n1. a\n2. b"),
+            )
+        ),
+        (
+            r"\begin{enumerate}\item a\end{enumerate}\begin{enumerate}[resume]\item b\end{enumerate}",
+            "1. a\n\n2. b",
+        ),
+        (
+            r"\renewcommand\labelenumi{\Alph{enumi})}\begin{document}\begin{enumerate}\item a\end{enumerate}",
+            "A) a",
+        ),
+        (r"\begin{itemize}\item[$\boxtimes$] a\item[$\square$] b\end{itemize}", "- [x] a\n- [ ] b"),
+        ("\\hypertarget{dose}{%\n\\section{Dose}\\label{dose}}\n\\hyperlink{dose}{See}", "# Dose\n\nSee"),
+        (r"\section{\texorpdfstring{\emph{A} b}{A b}}", "# A b"),
         (
             r"\begin{thebibliography}{9}\bibitem{knuth} D. Knuth.\bibitem[L]{lam} L.\end{thebibliography}",
             "- [knuth] D. Knuth.\n- [lam] L: L.",
