@@ -109,6 +109,35 @@ def test_bullets_are_a_list_with_their_depth() -> None:
     assert document.text == "T\n\n- one\n  - deep\n\nplain"
 
 
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("type='arabicPeriod'", ["1.", "2."]),
+        ("type='arabicParenR' startAt='4'", ["4)", "5)"]),
+        ("type='alphaLcParenBoth'", ["(a)", "(b)"]),
+        ("type='romanUcPeriod' startAt='3'", ["III.", "IV."]),
+    ],
+)
+def test_steps_have_the_numbers_that_the_slide_shows(kind: str, numbers: list[str]) -> None:
+    def line(text: str, marks: str, level: int = 0) -> str:
+        return f"<a:p><a:pPr lvl='{level}'>{marks}</a:pPr><a:r><a:t>{text}</a:t></a:r></a:p>"
+
+    counted = f"<a:buAutoNum {kind}/>"
+    deep = line("deep", "<a:buAutoNum type='arabicPeriod'/>", 1)
+    lines = [line("one", counted), deep, "<a:p/>", line("two", counted), line("plain", "<a:buNone/>"), deep]
+    body = shape("X").replace("<a:p><a:r><a:t>X</a:t></a:r></a:p>", "".join([*lines, line("new", counted)]))
+    first, second = numbers
+    assert parse(slides(shape("T", "title") + body), "a.pptx").text == (
+        f"T\n\n{first} one\n  1. deep\n{second} two\n\nplain\n\n  1. deep\n{first} new"
+    )
+
+
+def test_a_shape_can_state_the_numbers_of_all_its_paragraphs() -> None:
+    style = "<a:lstStyle><a:lvl1pPr><a:buAutoNum type='arabicPeriod'/></a:lvl1pPr></a:lstStyle>"
+    body = shape("one\ntwo").replace("<p:txBody>", f"<p:txBody>{style}")
+    assert parse(slides(shape("T", "title") + body), "a.pptx").text == "T\n\n1. one\n2. two"
+
+
 def test_a_table_and_a_chart_are_rows() -> None:
     def frame(data: str) -> str:
         return (

@@ -7,9 +7,10 @@ from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
+from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.pdf.pdf_words import Box
-from rag.ingest.parse.zip_package import Package, child, descendants
+from rag.ingest.parse.zip_package import Package, child, descendants, whole_number
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
@@ -19,6 +20,9 @@ _TITLES = frozenset({"title", "ctrTitle"})
 _COMMENTS = frozenset({"cm", "reply"})
 _FURNITURE = frozenset({"dt", "ftr", "hdr"})
 _COUNTING = frozenset({"sldNum", "sldImg"})
+_MARKS = frozenset({"buChar", "buAutoNum", "buNone"})
+_STYLE_NUMBER = [("lstStyle", f"lvl{depth + 1}pPr", "buAutoNum") for depth in range(9)]
+_NUMERALS = {"alphaLc": "a", "alphaUc": "A", "romanLc": "i", "romanUc": "I"}
 _SHAPES = frozenset({"sp", "grpSp", "graphicFrame", "cxnSp", "pic"})
 
 
@@ -134,10 +138,10 @@ class _Reader:
                 path = self._package.target(slide, embedded.get("r:id", ""))
                 self.unread += not xlsx.write_embedded(self.draft, self._package, path)
 
-    def _write(self, lines: Sequence[tuple[str, int, bool]]) -> None:
-        for text, depth, is_item in lines:
-            if is_item:
-                self.draft.item(text, depth)
+    def _write(self, lines: Sequence[tuple[str, int, str]]) -> None:
+        for text, depth, mark in lines:
+            if mark:
+                self.draft.item(text, depth, mark)
             else:
                 self.draft.paragraph(text)
 
@@ -183,23 +187,46 @@ def _box(shape: Element) -> Box | None:
         return None
 
 
-def _texts(shape: Element) -> list[tuple[str, int, bool]]:
-    """The paragraphs of a shape: text, depth and whether it is an item of a list."""
+def _texts(shape: Element) -> list[tuple[str, int, str]]:
+    """The paragraphs of a shape: text, depth, and the dash or number of an item of a list."""
     body = child(shape, "txBody")
     paragraphs = []
     in_list = _placeholder(shape)[0] in {"body", "obj"}
+    numbers = _Numbers()
     for paragraph in descendants(body, "p"):
         if not (text := drawings_and_forms.paragraph_text(paragraph).strip()):
             continue
         about = child(paragraph, "pPr")
         level = about.get("lvl", "0") if about is not None else "0"
         depth = int(level) if level in set("12345678") else 0
-        marks = {mark.tag for mark in about} if about is not None else set()
-        is_item = bool(marks & {"buChar", "buAutoNum"}) or (in_list and "buNone" not in marks)
-        paragraphs.append((text, depth, is_item))
+        marks = {mark.tag for mark in about} & _MARKS if about is not None else set()
+        counting = child(about, "buAutoNum") if marks else child(body, *_STYLE_NUMBER[depth])
+        number = numbers.following(depth, counting)
+        is_item = "buChar" in marks or (in_list and "buNone" not in marks)
+        paragraphs.append((text, depth, number or ("-" if is_item else "")))
     if len(paragraphs) == 1 and in_list:
-        return [(text, depth, False) for text, depth, _ in paragraphs]
+        return [(text, depth, mark.removeprefix("-")) for text, depth, mark in paragraphs]
     return paragraphs
+
+
+class _Numbers:
+    """The numbers of the paragraphs of a shape; a list goes on below deeper items."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[tuple[str, int], int]] = {}  # by depth: the kind of list, and a number
+
+    def following(self, depth: int, counting: Element | None) -> str:
+        """The number of the next paragraph, as PowerPoint shows it; "" for one without."""
+        last = self._last.get(depth)
+        self._last = {at: number for at, number in self._last.items() if at < depth}
+        if counting is None:
+            return ""
+        form = counting.get("type", "arabicPeriod")
+        start = whole_number(counting.get("startAt", "1"), 1)
+        number = last[1] + 1 if last and last[0] == (form, start) else start
+        self._last[depth] = (form, start), number
+        text = numeral(number, next((kind for name, kind in _NUMERALS.items() if form.startswith(name)), "1"))
+        return f"({text})" if form.endswith("Both") else f"{text})" if form.endswith("ParenR") else f"{text}."
 
 
 def _rows(table: Element) -> list[list[str]]:
