@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rag.corpus import Document
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
+from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
 from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line
@@ -24,8 +24,6 @@ SUFFIXES = (".tex", ".latex", ".ltx")
 
 _LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-_DEEP_TEXT = r"(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+"
-_DEEP = rf"\{{{_DEEP_TEXT}\}}"
 _OPTION = r"(?:\s*\[[^\[\]]*\])?"
 _VERBATIM = re.compile(
     r"\\begin\{(verbatim\*?|Verbatim|lstlisting|minted|alltt)\}(?:\[[^\]\n]*\])?(?:\{(\w+)\})?\n?"
@@ -51,10 +49,10 @@ _ITEM = (
 )
 _COUNTER = r"\\(?P<how>set|addto)counter\{enum[iv]{1,3}\}\{(?P<value>-?\d{1,6}|\\value\{[^{}]*\})\}"
 _PIECES = re.compile(
-    rf"{_LIST.pattern}|(?P<item>{_ITEM})|{_COUNTER}|\\labelenum(?P<level>i{{1,3}}|iv)\s*\{{(?P<form>{_DEEP_TEXT})\}}"
+    rf"{_LIST.pattern}|(?P<item>{_ITEM})|{_COUNTER}|\\labelenum(?P<level>i{{1,3}}|iv)\s*\{{(?P<form>{DEEP_TEXT})\}}"
 )
 _LABEL_DEFINITION = re.compile(r"\\(?:def|renewcommand\*?)\s*\{?\\labelenum(i{1,3}|iv)\}?\s*(?=\{)")
-_LABEL_OPTION = re.compile(rf"\blabel\s*=\s*(?:\{{({_DEEP_TEXT})\}}|([^,\]]*))|\[([^\],=]*)\]")
+_LABEL_OPTION = re.compile(rf"\blabel\s*=\s*(?:\{{({DEEP_TEXT})\}}|([^,\]]*))|\[([^\],=]*)\]")
 _LABEL_FORM = re.compile(
     r"(?P<before>.*?)\\(?P<counts>arabic|alph|Alph|roman|Roman)\s*(?:\*|\{enum[iv]{1,3}\})(?P<behind>.*)"
     r"|(?P<before_short>\W*)(?P<short>[1aAiI])(?P<behind_short>\W*)",
@@ -70,27 +68,6 @@ _THEOREMS = document_parts.listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
 """)
 _NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
-_TABULAR = re.compile(
-    r"\\(?:(?P<end>end)|begin)\{(?:tabular|longtable|array|(?P<wide>tabular\*|tabularx|tabulary|xltabular))\}"
-    r"(?(end)|(?:\[[^\[\]\n]{0,200}\])?(?(wide)\s*\{[^{}]{0,200}\}(?:\[[^\[\]\n]{0,200}\])?)"
-    rf"(?:\s*{_DEEP})?)"
-)
-_TABLE_CAPTION = re.compile(rf"\\caption\*?{_OPTION}\s*({_DEEP})\s*(?:\\\\|\\tabularnewline)?")
-_PAGE_PARTS = (("firsthead", "head"), ("lastfoot", "foot"))
-_CELL_MARKS = re.compile(
-    r"(?P<opens>\{|\\begin\{[^{}]*\})|(?P<closes>\}|\\end\{[^{}]*\})|(?P<cell>&)"
-    r"|\\end(?P<page>firsthead|head|foot|lastfoot)(?![a-zA-Z@])"
-    r"|(?P<row>\\\\\*?(?:\[[^\[\]\n]{0,50}\])?|\\tabularnewline(?![a-zA-Z@]))|\\.",
-    re.DOTALL,
-)
-_INNER_MARKS = re.compile(r"(?<!\\)&|\\end(?:firsthead|head|foot|lastfoot)(?![a-zA-Z@])")
-_ACROSS = re.compile(r"\\multicolumn\s*\{\s*(\d{1,9})\s*\}")
-_DOWN = re.compile(r"\\multirow\s*(?:\[\w*\])?\s*\{\s*(-?\d{1,9})\s*\}")
-_RULES = re.compile(
-    r"\\(?:(?:hline|toprule|midrule|bottomrule|addlinespace|hdashline)(?![a-zA-Z@])(?:\[[^\[\]\n]*\])?"
-    r"|(?:c|cdash|hh)line\{[^{}]*\}|cmidrule(?:\([^()]*\))?\{[^{}]*\}|noalign\{[^{}]*\}"
-    r"|(?:row|cell)color(?:\[[^\[\]\n]*\])?\{[^{}]*\})"
-)
 _ENVIRONMENT = re.compile(
     r"\\begin\{(?:minipage|subfigure|multicols\*?|wrapfigure|wraptable|adjustbox|spacing)\}"
     r"(?:\[[^\]\n]{0,300}\])*(?:\{[^{}]*\}){0,2}|\\(?:begin|end)\{[\w*]+\}(?:\[[^\]\n]{0,300}\])?"
@@ -201,14 +178,6 @@ class _List:
     level: int
     last: int
     form: tuple[str, str, str]
-
-
-class _Cell(NamedTuple):
-    """The text of a cell, and over how many columns and rows it goes, upwards if `down` is negative."""
-
-    text: str
-    across: int
-    down: int
 
 
 class _Reader:
@@ -379,7 +348,7 @@ class _Reader:
     def _with_tables(self, text: str) -> str:
         """The text with a placeholder for each table; a table in a cell is words of that cell."""
         texts, at, opened = list[str](), 0, list[re.Match[str]]()
-        for tag in _TABULAR.finditer(text):
+        for tag in TABULAR.finditer(text):
             if not tag["end"]:
                 opened.append(tag)
             elif opened:
@@ -391,37 +360,10 @@ class _Reader:
 
     def _table(self, text: str) -> str:
         """The placeholder of a table, below its caption if that is inside."""
-        caption = _TABLE_CAPTION.search(text)
-        rows = [*self._rows(_TABLE_CAPTION.sub("", text))]
+        caption = CAPTION.search(text)
+        rows = [*table_rows(CAPTION.sub("", text), self.plain, self._merged)]
         table = pipe_table(rows, columns=max(map(len, rows), default=1))
         return (f"\n\n{caption[1]}" if caption else "") + self._placeholder(table, apart=True)
-
-    def _rows(self, text: str) -> Iterator[list[str]]:
-        rows = [self._cells(row) for row in _split_rows(_RULES.sub("", text))]
-        merged = self._merged
-        merged.begin()
-        for row in _with_raised(rows):
-            texts: list[str] = []
-            for column, cell in row.items():
-                if cell.text:
-                    texts += merged.repeated(column)
-                    texts += merged.place(cell.text, cell.down, cell.across)
-            texts += merged.repeated(sum(cell.across for cell in row.values()))
-            merged.next_row()
-            if any(cell.text for cell in row.values()):
-                yield texts
-
-    def _cells(self, cells: Iterable[str]) -> dict[int, _Cell]:
-        """The cells of a row by column, also those that are blank because a cell above goes over them."""
-        row: dict[int, _Cell] = {}
-        column = 0
-        for cell in cells:
-            across, down = (int(match[1]) if (match := span.search(cell)) else 1 for span in (_ACROSS, _DOWN))
-            across = min(max(across, 1), document_parts.MAX_SPAN)
-            text = self.plain(_INNER_MARKS.sub(" ", _TABULAR.sub("", cell)))
-            row[column] = _Cell(text, across, down)
-            column += across
-        return row
 
     def plain(self, text: str) -> str:
         """The words of a text on one line, without commands."""
@@ -465,40 +407,6 @@ class _Reader:
                 break
             text = _KEPT.sub(lambda m: self._kept[int(m[1])], text)
         return text
-
-
-def _split_rows(text: str) -> list[list[str]]:
-    """The cells of each row, without rows that LaTeX repeats on further pages.
-
-    What is in braces or environments belongs to one cell.
-    """
-    rows: list[list[str]] = [[]]
-    of_pages: dict[str, list[list[str]]] = {}
-    depth = at = 0
-    for mark in _CELL_MARKS.finditer(text):
-        depth = max(depth + bool(mark["opens"]) - bool(mark["closes"]), 0)
-        if not depth and (mark["cell"] or mark["row"] or mark["page"]):
-            rows[-1].append(text[at : mark.start()])
-            at = mark.end()
-            if mark["page"]:
-                of_pages[mark["page"]], rows = rows, [[]]
-            elif mark["row"]:
-                rows.append([])
-    rows[-1].append(text[at:])
-    head, foot = (of_pages.get(first, of_pages.get(each, [])) for first, each in _PAGE_PARTS)
-    return [*head, *rows, *foot]
-
-
-def _with_raised(rows: list[dict[int, _Cell]]) -> list[dict[int, _Cell]]:
-    r"""The rows with cells that go upwards, as \multirow{-2} does, in the first of their rows."""
-    for number, row in enumerate(rows):
-        for column, cell in row.items():
-            first = max(number + 1 - min(-cell.down, document_parts.MAX_SPAN), 0)
-            above = [rows[at].get(column) for at in range(first, number)]
-            if above and all(part and not part.text for part in above):
-                rows[first][column] = cell._replace(down=number + 1 - first)
-                row[column] = cell._replace(text="")
-    return rows
 
 
 def _argument_text(command: re.Match[str]) -> str:

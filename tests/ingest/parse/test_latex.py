@@ -307,6 +307,10 @@ def test_what_latex_prints_is_text(written: str, seen: str) -> None:
             r"\rowcolor[HTML]{C0C0C0}\makecell{a\\b}&\begin{tabular}[c]{@{}l@{}}c&d\\e\end{tabular}\\ 1&2",
             ["| a b | c d e |", "| 1 | 2 |"],
         ),
+        (
+            r"a & \begin{tabular}{ll}\multicolumn{2}{c}{\multirow{2}{*}{b}}\\&\end{tabular} & c\\ 1 & & 3",
+            ["| a | b | c |", "| 1 |  | 3 |"],
+        ),
     ],
 )
 def test_a_cell_over_rows_and_columns_leaves_the_others_below_their_headers(
