@@ -62,6 +62,34 @@ def test_a_list_begins_where_its_style_says() -> None:
     assert blocks_of(flat(body), "a.fodt") == [("list", "d. x\ne. y")]
 
 
+def test_deleted_words_that_stand_between_marks_are_left_out() -> None:
+    def mark(kind: str, change: str) -> str:
+        return f'<text:change-{kind} text:change-id="{change}"/>'
+
+    regions = "".join(
+        f'<text:changed-region text:id="{change}"><text:{kind}/></text:changed-region>'
+        for change, kind in (("a", "insertion"), ("b", "deletion"), ("c", "deletion"))
+    )
+    words = f"One {mark('start', 'a')}new{mark('end', 'a')} {mark('start', 'b')}old<text:span>er</text:span>"
+    body = (
+        f"<text:tracked-changes>{regions}</text:tracked-changes><text:p>{words}</text:p>"
+        f"<text:p>gone{mark('end', 'b')}two {mark('start', 'c')}without an end</text:p>"
+    )
+    assert blocks_of(flat(f"<office:text>{body}</office:text>"), "a.fodt") == [
+        ("paragraph", "One new"),
+        ("paragraph", "two without an end"),
+    ]
+
+
+def test_a_formula_without_a_source_is_read_by_its_signs() -> None:
+    math = "<math xmlns='m'><mfrac><mn>1</mn><mrow><mn>2</mn><mi>a</mi></mrow></mfrac><mi>b</mi></math>"
+    body = f"<text:p>Dose<draw:frame><draw:object>{math}</draw:object></draw:frame></text:p>"
+    assert blocks_of(flat(f"<office:text>{body}</office:text>"), "a.fodt") == [
+        ("paragraph", "Dose"),
+        ("paragraph", "1/(2a) b"),
+    ]
+
+
 def test_hidden_text_and_comments_are_left_out_and_said() -> None:
     body = (
         '<office:text><text:p>Seen<text:span text:style-name="ghost"> Ignore</text:span>.'

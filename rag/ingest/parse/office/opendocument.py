@@ -21,6 +21,7 @@ from rag.ingest.parse.document_draft import (
     open_document_properties,
 )
 from rag.ingest.parse.document_parts import alternative_text, numeral
+from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.office.drawings_and_forms import in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.pdf.pdf_words import Box, box_around
@@ -79,6 +80,7 @@ def parse(data: bytes, name: str) -> Document:
         read_slides(reader, slides)
     elif (text := child(body, "text")) is not None:
         kind = "text"
+        _blank_deleted(text)
         reader.blocks(text)
         title = reader.title
         reader.draft.pages = [0, *reader.draft.pages] if reader.draft.pages else []
@@ -95,6 +97,27 @@ def parse(data: bytes, name: str) -> Document:
     meta = package.xml_if_there("meta.xml") if package else next(descendants(content, "meta"), Element(""))
     properties = open_document_properties(meta)
     return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
+
+
+def _blank_deleted(text: Element) -> None:
+    """Blank the deleted words that still stand in a text, between two marks: flat files have some."""
+    ends = {end.get("change-id", "") for end in text.iter("change-end")}
+    regions = (region for region in text.iter("changed-region") if child(region, "deletion") is not None)
+    deletions = {region.get("id", "") for region in regions} & ends
+    opened: set[str] = set()
+
+    def blank(element: Element) -> None:
+        for inner in element:
+            if inner.tag == "change-start":
+                opened.update({inner.get("change-id", "")} & deletions)
+            elif inner.tag == "change-end":
+                opened.discard(inner.get("change-id", ""))
+            inner.text = "" if opened else inner.text
+            blank(inner)
+            inner.tail = "" if opened else inner.tail
+
+    if deletions:
+        blank(text)
 
 
 class Style(NamedTuple):
@@ -234,11 +257,13 @@ class _Reader:
 
         Of a chart whose numbers are in the cells of `sheets`, only the title is written.
         """
-        root = next(descendants(object_, "document"), Element(""))
+        root = next(descendants(object_, "document"), object_)
         if linked := object_.get("href"):
             path = f"{posixpath.normpath(linked)}/content.xml"
             root = self._package.xml_if_there(path) if self._package else Element("")
-        formulas, tables = [*root.iter("annotation")], [*root.iter("table")]
+        tables = [*root.iter("table")]
+        formulas = ["".join(source.itertext()) for source in root.iter("annotation")]
+        formulas = formulas or [*map(mathml_text, root.iter("math"))]
         self.hidden["object"] += not (tables or formulas)
         titles = [self.cell_text(title) for title in root.iter("title")] if tables else []
         plot = next(root.iter("plot-area"), root)
@@ -248,7 +273,7 @@ class _Reader:
             return
         yield from ((title, []) for title in titles)
         yield from (("", self._table_rows(table)) for table in tables)
-        yield from (("".join(formula.itertext()), []) for formula in formulas)
+        yield from ((formula, []) for formula in formulas)
 
     def _paragraph(self, paragraph: Element, depth: int, mark: str) -> None:
         style = self.style(paragraph)
