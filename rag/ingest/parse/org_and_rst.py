@@ -78,7 +78,9 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
         elif _DRAWER.match(line):
             end = _org_end(lines, at, ":end:")
             at = end if lines[end - 1].strip().casefold() == ":end:" else at
-        elif match := _ORG_HEADING.match(line):
+        elif (match := _ORG_HEADING.match(line)) and match["title"].partition(" ")[0] == "COMMENT":
+            at = _subtree_end(lines, at, len(match["stars"]))
+        elif match:
             yield Part("heading", line, len(match["stars"]), _readable_org(match["title"]))
         elif caption := _ORG_CAPTION.match(line):
             yield Part("paragraph", _readable_org(caption["text"]))
@@ -118,6 +120,12 @@ def _org_end(lines: list[str], at: int, mark: str) -> int:
     return next(
         (i + 1 for i in range(at, len(lines)) if lines[i].strip().casefold() == folded_mark), len(lines)
     )
+
+
+def _subtree_end(lines: list[str], at: int, level: int) -> int:
+    """The line of the next heading that isn't below this level, else the end."""
+    headings = ((i, _ORG_HEADING.match(lines[i])) for i in range(at, len(lines)))
+    return next((i for i, heading in headings if heading and len(heading["stars"]) <= level), len(lines))
 
 
 def _readable_org(text: str) -> str:

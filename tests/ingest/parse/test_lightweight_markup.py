@@ -448,6 +448,12 @@ def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     assert document.remarks == (*unread_files(['"b.org"']),)
 
 
+def test_a_commented_subtree_of_org_is_left_out() -> None:
+    text = "* Seen\na\n** COMMENT Aside\nb\n*** Below\nc\n** COMMENTS\nd\n* COMMENT\ne"
+    headings_and_text = parse(text.encode(), "a.org").text
+    assert headings_and_text == "* Seen\n\na\n\n** COMMENTS\n\nd"
+
+
 def test_captions_of_org_are_read() -> None:
     table = "| Zone | Sum |\n|------+-----|\n| N | 5 |"
     text = f"* Sales\n#+NAME: t1\n#+CAPTION: May [[https://x.org][2022]]\n{table}\n"
