@@ -16,6 +16,9 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from rag.text import number_forms
+from rag.text.number_forms import BETWEEN, COUNTRY, HYPHEN, MAX_LABEL, SPACE, iban_ends, is_called_phone
+
 Flag: TypeAlias = Literal["instructions", "secret", "card", "iban", "national_id", "phone", "email"]
 FLAGS: tuple[Flag, ...] = get_args(Flag)
 """All flags, the gravest first."""
@@ -39,6 +42,20 @@ MASKS: Mapping[Flag, str] = {
     "phone": "[phone number]",
     "email": "[e-mail address]",
 }
+
+# Letters of addresses: of scripts that part words by spaces (with accents that stand apart); and of others.
+_ALPHA = (
+    r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0300-\u036f\u0370-\u0373\u0376-\u037d\u0386\u0388-\u0556"
+    r"\u0561-\u0587\u05d0-\u05ea\u0620-\u0669\u0671-\u06d3\u0900-\u0963\u0966-\u0dff\u10a0-\u10ff\u1e00-\u1fff"
+)
+_RUN_ON = (
+    r"\u0e01-\u0eff\u1000-\u109f\u1780-\u17d3\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30fe\u3400-\u9fff"
+    r"\uac00-\ud7a3\uf900-\ufaff"
+)
+_TOP_LEVEL = (
+    rf"(?:[{_ALPHA}]{{2,24}}|xn--[a-z0-9-]{{2,59}}|中国|中國|香港|台湾|台灣|公司|网络|网址|在线|中文网|集团|商城|网店|コム"
+    r"|みんな|한국|닷컴|닷넷|ไทย)"
+)
 
 _GAP = r"(?:\W{1,3}\w{1,16}){0,3}?\W{1,3}"
 _ORDERS = r"(?:instructions|prompts?|directions|directives|guidelines|rules|orders|commands|context)\b"
@@ -140,14 +157,18 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
         "card",
         (),
         (
-            r"\d(?<![\w.,+-]\d)(?:\d{14,15}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}|\d{3}([ -])\d{6}\2\d{5})"
-            r"(?![\w-]|[.,]\d)"
+            rf"[2-6](?<![A-Za-z0-9_.,+-][2-6])\d{{3}}{BETWEEN}(?:\d{{4}}{BETWEEN}\d{{4}}{BETWEEN}\d{{4}}"
+            rf"|\d{{6}}{BETWEEN}\d{{5}})(?![A-Za-z0-9_-]|[.,]\d)"
         ),
     ),
+    # From the check digits on: letters are a hundred times as many.
     (
         "iban",
         (),
-        r"[A-Z](?<![A-Za-z0-9][A-Z])[A-Z]\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])",
+        (
+            r"\d(?<=[A-Za-z]{2}\d)(?<![A-Za-z0-9][A-Za-z]{2}\d)"
+            rf"\d(?:{iban_ends()})(?![A-Za-z0-9])"
+        ),
     ),
     # Of Italy, China and France, by their checksums; of the United States, where the text says what it is.
     (
@@ -166,47 +187,66 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
     (
         "national_id",
         (),
-        r"[12](?<![\w-]\d) \d{2} (?:0[1-9]|1[0-2]) \d{2} \d{3} \d{3} \d{2}(?![\w-])",
+        (
+            rf"[12](?<![\w-]\d)[{SPACE}]\d{{2}}[{SPACE}](?:0[1-9]|1[0-2])[{SPACE}]\d{{2}}[{SPACE}]\d{{3}}"
+            rf"[{SPACE}]\d{{3}}[{SPACE}]\d{{2}}(?![\w-])"
+        ),
     ),
     (
         "national_id",
         ("ssn", "social security"),
-        r"(?i)\b(?:SSN|social security (?:number|no))[.:# ]{1,3}\d{3}-\d{2}-\d{4}(?![\w-])",
+        (
+            rf"(?i)\b(?:SSN|social security (?:number|no))[.:#{SPACE}]{{1,3}}\d{{3}}[{HYPHEN}]\d{{2}}"
+            rf"[{HYPHEN}]\d{{4}}(?![\w-])"
+        ),
     ),
     (
         "phone",
         ("+",),
         (
-            r"\+(?<![\w+.]\+)[1-9]\d{0,2}[ .\-/]?(?:\(0?\d{1,4}\)[ .\-/]?)?\d{1,5}(?:[ .\-/]\d{2,8}){1,4}"
-            r"(?![\w-])"
+            rf"\+(?<![A-Za-z0-9_+.]\+)[1-9]\d{{0,2}}[./{SPACE}{HYPHEN}]?(?:\(0?\d{{1,4}}\)[./{SPACE}{HYPHEN}]?)?"
+            rf"\d{{1,5}}(?:[./{SPACE}{HYPHEN}]\d{{2,8}}){{1,4}}(?![\w-])"
+        ),
+    ),
+    ("phone", ("+",), rf"\+(?<![A-Za-z0-9_+.]\+){COUNTRY}[1-9]\d{{7,9}}(?![\w-])"),
+    (
+        "phone",
+        ("00",),
+        (
+            rf"00(?<![\w.,:/+-]00)[/{SPACE}{HYPHEN}]?{COUNTRY}(?:[./{SPACE}{HYPHEN}]|[{SPACE}]?\(0\)[{SPACE}]?)"
+            rf"\(?[1-9]\d{{0,10}}\)?(?:[./{SPACE}{HYPHEN}]\d{{2,8}}){{0,4}}(?![\w-])"
         ),
     ),
     (
         "phone",
         (),
-        r"[(2-9](?<![\w(-][(2-9])(?:(?<=\()[2-9]\d{2}\) ?|(?!00)\d{2}-)[2-9]\d{2}-\d{4}(?![\w-])",
+        (
+            rf"[(2-9](?<![\w(-][(2-9])(?:(?<=\()[2-9]\d{{2}}\)[{SPACE}]?|(?!00)\d{{2}}[-\u2010\u2011])"
+            r"[2-9]\d{2}[-\u2010\u2011]\d{4}(?![\w-])"
+        ),
     ),
-    ("phone", (), r"[.:] ?\(?\+?\d(?:[ .\-/()]{0,2}\d){6,14}(?![\w-])"),
+    # Any usual writing of a number, if the word before it says that it is one. The last group has two digits.
     (
         "phone",
-        ("电话", "手机", "電話", "携帯"),
-        r"(?:电话|手机|電話|携帯)[:： ]{1,2}\+?\d(?:[ \-()]{0,2}\d){6,14}(?![\w-])",
+        (),
+        (
+            rf"(?P<called>[+(0-9])(?<![A-Za-z0-9_][0-9])[+(]?(?:\d{{1,5}}\)?[{SPACE}][/{HYPHEN}][{SPACE}])?"
+            rf"(?:[./(){SPACE}{HYPHEN}]{{0,2}}\d){{6,14}}(?<!\D\d)(?![\w-])"
+        ),
     ),
-    ("email", ("@",), r"(?ia)@(?:[a-z0-9-]{1,63}\.){1,4}[a-z]{2,24}(?![\w-])"),
+    ("email", ("@",), rf"@(?:[0-9{_ALPHA}{_RUN_ON}-]{{1,63}}\.){{1,4}}{_TOP_LEVEL}(?![0-9{_ALPHA}-])"),
 )
 """The flag, strings of which a text with a match contains one, and the pattern. Looking for a string is a
 hundred times faster than for a pattern, and most texts contain none of them."""
 
-_LABEL = re.compile(
-    r"\b(?:tel|phone|telephone|mobile|cell|fax|telefon|telefax|mobil|handy|tél|téléphone|teléfono)"
-    r"[. ]{0,2}\Z",
-    re.IGNORECASE,
-)
-_VALUE = re.compile(r"[+(]*\d[\d ./()-]*\Z|[A-Z]{6}\d\S+\Z|\d{17}X\Z")
-"""A number, or the code of an Italian or Chinese citizen, at the end of what a pattern matches."""
+_SSN = re.compile(r"\d{3}\W\d{2}\W\d{4}\Z")
 _KEY_EDGE = re.compile(r"-----(?:BEGIN|(?P<end>END)) [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINES = re.compile(r"(?:\s{0,4}[A-Za-z0-9+/=:, -]{20,80}(?=\n|\Z)){0,200}")  # of a key that is cut off
-_LOCAL_PART = re.compile(r"(?<![\w.+-])[a-z0-9][\w.+-]{0,63}\Z", re.IGNORECASE | re.ASCII)
+_LOCAL_PART = re.compile(
+    rf"(?<![0-9{_ALPHA}_.+-])[_.+-]{{0,3}}((?:[oO]['’])?[0-9{_ALPHA}][0-9{_ALPHA}_.+-]{{0,63}})\Z"
+    rf"|(?<![0-9{_ALPHA}{_RUN_ON}_.+-])([{_RUN_ON}]{{1,16}})\Z"
+)
+"""Of an e-mail address. Words of scripts without spaces that stand right before it don't belong to it."""
 _EXAMPLES = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)\Z")
 """Domains that are nobody's, by RFC 2606."""
 _LISTS: Mapping[str, str] = {
@@ -219,23 +259,19 @@ _LISTS: Mapping[str, str] = {
     4242424242424242 4111111111111111 4012888888881881 4000056655665556 5555555555554444 5105105105105100
     2223003122003222 378282246310005 371449635398431 6011111111111117 6011000990139424 3566002020360505
     """,
-    "lengths of IBANs": """
-    AT20 BE16 BG22 CH21 CY28 CZ24 DE22 DK18 EE20 ES24 FI18 FR27 GB22 GR27 HR21 HU28 IE22 IS26 IT27 LI21 LT20
-    LU20 LV21 MC27 MT31 NL18 NO15 PL28 PT25 RO24 SE24 SI19 SK24 SM27 TR26 UA29 AE23 SA24 IL23 BR29
-    """,
 }
-_ROLES, _TEST_CARDS, _IBAN_LENGTHS = (frozenset(listed.split()) for listed in _LISTS.values())
+_ROLES, _TEST_CARDS = (frozenset(listed.split()) for listed in _LISTS.values())
 _ISSUERS = re.compile(
     r"4\d{15}|5[1-5]\d{14}|2(?:2[2-9]|[3-6]\d|7[01])\d{13}|3[47]\d{13}|6(?:011|5\d\d)\d{12}|35[2-8]\d{13}"
 )
 _CHINA_WEIGHTS = 7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2
 _ITALY_ODD = 1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23
-MAX_LABEL = 12  # characters of a word like "telephone", with what stands before it
 FEWEST_DIGITS, MOST_DIGITS = 8, 15  # of a phone number, by ITU-T E.164
-MAX_LOCAL_CHARS = 65  # of an e-mail address, and the character before it
+LONG_CARD = 16  # digits, in four groups; one of American Express has 15 in three
+MAX_LOCAL_CHARS = 70  # of an e-mail address, and what stands before it
 APART = "\n\n\n\n"
 """Between texts that are looked at together: no pattern matches across it."""
-CODE = 1
+CODE = 2
 """Raise it when the functions below change what counts; patterns and lists are part of `rules` anyway."""
 LEAST_DISTINCT = 10  # characters of a real token; placeholders are made of few
 
@@ -263,14 +299,22 @@ def _hinted_patterns(text: str) -> Iterator[tuple[Flag, str]]:
 
 def _matches(flag: Flag, pattern: str, text: str) -> Iterator[re.Match[str]]:
     """The matches of a pattern that the check of its flag confirms."""
-    return filter(_CHECKS.get(flag), _compile(pattern).finditer(text))
+    expression, check, at = _compile(pattern), _CHECKS.get(flag), 0
+    while match := expression.search(text, at):
+        is_confirmed = check is None or check(match)
+        at = (
+            match.end() if is_confirmed else match.start() + 1
+        )  # a value may begin in what only looked like one
+        if is_confirmed:
+            yield match
 
 
 @cache
 def rules() -> str:
     """The version of the rules that `flags_in` looks by. Stored flags of another version say nothing."""
-    expressions = _LABEL, _LOCAL_PART, _EXAMPLES, _ISSUERS
-    data = repr((CODE, _PATTERNS, _LISTS, [expression.pattern for expression in expressions]))
+    expressions = _LOCAL_PART, _EXAMPLES, _ISSUERS
+    lists = _LISTS, number_forms.RULES
+    data = repr((CODE, _PATTERNS, lists, [expression.pattern for expression in expressions]))
     return blake2b(data.encode(), digest_size=6).hexdigest()
 
 
@@ -292,11 +336,10 @@ def crossed(text: str, gaps: Sequence[tuple[int, int]]) -> list[bool]:
 
 def _possible_spans(text: str) -> Iterator[tuple[int, int]]:
     """What could be a match: from any character on, whatever matched before and whatever its check says."""
-    for flag, pattern in _hinted_patterns(text):
+    for _, pattern in _hinted_patterns(text):
         expression, at = _compile(pattern), 0
         while match := expression.search(text, at):
-            announced = flag == "phone" and match[0][0] in ".:"
-            yield match.start() - MAX_LABEL * announced, match.end()
+            yield match.start() - MAX_LABEL * bool(expression.groupindex), match.end()
             at = match.start() + 1
 
 
@@ -331,10 +374,13 @@ def _span(flag: Flag, match: re.Match[str]) -> Span:
     """The value in a match, without the words that announce it."""
     start, end, text = match.start(), match.end(), match.string
     if flag == "email":
-        local = _LOCAL_PART.search(text[max(0, start - MAX_LOCAL_CHARS) : start])
-        start -= len(local[0]) if local else 0
-    elif flag in {"phone", "national_id"} and (value := _VALUE.search(match[0])):
-        start += value.start()
+        start -= len(_local_part(match))
+    elif flag == "iban":
+        start -= len("DE")
+    elif flag == "phone":
+        start += match[0].startswith("(") and ")" not in match[0]
+    elif flag == "national_id" and (number := _SSN.search(match[0])):
+        start += number.start()
     elif match[0].startswith("-----BEGIN"):
         # Not beyond where the next key begins: a text of nothing but beginnings would be read again for each.
         edge = _KEY_EDGE.search(text, end)
@@ -362,16 +408,41 @@ def _is_token(match: re.Match[str]) -> bool:
 
 def _is_card(match: re.Match[str]) -> bool:
     number = _digits(match[0])
-    if not _ISSUERS.fullmatch(number) or number in _TEST_CARDS:
+    if not _ISSUERS.fullmatch(number) or number in _TEST_CARDS or not _is_in_one_writing(match[0]):
+        return False
+    if len(_groups(match[0])) not in {1, 3 if len(number) < LONG_CARD else 4}:
+        return False
+    if "\n" in match[0] and _stands_among_numbers(match):
         return False
     doubled = (2 * int(digit) if at % 2 else int(digit) for at, digit in enumerate(reversed(number)))
     return sum(sum(divmod(digit, 10)) for digit in doubled) % 10 == 0
 
 
+def _groups(number: str) -> list[str]:
+    return re.findall(r"[A-Za-z0-9]+", number)
+
+
+def _is_in_one_writing(number: str) -> bool:
+    """Whether its groups are parted by the same sign, and by the end of a line once at most."""
+    signs = {gap.strip() for gap in re.findall(r"[^A-Za-z0-9]+", number)}
+    return len(signs) <= 1 and number.count("\n") <= 1
+
+
+def _stands_among_numbers(match: re.Match[str]) -> bool:
+    """Whether more groups of four digits stand around it: rows of a table may look like a card."""
+    before, after = (
+        match.string[max(0, match.start() - 8) : match.start()],
+        match.string[match.end() : match.end() + 8],
+    )
+    return bool(re.search(r"(?<!\d)\d{4}\s{1,3}\Z", before) or re.match(r"\s{1,3}\d{4}(?!\d)", after))
+
+
 def _is_iban(match: re.Match[str]) -> bool:
-    iban = match[0].replace(" ", "")
-    if f"{iban[:2]}{len(iban)}" not in _IBAN_LENGTHS:
+    written = match.string[match.start() - len("DE") : match.end()]
+    *groups, _ = _groups(written)
+    if not _is_in_one_writing(written) or any(len(group) == 1 for group in groups):
         return False
+    iban = "".join(_groups(written))
     return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
 
 
@@ -383,7 +454,7 @@ def _is_national(match: re.Match[str]) -> bool:
     if number[0].isdecimal():
         plain = _digits(number)
         return 97 - int(plain[:13]) % 97 == int(plain[13:])
-    return "-" in number or _is_italian(number)
+    return bool(_SSN.search(number)) or _is_italian(number)
 
 
 def _is_italian(code: str) -> bool:
@@ -395,18 +466,22 @@ def _is_italian(code: str) -> bool:
 def _is_phone(match: re.Match[str]) -> bool:
     """Whether it has the digits of a number, is not one of films (555-01..), and is called one if need be."""
     number = match[0]
-    if number[0] in ".:" and not _LABEL.search(
-        match.string[max(0, match.start() - MAX_LABEL) : match.start()]
-    ):
+    if not FEWEST_DIGITS <= len(_digits(number)) <= MOST_DIGITS or "000000" in number:
         return False
-    return FEWEST_DIGITS <= len(_digits(number)) <= MOST_DIGITS and not re.search(r"555-?01\d\d\Z", number)
+    is_called = not match.re.groupindex or is_called_phone(match)
+    return is_called and not re.search(r"555\W?01\d\d\Z", number)
+
+
+def _local_part(match: re.Match[str]) -> str:
+    """What stands before the "@" of an address and belongs to it."""
+    local = _LOCAL_PART.search(match.string[max(0, match.start() - MAX_LOCAL_CHARS) : match.start()])
+    return local[local.lastindex or 0] if local else ""
 
 
 def _is_persons(match: re.Match[str]) -> bool:
     """Whether the address is a person's: neither an example nor the address of an office."""
-    before = match.string[max(0, match.start() - MAX_LOCAL_CHARS) : match.start()]
-    local = _LOCAL_PART.search(before)
-    return bool(local and local[0].casefold() not in _ROLES and not _EXAMPLES.search(match[0][1:].casefold()))
+    local = _local_part(match).casefold()
+    return bool(local and local not in _ROLES and not _EXAMPLES.search(match[0][1:].casefold()))
 
 
 _CHECKS: Mapping[Flag, Callable[[re.Match[str]], bool]] = {

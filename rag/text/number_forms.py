@@ -1,0 +1,143 @@
+"""How IBANs and phone numbers are written, and the words that say that a phone number follows.
+
+`rag.text.flags` looks for both. What stands here is part of its rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from unicodedata import normalize
+
+# White space and hyphens in a class of a pattern; and what stands between two groups of a number that the end
+# of a line may cut.
+SPACE = r" \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+HYPHEN = r"\-\u2010-\u2013"
+BETWEEN = rf"[{SPACE}]{{0,2}}(?:[.{HYPHEN}][{SPACE}]?)?(?:\r?\n[{SPACE}]{{0,4}})?"
+COUNTRY = (
+    r"(?:1(?=\W{0,2}[2-9])|7|2(?:[07]|[1-689]\d)|3(?:[0-469]|[578]\d)|4(?:[013-9]|2\d)|5(?:[1-8]|[09]\d)"
+    r"|6(?:[0-6]|[789]\d)|8(?:[1246]|[0578]\d)|9(?:[0-58]|[679]\d))"
+)
+"""The code of a country in a phone number, by ITU-T E.164."""
+_IBAN_FORMS: Mapping[str, str] = {
+    "AT EE LT": "16n",
+    "BE": "12n",
+    "BG": "4a6n8c",
+    "BR": "23n1a1c",
+    "CH LI": "5n12c",
+    "CY": "8n16c",
+    "CZ ES SE SK": "20n",
+    "DE": "18n",
+    "DK FI": "14n",
+    "FR MC": "10n11c2n",
+    "GB IE": "4a14n",
+    "GR": "7n16c",
+    "HR": "17n",
+    "HU PL": "24n",
+    "IL AE": "19n",
+    "IS": "22n",
+    "IT SM": "1a10n12c",
+    "LU": "3n13c",
+    "LV": "4a13c",
+    "MT": "4a5n18c",
+    "NL": "4a10n",
+    "NO": "11n",
+    "PT": "21n",
+    "RO": "4a16c",
+    "SA": "2n18c",
+    "SI": "15n",
+    "TR": "6n16c",
+    "UA": "6n19c",
+}
+"""What follows the check digits: digits (n), letters (a) or either (c), by the registry of ISO 13616."""
+
+
+def iban_ends() -> str:
+    """A pattern for what follows the check digits, for each country by a look back at its letters."""
+    signs = {"n": "0-9", "a": "A-Za-z", "c": "0-9A-Za-z"}
+    ends = []
+    for countries, form in _IBAN_FORMS.items():
+        codes = "|".join(countries.split() + countries.lower().split())
+        parts = re.findall(r"(\d+)([nac])", form)
+        end = "".join(rf"(?:{BETWEEN}[{signs[kind]}]){{{count}}}" for count, kind in parts)
+        ends.append(rf"(?<=(?:{codes})\d\d){end}")
+    return "|".join(ends)
+
+
+_LABELS: Mapping[str, str] = {
+    "de": """
+    telefon telefonnummer telefonnr tel telnr fon handy handynummer handynr mobil mobilnummer mobilfunk
+    mobilfunknummer rufnummer rufnr fax faxnummer telefax festnetz hotline anruf
+    """,
+    "en": "telephone phone tel mobile cell cellphone landline fax call hotline whatsapp sms",
+    "fr": "téléphone tél portable mobile fixe fax télécopie appelez appeler",
+    "es": "teléfono tel tlf tfno móvil celular fijo fax llame llamar llámenos",
+    "it": "telefono tel cellulare cell fax chiamare chiama chiami",
+    "pt": "telefone tel telemóvel tlm celular fax ligue ligar",
+    "nl": "telefoon telefoonnummer tel mobiel gsm fax bel",
+    "pl": "telefon telefonu tel komórka komórkowy kom faks zadzwoń",
+    "ru": "телефон телефона телефону тел моб мобильный сотовый факс звоните",
+    "cs da sv tr": "tlf cep",
+}
+"""Words that say that a phone number follows, by language."""
+_LABEL_ENDS = "电话", "手机", "電話", "手機", "携帯", "telefon", "telefonnummer", "handynummer", "rufnummer"
+"""Words that say so as the end of a longer word, too."""
+_LINKS = """
+    nr no num number nummer numer numero número numéro n номер is ist est es è é jest lautet unter at on us me
+    le al il a to para pod der the privat private home work office dienstlich geschäftlich büro
+"""
+"""What stands between such a word and the number."""
+_VAGUE = (
+    "call mobile cell cellphone phone mobil portable handy fixe fijo fon anruf bel kom gsm sms cep landline"
+)
+"""Words that say so only with a colon, or before what has the form of nothing else."""
+_DIALLED = re.compile(r"[+(]{0,2}0|\(?\+|\(|(?:1\W)?[2-9]\d\d\W\d{3}\W\d{4}\Z")
+_NOT_DIALLED = re.compile(
+    r"(?:19|20)\d\d\W{1,3}(?:19|20)\d\d(?!\d)|(?:19|20)\d\d([./-])\d{1,2}\1\d{1,2}(?!\d)"
+    r"|\d{1,2}([./-])\d{1,2}\2(?:19|20)\d\d(?!\d)|[1-9]\d{0,2}(?:\.(?:0|1?\d?\d|2[0-4]\d|25[0-5])){3}\Z"
+    r"|.*\D000\D000\Z"
+)
+"""Years, dates, addresses of the internet, and round numbers."""
+_GLUE = " \t\u00a0\u2007\u2009\u202f\u3000.:：*_|\"'[()#°№=-"
+MAX_LABEL = 48  # characters of a word like "telephone", with what stands before it and after it
+RULES = (
+    *(_LABELS, _LABEL_ENDS, _LINKS, _VAGUE, _GLUE, MAX_LABEL),
+    *(_DIALLED.pattern, _NOT_DIALLED.pattern),
+)
+"""What `is_called_phone` goes by, for the version of the rules; the rest is in the patterns."""
+
+
+def is_called_phone(number: re.Match[str]) -> bool:
+    """Whether the word before a number says that it is a phone number.
+
+    Example: "Mobile no.: 07700 900123", "call us at 212-717-3298"; not "call 20 000 000".
+    """
+    text, start = number.string, number.start()
+    first = max(0, start - MAX_LABEL)
+    before = text[first:start]
+    said = before.rstrip(_GLUE)
+    if not said or said[-1].isdecimal() or said[-1] == "\n" or _NOT_DIALLED.match(number[0]):
+        return False
+    line = said.rpartition("\n")[2]
+    words = re.findall(r"\w+", _folded(line))[
+        int(first > 0 and line == said) :
+    ]  # without one that may be cut
+    while words and words[-1] in _words(_LINKS):
+        words.pop()
+    if not words:
+        return False
+    label, marks = words[-1], before[len(said) :]
+    if label in _words(_VAGUE) and not any(mark in marks for mark in ".:：|="):
+        return bool(_DIALLED.match(number[0]))
+    return label in _words(*_LABELS.values()) or label.endswith(_LABEL_ENDS)
+
+
+def _folded(text: str) -> str:
+    """In lower case and without accents, which labels in capitals often lack."""
+    return re.sub(r"[\u0300-\u036f]", "", normalize("NFD", text.casefold()))
+
+
+@cache
+def _words(*lists: str) -> frozenset[str]:
+    return frozenset(_folded(" ".join(lists)).split())
