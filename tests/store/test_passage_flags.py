@@ -220,7 +220,7 @@ def test_who_changes_what_counts_changes_the_version_of_the_rules(monkeypatch: p
     assert (rules_module.CODE, digest) == (2, "4bcb11f7cec5")
     before = rules()
     rules.cache_clear()
-    monkeypatch.setattr(rules_module, "CODE", 2)
+    monkeypatch.setattr(rules_module, "CODE", rules_module.CODE + 1)
     assert rules() != before
     rules.cache_clear()
 
