@@ -846,6 +846,38 @@ def _spaced(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
+def _indented(*lines: tuple[float, str]) -> list[str]:
+    """The parts that these lines become, each moved in by so many points."""
+    document = parsed([At(50 + moved, 700 - 12 * row, text) for row, (moved, text) in enumerate(lines)])
+    return [text for _, text in shape(document)]
+
+
+TO_DO = "look whether anybody stands behind the gate, before you go on with"
+
+
+@pytest.mark.parametrize("mark", ["{}.", "{}", "[{}]", "\u2022", "Gate {}:"])
+@pytest.mark.parametrize("rest", ["the next one.", "Peter's gate."])
+def test_an_item_whose_lines_hang_below_its_mark_is_a_paragraph(mark: str, rest: str) -> None:
+    items = [((0, f"{mark.format(number)} Please {TO_DO}"), (18, rest)) for number in range(1, 5)]
+    lines = [line for item in items for line in item]
+    assert _indented(*lines) == [f"{first}\n{second}" for (_, first), (_, second) in items]
+
+
+def test_no_paragraph_begins_in_an_item_of_a_list_in_a_list() -> None:
+    first = [(0, f"1. Please {TO_DO}"), (18, "the next one."), (18, f"a. {TO_DO}"), (36, "Peter's gate.")]
+    second, third = [(18, f"b) {TO_DO}"), (36, "the last")], [(0, "2. Lock it."), (0, "3. Wait.")]
+    parts = _indented(*first, *second, *third)
+    assert parts == ["\n".join(text for _, text in part) for part in (first, second, third)]
+
+
+def test_a_line_that_is_moved_in_begins_a_paragraph_unless_the_sentence_above_runs_on() -> None:
+    lines = [(18, "A first line is moved in, as in novels"), (0, "and ends.")] * 2
+    short = [(0, "Lock the gate."), (0, f"Then {TO_DO}"), (18, "the next one.")]
+    assert _indented(*lines) == [f"{lines[0][1]}\n{lines[1][1]}"] * 2
+    for part in (short, [short[0], *lines[:2]]):
+        assert _indented(*part) == ["\n".join(text for _, text in part)]
+
+
 CODE = """def retry(call, times):
     for attempt in range(times):
         try:

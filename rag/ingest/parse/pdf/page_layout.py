@@ -369,5 +369,11 @@ def _is_list_mark(mark: Line, line: Line, row: Row) -> bool:
     return is_first and len(line.text) >= _MARKED_TEXT and bool(_NUMBERED.fullmatch(mark.text))
 
 
+def has_list_mark(text: str) -> bool:
+    """Whether a line begins with the bullet or number of a list item."""
+    mark, _, words = text.partition(" ")
+    return bool(words and (_BULLET.fullmatch(mark) or _NUMBERED.fullmatch(mark)))
+
+
 def _runs_left(lines: Sequence[Line]) -> bool:
     return 2 * sum(line.runs_left for line in lines) > len(lines)

@@ -13,7 +13,7 @@ from itertools import chain, groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
-from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
+from rag.ingest.parse.pdf.page_layout import Row, has_list_mark, level_rows, reads_on
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, SEAM, Box, Line, as_read, box_around
 from rag.text.table_heads import rule
 
@@ -326,10 +326,14 @@ def _may_continue_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequ
 
 
 def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
-    """The paragraphs of rows, split at gaps, at indented lines, and where size or weight change."""
+    """The paragraphs of rows, split at gaps, at indents, and where size or weight change.
+
+    The second line of a paragraph is never one of its own: the first is moved in, or hangs out.
+    """
     begin = 0
     for at, (above, row) in enumerate(pairwise(rows), 1):
-        if _begins_paragraph(above[0], row[0], usual) or (at > begin + 1 and _is_moved_in(rows[at - 1], row)):
+        is_moved = _is_moved_in(above[0], row[0]) or _hangs_out(rows[begin][0], above[0], row[0])
+        if _begins_paragraph(above[0], row[0], usual) or (at > begin + 1 and is_moved):
             yield _paragraph(rows[begin:at])
             begin = at
     if rows:
@@ -345,10 +349,24 @@ def _begins_paragraph(above: Line, line: Line, usual: float) -> bool:
     )
 
 
-def _is_moved_in(above: Row, row: Row) -> bool:
-    moved = row[0].box.left - above[0].box.left
-    size = row[0].size or 1.0
-    return not row[0].runs_left and _INDENT * size <= moved <= _MOST_INDENT * size
+def _is_moved_in(above: Line, line: Line) -> bool:
+    """Whether a line begins further right than the one above, but not as the text of an item goes on."""
+    moved, size = line.box.left - above.box.left, line.size or 1.0
+    if line.runs_left or not _INDENT * size <= moved <= _MOST_INDENT * size:
+        return False
+    is_in_item = has_list_mark(above.text) and not has_list_mark(line.text)
+    return not is_in_item and not reads_on(above.text, line.text)
+
+
+def _hangs_out(first: Line, above: Line, line: Line) -> bool:
+    """Whether a line begins further left than the one above, as the next item, entry or term of a list.
+
+    It has a mark. Or it is as far left as the first line of the paragraph, and no sentence runs on into it.
+    """
+    if line.runs_left or above.box.left - line.box.left < _INDENT * (line.size or 1.0):
+        return False
+    is_entry = abs(line.box.left - first.box.left) <= _EDGE and not reads_on(above.text, line.text)
+    return is_entry or has_list_mark(line.text)
 
 
 def _paragraph(rows: Sequence[Row]) -> PagePart:
