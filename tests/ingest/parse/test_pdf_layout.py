@@ -846,6 +846,44 @@ def _spaced(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
+TIGHT = [["Load", "calm", "storm"], *([f"{n} t", f"{n}0 m", f"{n}5 m"] for n in range(8, 13))]
+"""A table whose columns are 32 points wide and its rows 16, so that words of two cells are near."""
+EDGES = [(60 + 32 * column, 711 - 16 * row) for row in range(7) for column in range(4)]
+CELL_BY_CELL = "".join(f"{x} {y} m {x + 32} {y} l S {x} {y} m {x} {y - 16} l S " for x, y in EDGES)
+LINES = "".join(
+    [f"60 {y} m 156 {y} l S " for _, y in EDGES[::4]] + [f"{x} 615 m {x} 711 l S " for x, _ in EDGES[:4]]
+)
+BARS = "".join(f"{x} {y} 31.5 1 re f {x} {y + 0.5} 0.5 15 re f " for x, y in EDGES)  # as Word and LibreOffice
+FRAMES = "".join(f"{x} {y - 16} 32 16 re S " for x, y in EDGES if x < 150 and y > 620)
+
+
+@pytest.mark.parametrize("drawn", [CELL_BY_CELL, LINES, BARS, FRAMES])
+def test_the_cells_of_a_tight_table_are_those_that_its_rules_draw(drawn: str) -> None:
+    cells = [
+        At(63 + 32 * column, 700 - 16 * row, cell, 10, "F" if row else "B")
+        for row, words in enumerate(TIGHT)
+        for column, cell in enumerate(words)
+    ]
+    rows = ["| " + " | ".join(words) + " |" for words in TIGHT]
+    rows[1:1] = ["| --- | --- | --- |"]
+    above, below = At(60, 740, "Limits of the crane:"), At(60, 590, "They hold everywhere.")
+    document = parsed([above, *cells, below], drawn=drawn)
+    assert shape(document)[1:-1] == [("table", "\n".join(rows))]
+
+
+def test_the_frames_of_keys_and_tick_boxes_divide_no_line() -> None:
+    words = zip((60, 92, 116, 140, 164), ("Press", "Ctrl", "and", "Esc", "now."), strict=True)
+    keys = [At(x, 700, word) for x, word in words]
+    boxes = [
+        At(60 + 14 * column, 660 - 20 * row, text)
+        for row in range(3)
+        for column, text in ((0, "x"), (1, "yes"))
+    ]
+    drawn = "0.5 w 89 697 24 12 re S 137 697 24 12 re S "
+    drawn += "".join(f"56 {655 - 20 * row} 90 18 re S 58 {657 - 20 * row} 14 14 re S " for row in range(3))
+    assert parsed([*keys, *boxes], drawn=drawn).text == "Press Ctrl and Esc now.\n\nx yes\nx yes\nx yes"
+
+
 def _indented(*lines: tuple[float, str]) -> list[str]:
     """The parts that these lines become, each moved in by so many points."""
     document = parsed([At(50 + moved, 700 - 12 * row, text) for row, (moved, text) in enumerate(lines)])

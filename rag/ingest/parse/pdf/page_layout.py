@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, box_around
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, box_around, is_between
 
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""
@@ -23,6 +23,7 @@ _DEPTH = 6  # columns and bands inside of one another
 _GUTTER = 5.0  # points between two columns at least
 _NARROW = 4.0  # times the size of the letters: a wider gutter may be a picture amid the lines of one text
 _SAME_EDGE = 2.0  # points
+_MEETING = 0.5  # points between two rules that meet; the frame of a tick box in another one is further off
 _PROSE = 8.0  # times the size of its letters: how wide the lines of a column of text are, and no cells
 _MOSTLY = 0.6  # share of the characters of a column that stand in such lines
 _LINES_A_CHANGE = 4  # lines of a column that the file has in one go on average, of a part of a region
@@ -43,14 +44,15 @@ _SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
 
 def rows_of(lines: Sequence[Line], rules: Sequence[Box]) -> Iterator[list[Row]]:
     """The rows of each region of a page: of each column, and of what stands across columns."""
-    return _regions(sorted(lines, key=lambda line: line.box.top), _joined_rules(rules), _DEPTH)
+    for region in _regions(sorted(lines, key=lambda line: line.box.top), _joined_rules(rules), _DEPTH):
+        yield [_joined_row(row, rules) for row in level_rows(region)]
 
 
-def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterator[list[Row]]:
+def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterator[Sequence[Line]]:
     bands = _bands(lines, rules) if depth else None
     if bands is None:
         if lines:
-            yield [_joined_row(row) for row in level_rows(lines)]
+            yield lines
         return
     for band in bands:
         if isinstance(band, _Columns):
@@ -337,8 +339,8 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
-def _joined_row(row: Row) -> Row:
-    """A row in reading order, with lines that are close to each other joined."""
+def _joined_row(row: Row, rules: Sequence[Box]) -> Row:
+    """A row in reading order, with lines that are close to each other joined, unless they are two cells."""
     if len(row) == 1:
         return row
     backwards = _runs_left(row)
@@ -349,7 +351,8 @@ def _joined_row(row: Row) -> Row:
         last = joined[-1]
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
         reach = _MARK_GAP if _is_list_mark(last, line, row) else _NEAR
-        if gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN):
+        is_near = gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN)
+        if is_near and not _are_cells(last.box, line.box, rules):
             largest = max(last, line, key=lambda part: len(part.text))
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",
@@ -359,6 +362,19 @@ def _joined_row(row: Row) -> Row:
         else:
             joined.append(line)
     return joined
+
+
+def _are_cells(box: Box, following: Box, rules: Sequence[Box]) -> bool:
+    """Whether an upright rule parts two lines, and level ones meet it from both sides, as in a table."""
+    for upright in rules:
+        if upright.right - upright.left < _GUTTER < upright.height and is_between(box, following, upright):
+            left, top, right, bottom = upright
+            near = Box(left - _SAME_EDGE, top - _MEETING, right + _SAME_EDGE, bottom + _MEETING)
+            level = [rule for rule in rules if rule.height < _GUTTER and rule.touches(near)]
+            reach = box_around([upright, *level])
+            if reach.left < near.left and near.right < reach.right:
+                return True
+    return False
 
 
 def _is_list_mark(mark: Line, line: Line, row: Row) -> bool:

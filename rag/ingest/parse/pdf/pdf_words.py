@@ -35,6 +35,7 @@ _FEW_WORDS = 12  # of cells side by side
 _SIZE = 10.0  # points, of letters on a page without any
 _LONG = 8.0  # points: shorter strokes rule nothing
 _THIN = 2.0  # points
+_UPRIGHT = 3.0  # points: the width of an upright rule, with half its stroke on either side
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
 _APART = 0.35  # the same: a gap between two words
 _SEAMED = 4  # characters of two words that touch at least
@@ -165,7 +166,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     rules = _rules(page.raw)
     text_page = page.get_textpage()
     try:
-        reader = _PageReader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _THIN])
+        reader = _PageReader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _UPRIGHT])
         lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
@@ -440,7 +441,7 @@ def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -
     """The words of one of pdfium's lines, split at wide gaps, at rules, and where another line begins."""
     begin = 0
     for at, (previous, word) in enumerate(pairwise(words), 1):
-        ruled = any(_is_between(previous.box, word.box, rule) for rule in uprights)
+        ruled = any(is_between(previous.box, word.box, rule) for rule in uprights)
         if previous.text.endswith(HYPHEN) or not _is_beside(previous.box, word.box, quarter) or ruled:
             yield words[begin:at]
             begin = at
@@ -453,7 +454,7 @@ def _is_beside(before: Box, box: Box, quarter: int) -> bool:
     return -_BACK * first.height <= first.gap(second) <= _WIDE * first.height and second.is_level_with(first)
 
 
-def _is_between(first: Box, second: Box, rule: Box) -> bool:
+def is_between(first: Box, second: Box, rule: Box) -> bool:
     """Whether a vertical rule separates two words."""
     inner = min(first.right, second.right) - _THIN <= rule.left <= max(first.left, second.left) + _THIN
     return inner and rule.top <= first.middle <= rule.bottom
