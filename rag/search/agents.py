@@ -90,16 +90,16 @@ SOURCE = {
     "after": "A list's next_after.",
 }
 """The arguments of `get_source` that are described to models."""
-NO_FOLDER = "{} with a collection or a folder, and this is a document. Leave out {} to open it."
+NO_FOLDER = "{} with a collection or a folder; this is a document. Leave out {} to open it."
 A_LIST = "This is a list: give only id, filter, sort, after and max_chars, or open a document."
-ENTRY_CHARS = 50  # about the least that an entry of a folder takes in a reply
+ENTRY_CHARS = 50  # roughly the shortest entry of a folder in a reply
 _LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
 
 
 def search_description(opener: str = "get_source", *, sources: bool = True) -> str:
-    """What a model reads of a search tool; without the name of an opener, there is none beside it.
+    """The description of a search tool. `opener` names the tool that opens its results, "" if none does.
 
-    Without `sources`, its replies are passages as one text.
+    Without `sources`, replies are passages as one text.
     """
     read_on = READ_ON.format(opener) if opener else ""
     return SEARCH_DESCRIPTION + (RESULTS if sources else CONTEXT_ALONE) + read_on + NO_ORDERS
@@ -188,7 +188,7 @@ async def open_document(
 
     Raises:
         NotFoundError: no source that the principal may read has this name.
-        InvalidRequestError: several have it, or `Desk.extract` raises it.
+        InvalidRequestError: several have this name, or as `Desk.extract` does.
         BusyError: as `Desk.extract` does.
     """
     id_ = await desk.resolve_name(principal, name)
@@ -215,7 +215,7 @@ def _without_zeros(part: Part, id_: str) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is listed: all documents that match a filter, in this order, or else a folder; from `after` on."""
+    """A list of all documents that match `filter`, sorted; without either, a folder. It begins at `after`."""
 
     filter: Mapping[str, object] | None = None
     sort: Sort | None = None
@@ -223,7 +223,7 @@ class Listing:
 
     @property
     def is_of_documents(self) -> bool:
-        """Whether documents are listed whatever their folders. An empty filter, which hosts send, is none."""
+        """Whether all documents are listed, not a folder. Hosts send an empty filter when they mean none."""
         return bool(self.filter) or self.sort is not None
 
 
@@ -285,7 +285,8 @@ async def _documents_below(
         listed = await list_documents(path)
         if listed.documents or "/" not in path:
             return listed
-    target: Folder | str | None = None  # what is there has no such document, or another letter case
+    # Nothing was listed: `path` has no matching document, another letter case, or names a document.
+    target: Folder | str | None = None
     with suppress(NotFoundError):
         target = await desk.at(principal, path, limit=1)
     if target is None:
@@ -379,7 +380,7 @@ _NOT_IN_SKILL_NAMES = re.compile(r"[^a-z0-9]+")
 AND_OPENER = ", and a tool `{opener}`, which opens\ndocuments and lists folders. Both only read"
 _ITEM = re.compile(r"^(?:-|[0-9]+\.) .*\n?(?: {2,}.*\n?)*", re.MULTILINE)
 _NUMBER = re.compile(r"^[0-9]+\. ", re.MULTILINE)
-_NO_STRING = re.compile(r"[0-9].*|null|true|false|yes|no|on|off")  # in YAML
+_NOT_A_YAML_STRING = re.compile(r"[0-9].*|null|true|false|yes|no|on|off")
 
 
 def without_opener(text: str) -> str:
@@ -399,7 +400,7 @@ def skill_name(server: str) -> str:
     It has lower-case letters, digits and single hyphens: "HR Desk" -> "hr-desk", "2024" -> "desk-2024".
     """
     name = _NOT_IN_SKILL_NAMES.sub("-", server.lower()).strip("-") or "refdesk"
-    return f"desk-{name}" if _NO_STRING.fullmatch(name) else name
+    return f"desk-{name}" if _NOT_A_YAML_STRING.fullmatch(name) else name
 
 
 def skill(server: str, tools: Sequence[ToolSettings]) -> str:

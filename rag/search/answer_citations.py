@@ -45,12 +45,12 @@ from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revi
 
 AS_CITED = Part(around=0)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # as typography has it, too
+_RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # with a hyphen or a dash
 _SEPARATORS = re.compile(r"[\s,;]+")
 _MARKED = re.compile(r'(?<!\w)"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«|「([^「」]*)」')
 _MARKS = ' \t\n"“”„«»「」—–-'
 _BLOCK = re.compile(r"[ \t]*>")
-_BLOCK_MARKS = re.compile(r"^(?:[ \t]*>(?!>>))+[ \t]*")  # ">>>" is a prompt of Python in what is quoted
+_BLOCK_MARKS = re.compile(r"^(?:[ \t]*>(?!>>))+[ \t]*")  # not Python's prompt ">>>" in a quote
 _ITEM = re.compile(r"[ \t]*(?:[-*+•][ \t]|\d+[.)][ \t]|[#|])")
 _ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
 _SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
@@ -97,7 +97,7 @@ class CitedAnswer(BaseModel):
 
     @property
     def parsed(self) -> ParsedAnswer:
-        """Its citations and quotes, also those that its texts have. Quotes cite all of their statement."""
+        """Its citations and quotes, with those within its texts. A quote cites all ids of its statement."""
         citations: list[str] = []
         quotes: list[Quote] = []
         for statement in self.statements:
@@ -288,8 +288,8 @@ BETWEEN = "\0"  # separates passages that don't follow each other; no text conta
 class CheckedCitation:
     """A citation, and the passages that it names if the principal can read all of them.
 
-    If it has a revision, they are those that stand in the place of the cited ones now. `standing` says what
-    became of these; "unknown" if they can't be found again, as of a revision that isn't known any more.
+    With a revision, these are the passages that now stand in place of the cited ones. `standing` says what
+    became of the cited ones; "unknown" if they can't be found, as when the revision is no longer recorded.
     `cited_text` is the text as it was cited, if a tag or a backup has it; `cited_text_id` is its id in a tag.
     """
 
@@ -312,7 +312,7 @@ class CheckedCitation:
 
     @property
     def now(self) -> str | None:
-        """The id of its passages today, if a revision was cited that is known."""
+        """The present id of its passages, if it cites a recorded revision."""
         if self.source is None or self.standing is None or not self.chunks:
             return None
         return range_id(self.source.id, self.chunks[0].seq, self.chunks[-1].seq)

@@ -3,7 +3,7 @@
 The tree is made of paths as replies show them: without invisible characters, with markup disarmed, in one
 Unicode normal form. So a name that is shown can be given back, and what looks the same is one folder. Parts
 of a path mean nothing beyond their name: `..` is a name like any other. At a path there is a document, or a
-page of a folder. What else names a document is in `rag.search.names`.
+page of a folder. `rag.search.names` has the other names of a document.
 
 No text is read. What the principal can't read is as unknown as what doesn't exist.
 """
@@ -43,7 +43,7 @@ MAX_ENTRIES = 500  # of a page
 MOST_LISTED = 5  # documents in an error
 AFTER = "after must be the next_after of an earlier reply."
 _DIGITS = re.compile(r"([0-9]+)")
-_PLAIN = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # nothing that `label` would change
+_PLAIN = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # `label` leaves these unchanged
 SortPosition: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
 
 
@@ -64,8 +64,8 @@ class Document(NamedTuple):
 class Entry:
     """An entry of a folder: a document with its `source`, or a folder with its number of `documents`.
 
-    That number is None for a collection that lists none. `title` is the description of a collection, empty
-    for others. In a list that is not in the order of names, `sorted_by` says what it is sorted by.
+    `documents` is None for a collection that can't list them. `title` is the description of a collection,
+    empty for other entries. `sorted_by` is the sort key in a list that isn't sorted by name.
     """
 
     name: str
@@ -176,15 +176,15 @@ class Child(NamedTuple):
 
 def children(documents: Iterable[Document], folder: str) -> list[Child]:
     """The children of a folder, unordered."""
-    counted: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     direct = []
     below = f"{folder}/" if folder else ""
     for document in documents:
         if document.folder == folder:
             direct.append(Child(document.name, document.id))
         elif document.folder.startswith(below):
-            counted[document.folder[len(below) :].partition("/")[0]] += 1
-    return direct + [Child(name, "", count) for name, count in counted.items()]
+            counts[document.folder[len(below) :].partition("/")[0]] += 1
+    return direct + [Child(name, "", count) for name, count in counts.items()]
 
 
 def page_of_children(children: Iterable[Child], after: str | None, limit: int) -> tuple[list[Child], int]:
@@ -237,9 +237,8 @@ async def document_or_folder(views: Sequence[View], path: str, after: str | None
     matches = [
         match for view in views if _name(view) == first for match in await _at_path(view, inner, after, limit)
     ]
-    if (
-        not matches and display_parts(path) and not is_surely_id(path)
-    ):  # as results show it, without its collection
+    # Results show a path without its collection.
+    if not matches and display_parts(path) and not is_surely_id(path):
         present = [view for view in views if not view.table.collection.tag_of]
         groups = await concurrently([partial(_at_path, view, path, after, limit) for view in present])
         matches = [match for group in groups for match in group]
@@ -298,7 +297,7 @@ BY_SECTION = (
     "A filter on section chooses passages; documents are listed by date, path, title and declared fields."
 )
 UNLISTED = "Neither listed nor counted, because they failed or list no documents: {}."
-WITHOUT_DATE = "Documents that state no date, and don't match: {:,}."
+WITHOUT_DATE = "Documents left out because they state no date: {:,}."
 UNDATED = "0"  # before every date
 
 
@@ -323,14 +322,14 @@ async def document_list(
     from rag.search.view import filtered_views, joined_names, path_notes  # noqa: PLC0415
 
     first, _, folder = path.strip("/").partition("/")
-    chosen = [
+    named_views = [
         view
         for view in views
         if view.table.collection.name == first.lower() or (not first and not view.table.collection.tag_of)
     ]
-    if first and not chosen:
+    if first and not named_views:
         raise NotFoundError(NOT_FOUND)
-    narrowed = chosen if filter_ is None else await filtered_views(chosen, filter_)
+    narrowed = named_views if filter_ is None else await filtered_views(named_views, filter_)
     if any(view.is_by_section for view in narrowed):
         raise InvalidRequestError(BY_SECTION)
     page = _Page(sort, limit, after)
@@ -339,12 +338,16 @@ async def document_list(
         counts_undated = view.filter is not None and is_on_date(view.filter)
         async for sources in _documents_below(view, "/".join(display_parts(folder))):
             undated += counts_undated * sum(not (source.date or is_match) for source, is_match in sources)
-            page.add([_listed(view, source, sort) for source, is_match in sources if is_match])
+            page.add([_entry(view, source, sort) for source, is_match in sources if is_match])
     unlisted = [view.table.collection.name for view in narrowed if view.table.failed or view.table.retrieves]
     notes = [UNLISTED.format(joined_names(unlisted))] if unlisted else []
     notes += [WITHOUT_DATE.format(undated)] if undated else []
-    listed = page.folder(path.strip("/"), notes)
-    return listed if listed.documents else replace(listed, notes=(*listed.notes, *path_notes(narrowed)))
+    page_of_list = page.folder(path.strip("/"), notes)
+    return (
+        page_of_list
+        if page_of_list.documents
+        else replace(page_of_list, notes=(*page_of_list.notes, *path_notes(narrowed)))
+    )
 
 
 async def _documents_below(view: View, folder: str) -> AsyncIterator[list[tuple[Source, bool]]]:
@@ -363,7 +366,7 @@ def _path(source: Source) -> str:
     return "/".join(display_parts(source.name)) or display_name(source.title) or source.id
 
 
-def _listed(view: View, source: Source, sort: Sort) -> Entry:
+def _entry(view: View, source: Source, sort: Sort) -> Entry:
     return Entry(f"{view.table.collection.name}/{_path(source)}", source, sorted_by=_sort_key(source, sort))
 
 
@@ -379,7 +382,7 @@ def _sort_key(source: Source, sort: Sort) -> str | None:
 
 
 class _Page:
-    """The entries of a page behind a cursor. It keeps those alone of all that are added, and counts the rest.
+    """The entries of a page behind a cursor. It keeps only these of all added entries, and counts the others.
 
     Raises:
         InvalidRequestError: `after` is not a cursor.
@@ -409,7 +412,7 @@ class _Page:
         return _position(entry) < self._begins if self._newest_first else _position(entry) > self._begins
 
     def folder(self, path: str, notes: Iterable[str]) -> Folder:
-        """What was added, as a page of a folder."""
+        """The page, as one of a folder."""
         remaining = self._behind - len(self._first)
         after = self._first[-1].after if self._first and remaining else None
         return Folder(path, self._documents, tuple(self._first), remaining, after, tuple(notes))

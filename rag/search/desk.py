@@ -272,7 +272,7 @@ class Desk:
         if self.on_search_start:
             search_state.call_hook(self.on_search_start, principal, request)
         answer, state = await self._search(principal, request, trace=trace)
-        if trace:  # the overview's counts passed the gate: no other names are told, even if the engine fails
+        if trace:  # name only collections of the overview: its counts passed the gate
             readable = {summary.collection.name for summary in await self.overview(principal)}
             names = (view.table.collection.name for view in state.views)
             answer = replace(answer, searched=tuple(name for name in names if name in readable))
@@ -324,8 +324,7 @@ class Desk:
         broken: list[Collection] = []
         with steps.step("plan"):
             views = {view.table.collection.name: view for view in await self._views(principal, broken)}
-            # A failing table is named only if the whole tenant may read it: others may be unknown to the
-            # asker.
+            # A failing table is named only if the whole tenant may read it: the asker may not know of others.
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
             plan = await self._plan(principal, request)
@@ -408,18 +407,18 @@ class Desk:
     async def tagged_id(self, principal: Principal, id_: str, collection: str = "") -> str | None:
         """The id of cited passages in a tag that has the revision, if they are readable; None without one.
 
-        The tag is one of the collection, or of any: of a document that was removed, only its tags are left.
+        Looks in the tags of `collection`, or in all: a removed document is left in tags only.
 
         Raises:
-            NotFoundError: it is no id.
+            NotFoundError: `id_` is not an id.
         """
         source_id, revision, seqs = split_citation(id_)
         for view in await self._all_views(principal) if seqs else ():
             tagged = view.table.collection.tag_of
             if not tagged or tagged != (collection or tagged):
                 continue
-            for listed in await view.page("", 1):  # all ids of a tag have the same letters behind them
-                tagged_id = source_id + listed.stored.id[ID_CHARS:]
+            for first in await view.page("", 1):  # all ids of a tag end in the same letters
+                tagged_id = source_id + first.stored.id[ID_CHARS:]
                 stored = (await view.table.sources([tagged_id])).get(tagged_id)
                 if stored and stored.source.revision == revision and view.admits(stored):
                     return range_id(tagged_id, seqs[0], seqs[-1])

@@ -45,7 +45,7 @@ EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
 CONTEXT_LINES = 2  # before and after
 AROUND_CHARS = 240  # at most, before and after: lines can be long
 MATCH_CHARS = 1_000  # shown of a match, at most
-HALF_COUNT = 4  # occurrences in a chunk that score half as much as infinitely many
+HALF_COUNT = 4  # occurrences with half the score of infinitely many
 WEIGHTS = {"titled": 0.4, "section": 0.2, "alone": 0.2, "case": 0.1, "count": 0.1}
 """Parts of a chunk's score: a match in the title or path, in the section's heading, as a whole word, in the
 same letter case, and the number of matches."""
@@ -55,8 +55,8 @@ same letter case, and the number of matches."""
 class MatchedChunk:
     """A chunk in which `count` matches begin, with the first `occurrences` and the excerpts to show.
 
-    `alone` and `cased` say whether a match is a whole word, and exactly as written in the query. `around` are
-    the chunks that the excerpts touch, if these extend beyond the chunk.
+    `is_whole_word` and `has_same_case` say whether any match is a whole word, or exactly as in the query.
+    `around` are the chunks that the excerpts touch, if these extend beyond the chunk.
     """
 
     chunk: Chunk
@@ -64,12 +64,17 @@ class MatchedChunk:
     occurrences: tuple[Occurrence, ...]
     excerpts: tuple[Excerpt, ...]
     around: tuple[Chunk, ...]
-    alone: bool
-    cased: bool
+    is_whole_word: bool
+    has_same_case: bool
 
     def score(self, *, titled: bool, section: bool) -> float:
         """From 0 to 1, by `WEIGHTS`."""
-        marks = {"titled": titled, "section": section, "alone": self.alone, "case": self.cased}
+        marks = {
+            "titled": titled,
+            "section": section,
+            "alone": self.is_whole_word,
+            "case": self.has_same_case,
+        }
         share = self.count / (self.count + HALF_COUNT)
         return sum(WEIGHTS[name] for name, has in marks.items() if has) + WEIGHTS["count"] * share
 
@@ -86,7 +91,7 @@ def matched_chunks(
     by_chunk: dict[int, list[Span]] = {}
     for span in spans:
         at = bisect_right(starts, span.start) - 1
-        if at < 0 or searched[at].end <= span.start:  # it begins with the white space before a chunk
+        if at < 0 or searched[at].end <= span.start:  # the match begins in white space before a chunk
             at += 1
         if at < len(searched) and searched[at].start < span.end:
             by_chunk.setdefault(at, []).append(span)
@@ -218,7 +223,7 @@ MORE_SOURCES = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _ReadableSource:
     """A readable source with a match."""
 
     view: View
@@ -249,10 +254,10 @@ async def find_exact(query: Query, state: SearchState) -> list[Hit]:
     for _ in range(READS):
         notes: list[str] = []
         with state.steps.step("scan") as scan:
-            chosen = await _scan(query, needle, state, notes)
-            scan.record_count(len(chosen))
+            sources = await _scan(query, needle, state, notes)
+            scan.record_count(len(sources))
         with state.steps.step("locate") as locate:
-            matches = await _locate(chosen, needle, state)
+            matches = await _locate(sources, needle, state)
             if state.is_late:
                 notes.append(OUT_OF_TIME.format(_seconds(query)))
             candidates = await _candidates(matches, state.plan.candidates)
@@ -273,11 +278,11 @@ def scan_deadline(query: Query) -> float:
 
 
 def _seconds(query: Query) -> float:
-    """The time limit. All collections of a desk have the same."""
+    """The time limit, the same for all collections of a desk."""
     return query.views[0].table.timeout_seconds
 
 
-async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[str]) -> list[_Chosen]:
+async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[str]) -> list[_ReadableSource]:
     """The readable sources with a match, up to the plan's candidates.
 
     Sources with a match in the title come first, then newer ones, then those without a date.
@@ -289,13 +294,13 @@ async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[st
     ]
     pairs.sort(key=lambda pair: _sort_key(pair[1]))
     limit = state.plan.candidates
-    chosen: list[_Chosen] = []
+    readable: list[_ReadableSource] = []
     for first in range(0, len(pairs), CHECKED):
-        chosen += await _readable(pairs[first : first + CHECKED], state)
-        if len(chosen) > limit:
+        readable += await _readable(pairs[first : first + CHECKED], state)
+        if len(readable) > limit:
             notes.append(MORE_SOURCES.format(limit))
             break
-    return chosen[:limit]
+    return readable[:limit]
 
 
 async def _scan_view(view: View, needle: Needle, until: float) -> tuple[list[MatchedSource], bool]:
@@ -307,41 +312,47 @@ def _sort_key(holder: MatchedSource) -> tuple[bool, float, str]:
     return not holder.titled, -holder.date.timestamp() if holder.date else float("inf"), holder.id
 
 
-async def _readable(pairs: Sequence[tuple[View, MatchedSource]], state: SearchState) -> list[_Chosen]:
+async def _readable(pairs: Sequence[tuple[View, MatchedSource]], state: SearchState) -> list[_ReadableSource]:
     """The sources that pass the gate. Only these may count: notes must not reveal others."""
     stored: dict[int, Mapping[str, StoredSource]] = {}
     for view in {id(view): view for view, _ in pairs}.values():
         ids = [holder.id for view_of_source, holder in pairs if view_of_source is view]
         stored[id(view)] = await view.table.sources(ids)
-    chosen, faults = [], 0
+    readable, faults = [], 0
     for view, holder in pairs:
         source = stored[id(view)].get(holder.id)
         if source and view.admits(source):
-            chosen.append(_Chosen(view, holder, source))
+            readable.append(_ReadableSource(view, holder, source))
         elif source and not view.may_match_now(source):
             faults += is_fault(source, holder.generation, holder.revision)
     if faults:
         state.alarm(faults)
-    return chosen
+    return readable
 
 
-async def _locate(chosen: Sequence[_Chosen], needle: Needle, state: SearchState) -> dict[str, _Match]:
+async def _locate(
+    sources: Sequence[_ReadableSource], needle: Needle, state: SearchState
+) -> dict[str, _Match]:
     """The chunks with a match, by id."""
     until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
-    by_view: dict[int, list[_Chosen]] = {}
-    for source in chosen:
+    by_view: dict[int, list[_ReadableSource]] = {}
+    for source in sources:
         by_view.setdefault(id(source.view), []).append(source)
     groups = await concurrently(
-        [partial(_in_view, sources, needle, until, joins=state.plan.joins) for sources in by_view.values()]
+        [partial(_in_view, of_view, needle, until, joins=state.plan.joins) for of_view in by_view.values()]
     )
     return {match.matched.chunk.id: match for group in groups for match in group}
 
 
-async def _in_view(chosen: Sequence[_Chosen], needle: Needle, until: float, *, joins: bool) -> list[_Match]:
-    return await chosen[0].view.table.attempt(_read(chosen, needle, until, joins=joins), [])
+async def _in_view(
+    sources: Sequence[_ReadableSource], needle: Needle, until: float, *, joins: bool
+) -> list[_Match]:
+    return await sources[0].view.table.attempt(_read(sources, needle, until, joins=joins), [])
 
 
-async def _read(chosen: Sequence[_Chosen], needle: Needle, until: float, *, joins: bool) -> list[_Match]:
+async def _read(
+    chosen: Sequence[_ReadableSource], needle: Needle, until: float, *, joins: bool
+) -> list[_Match]:
     view = chosen[0].view
     sources = {source.stored.source.id: source for source in chosen}
     stored = await chunk_places(view.table, sources, view.source_condition)
@@ -353,7 +364,7 @@ async def _read(chosen: Sequence[_Chosen], needle: Needle, until: float, *, join
 
 
 def _in_text(
-    chosen: _Chosen,
+    source: _ReadableSource,
     stored: Sequence[Mapping[str, Any]],
     text: str,
     needle: Needle,
@@ -363,32 +374,32 @@ def _in_text(
 ) -> list[_Match]:
     """The matched chunks of one source with their scores; if `joins`, one for each row."""
     visible = chunks_of_texts(stored, text)
-    searched = _that_contain(visible, chosen.view.contains)
+    searched = _chunks_with_all(visible, source.view.contains)
     at = spans(text, needle, MOST_OCCURRENCES, until)
     matching = [*matched_chunks(text, visible, searched, at, needle)]
-    scores = _scores(chosen, matching, needle)
+    scores = _scores(source, matching, needle)
     in_rows = rows_of_matches(text, matching) if joins else [[matched] for matched in matching]
     bests = [max(row, key=lambda matched: scores[matched.chunk.id]) for row in in_rows]
     return [
-        _Match(chosen.view, joined_row(text, row, best), scores[best.chunk.id])
+        _Match(source.view, joined_row(text, row, best), scores[best.chunk.id])
         for row, best in zip(in_rows, bests, strict=True)
     ]
 
 
-def _scores(chosen: _Chosen, matching: Sequence[MatchedChunk], needle: Needle) -> dict[str, float]:
+def _scores(source: _ReadableSource, matching: Sequence[MatchedChunk], needle: Needle) -> dict[str, float]:
     """The score of each chunk, by its id."""
-    path = chosen.stored.source.metadata.get("path", "")
+    path = source.stored.source.metadata.get("path", "")
     in_path, *in_sections = match_any(
         [path, *(" > ".join(matched.chunk.section) for matched in matching)], needle
     )
-    titled = chosen.holder.titled or in_path
+    titled = source.holder.titled or in_path
     return {
         matched.chunk.id: matched.score(titled=titled, section=in_section)
         for matched, in_section in zip(matching, in_sections, strict=True)
     }
 
 
-def _that_contain(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
+def _chunks_with_all(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
     """The chunks that contain every one of the required texts."""
     for needle in needles:
         matches = match_any([chunk.text for chunk in visible], needle)

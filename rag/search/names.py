@@ -32,11 +32,11 @@ from rag.uris import SCHEME, is_surely_id, named_id, split_citation, web_address
 QUOTED_CHARS = 64  # of a name in a message
 _FRAGMENT = re.compile(r"(?<=\S)#\S+$")
 _CITATION = re.compile(r"(?P<title>.+?)(?: › .*|, (?:pp?\.|slides?) [^›]*)(?<!\])")
-"""A citation without its id: one in brackets is meant as an id, whatever stands before it."""
+"""A citation without its id. It doesn't end in a square bracket: an id in brackets is meant as an id."""
 
 
 class _Candidate(NamedTuple):
-    """A readable document and its names besides the id. One of a tag is found only with the tag's name."""
+    """A readable document and its names besides the id. A tag's document needs the tag's name in the path."""
 
     collection: str
     id: str
@@ -93,7 +93,7 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
 
 
 def _labelled_id(name: str) -> tuple[str | None, str] | None:
-    """The id in a name, and the collection with it. It may be in capitals, and have a fragment behind it."""
+    """The collection and the id in a name. The name may be in capitals, and end in a fragment."""
     for form in (name, name.lower(), _without_fragment(name).lower()):
         with suppress(NotFoundError):
             return named_id(form)
@@ -116,8 +116,8 @@ def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequenc
         for candidate in _candidates(groups)
         if not folded.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
     ]
-    chosen = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
-    return {name: _unique_id(name, candidates) for name, candidates in chosen.items() if candidates}
+    matches = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
+    return {name: _unique_id(name, candidates) for name, candidates in matches.items() if candidates}
 
 
 def _begins(cited: Iterable[str], candidate: _Candidate) -> bool:
@@ -127,7 +127,7 @@ def _begins(cited: Iterable[str], candidate: _Candidate) -> bool:
 
 
 class _Forms(NamedTuple):
-    """What a name may be: a path, the best first, a title, or the title in a citation without an id."""
+    """The readings of a name: as paths (best first), as a title, as the title in a citation without an id."""
 
     paths: tuple[str, ...]
     title: str
@@ -162,7 +162,7 @@ def _linked_path(name: str) -> str:
 
 
 def _without_fragment(name: str) -> str:
-    """A link without what stands behind #. In a title, white space stands on one side of that."""
+    """A link without its fragment. In a title, white space stands on one side of the #, so that stays."""
     return _FRAGMENT.sub("", name.strip())
 
 
@@ -182,11 +182,13 @@ _Names: TypeAlias = "Callable[[_Candidate], Sequence[str]]"
 
 def _best_matches(near: Sequence[_Candidate], forms: _Forms) -> list[_Candidate]:
     """The documents that a name means most surely; exact matches, else ignoring letter case."""
-    return next(filter(None, (_alike(*way) for way in _ways(near, forms))), [])
+    return next(filter(None, (_documents_named(*way) for way in _readings(near, forms))), [])
 
 
-def _ways(near: Sequence[_Candidate], forms: _Forms) -> Iterator[tuple[Sequence[_Candidate], _Names, str]]:
-    """What a name may mean, the surest first: some documents, names of theirs, and what it says of these.
+def _readings(
+    near: Sequence[_Candidate], forms: _Forms
+) -> Iterator[tuple[Sequence[_Candidate], _Names, str]]:
+    """The readings of a name, surest first: the documents, their names to compare it with, and its form.
 
     A path goes before a title, and both before the end of a path and the title in a citation.
     """
@@ -203,11 +205,11 @@ def _ways(near: Sequence[_Candidate], forms: _Forms) -> Iterator[tuple[Sequence[
 
 
 def _ends_of_path(candidate: _Candidate, depth: int) -> Sequence[str]:
-    """The last parts of a path; none of a title that stands for one."""
+    """The last parts of a document's path; none without folders, where its title may stand for the path."""
     return ("/".join(candidate.path.split("/")[-depth:]),) if candidate.folder else ()
 
 
-def _alike(candidates: Sequence[_Candidate], names: _Names, name_asked: str) -> list[_Candidate]:
+def _documents_named(candidates: Sequence[_Candidate], names: _Names, name_asked: str) -> list[_Candidate]:
     asked = name_asked.casefold()
     folded = [
         candidate

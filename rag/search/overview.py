@@ -1,4 +1,4 @@
-"""What a principal may read, in numbers, in a few lines for the descriptions of tools, and in a file.
+"""What a principal may read: as numbers, as a few lines for tool descriptions, and as a file.
 
 Only sources that have passed the gate are counted, so nothing here depends on one that the principal can't
 read by its rights or bindings.
@@ -8,12 +8,11 @@ untrusted. So no title or text of a document is shown, and of its fields only va
 order: numbers, dates, and labels of at most two words.
 
 The file is for servers that haven't opened the engine yet: hosts list the tools at once, and the engine takes
-half a second to import. So the commands that change a desk keep what its documents come to, apart for each
-list of who may see them (`overview_content`). A server puts together what its caller may read
-(`kept_overview`). The file counts only for exactly the versions of the tables that it was made of, which a
-server compares each time. After any later commit, a revocation above all, it says nothing, and the server
-asks the engine. It also says nothing where counts don't suffice: of attached tables, documents that expire,
-bindings with a filter.
+half a second to import. So the commands that change a desk write the counts of its documents to the file,
+apart for each access record (`overview_content`), and a server adds up what its caller may read
+(`kept_overview`). The file is valid only for exactly the table versions that it was made from, which a server
+compares each time: after any later commit, above all a revocation, the server asks the engine. It also does
+where counts don't suffice: for attached tables, documents that expire, and bindings with a filter.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MAX_COUNTED = 50_000  # sources of a collection, in 1.5 s of CPU
 MAX_LANGUAGES = 3
 RARE = 0.05  # share of the documents below which a language isn't listed
 MAX_VALUES = 1_000  # values of a field that are kept
-MAX_FOLDERS = 100  # at the top of a collection; of more, a few say little
+MAX_FOLDERS = 100  # at the top of a collection; if there are more, the largest few say little
 SHOWN_FOLDERS = 5
 MAX_CACHED = 1_000  # overviews; one takes some KB
 
@@ -73,10 +72,8 @@ class CollectionOverview:
     `languages` are the tags of the most frequent languages of these documents, and `folders` the largest
     folders at the top with their numbers of documents. The `collection` is `without_notes`.
 
-    One that `is_retrieved` is kept in another system, so that its documents aren't known.
-
-    If the collection `has_more` than `MAX_COUNTED` sources, `sources` is that limit, and dates and values are
-    left out.
+    A collection that `is_retrieved` is kept in another system, which doesn't list its documents. If it
+    `has_more` than `MAX_COUNTED` sources, `sources` is that limit, and dates and values are left out.
     """
 
     collection: Collection
@@ -117,7 +114,7 @@ async def collection_overview(view: View) -> CollectionOverview:
 
 @dataclass(slots=True)
 class Tally:
-    """What documents come to: their number, first and last date, languages, top folders, and values."""
+    """Running totals of documents: their number, first and last date, languages, top folders, and values."""
 
     sources: int = 0
     dates: set[datetime] = field(default_factory=set)
@@ -155,7 +152,7 @@ class Tally:
 
 
 def _largest_folders(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
-    """The largest folders whose names are safe where orders are read; none if there are too many or one."""
+    """The largest folders whose names are safe where orders are read; none if there is one, or too many."""
     if not 1 < len(counts) <= MAX_FOLDERS:
         return ()
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -171,7 +168,7 @@ def _frequent_languages(tags: Counter[str]) -> tuple[str, ...]:
 
 
 def values_of_field(counted: Counter[Single]) -> FieldValues:
-    """The values of a field, of which each counts once for each of its sources."""
+    """The values of a field; `counted` has each once for each of its sources."""
     ranked = sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))
     ordered = [value for value in counted if not isinstance(value, str | bool)]
     least, greatest = (min(ordered), max(ordered)) if ordered else (None, None)
@@ -317,9 +314,9 @@ MAX_BYTES = 256 << 10  # read within a few ms; a desk with more different access
 def kept_overview(
     data: Path, principal: Principal, letter_case: LetterCase
 ) -> tuple[CollectionOverview, ...] | None:
-    """What the principal may read of each collection, as `Desk.overview` has it; None if the file can't say.
+    """The result of `Desk.overview` from the file; None if the file isn't valid or doesn't suffice.
 
-    Of the fields, only what an overview shows is the same: up to `FEW` values.
+    Fields have only the values that an overview shows, up to `FEW`.
     """
     by_collection = _current(data, principal.tenant)
     if by_collection is None:
@@ -340,7 +337,7 @@ def is_current(data: Path, tenant: str) -> bool:
     return _current(data, tenant) is not None
 
 
-def _current(data: Path, tenant: str) -> list[tuple[Collection, list[_Counted]]] | None:
+def _current(data: Path, tenant: str) -> list[tuple[Collection, list[_CountedDocuments]]] | None:
     """The collections of the file with their documents, if the tables still have the versions in it."""
     try:
         saved = json.loads(overview_file(data, tenant).read_bytes())
@@ -348,7 +345,7 @@ def _current(data: Path, tenant: str) -> list[tuple[Collection, list[_Counted]]]
             return None
         collections = [_collection(tenant, entry["definition"]) for entry in saved["collections"]]
         return [
-            (collection, [_counted(stored, collection.fields) for stored in entry["counted"]])
+            (collection, [_counts_from_json(stored, collection.fields) for stored in entry["counted"]])
             for collection, entry in zip(collections, saved["collections"], strict=True)
         ]
     except (OSError, ValueError, KeyError, TypeError):  # missing or incomplete
@@ -359,21 +356,21 @@ def _versions(data: Path, tables: Iterable[str]) -> dict[str, list[object]]:
     """The newest version of each table.
 
     Raises:
-        OSError: a table has none.
+        OSError: a table has no version.
     """
     return {name: newest_version(data / "tables" / f"{name}.lance") for name in tables}
 
 
 @dataclass(slots=True)
-class _Counted:
-    """The documents of a collection with the same access. A field with more than `FEW` values has none."""
+class _CountedDocuments:
+    """The documents of a collection with the same access. Fields with more than `FEW` values list none."""
 
     access: Access
     tally: Tally
     fields: dict[str, FieldValues]
 
 
-def _summary(collection: Collection, parts: Sequence[_Counted]) -> CollectionOverview:
+def _summary(collection: Collection, parts: Sequence[_CountedDocuments]) -> CollectionOverview:
     """The documents of all parts, as `collection_overview` has them."""
     total = Tally()
     for part in parts:
@@ -381,11 +378,11 @@ def _summary(collection: Collection, parts: Sequence[_Counted]) -> CollectionOve
         total.dates |= part.tally.dates
         total.languages.update(part.tally.languages)
         total.folders.update(part.tally.folders)
-    fields = {name: _joined([part.fields[name] for part in parts]) for name in collection.fields}
+    fields = {name: _merged_values([part.fields[name] for part in parts]) for name in collection.fields}
     return total.overview(collection, fields)
 
 
-def _joined(parts: Sequence[FieldValues]) -> FieldValues:
+def _merged_values(parts: Sequence[FieldValues]) -> FieldValues:
     """The values of a field in all parts; none of them if there are more than `FEW`."""
     counts: Counter[Single] = Counter()
     for part in parts:
@@ -430,10 +427,10 @@ async def _counted_entries(table: CollectionReader) -> list[dict[str, Any]]:
         path = stored.metadata.get("path", "")
         tally = tallies[replace(stored.access, revision=0)]
         tally.count(path, stored.date, stored.metadata, stored.fields)
-    return [_stored(access, tally, table.collection.fields) for access, tally in tallies.items()]
+    return [_counts_as_json(access, tally, table.collection.fields) for access, tally in tallies.items()]
 
 
-def _stored(access: Access, tally: Tally, declared: Iterable[str]) -> dict[str, Any]:
+def _counts_as_json(access: Access, tally: Tally, declared: Iterable[str]) -> dict[str, Any]:
     fields = {name: values_of_field(tally.values[name]) for name in declared}
     return {
         "visibility": access.visibility,
@@ -454,7 +451,7 @@ def _stored(access: Access, tally: Tally, declared: Iterable[str]) -> dict[str, 
     }
 
 
-def _counted(stored: Mapping[str, Any], declared: Mapping[str, FieldType]) -> _Counted:
+def _counts_from_json(stored: Mapping[str, Any], declared: Mapping[str, FieldType]) -> _CountedDocuments:
     access = Access(stored["visibility"], frozenset(stored["allow"]), frozenset(stored["deny"]))
     fields = {}
     for name, of_field in stored["fields"].items():
@@ -464,7 +461,7 @@ def _counted(stored: Mapping[str, Any], declared: Mapping[str, FieldType]) -> _C
         fields[name] = FieldValues(frequent, of_field["distinct"], least, greatest)
     dates = {datetime.fromisoformat(date) for date in stored["dates"]}
     languages, folders = Counter(stored["languages"]), Counter(stored["folders"])
-    return _Counted(access, Tally(stored["sources"], dates, languages, folders), fields)
+    return _CountedDocuments(access, Tally(stored["sources"], dates, languages, folders), fields)
 
 
 def _value(stored: Any, *, is_date: bool) -> Any:  # noqa: ANN401 what JSON holds

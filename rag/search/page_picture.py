@@ -26,8 +26,8 @@ NO_PAGES = (
     "only PDFs and picture files can be drawn, and the document is neither. To see slides and other Office "
     "files, ingest them as PDFs."
 )
-NO_DECODER = "picture files are drawn by what refdesk[ocr] brings, which is not installed at the server."
-NO_PAGE = "nobody knows on which page the passage stands."
+NO_DECODER = "drawing picture files needs refdesk[ocr], which is not installed on the server."
+NO_PAGE = "the page of the passage is unknown."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ _reading: RunVar[anyio.CapacityLimiter] = RunVar("files that are read for pictur
 
 
 def may_have_pages(source: Source) -> bool:
-    """Whether a source may have pictures of its pages, told without looking at its file."""
+    """Whether a source may have pictures of its pages, judged by its type alone."""
     return source.mime_type in KINDS and source.uri.startswith("file:") and "#" not in source.uri
 
 

@@ -92,14 +92,14 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(_spelling_notes(state.spellings))
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], state)
-    judged = state.judged(hits)
+    first_hits = state.judged(hits)
     hits = state.joined(hits)
     hits = _with_differing_editions(hits, queries[0], state)
     if plan.detail != "passage":
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
-    is_weak = await thresholds.lacks_evidence(judged, queries[0], plan, state.spellings)
+    is_weak = await thresholds.lacks_evidence(first_hits, queries[0], plan, state.spellings)
     state.notes[:0] = thresholds.evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
     if is_weak:
         hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
@@ -107,7 +107,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
 
 
 def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
-    """What is shown of hits that nothing speaks for."""
+    """The few hits to show although they are no evidence, newer ones first."""
     shown = hits[: thresholds.WEAK_SHOWN]
     ordered = editions.own_and_newer_first(shown, state.foreign)
     if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
@@ -128,7 +128,7 @@ def _without_retrievers(state: SearchState) -> SearchState:
 
 
 def _why_none(state: SearchState) -> list[str]:
-    """The note on why nothing is searched, unless another note has said it."""
+    """The note on why nothing is searched, unless another note says so."""
     if state.views:
         return [] if state.plan.sources == () else [NO_HITS_WANTED]
     lacking = any(note.startswith(LACKING_FIELDS.partition("{")[0]) for note in state.notes)
@@ -138,9 +138,10 @@ def _why_none(state: SearchState) -> list[str]:
 def _with_queries(state: SearchState) -> SearchState:
     """The state with the question as the first query.
 
-    If it has words besides its phrases, a second one is the same unquoted, with a lower weight. Of a long
-    text, like a log, only the beginning is searched for. So the questions in it become the question, and the
-    text the second query; without any, what it ends with is the second one.
+    A question with words besides its phrases gets a second query, unquoted and with a lower weight.
+
+    Of a long text, like a log, only the beginning is searched for. So the questions in it become the first
+    query, and the text the second; without questions, the end of the text is the second.
     """
     plan = state.plan
     if plan.unquoted is not None:
@@ -158,7 +159,7 @@ def _with_queries(state: SearchState) -> SearchState:
 
 
 def _is_long(plan: SearchPlan) -> bool:
-    """Whether a query may be longer than what is searched for. Exact texts and phrases are, in whole."""
+    """Whether the end of a query may not be searched for. Exact texts and phrases are used in whole."""
     is_long = len(plan.query) > LONG_QUERY or len(plan.query.split()) > MAX_TERMS
     return is_long and plan.mode != "exact" and not plan.phrases
 
@@ -262,7 +263,7 @@ async def _in_order_of_editions(
         return hits
     with state.steps.step("editions") as step:
         step.record_hits(preferred, of=len(hits))
-    limit = state.plan.limit  # what is moved below is of no concern to a reader
+    limit = state.plan.limit  # no note on hits that the reader won't see
     state.note([_edition_note(wanted_time)] if wanted_time and before[:limit] != after[:limit] else [])
     return preferred
 
@@ -276,9 +277,9 @@ def _edition_note(wanted_time: editions.AskedTime) -> str:
 
 
 def _with_differing_editions(hits: list[Hit], question: Query, state: SearchState) -> list[Hit]:
-    """The hits. A note tells of editions with different numbers, and each of these says when it is from.
+    """The hits; of editions with different numbers, each gets its date, and a note tells of them.
 
-    If the question asks for a time, that has decided which comes first.
+    Not if the question asks for a time: then `_in_order_of_editions` has chosen.
     """
     differing = [] if editions.asked_time(question.text) else editions.differing_editions(hits)
     if not differing:

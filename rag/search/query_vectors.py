@@ -71,11 +71,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
-    """The queries of a search as one embedder embedded them.
+class EmbeddedQueries:
+    """The vectors of a search's queries, from one embedder.
 
     `identity` is None if the settings lack the embedder or it can't be loaded. `vectors` is None if it failed
-    (`trouble`), or if no searched collection has vectors of its identity.
+    with `trouble`, or if no searched collection has vectors of its identity.
     """
 
     identity: EmbedderIdentity | None = None
@@ -91,14 +91,14 @@ class Embedded:
 async def query_meanings(
     texts: Sequence[str], state: SearchState, step: OpenStep
 ) -> tuple[SearchState, list[Mapping[str, Meaning]]]:
-    """The state with the mode and views that these vectors allow; and the meanings of each text by embedder.
+    """The state with the mode and views that the vectors allow, and the meanings of each text, by embedder.
 
     A model that fails has no meanings.
 
     Raises:
         ProviderError: an embedding model failed, and the search can't do without it.
-        InvalidRequestError: the vector that the request brings compares with none of the collections, or not
-            with one that is named, or several models made what it compares with.
+        InvalidRequestError: the request's vector compares with no collection, or not with a named one, or
+            with those of several models.
         ConfigurationError: the request names a collection for mode dense that another model made.
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
@@ -255,24 +255,24 @@ def _may_leave_out(plan: SearchPlan) -> bool:
 
 async def _embed(
     name: str, collections: Sequence[Collection], texts: Sequence[str], state: SearchState
-) -> Embedded:
-    """What the embedder of this name makes of the texts, for the collections that name it."""
+) -> EmbeddedQueries:
+    """The texts, embedded by the embedder of this name for the collections that name it."""
     try:
         embedder = await state.models.embedders.embedder(name)
     except ConfigurationError:  # `_without_incomparable` warns of its collections
-        return Embedded()
+        return EmbeddedQueries()
     identity = embedder.identity
     theirs = [collection for collection in collections if _is_comparable(collection, identity)]
     if not theirs:
-        return Embedded(identity)
+        return EmbeddedQueries(identity)
     try:
         vectors = await _vectors(embedder, texts, state.plan)
         identity = replace(identity, dimension=vectors.shape[1])
         _check_dimension(identity, theirs)
     except ProviderError as error:
-        return Embedded(embedder.identity, trouble=error)
+        return EmbeddedQueries(embedder.identity, trouble=error)
     known_shares = await to_thread.run_sync(lambda: tuple(map(embedder.vocabulary_share, texts)))
-    return Embedded(identity, vectors, known_shares)
+    return EmbeddedQueries(identity, vectors, known_shares)
 
 
 async def _vectors(embedder: Embedder, texts: Sequence[str], plan: SearchPlan) -> Vectors:
@@ -305,7 +305,7 @@ def _is_comparable(collection: Collection, identity: EmbedderIdentity | None) ->
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
 
 
-def _check_named(state: SearchState, embedded: Mapping[str, Embedded]) -> None:
+def _check_named(state: SearchState, embedded: Mapping[str, EmbeddedQueries]) -> None:
     """Check that mode dense can search every collection that the request names."""
     if state.plan.mode == "dense" and state.plan.names_collections:
         for collection in _collections(state):
@@ -323,7 +323,7 @@ def _by_words_alone(state: SearchState, step: OpenStep) -> SearchState:
 
 
 def _without_incomparable(
-    state: SearchState, step: OpenStep, embedded: Mapping[str, Embedded]
+    state: SearchState, step: OpenStep, embedded: Mapping[str, EmbeddedQueries]
 ) -> SearchState:
     """Warn of collections that the vectors don't compare with. Mode dense doesn't search them."""
     mode = state.plan.mode
@@ -351,7 +351,7 @@ def _without_incomparable(
     return state
 
 
-def _why_not_by_meaning(collection: Collection, output: Embedded) -> str:
+def _why_not_by_meaning(collection: Collection, output: EmbeddedQueries) -> str:
     if collection.embedder == NO_VECTORS:
         return NO_VECTORS_THERE
     if output.identity is None:

@@ -51,20 +51,21 @@ if TYPE_CHECKING:
     RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
 
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
-LEAST_KNOWN = 0.01  # keeps the order of a dense ranking whose table has no sparse one
+LEAST_KNOWN = 0.01  # above 0, to keep the order of a dense ranking whose table has no sparse one
 KNOWN_LITTLE, KNOWN_WELL = 0.7, 0.95
-"""The share of a query that its model knows: up to the first, words count in whole, whatever else is true."""
+"""Bounds of the share of a query that its model knows. Up to the lower one, words have their full weight."""
 SHARED_FEW, SHARED_MOST = 0.25, 0.75
-"""The share of a query's words that the ranked passages have: up to the first, words don't count, from the
-second on in whole. Chosen on xquad's questions and passages in six languages (rag/evaluate/measuring.md)."""
+"""Bounds of the share of a query's words that the ranked passages have. The weight of words rises from 0 at
+the lower one to 1 at the upper. Chosen on xquad in six languages (rag/evaluate/measuring.md)."""
 YEAR = re.compile("(?:19|20)[0-9]{2}")
 NEARLY_ALL, NEARLY_ALL_BESIDE_YEARS = (0.8, 1.0), (0.3, 0.6)
-"""The shares of a query's words of which a passage has nearly all, and all; the same if years are among them.
-Chosen on questions about financial reports, and looked at on nine other sets (rag/evaluate/measuring.md)."""
+"""Bounds of the share of a query's words that a passage has: the completeness rises from 0 to 1 between them.
+The second pair is for passages with all years of the query. Chosen on questions about financial reports,
+checked on nine other sets (rag/evaluate/measuring.md)."""
 ANY_STOP_WORDS = frozenset[str]().union(*word_analysis.STOP_WORDS.values())
 RELATED = 0.68
-"""The similarity of a question and a passage that answers it: what all-MiniLM-L6-v2 gives to the questions
-that other models are measured by (rag/models/embed/calibration.py): .694, and .029 to unrelated texts."""
+"""The similarity of a question and a passage that answers it, to which every model's scale is set. It is from
+all-MiniLM-L6-v2 and the questions of rag/models/embed/calibration.py: .694, and .029 for unrelated texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +172,10 @@ class QueryRankings:
 
 
 def skips_dense(query: Query, view: View, plan: SearchPlan) -> bool:
-    """Whether a view's dense ranking would have no weight, so that it isn't computed.
+    """Whether a view's dense ranking isn't computed, because it would have no weight.
 
-    Calibrated fusion weighs it by the share of the query that the model knows, here none. The other fusions
-    have fixed weights.
+    Calibrated fusion weighs it by the share of the query that the model knows, here 0. The other fusions have
+    fixed weights.
     """
     weighs = plan.mode == "hybrid" and plan.fusion.method == "calibrated"
     return weighs and view.table.by_words and query.unknown_in(view)
@@ -225,9 +226,9 @@ async def _rankings(
 async def _pooled(
     query: Query, readers: Mapping[CollectionReader, RankingsOfTable]
 ) -> Mapping[CollectionReader, RankingsOfTable]:
-    """The readers, which count the query's words over the rows of all that can, as if they were one table.
+    """The readers; all that can count the query's words over their rows together, as if they were one table.
 
-    By its own collection alone, a word that is common there would be rare in the others. So a passage that
+    Counted by collection, a word that is common in one would be rare in the others, and a passage there that
     has it by accident would come before those that are about it.
     """
     pooled = {
@@ -246,10 +247,10 @@ async def _pooled(
 async def _spellings(
     question: Query, readers: Mapping[CollectionReader, RankingsOfTable], plan: SearchPlan
 ) -> Mapping[str, tuple[Spelling, ...]]:
-    """The other spellings of the question's unknown words, none if every word is needed.
+    """The other spellings of the question's unknown words; none if a passage needs every word.
 
-    What words a table has is known where they are in memory, or soon will be. With strict statistics nothing
-    may depend on that.
+    Only for tables whose words are in memory, or soon will be. Results under strict statistics may not depend
+    on that.
     """
     tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
     tellers = [table for table in tables if isinstance(table, StrictReader | StrictReaderInMemory)]
@@ -263,7 +264,7 @@ async def _spellings(
 def _respelt(
     readers: Mapping[CollectionReader, RankingsOfTable], spellings: Mapping[str, tuple[Spelling, ...]]
 ) -> Mapping[CollectionReader, RankingsOfTable]:
-    """The readers, with these spellings searched for, too, by all that can."""
+    """The readers; all that can also search for these spellings."""
     also = tuple(near.word for of_word in spellings.values() for near in of_word)
     return {
         table: replace(reader, also=also)
@@ -316,7 +317,7 @@ def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchP
                     _, versions = chunks.get(stored.id, (view, ()))
                     chunks[stored.id] = view, (*versions, stored)
     if plan.unquoted is not None and next(lists[0].chunks, None) is None:
-        plan = replace(plan, phrases=())  # no passage has them, as if they were in another language
+        plan = replace(plan, phrases=())  # no passage has them, so they don't raise the weight of words
     searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
     fused = [_scores(plan, query, of_query) for query, of_query in searched]
     scores = fused[0] if len(fused) == 1 else _merge_queries([query for query, _ in searched], fused, plan)
@@ -410,10 +411,10 @@ def _weight_of_words(
 ) -> float:
     """The weight of a view's sparse ranking, from 0 to 1.
 
-    A query in another language than the passages has words in common with them, too: names, and others by
-    accident. They would outvote a model that understands both. So the fewer of the query's words the ranked
-    passages have, the less words count, unless the model itself knows too little of the query. Words that
-    the user has marked as indispensable count in whole, except for phrases that no passage has.
+    A query in another language than the passages shares words with them, too: names, and others by accident.
+    These would outvote a model that understands both languages. So the fewer of the query's words the ranked
+    passages have, the lower the weight, unless the model knows too little of the query. It is 1 if the user
+    demands words, by phrases that some passage has or by the operator "and".
     """
     meaning = query.meaning_in(view)
     if meaning is None or plan.phrases or plan.engine.operator == "and":
@@ -429,8 +430,8 @@ def _weight_of_words(
 def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
     """How nearly the best passage by words has all words of the query, from 0 to 1; 0 if that isn't known.
 
-    Where it has the years that the query names, fewer of the other words will do: models hardly tell years
-    apart. A query with phrases is two, whose scores must compare, so it has the usual scale.
+    If it has the years that the query names, fewer other words will do: models hardly tell years apart. 0
+    with phrases: such a search has two queries, whose scores must be on one scale.
     """
     bests = [(ranking[0], view) for view, ranking in zip(query.views, sparse, strict=True) if ranking]
     if not bests or plan.phrases:
@@ -531,11 +532,11 @@ Alarm: TypeAlias = "Callable[[int], None]"
 
 
 def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
-    """Whether a row of a withheld source shows a bug, and not a race.
+    """Whether a row that the engine returned and the gate withheld shows a bug, and not a race.
 
     `generation` and `revision` are the row's. If either differs from the source's, the source was replaced or
-    its access record changed after the row was written: a race. If both are current, the engine and the gate
-    have judged the same record and disagree: a bug.
+    its access record changed after the row was written: a race. If both are current, engine and gate have
+    judged the same record and disagree: a bug.
     """
     record = withheld.access
     return (generation, revision) == (withheld.generation, record.revision if record else 0)

@@ -128,15 +128,15 @@ class RetrieverReader(HeldReader):
         if not retrieved_ids or not isinstance(retriever, Opener):
             return stored
         for id_ in retrieved_ids:
-            await self.attempt(self._opened(retriever, id_), None)
+            await self.attempt(self._fetch_passage(retriever, id_), None)
         return await super().sources(requested_ids)
 
-    async def _opened(self, retriever: Opener, id_: str) -> None:
+    async def _fetch_passage(self, retriever: Opener, id_: str) -> None:
         answer = await self._answer(retriever.passage(id_, principal=self.principal))
         if answer is not None:
             passage = self._check_passage(answer)
             if passage.id != id_:
-                raise StoreError("The retriever gave another passage than the one that it was asked for.")
+                raise StoreError("The retriever returned another passage than the one requested.")
             await self.hold([passage])
 
     async def has_any(self, where: str) -> bool:  # noqa: ARG002 as of the class above
@@ -230,7 +230,7 @@ def import_retrievers(settings: Mapping[str, RetrieverSettings]) -> None:
     """Import the modules of the retrievers in the settings, which can take long.
 
     Raises:
-        ConfigurationError: one can't be imported.
+        ConfigurationError: a module can't be imported.
     """
     for name, retriever in settings.items():
         _module(name, retriever)
@@ -260,16 +260,16 @@ def _module(name: str, settings: RetrieverSettings) -> ModuleType:
         return importlib.import_module(settings.call.partition(":")[0])
     except Exception as error:
         raise ConfigurationError(
-            f"{_called(name, settings)}, but that raised {type(error).__name__}."
+            f"{_factory_call(name, settings)}, but that raised {type(error).__name__}."
         ) from error
 
 
-def _called(name: str, settings: RetrieverSettings) -> str:
+def _factory_call(name: str, settings: RetrieverSettings) -> str:
     return f"[retrievers.{name}] calls {settings.call}"
 
 
 def _load(name: str, settings: RetrieverSettings) -> Retriever:
-    module, where = _module(name, settings), _called(name, settings)
+    module, where = _module(name, settings), _factory_call(name, settings)
     try:
         retriever: Retriever = getattr(module, settings.call.partition(":")[2])(**settings.options)
     except Exception as error:

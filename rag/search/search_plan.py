@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 
 
 JOIN_OVERSAMPLING = 3  # times the limit: usually enough hits once adjacent ones are joined
-JUDGED = 8  # hits that tell whether documents answer, and of which editions: as many as usually wanted
+JUDGED = 8  # hits judged as evidence and for editions, whatever the limit; about a usual limit
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Everything that a search needs to know. Filled in from the request, its profile and the settings.
+    """What a search does, from the request, its profile and the settings.
 
     Each ranking has up to `candidates` chunks, of which up to `limit` become hits. `statistics` says over
     which passages words are counted. If `relax`, conditions of a filter without results may be dropped. If
@@ -284,7 +284,7 @@ def _with_vector(plan: SearchPlan, numbers: Sequence[float]) -> SearchPlan:
     """The plan of a request that brings a vector, without the stages that can't run with it.
 
     Raises:
-        InvalidRequestError: the mode compares no vectors, or these numbers are no direction.
+        InvalidRequestError: the mode compares no vectors, or as `unit_vector`.
     """
     if plan.mode not in {"dense", "sparse", "hybrid"}:
         raise InvalidRequestError(f"mode {plan.mode} doesn't use a vector. Leave the vector out.")
@@ -320,7 +320,7 @@ def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
         raise InvalidRequestError("vector must have finite numbers only, no nan or inf.")
     if not largest:
         raise InvalidRequestError("vector must not be all zeros: it points nowhere.")
-    vector /= largest  # so that squares neither overflow nor vanish
+    vector /= largest  # squares must not overflow or vanish
     unit: npt.NDArray[np.float32] = (vector / np.linalg.norm(vector)).astype(np.float32)
     return unit
 
@@ -378,7 +378,7 @@ ONLY_EXACT = "match and case are for mode exact; set mode to exact, or leave the
 def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
     """What mode exact searches for; None in other modes."""
     if mode != "exact":
-        if request.match not in {None, "text"} or request.case:  # the usual values say nothing
+        if request.match not in {None, "text"} or request.case:  # the defaults ask for nothing
             raise InvalidRequestError(ONLY_EXACT)
         return None
     if request.vector is not None:
@@ -492,7 +492,7 @@ def _check_encodable(name: str, text: str) -> None:
 
 Model = TypeVar("Model", bound="BaseModel")
 LIMITS = tuple(name for name in ThresholdSettings.model_fields if name != "weak_evidence")
-"""The thresholds that a request may set. Whether weak evidence is shown at all is the operator's to say."""
+"""The thresholds that a request may set. Only the operator decides whether weak evidence is shown."""
 
 
 def with_every_override(search: SearchSettings) -> SearchSettings:

@@ -157,7 +157,7 @@ class SearchState:
     def hits_to_check(self) -> int:
         """How many hits are usually enough to fill the plan's limit once adjacent ones are joined.
 
-        Not fewer for a small limit: whether documents answer, and of which edition, doesn't depend on it.
+        At least as many as are judged (`JUDGED`): that must not depend on the limit.
         """
         return max(self.plan.limit, JUDGED) * (JOIN_OVERSAMPLING if self.plan.joins else 1)
 
@@ -312,7 +312,7 @@ class StepRecorder:
 
 
 def joined_hit(group: Sequence[Hit]) -> Hit:
-    """Hits of adjacent chunks as one: the first, which is the best, with the text of all, overlaps once.
+    """Hits of adjacent chunks as one: the best, which comes first, with the text of all, without overlaps.
 
     Chunks with something else than white space in between stay separate excerpts.
     """
@@ -341,7 +341,7 @@ def joined_hit(group: Sequence[Hit]) -> Hit:
 
 
 def _continued(excerpt: Excerpt, chunk: Chunk) -> str | None:
-    """The text of an excerpt and of the chunk after it; None if it isn't known what is between them."""
+    """The text of an excerpt and the chunk after it; None if the text between them is unknown."""
     if chunk.start <= excerpt.end:
         return excerpt.text + chunk.text[excerpt.end - chunk.start :]
     if chunk.gap is None or excerpt.end + len(chunk.gap) != chunk.start:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rag.store.read.schema import StoredSource
     from rag.text.revisions import Standing
 
-BEGINNING_CHARS = 300  # of a part, which tell its page: some lines
+BEGINNING_CHARS = 300  # of a part, to find its page: a few lines
 NO_REVISION = (
-    "No revision of this document is recorded yet: the next refdesk-admin ingest does that. Open {} for its "
-    "present text."
+    "No revision of this document is recorded yet; the next refdesk-admin ingest records one. Open {} for "
+    "its present text."
 )
 UNKNOWN_REVISION = (
     "The revision {} of this document is not known any more, so what was cited can't be found again. Open {} "
@@ -143,7 +143,7 @@ def _is_within(parts: Sequence[str], names: Iterable[str]) -> bool:
 
 
 def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
-    """From a heading to the next of its level or a higher one."""
+    """From a heading to the next one of its level or higher."""
     ends = (
         following.start
         for following in outline

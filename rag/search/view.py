@@ -50,10 +50,8 @@ from rag.store.read.strict_reader import Asker, StrictReader, StrictReaderInMemo
 
 NOTHING = "(false)"  # in SQL
 FIRST_ROWS = 16  # one of them is readable unless copies are stale; reading all takes longer
-
-
-SEVERAL = 2  # documents with one name, which don't say which is meant
-LOOKED_AT = 64  # documents, to find one that the asker may read: looking at all takes 20 µs each
+SEVERAL = 2  # documents with one name make it ambiguous
+LOOKED_AT = 64  # documents checked at once for one that the asker may read, at 20 µs each
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,10 @@ class View:
 
     Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
     the source's own access record. `walls` are the conditions of the principal's bindings, None if these
-    admit nothing of the collection; no request, stage or retry can drop them. `changed` are access records
-    whose copies on the chunks are stale; for their sources the record counts. A view that is not
-    `comparable`, because another model made its vectors or its model fails, has no dense ranking and no
-    similarities. Every hit contains all texts of `contains`. `resolved` has the filter's conditions on
+    exclude the whole collection; no request, stage or retry can drop them. `changed` are access records whose
+    copies on the chunks are stale; for their sources the record counts. A view that is not `comparable`,
+    because another model made its vectors or its model fails, has no dense ranking and no similarities. Every
+    hit contains all texts of `contains`. `resolved` has the filter's conditions on
     undeclared attributes as SQL (see `resolve_attributes`). Sources in `expired` are treated as deleted.
     """
 
@@ -163,9 +161,9 @@ class View:
         )
 
     async def page(self, after: str, limit: int) -> list[ListedSource]:
-        """Up to `limit` sources whose ids follow `after`, in order, before the gate has checked them.
+        """Up to `limit` sources with ids behind `after`, in order, that the principal may read.
 
-        Those that the principal may read, whatever the request; fewer than `limit` only at the end.
+        Whatever the request, and before the gate. Fewer than `limit` only at the end.
         """
         if not self.walls and not self.expired:
             return [] if self.walls is None else await self.table.page(after, limit, self.access_condition)
@@ -191,14 +189,15 @@ class View:
         )
 
     async def readable(self, ids: Collection[str]) -> list[str]:
-        """Those of these sources that the principal may read, whatever the request."""
+        """The ids of the sources that the principal may read, whatever the request."""
         stored = await self.table.sources(ids) if ids else {}
         return [id_ for id_, source in stored.items() if self._unnarrowed.admits(source)]
 
     async def at_path(self, path: str) -> list[str]:
-        """The readable sources with this path, with its collection or without, in any letter case.
+        """The ids of the readable sources with this path, with or without its collection, in any letter case.
 
-        Without any, those whose path ends with it, as with the name of a file; not all, if there are many.
+        If there are none, those whose path ends with it, like the name of a file, but rarely more than
+        `SEVERAL`.
         """
         path = path.casefold()
         paths = {path, path.removeprefix(f"{self.table.collection.name}/")}
@@ -449,9 +448,9 @@ def readable_request(
 def chosen_views(
     principal: Principal, plan: SearchPlan, views: Mapping[str, View], failing: Sequence[str]
 ) -> list[View]:
-    """The views of the collections to search: those that the plan names, or all; without the excluded ones.
+    """The views of the collections to search: those that the plan names, or all, except the excluded ones.
 
-    Of the operator's default collections, only the readable ones. Tags are searched only if the plan or the
+    Unreadable default collections of the operator are skipped. Tags are searched only if the plan or the
     principal's bindings name them.
 
     Raises:
@@ -484,7 +483,7 @@ IS_PATH = "{} names a document; to open it, use its id: {}."
 def within_profile(
     views: dict[str, View], plan: SearchPlan, principal: Principal
 ) -> tuple[dict[str, View], list[str]]:
-    """The views behind the filter of the plan's profile, and a note on collections without its fields."""
+    """The views with the profile's filter as a wall, and a note on collections without its fields."""
     if plan.profile_filter is None:
         return views, []
     bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
@@ -495,7 +494,7 @@ def within_profile(
 
 
 async def file_notes(plan: SearchPlan, views: Sequence[View]) -> list[str]:
-    """A note if the whole query is the path of a document, or the end of one: others may come first."""
+    """A note if the query is the path of a document, or its end: passages of others may come first."""
     if not PATH.fullmatch(plan.query):
         return []
     ids = [id_ for view in views for id_ in await view.at_path(plan.query)]

@@ -1,6 +1,6 @@
-"""Explains why a search found nothing, or not a certain source; and what its lists had, for the trace.
+"""Explains why a search found nothing, or not a certain source; and records its rankings in the trace.
 
-Of an empty result: which conditions of the filter cause it, and how to relax the filter. Only the filter is
+For an empty result: which conditions of the filter cause it, and how to relax the filter. Only the filter is
 relaxed. The principal and its access stay the same in every view.
 """
 
@@ -29,7 +29,7 @@ from rag.store.read.text_scan import chunk_places
 
 OTHER_ACCENTS = 'No passage contains "{}" with these accents; searched for "{}".'
 EXACT_ACCENTS = 'No document contains "{}" with these accents; search for "{}".'
-LOOKED_THROUGH = 20  # passages with the words of a text, to find it with other accents
+LOOKED_THROUGH = 20  # passages with the words of a text, searched for the text with other accents
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
 
@@ -51,10 +51,10 @@ class Impact:
 
 
 async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query | None:
-    """The query with a relaxed filter, to try again; None, with a note on the reason, if that can't help.
+    """The query to try again, with a relaxed filter; None, with a note on the reason, if that can't help.
 
-    The filter is relaxed only if the plan allows it. Texts that passages must contain get the accents that
-    they have there. Mode exact stays exact: a note says with which accents its text is there.
+    The filter is relaxed only if the plan allows it. If only the accents of required texts differ, the query
+    gets those of the passages; in mode exact, a note names them instead.
     """
     plan, views = state.plan, query.views
     if not state.left_out.total() and (respelt := await _with_other_accents(query, state, find)):
@@ -74,10 +74,10 @@ async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query
 
 
 async def _with_other_accents(query: Query, state: SearchState, find: Find) -> Query | None:
-    """The query for its texts as a passage has all of them but for the accents; None if none has.
+    """The query with the accents of the first passage that has all of its texts; None if no passage has them.
 
-    A note says so. Such a passage is looked for by the words of the texts, in whose index accents don't
-    count. What the operator demands stays as it is.
+    The passage is found by words, whose index ignores accents. Adds a note. Texts that the operator demands
+    stay as they are.
     """
     plan = state.plan
     required = plan.required if plan.needle is None else (*plan.contains, plan.needle)
@@ -102,7 +102,7 @@ def _containing(views: Iterable[View], texts: tuple[Needle, ...]) -> tuple[View,
 
 
 def _forms_in_passages(texts: Sequence[Needle], passages: Iterable[str]) -> list[Needle] | None:
-    """The texts as the first passage has them that has all of them, whatever their accents."""
+    """The texts with the accents of the first passage that has all of them; None if no passage has."""
     for passage in passages:
         forms = [(text, otherwise_accented(text, passage)) for text in texts]
         if all(form for _, form in forms):
@@ -266,8 +266,8 @@ REASONS = {
 class SourceTrace:
     """What happened to a source in a search: the `step` that dropped its last passage, None if one is a hit.
 
-    `reason` says why in a sentence or two. `chunk_id` is its best passage, with the `ranks` of this passage
-    after each step, from 1, None after it was dropped. Both are empty if no ranking had a passage of it.
+    `reason` says why in a sentence or two. `chunk_id` is its best passage, and `ranks` are the ranks of this
+    passage after each step, from 1; None after it was dropped. Both are empty if no ranking had the source.
     """
 
     source: Source
@@ -304,7 +304,7 @@ def _exclusion(source: Source, plan: SearchPlan) -> tuple[str, str]:
 
 
 async def _why_unlisted(source: Source, view: View, state: SearchState, embed: Embed) -> str:
-    """Why no ranking has the source, with its best passages, from a search of this source alone."""
+    """Why no ranking has the source, and its best passages, found by searching this source alone."""
     alone = replace(view, sources=(source.id,), contains=state.plan.required)
     if state.plan.needle is not None:
         hits = await find_exact(Query(state.plan.query, {}, (alone,)), state.for_side_search(state.plan))

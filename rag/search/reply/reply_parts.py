@@ -1,4 +1,4 @@
-"""What replies consist of: their JSON form, a source's URL, metadata and dates, citations, and a context.
+"""Parts of replies: their JSON form, a source's URL, metadata and dates, citations, and a context.
 
 A hit is cited for people as "Handbook › Leave › Parental leave, p. 4" or "Budget › Q1, A2:F9". A context has
 hits as one text for a model's prompt, each passage under its citation.
@@ -94,7 +94,7 @@ class Dates(TypedDict):
 
 
 def shown_dates(source: Source, dated: Dating | None) -> Dates:
-    """The document's own date, or else that of its path or file, if `dated` is one."""
+    """The document's own date, or else `dated`: that of its path or file, if any."""
     if source.date or dated is None or dated.by == "document":
         return {"date": shown_date(source), "date_from": None}
     return {"date": str(dated), "date_from": dated.by}
@@ -128,9 +128,9 @@ _WITHOUT_BRACKETS = str.maketrans("[]", "()")
 
 
 def places_of_namesakes(sources: Iterable[Source]) -> dict[str, str]:
-    """What tells sources with one title apart, by id: their folders, or else their paths.
+    """The places that tell sources with the same title apart, by id: their folders, or else their paths.
 
-    Sources whose title no other has, and one at the top, have no place.
+    A source with a unique title, or at the top, has no place.
     Example: "Plan" in "hr/plan.md" and "it/plan.md" -> "hr" and "it".
     """
     namesakes: dict[str, dict[str, Source]] = defaultdict(dict)
@@ -144,7 +144,7 @@ def places_of_namesakes(sources: Iterable[Source]) -> dict[str, str]:
 
 
 def _places(sources: Sequence[Source]) -> dict[str, str]:
-    """The folders of these sources by id if they differ, or else the paths, or else these with collections.
+    """The folders of the sources by id if they differ, else their paths, else paths with collections.
 
     The folder of a source without a path is empty.
     """
@@ -157,7 +157,7 @@ def _places(sources: Sequence[Source]) -> dict[str, str]:
 def cite_as(hit: Hit, place: str = "") -> str:
     """The title, the headings above what is shown, and the page, slide or cells, on one short line.
 
-    The `place` of a document that has the title of another one stands behind the title.
+    `place` follows the title if another document has the same title.
 
     For several chunks it has their common headings, then the first and last that differ: "Handbook › Leave ›
     Sick leave … Parental leave", "Budget › Q1, A2:F9 … Q2, A1:F4". It has no
@@ -178,7 +178,7 @@ def cite_as(hit: Hit, place: str = "") -> str:
 
 
 def cited_title(title: str, place: str = "") -> str:
-    """A title with which a citation begins, and the place of a document that shares it with another one."""
+    """The title at the beginning of a citation, with the document's place if its title isn't unique."""
     return f"{_part(title)} ({_place(place)})" if place else _part(title)
 
 

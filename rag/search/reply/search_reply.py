@@ -51,10 +51,10 @@ class HitRecord(Reply):
     """A passage that answers, and how to cite it. Its id is the source's, a slash and its number, or a range.
 
     `[id]` is its citation for machines, and `uri` its resource. `cite_as` is for people: title, section and
-    page, which nothing else says again: every further mention would take room from passages. `start` and
-    `end` are characters of the source; `excerpts` are the parts of it that are shown, if they are several.
-    `tokens` counts what is shown, and `lists` has the ranks and scores by which it was found. `date` is the
-    document's own; where time was asked for, it may be that of its path or file, as `date_from` says.
+    page, which no other field repeats, to leave room for passages. `start` and `end` are characters of the
+    source; `excerpts` are the shown parts, if there are several. `tokens` counts the shown text, and `lists`
+    has the ranks and scores by which it was found. `date` is the document's own; where time was asked for, it
+    may be that of its path or file, as `date_from` says.
     `also_in` cites the same passage, or parts of it, in other documents, which are not results of their own.
     `header` is the caption and header row, further up, of the table that the text continues. `stale` says
     that the file has changed or gone since it was ingested, `flags` what the hit contains.
@@ -92,10 +92,10 @@ class HitRecord(Reply):
 
 
 class BriefHitRecord(HitRecord):
-    """A passage as a model reads it. Its JSON leaves out what `get_source` tells of the passage's `id`.
+    """A passage as a model reads it. Its JSON leaves out what `get_source` returns for its `id`.
 
-    `metadata` has the declared fields only, and there is no `title`, with which `cite_as` begins, unless
-    a connector needs it, as it does URLs. The excluded fields are known here, but not where JSON was read.
+    `metadata` has the declared fields only. There is no `title`, because `cite_as` begins with it, unless a
+    connector needs it, like URLs. The excluded fields are set in this object, but not in one read from JSON.
     """
 
     uri: str = Field("", exclude=True)
@@ -176,7 +176,7 @@ def search_reply(
 
 
 def _also_in(hit: Hit, places: Mapping[str, str]) -> list[str]:
-    """A hit's copies by title and id, those below other headings by citation; of many, the first."""
+    """The first copies of a hit, by title and id, or by citation if they stand below other headings."""
     cited = []
     for copy in hit.copies[:MOST_COPIES]:
         place = places.get(copy.source.id, "")
@@ -223,9 +223,9 @@ def _reply(
 
 
 def _text_notes(answer: Answer, records: Sequence[HitRecord]) -> list[str]:
-    """Notes if the text of a hit that is shown is not verbatim, or if one reads like orders to a model.
+    """Notes if a shown text is not verbatim, or reads like orders to a model.
 
-    The texts of a context stand below each other, so any may follow a fence that another one has opened.
+    The texts of a context follow each other, so one may stand in a fence that an earlier one opened.
     """
     texts = {hit.cited: hit.text for hit in answer.hits}
     pairs = [(texts[record.id], record.text or "") for record in records]
@@ -248,8 +248,8 @@ def _context_reply(
         size = len(reply.compact())
         if max_chars is None or size <= max_chars or not context.text:
             return reply
-        # In proportion, and by at least one character, so that this ends. Characters differ in their size as
-        # JSON and the hits take room, too, so one round may not be enough.
+        # Shorten in proportion, but by at least one character, so that the loop ends. One round may not be
+        # enough: characters differ in size as JSON, and hits take room, too.
         room = min(len(context.text) - 1, len(context.text) * max_chars // size)
         context = assemble_context(answer.hits, budget=room, token_spans=_characters)
 

@@ -89,9 +89,9 @@ def _record(entry: Entry) -> EntryRecord:
 
 MAX_OUTLINE = 100  # headings in a reply
 TEXT_SHARE = 0.75  # of a reply's characters; the rest is for the outline and the fields of the source
-HEADING_CHARS = 30  # about the least that a heading takes in a reply
+HEADING_CHARS = 30  # roughly the shortest heading in a reply
 OUTLINE_ROOM = 200  # characters of a reply for the notes of an outline
-SPARE_SHARE = 200  # each attempt drops 1/200 of the window more than computed, to need few attempts
+SPARE_SHARE = 200  # each attempt drops 1/200 of the window more than computed, so few are needed
 
 
 class HeadingRecord(reply_parts.Reply):
@@ -243,7 +243,7 @@ def begins_in_prose(extract: Extract) -> bool:
 
 
 def _last_line(extract: Extract, original: str) -> int:
-    """The number of the last line. Lines come without the end of the last one, which may be empty."""
+    """The number of the last shown line. Requested lines come without the end of the last one."""
     ends = original if extract.part.lines else original[:-1]
     return extract.first_line + ends.count("\n")
 

@@ -41,7 +41,7 @@ _LOADING = frozenset(
     }
     | {"link", "meta", "object", "param", "picture", "portal", "set", "source", "track", "use", "video"}
 )
-"""Elements that load or run something by attributes. Without any, they are rather types: `List<Object>`."""
+"""Elements that load or run something by attributes. Without any, they are likely types: `List<Object>`."""
 
 _TAG = re.compile(
     r"<(?=/?(?P<name>[A-Za-z][^\s/>]{0,40})|!(?=[-\[A-Za-z])|\?(?=[A-Za-z=]))|(?<![^\n])<(?=\?)"
@@ -55,7 +55,7 @@ _ATTRIBUTE = re.compile(
     r")\s*=",
     re.IGNORECASE,
 )
-"""Attributes that load or run something in any element; links count unless they plainly lead to a page."""
+"""Attributes that load or run something in any element; a link counts unless it clearly leads to a page."""
 _BLANK_LINE = re.compile(r"\n[ \t]*(?=\n)")
 _VALUE = re.compile(r"""=\s*(?:"[^"]*"|'[^']*')""")
 _OPEN_VALUE = re.compile(r"""=\s*["']""")
@@ -124,7 +124,7 @@ def alteration_notes(texts: Iterable[tuple[str, str]]) -> list[str]:
 def label(text: str) -> str:
     """A title, heading or metadata value on one line, disarmed and truncated to `MAX_LABEL_CHARS`."""
     if text.isprintable() and len(text) <= MAX_LABEL_CHARS and max(text, default="") < FIRST_PRINTED_HIDDEN:
-        visible = text  # a reply has dozens of labels, and this is true of most
+        visible = text  # most of the dozens of labels in a reply need nothing else
     else:
         visible = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))  # as long as a document, maybe
     if not visible.isprintable():
@@ -154,7 +154,7 @@ def _with_spaces(text: str, places: Sequence[int]) -> str:
 
 
 def _places(text: str) -> list[int]:
-    """Where a space breaks markup that loads or runs something, wherever it stands."""
+    """Where a space breaks markup that loads or runs something, also within code."""
     places: set[int] = set()
     if "<" in text:
         places.update(_tags(text))
@@ -175,7 +175,7 @@ def _tags(text: str) -> Iterator[int]:
 
 
 class _Marks:
-    """Where the parts of tags are in a text, so that no tag takes longer for all that is behind it."""
+    """The positions of the parts of tags, so that looking at a tag doesn't scan the whole text behind it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -222,7 +222,7 @@ def _references(text: str) -> Iterator[int]:
 
 
 def _outside_code(text: str, places: Sequence[int]) -> list[int]:
-    """Those of the places that seem to be in no fence and no code span."""
+    """The places that seem to be outside of fences and code spans."""
     fences = _fences(text) if "```" in text or "~~~" in text else []
     borders = [0, *(at for fence in fences for at in fence), len(text)]
     prose = zip(borders[::2], borders[1::2], strict=True)
@@ -232,7 +232,7 @@ def _outside_code(text: str, places: Sequence[int]) -> list[int]:
 
 
 def _fences(text: str) -> list[Span]:
-    """What seems to be in fences that are closed, in order."""
+    """The spans that seem to be in closed fences, in order."""
     spans: list[Span] = []
     mark, start, at = "", 0, 0
     for line in text.split("\n"):
@@ -247,7 +247,7 @@ def _fences(text: str) -> list[Span]:
 
 
 def _code_spans(text: str, start: int, end: int) -> Iterator[Span]:
-    """What seems to be in code spans of `text[start:end]`, in order: between runs of as many backticks."""
+    """The apparent code spans of `text[start:end]`, in order: between two runs of equally many backticks."""
     breaks = [*(blank.start() for blank in _BLANK_LINE.finditer(text, start, end)), end]
     runs = [*_TICKS.finditer(text, start, end)]
     by_length: dict[int, list[int]] = {}
@@ -281,7 +281,7 @@ def _loads_nothing(parser: MarkdownIt, text: str) -> bool:
 
 @cache
 def _parsers() -> tuple[MarkdownIt, ...]:
-    """A parser as the standard has it, one that takes no HTML for markup, and one that knows tables."""
+    """A CommonMark parser, one that ignores HTML, and one that knows tables."""
     from markdown_it import MarkdownIt  # noqa: PLC0415 few replies need it
 
     standard = MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False})

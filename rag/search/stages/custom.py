@@ -112,7 +112,9 @@ def _sub_query(draft: object) -> SubQuery:
         and all(isinstance(name, str) for name in draft.collections)
     ):
         raise TypeError
-    return replace(draft, filter=json.loads(json.dumps(draft.filter)))  # fails for what JSON can't hold
+    return replace(
+        draft, filter=json.loads(json.dumps(draft.filter))
+    )  # raises for values that JSON can't hold
 
 
 FAILED = "The stage {} failed ({}); it left the passages unchanged."

@@ -211,7 +211,7 @@ async def parent(
 
 
 REMOTE_SECONDS = 10.0  # for a remote model; the other stages have such a limit in their settings
-UNLIKE = -1.0  # below every threshold
+UNLIKE = -1.0  # a similarity below every threshold
 FAILED = "The passages were not compressed ({})."
 SOME_FAILED = "Some passages were not compressed ({})."
 
@@ -358,9 +358,9 @@ async def with_snippets(
 ) -> tuple[list[Hit], list[str]]:
     """Each hit with its best answering sentence as the excerpt; and warnings.
 
-    That is the sentence with the rarest words of the query, where a row of a table has those of its header.
-    Only for hits that share no word with it, the embedder of their collection compares sentences. If no
-    embedder can, it is the first sentence.
+    That is the sentence with the rarest words of the query; a row of a table has the words of its header,
+    too. For hits without a word of the query, the embedder of their collection compares sentences. If none
+    can, it is the first sentence.
     """
     views = query.views_by_collection
     parts, best = await to_thread.run_sync(_all_by_words, hits, query)
@@ -384,14 +384,14 @@ async def with_snippets(
 
 
 class Statement(NamedTuple):
-    """A sentence; or a row of a table, and what heads it (see `Hit.header`)."""
+    """A sentence; or a row of a table with its header (see `Hit.header`)."""
 
     part: Excerpt
     header: str = ""
 
     @property
     def text(self) -> str:
-        """What is compared with the query."""
+        """The text to compare with the query."""
         return f"{self.header}\n{self.part.text}" if self.header else self.part.text
 
 
@@ -418,7 +418,7 @@ def _statements(hit: Hit) -> list[Statement]:
 
 
 def _of_table(rows: Sequence[Excerpt], hit: Hit) -> list[Statement]:
-    """The rows below the headers of tables, each with what introduces and what heads it."""
+    """The rows of tables, each with the introduction and the header of its table."""
     of_rows: list[Statement] = []
     introduction: list[str] = []
     for row, following in pairwise([*rows, None]):

@@ -105,9 +105,9 @@ def _sub_query(query: PlannedQuery, collections: Sequence[Collection]) -> SubQue
 
 
 def narrowed_by_plan(queries: Sequence[Query], state: SearchState) -> Sequence[Query]:
-    """The queries; if the planner narrowed one, those that it didn't plan search nothing.
+    """The queries; if the planner narrowed one, the queries that it didn't plan search no collection.
 
-    They would find what a planned condition excludes. A note says what the search was narrowed to.
+    They would find what a planned condition excludes. A note says how the search was narrowed.
     """
     narrowed = [query for query in state.queries if query.planned and query.is_narrowed]
     if not narrowed:
@@ -176,7 +176,7 @@ class Rephrasings(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class QueriesMade:
+class StageQueries:
     """The queries after a stage, the question first. A `failed` stage added none; `warnings` say why."""
 
     queries: tuple[SubQuery, ...]
@@ -192,7 +192,7 @@ async def more_queries(
     collections: Sequence[Collection],
     today: date,
     used: Callable[[Usage], None],
-) -> QueriesMade:
+) -> StageQueries:
     """The queries, the question first, with those that the stage adds.
 
     Added queries may search only `collections`. `used` is called with the usage of the chat model.
@@ -222,7 +222,7 @@ async def more_queries(
             note_failure(log, error)
             cause = error.for_caller.removesuffix(".")
     warning = f"The stage {_label(stage)} failed ({cause}), so the search continued without it."
-    return QueriesMade(tuple(queries), (warning,), failed=True)
+    return StageQueries(tuple(queries), (warning,), failed=True)
 
 
 def _chat_of(chat: Chat | None, stage: MultiQueryStage | PlannerStage) -> Chat:
@@ -249,7 +249,7 @@ def _merge(
     drafts: Sequence[SubQuery],
     stage: QueryStage,
     collections: Sequence[Collection],
-) -> QueriesMade:
+) -> StageQueries:
     """The queries and the valid drafts without duplicates; warnings say what is wrong with the others."""
     max_queries = MAX_CUSTOM_QUERIES if isinstance(stage, CustomStage) else stage.queries
     warnings = [f"it made more than {max_queries} queries."] if len(drafts) > max_queries else []
@@ -264,7 +264,7 @@ def _merge(
                 warnings.append(str(error))
     # A warning can repeat what the model wrote, such as the name of a field, and another model reads it.
     notes = [f"The stage {_label(stage)} left out a query: {disarm(warning)}" for warning in warnings]
-    return QueriesMade(tuple(merged.values()), tuple(dict.fromkeys(notes)))
+    return StageQueries(tuple(merged.values()), tuple(dict.fromkeys(notes)))
 
 
 def _is_query(text: str) -> bool:

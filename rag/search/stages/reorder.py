@@ -170,7 +170,7 @@ def _cosines(hits: Sequence[Hit], query: Query) -> editions.Likeness:
 async def drop_duplicates(
     hits: Sequence[Hit], stage: DedupeStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
-    """The hits without those that nearly repeat a better one; of editions, the one asked for is better."""
+    """The hits, except those that nearly repeat a better one. The requested edition is the better one."""
     languages = {language for view in query.views for language in stop_languages(view.table.collection)}
     asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
     today = datetime.now(UTC).date()

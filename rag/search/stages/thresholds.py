@@ -41,29 +41,28 @@ from rag.text.plain_text import questions_in
 from rag.uris import names_file
 
 LEAST = 0.26
-"""The least evidence for anything, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""
+"""Threshold of evidence for any query, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""
 LEAST_OF_OTHERS = 0.3
-"""The same for other models, whose similarities to what doesn't answer spread more on that scale."""
+"""The same for other models: similarities of passages that don't answer spread more on that scale."""
 OF_QUESTION, NEARNESS = 0.06, 0.65
-"""The least evidence for a question: the first, and the second times the similarity of a sentence of the
-collection and the nearest passage elsewhere in it. The nearer its passages are to everything that is asked of
-their subject, the nearer the one that answers must be."""
+"""The threshold for a question is OF_QUESTION + NEARNESS * the similarity of a sentence of the collection and
+the nearest passage elsewhere in it. In a collection on one subject every passage is near to a question, so an
+answer must be nearer."""
 STATED = 0.7
-"""So much of that is enough for what asks nothing: claims and lists of words are rarely answered in their own
-words."""
+"""Factor of that threshold for claims and lists of words: answers rarely repeat their words."""
 UNRELATED = 0.0
-"""The similarity of unrelated texts, by every model's scale. Nothing else is known to be too little where the
-query may be in another language than the hits: some right answers have .01 (rag/evaluate/measuring.md)."""
+"""The similarity of unrelated texts, on every model's scale. It is the only safe threshold where the query
+may be in another language than the hits: right answers can have .01 (rag/evaluate/measuring.md)."""
 BY_MEANING = 0.6
-"""The weight of the similarity in the evidence; the rest is that of the words."""
+"""The weight of the similarity in the evidence; the words have the rest."""
 UNKNOWN, NOT_FOUND = 2, 3
-"""What the weight of a query word is multiplied by that no document has, because it tells most; or, where the
-documents with a word are not counted, that no hit has."""
+"""Factors of a query word's weight: if no document has it, because it tells most; and, where documents are
+not counted, if no hit has it."""
 GUESSED = 0.5
-"""What a word counts where a hit has one that is not just a slip away: its meaning must bear that out."""
+"""Factor of a word's weight if a hit has a similar word instead, which may not be meant."""
 COMMON, SPOKEN = 0.1, 0.15
-"""A query is in the language of the passages if the second share of its words is in the first share of the
-passages each. Of questions in another language 0 to 5 % pass for that, and of the others 77 to 99 %."""
+"""A query is in the language of the passages if a share `SPOKEN` of its words is each in a share `COMMON` of
+the passages. That holds for 0 to 5 % of questions in another language, and for 77 to 99 % of the others."""
 KNOWN = 0.7
 """It is, too, if passages have this share of its words: claims and lists of words have few common words."""
 WEAK_SHOWN = 2  # hits that are shown beside the note
@@ -233,8 +232,8 @@ async def _count_passages(
 class _Evidence:
     """Hits with their similarities, and the query's words in their languages.
 
-    Of `leasts`, the sufficient evidence for each, one that is 0 says that it isn't known. Without `counts`,
-    words that no hit has weigh more. The `guessed` words are in hits as others, which may be meant.
+    `leasts` is the threshold for each hit, 0 if unknown. Without `counts`, words that no hit has weigh more.
+    Hits have other spellings of the `guessed` words, which may not be meant.
     """
 
     hits: Sequence[_JudgedHit]
@@ -245,9 +244,9 @@ class _Evidence:
     guessed: frozenset[str] = frozenset()
 
     def is_weak(self, plan: SearchPlan, *, identify: bool) -> bool:
-        """Whether none has enough of it. If the words `identify` something, one of them must be there.
+        """Whether no hit reaches its threshold. A hit with all identifiers of the query is always enough.
 
-        A hit with all identifiers of the query has enough.
+        If all words `identify` something, some hit must have one of them.
         """
         if not all(self.leasts) and not identify:
             return False
@@ -257,7 +256,7 @@ class _Evidence:
         )
         identifiers = {word.text for words in self.words.values() for word in words if word.is_identifier}
         there: set[str] = set()
-        if identifiers or self.counts is None:  # else the first hit with evidence is the last one to be read
+        if identifiers or self.counts is None:  # otherwise reading stops at the first hit with evidence
             had = [*had]
             of_hits = [{word.text for word in words_of_hit} for words_of_hit in had]
             there = set[str]().union(*of_hits)
@@ -314,9 +313,9 @@ def is_of_english_model(collection: Collection) -> bool:
 
 
 def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_counted: bool) -> float:
-    """The sufficient evidence in a hit's collection; 0 if there is no threshold.
+    """The threshold of evidence in a hit's collection; 0 if there is none.
 
-    Where passages with a word are not counted, only that for the English built-in model was measured.
+    Where passages are not counted by word, only the threshold of the English built-in model was measured.
     """
     if plan.thresholds.min_evidence is not None:
         return plan.thresholds.min_evidence
@@ -327,9 +326,9 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
     least = LEAST if hit.is_of_english_model else LEAST_OF_OTHERS
     if not are_counted or calibration is None or calibration.elsewhere is None:
         return least
-    if hit.view.principal.bindings:  # what everybody may read was measured, and this principal may read less
+    if hit.view.principal.bindings:  # `elsewhere` was measured on passages that this principal may not read
         return least
-    if meaning.known_share < KNOWN_LITTLE:  # its similarities are lower, to passages that answer, too
+    if meaning.known_share < KNOWN_LITTLE:  # similarities to passages that answer are lower, too
         return least
     elsewhere = float(meaning.on_scale(np.array([calibration.elsewhere], np.float32))[0])
     of_question = OF_QUESTION + NEARNESS * elsewhere
@@ -343,7 +342,7 @@ def _are_comparable(
     terms: Mapping[Language, frozenset[str]],
     counts: _Counts,
 ) -> bool:
-    """Whether words tell: all hits are in one language, and the query is, too.
+    """Whether shared words are evidence: hits and query are in one language.
 
     A model of many languages finds answers that have none of the query's words.
     """
@@ -368,7 +367,7 @@ def _share_of_true(values: Iterable[bool]) -> float:
 
 
 def _weights(words: ValuesView[Word], there: set[str], counts: _Counts | None) -> dict[Word, float]:
-    """What each of the query's words counts: the rarer it is, the more."""
+    """The weight of each of the query's words: the rarer, the higher."""
     if counts is None:
         return {word: 1 if word.text in there else NOT_FOUND for word in words}
     having = {word: max((counts.having[form] for form in word.forms), default=0) for word in words}

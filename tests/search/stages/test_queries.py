@@ -18,7 +18,7 @@ from rag.corpus import Collection, EmbedderIdentity, FieldType
 from rag.errors import ConfigurationError
 from rag.filters.grammar import ATTRIBUTES, parse_filter
 from rag.models.chat import Chat
-from rag.search.stages.query_stages import QueriesMade, more_queries
+from rag.search.stages.query_stages import StageQueries, more_queries
 from tests.endpoint import Endpoint
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,7 @@ async def made(
     *queries: SubQuery,
     collections: tuple[Collection, ...] = (CLOCKS, LETTERS),
     used: list[Usage] | None = None,
-) -> QueriesMade:
+) -> StageQueries:
     return await more_queries(
         stage,
         queries or (QUESTION,),
@@ -80,7 +80,7 @@ async def planned(
     chat: Chat,
     *queries: Mapping[str, object],
     collections: tuple[Collection, ...] = (CLOCKS, LETTERS),
-) -> QueriesMade:
+) -> StageQueries:
     chat_server.script = [chats.saying({"queries": queries})]
     return await made(PLANNER, chat, collections=collections)
 
@@ -366,7 +366,7 @@ async def test_a_chat_model_that_fails_leaves_the_queries_and_its_usage_counts(
     chat_server.script = [chats.saying({"confidential": 1}, tokens=(5, 2_000_000))]
     used: list[Usage] = []
     after = await made(stage, chat, QUESTION, SubQuery("more", 0.5), used=used)
-    assert after == QueriesMade(
+    assert after == StageQueries(
         (QUESTION, SubQuery("more", 0.5)),
         (
             failed(
@@ -446,7 +446,7 @@ async def test_a_function_of_the_operators_own_adds_texts_and_sub_queries(writte
         options={"more": "horologium"},
     )
     after = await made(stage, None)
-    assert after == QueriesMade(
+    assert after == StageQueries(
         (
             QUESTION,
             SubQuery("horologium"),
@@ -508,7 +508,7 @@ async def test_a_query_of_a_function_that_cannot_be_asked_is_left_out(
 )
 async def test_a_function_that_returns_something_else_has_failed(written: Written, returned: str) -> None:
     stage = written(f"return {returned}")
-    assert await made(stage, None) == QueriesMade(
+    assert await made(stage, None) == StageQueries(
         (QUESTION,),
         (failed(f"custom {stage.called}", "it returned something other than queries"),),
         failed=True,
@@ -527,7 +527,7 @@ async def test_a_function_that_raises_is_told_by_its_path_and_the_exceptions_cla
     stage = written("raise ValueError('confidential: ' + query)")
     with caplog.at_level("DEBUG"):
         after = await made(stage, None)
-    assert after == QueriesMade(
+    assert after == StageQueries(
         (QUESTION,),
         (failed(f"custom {stage.called}", "it raised ValueError"),),
         failed=True,
