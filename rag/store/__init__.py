@@ -1,10 +1,9 @@
-"""The only code that touches LanceDB and Arrow. It imports LanceDB in a faster way.
+"""The only code that touches LanceDB and Arrow. It imports LanceDB without its unused parts.
 
-lancedb imports what nothing here uses: the client of its cloud service with four hundred pydantic models,
-connections to it, and functions that embed. It also checks all overridden methods of its own classes. That
-takes longer than everything else (measured, in s of CPU: 1.1 of 1.5 for the client's models, then .1 of .33,
-and 20 MB). During the import, each of these names gets a lazy class that loads the real one when it is called
-or asked for an attribute.
+Unused are the client of LanceDB's cloud service with four hundred pydantic models, connections to it,
+functions that embed, and checks of overridden methods. They take most of the time of an import (measured, in
+s of CPU: 1.1 of 1.5 for the client's models, then .1 of .33, and 20 MB). During the import, each unused name
+gets a lazy class, which loads the real one when it is called or asked for an attribute.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ UNUSED = (
     "pyarrow.dataset",
     "pyarrow.fs",
 )
-"""Packages that lancedb imports for nothing."""
+"""Packages that lancedb imports and nothing here uses."""
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -80,7 +79,7 @@ def _without_checks() -> ModuleType:
 
 
 def import_lancedb() -> None:
-    """Import lancedb, without what nothing here uses unless that is imported already."""
+    """Import lancedb without its unused packages, unless they are imported already."""
     os.environ.setdefault("LANCEDB_LOG", "error")  # read at import; otherwise every query warns on stderr
     if "lancedb" in sys.modules:
         return

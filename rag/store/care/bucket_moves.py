@@ -1,11 +1,11 @@
-"""Moves a desk from a data folder to a bucket, and home: once, each file once, many at a time.
+"""Copies a desk from a data folder to a bucket, or back, many files at a time.
 
-The engine never changes a file of rows, and its name is unique. So a move that was interrupted goes on by
-names and sizes. Nobody is locked out: the move ends only if nothing has changed meanwhile, and is to be run
-again otherwise. Of each table only the newest version is moved, after the rows that it names.
+The engine never changes a file of rows, and its name is unique. So an interrupted move continues by names and
+sizes. Nobody is locked out: if the desk changes meanwhile, the move fails and must be run again. Only the
+newest version of each table is moved, after the rows that it names.
 
-A mark says that a desk is not complete: the object `copying`, or the file `fetching`. The list of tenants
-comes last. Without it no command and no server takes the place for a desk.
+A mark says that a desk is incomplete: the object `copying`, or the file `fetching`. The list of tenants comes
+last: without it, no command or server takes the folder or bucket for a desk.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ TENANTS = "tenants/"
 PARTS = ("tenants", KEYS, "tables", "runs", KEY)
 MOVERS = 16  # at once
 WAIT_SECONDS = 15
-ACCESS_TABLES = f"tables/{schema.access_table('')}"  # what the names of their files begin with
+ACCESS_TABLES = f"tables/{schema.access_table('')}"  # the prefix of their files
 CATALOG = f"tables/{schema.COLLECTIONS}.lance/"
 CHANGED = "Somebody has changed the desk in {} meanwhile. Run the same command again when nobody writes."
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The files of a desk that was moved, how many of them this run moved, and the documents it holds.
+    """A complete move: the desk's files and bytes, the files that this run `moved`, and its documents.
 
     Documents are counted by tenant and name of their collection.
     """
@@ -64,7 +64,7 @@ class Move:
 
 
 async def copy_to_bucket(data: Path, bucket: Bucket, *, verify: bool = False) -> Move:
-    """Copy a desk to an empty bucket, or complete a copy of it. With `verify`, all is read back and compared.
+    """Copy a desk to an empty bucket, or complete a copy. With `verify`, all is read back and compared.
 
     Raises:
         ConfigurationError: the folder has no desk, or the bucket is not empty or has no conditional writes.
@@ -126,8 +126,8 @@ def _send_all(
             raise StoreError(f"{data / name} can't be read: {error.strerror}.") from error
 
     files, moved = _files(data), 0
-    if not any(name.startswith(TENANTS) for name in there):  # otherwise only the end was missing
-        delete(bucket, there.keys() - files.keys() - {COPYING})  # of the folder as it was before
+    if not any(name.startswith(TENANTS) for name in there):  # otherwise only the last step was missing
+        delete(bucket, there.keys() - files.keys() - {COPYING})  # copied earlier, and gone from the folder
         moved = _move(files, there, send)
         for lock in unclean:
             put(bucket, f"{LEASES}/{lock}/{1:08d}", ENDED)
@@ -167,12 +167,12 @@ def _is_manifest(name: str) -> bool:
 
 
 def _is_row_file(name: str) -> bool:
-    """Whether it is a file of a table that is never changed, with a unique name."""
+    """Whether it is a file of a table's rows: with a unique name, and never changed."""
     return name.startswith("tables/") and not _is_version(name)
 
 
 def _move(files: Mapping[str, int], there: Mapping[str, int], work: Callable[[str], None]) -> int:
-    """Move all that is missing, but the tenants. Returns how many files that were."""
+    """Move all missing files except the list of tenants. Returns their number."""
     return sum(
         _each([name for name in group if not (_is_row_file(name) and there.get(name) == files[name])], work)
         for group in _in_order(files)
@@ -180,7 +180,7 @@ def _move(files: Mapping[str, int], there: Mapping[str, int], work: Callable[[st
 
 
 def _in_order(names: Collection[str]) -> Iterator[list[str]]:
-    """Files, but those of tenants, in groups that follow each other: who may see what comes first."""
+    """The files except the list of tenants, in groups to move in order; access records come first."""
     manifests, rows = [*filter(_is_manifest, names)], [*filter(_is_row_file, names)]
     yield [name for name in names if name in {KEY, KEYS}]
     yield [name for name in rows if name.startswith(ACCESS_TABLES)]
@@ -208,13 +208,13 @@ def _compare(data: Path, bucket: Bucket, names: Collection[str]) -> None:
     def compare(name: str) -> None:
         with (data / name).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest_of(bucket, name):
-                raise StoreError(f"{bucket}/{name} isn't the same as {data / name}. Move the desk anew.")
+                raise StoreError(f"{bucket}/{name} isn't the same as {data / name}. Move the desk again.")
 
     _each(names, compare)
 
 
 async def fetch_from_bucket(bucket: Bucket, data: Path, *, verify: bool = False) -> Move:
-    """Fetch a desk into an empty data folder, or complete a fetch. With `verify`, all is read twice.
+    """Fetch a desk into an empty data folder, or complete a fetch. With `verify`, everything is read twice.
 
     Raises:
         ConfigurationError: the folder holds a desk or something else, or the bucket holds no desk.

@@ -62,8 +62,8 @@ Mend: TypeAlias = "Callable[[], Awaitable[None]]"
 class Finding:
     """The result of a check on a part of the desk, which is fine if `problem` is empty.
 
-    `remedy` tells a person what to do, `mend` repairs it with --fix, and `loses` says what that may lose. A
-    `note` is something to look at, which needn't be a problem.
+    `remedy` tells the operator what to do, `mend` repairs it with --fix, and `loses` says what that may lose.
+    A `note` needn't be a problem.
     """
 
     check: str
@@ -324,7 +324,7 @@ async def check_tables(desk: OpenFolder, collection: Collection) -> Finding:
 async def repair_collection(desk: OpenFolder, collection: Collection) -> None:
     """Remove the leftovers of a killed run from a collection's tables, even if they are noted as swept."""
     forget_swept(desk.data, collection.tenant, collection.name)
-    async with open_writer(desk.data, collection):  # which repairs and sweeps
+    async with open_writer(desk.data, collection):  # opening repairs and sweeps
         pass
 
 
@@ -342,7 +342,7 @@ async def _roll_back(desk: OpenFolder, collection: Collection, folder: Path) -> 
 
 
 async def _let_readers_open_anew(desk: OpenFolder, collection: Collection) -> None:
-    """Commit to the catalog, so that servers drop rows in memory: versions and addresses are reused now."""
+    """Commit to the catalog, so that servers drop rows in memory: a table's versions and addresses repeat."""
     await change_collection(desk.data, collection.tenant, collection.name, lambda now: now)
 
 
@@ -389,7 +389,7 @@ async def check_rights(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether the labels of chunks match the access records."""
     copies: Mapping[str, Access | None] = {}
     if lock_name(collection) not in desk.locks:  # a running ingestion is between two steps
-        with suppress(StoreError):  # which other findings say
+        with suppress(StoreError):  # another finding says so
             copies = await torn_copies(desk.database, collection)
     if not copies:
         return Finding("rights", lock_name(collection))
@@ -425,7 +425,7 @@ async def check_versions(desk: OpenFolder, collection: Collection) -> Finding:
     )
 
 
-# What is wrong with a table, and how it is rolled back to a readable version.
+# The damage of a table, and rolling it back to a readable version.
 
 ROWS_AT_ONCE = 1_024
 ASIDE = ".damaged"
@@ -435,7 +435,7 @@ async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
     """The damage of a table as part of a sentence; empty if all its rows can be read.
 
     Raises:
-        StoreError: the disk fails, so the table may be whole.
+        StoreError: the disk fails; the table itself may be undamaged.
     """
     wrong = "it can't be opened"
     try:
@@ -504,7 +504,7 @@ async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
     Raises:
         StoreError: no version can be read, or the disk fails; then nothing has changed.
     """
-    aside = ExitStack()  # which puts the manifests back
+    aside = ExitStack()  # puts the manifests back on failure
     for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first
         moved = manifest.with_name(manifest.name + ASIDE)
         manifest.rename(moved)
@@ -538,7 +538,7 @@ async def torn_copies(
         sources = await database.open_table(sources_name)
         chunks = await database.open_table(chunks_name)
         records = await database.open_table(schema.access_table(collection.tenant))
-        # The records last: one that changes meanwhile is not marked as copied.
+        # Records are read last: if one changes in between, it isn't marked as copied and doesn't count.
         columns = ["source_id", "generation", "labels", "revision"]
         first = chunks.query().where(_of("source_id", chosen, "(seq = 0)")).select(columns)
         copies = (await first.to_arrow()).to_pylist()

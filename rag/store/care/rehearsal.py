@@ -1,4 +1,4 @@
-"""A writer that stores nothing: for `--dry-run` and `--estimate`."""
+"""A writer that stores nothing, for `--dry-run` and `--estimate`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NO_KEY = b"no data folder yet"
 
 
 class Rehearsal(CollectionWriter):
-    """Answers as the writer of a collection would, and keeps in memory what it would have written.
+    """Answers like the writer of a collection, and keeps in memory what a writer would store.
 
-    It holds no lock, so its answers are those of the moment when it read the tables. `before` and `after` are
-    the tenant's access records. Documents are spooled below `spools_in`, outside of the data folder.
+    It holds no lock, so its answers are as of when it read the tables. `before` and `after` are the tenant's
+    access records. Documents are spooled below `spools_in`, outside of the data folder.
     """
 
     writes = False
@@ -94,11 +94,11 @@ class Rehearsal(CollectionWriter):
         self.after |= {id_: replace(self.after[id_], present=False) for id_ in ids if id_ in self.after}
 
     async def follow_others(self) -> list[str]:
-        """Nothing: no row is stored."""
+        """No ids: a rehearsal finishes nothing for others."""
         return []
 
     async def _write_nothing(self, *_given: object, **_named: object) -> None:
-        """Nothing is stored; what the run itself would remember, it knows."""
+        """Store nothing. The run itself remembers what it needs."""
 
     note_files = examine_again = reanalyse = remember = _write_nothing
     copy_labels = finish = drop_old_versions = sweep = _write_nothing
@@ -108,11 +108,11 @@ class Rehearsal(CollectionWriter):
         return {id_: record.access for id_ in ids if (record := self.after.get(id_)) and record.present}
 
     async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:  # noqa: ARG002 nothing is stored
-        """Nothing is stored; no chunk lacks its vector any more."""
+        """Store nothing, and report that no chunk lacks a vector."""
         return dict.fromkeys(ids, 0)
 
     async def _refuse(self, *_given: object, **_named: object) -> NoReturn:
-        """No run does this."""
+        """Refuse a method that no ingestion run calls."""
         raise StoreError("This can't be tried without writing. Run the command without --dry-run.")
 
     describe = set_access = mend_access = forget = _refuse

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 ABOUT, KEY, KEYS, CHECKSUMS = "backup.json", "key", "keys.json", "checksums.json"
-MAX_PART_BYTES = 1 << 31  # of a part that is read; ours have some MiB
+MAX_PART_BYTES = 1 << 31  # a part of ours has a few MiB
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -123,11 +123,11 @@ def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
     """An archive that only its owner may read. It appears at its path if the block ends without an error.
 
     Raises:
-        ConfigurationError: it can't be written, or the path is that of a device or a pipe.
+        ConfigurationError: it can't be written, or the path is a device or a pipe.
         StoreError: the disk is full.
     """
-    file = file.resolve()  # a link stays, and what it names is replaced
-    if file.exists() and not file.is_file():  # a rename would put a file in its place
+    file = file.resolve()  # replaces the target of a link, not the link
+    if file.exists() and not file.is_file():  # the rename would replace a device by a file
         raise ConfigurationError(f"{file} is not a file. Name the file of the backup.")
     with writable(f"The backup {file} can't be written"):
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".new")
@@ -232,10 +232,10 @@ def rows_of(content: bytes) -> pa.Table:
 def cited_texts(
     archive: Archive, citations: Iterable[str], principal: Principal, case: LetterCase
 ) -> dict[str, str]:
-    """The texts of citations with a revision as an archive has them, by citation; reads the archive once.
+    """The archive's texts of citations with a revision, by citation; reads the archive once.
 
-    A citation is missing if the archive has another revision of its source, or if the principal might not
-    read the source then.
+    A citation is missing if the archive has another revision of its source, or if the principal was not
+    allowed to read the source then.
 
     Raises:
         ConfigurationError: the archive is of another tenant, or can't be read.
@@ -276,7 +276,7 @@ def _passages(
 
 
 def _rows_of_sources(archive: Archive, source_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The access records of sources, then their rows, then those of their chunks, each with its kind."""
+    """The rows of sources with their kind: access records, then sources, then chunks."""
     ids = pa.array(source_ids, pa.string())
     for name, content in archive_parts(archive.file):
         match name.split("/"):
@@ -293,7 +293,7 @@ SOURCES_AT_ONCE, CHUNKS_AT_ONCE, RECORDS_AT_ONCE = 64, 2_048, 10_000  # rows per
 
 @dataclass(frozen=True, slots=True)
 class SavedCollection:
-    """How much of a collection is in a backup."""
+    """The numbers of a collection's rows in a backup."""
 
     name: str
     sources: int
@@ -313,7 +313,7 @@ class BackupResult:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A snapshot of a tenant: its rows of the catalog, its tables, pinned to their versions, and its keys."""
+    """A snapshot of a tenant: its catalog rows, its tables (pinned to their versions), and its keys."""
 
     rows: list[dict[str, Any]]
     tables: dict[str, lancedb.AsyncTable]
@@ -323,8 +323,8 @@ class _Moment:
 async def back_up(home: Home, tenant: str, file: Path, *, desk: Home | None = None) -> BackupResult:
     """Write a backup of a tenant to a file, which appears when it is complete.
 
-    Its API keys are in the `desk`, which is not the `home` of its documents if it has a storage of its own.
-    In a bucket, the moment of the backup is only sure if nothing that is read may be seconds old.
+    Its API keys are in the `desk`, which differs from the `home` of its documents if it has its own storage.
+    Of a bucket, the backup is only a snapshot if its reads are not allowed to be seconds old.
 
     Raises:
         NotFoundError: the tenant has no collections.
@@ -407,7 +407,7 @@ def _names(tenant: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def _keys_of(desk: Home, tenant: str) -> Keys:
     if isinstance(desk, Bucket):
-        desk.forget(DESK_KEYS)  # commands ask once, and these must be of the same moment as the tables
+        desk.forget(DESK_KEYS)  # cached, but the keys must be from the same moment as the tables
     keys = keys_in(desk).keys
     return Keys(keys=tuple(key for key in keys if key.tenant == tenant))
 
@@ -420,7 +420,7 @@ async def _rows(archive: ArchiveWriter, table: lancedb.AsyncTable, folder: str, 
         async for batch in await table.query().to_batches(max_batch_length=count):
             await to_thread.run_sync(archive.add_rows, f"{folder}/{part:05}.arrow", batch)
             part, total = part + 1, total + batch.num_rows
-        if not part:  # an empty table has columns, too
+        if not part:  # an empty table still has columns to keep
             empty = pa.RecordBatch.from_pylist([], schema=await table.schema())
             archive.add_rows(f"{folder}/{part:05}.arrow", empty)
     return total

@@ -4,15 +4,15 @@
 2. Under the locks of the collections, its tables are made as new builds, which the catalog doesn't name, so
    nobody reads them. They are flushed to disk.
 3. Under the locks of the catalog and of the access records, too: the collections leave the catalog, so nobody
-   sees them; the access records are merged, in one commit; the collections enter the catalog with the new
-   builds, in one commit. After that, the builds from before are dropped.
+   sees them; the access records are merged in one commit; the collections enter the catalog with the new
+   builds in one commit. Then the earlier builds are dropped.
 
-A process that is killed in step 1 or 2 leaves tables that nobody reads. One that is killed in step 3, which
-takes some milliseconds, leaves collections that nobody sees: run it again.
+A process killed in step 1 or 2 leaves tables that nobody reads. One killed in step 3, which takes some
+milliseconds, leaves collections that nobody sees: run it again.
 
-Rights only become narrower: a document gets the narrower of its access record and the backup's, unless the
-operator asks for exactly the backup's. If its record was deleted, the last one that the audit log has counts.
-Documents that were purged since the backup stay away.
+Rights only become narrower: a document gets the narrower of its present access record and the backup's,
+unless the operator asks for exactly the backup's. If its record was deleted, its last one in the audit log
+counts. Documents that were purged since the backup are not restored.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
 class RestoreResult:
     """The effects of a restore. Sources are named by their paths.
 
-    `narrowed` sources have narrower rights than in the backup. Since the backup, `returned` ones were removed
-    and are back, `purged` ones stay away, and `dropped` ones were added and are gone now. `untouched` are the
-    collections that the backup doesn't have. `keys` are the API keys of the backup.
+    `narrowed` sources have narrower rights than in the backup, `returned` ones had been removed since,
+    `purged` ones are not restored, and `dropped` ones had been added since and are gone now. `untouched` are
+    the collections that the backup doesn't have. `keys` are the API keys of the backup.
     """
 
     tenant: str
@@ -76,9 +76,9 @@ class RestoreResult:
 
 @dataclass(slots=True)
 class _Loaded:
-    """The content of an archive but its tables.
+    """The content of an archive without its tables.
 
-    `sources` has the collection of each restored source by id, `purged` the URIs of sources that stay away.
+    `sources` has the collection of each restored source by id, `purged` the URIs of sources that are skipped.
     """
 
     key: bytes = b""
@@ -99,7 +99,7 @@ class _Loaded:
         return rows.filter(pc.invert(pc.is_in(originals, value_set=pa.array(sorted(away), pa.string()))))
 
 
-async def restore(  # noqa: PLR0913 what is restored, and what is known of rights besides
+async def restore(  # noqa: PLR0913 the backup, the target, and rights known otherwise
     data: Home,
     backup: Archive,
     tenant: str,
@@ -112,13 +112,13 @@ async def restore(  # noqa: PLR0913 what is restored, and what is known of right
     """Restore a checked backup as this tenant.
 
     With `exact`, the backup's access records count unchanged, and purged sources come back. `forgotten` are
-    ids of sources that were purged without leaving an access record. `last_known` are the accesses that
-    sources and folders had last, by id; they count where there is no record any more.
+    ids of sources that were purged without leaving an access record. `last_known` is the last access of
+    sources and folders, by id; it counts if their records are gone.
 
     Raises:
         ConfigurationError: the tenant has one of the collections and `overwrite` is false; or the backup has
             keys of another tenant, or attaches a table of this desk.
-        BusyError: another process writes to one of them.
+        BusyError: another process writes to one of the collections.
         StoreError: the storage failed.
     """
     collections = [_collection(member, tenant) for member in backup.about.collections]
@@ -316,7 +316,7 @@ async def _add(
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
-    """What a restore puts in force: the tables that it made, and the content of the archive besides.
+    """The last step of a restore: puts its tables and the archive's other content in force.
 
     The backup is of `from_tenant`. The caller holds the locks of the collections, in a bucket as `leases`.
     """
@@ -335,7 +335,9 @@ class _Switch:
         names = [collection.name for collection in self.collections]
         started = time.time()
         with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog:
-            if await _catalog(data) is None and not storages_of(data):  # whose owners it names
+            if await _catalog(data) is None and not storages_of(
+                data
+            ):  # owner files depend on the present key
                 desk_folder.take_key(data, loaded.key)
             database = await with_catalog(data)
             backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
@@ -355,7 +357,7 @@ class _Switch:
             await catalog_table.add(pa.concat_tables([*map(catalog.collection_row, self.collections)]))
             table_maintenance.sync_table(data, schema.COLLECTIONS, started)
         for lease in filter(None, self.leases):
-            lease.settle()  # who held one before can only write tables that are dropped
+            lease.settle()  # a former holder can only write to tables that are dropped
         return RestoreResult(
             tenant,
             {name: sum(name == of_source for of_source in loaded.sources.values()) for name in names},
@@ -369,7 +371,7 @@ def _paths(records: Iterable[AccessRecord]) -> tuple[str, ...]:
     return tuple(sorted(local_path(record.uri) or record.uri for record in records))
 
 
-# Which access records a restored tenant gets: those of the backup, narrowed by the present ones.
+# The access records of a restored tenant: those of the backup, narrowed by the present ones.
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +396,7 @@ class PresentRecords:
     last_known: Mapping[str, Access]
 
     def narrowed(self, record: AccessRecord) -> Access | None:
-        """The access of a record of the backup, no wider than what its source or folder had last."""
+        """The access of a record of the backup, no wider than the last access of its source or folder."""
         if current := self.by_id.get(record.id):
             return narrower(record.access, current.access)
         known = self.last_known.get(record.id)

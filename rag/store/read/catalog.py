@@ -23,7 +23,7 @@ from rag.errors import ConfigurationError
 from rag.store.read import schema
 
 PLAIN_COLUMNS = ("tenant", "name", "created_at")
-"""The columns that a `Collection` has unchanged; the rest of it is its definition, in JSON."""
+"""The columns that are fields of a `Collection`; its other fields are in `definition`, as JSON."""
 
 
 def collection_row(collection: Collection) -> pa.Table:

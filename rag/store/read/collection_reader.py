@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from lancedb.query import FullTextQuery
 
-REFINED = 2  # oversampling: 2 x limit are ranked by true distance; with 1, recall@20 is .98 in 100,000
-SCANS = 3  # attempts to read chunks that are replaced meanwhile
+REFINED = 2  # oversampling: 2 x limit are ranked by true distance; with 1, recall@20 is .98 of 100,000
+SCANS = 3  # attempts to read chunks while they are replaced
 NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 """In a table of 200,000 chunks or more, a search of at most 1 % of them compares each and skips the index.
 
@@ -70,15 +70,15 @@ Of a million chunks, 90 take 12 ms of CPU instead of 30, and 9,000 take 35 inste
 the index makes no difference.
 """
 ROW_COLUMNS = ["id", "generation"]
-FEW_ROWS = 10_000  # whose words a search reads rather than wait for a copy: 0.8 s of CPU; of 250,000, 18 s
-RENEWAL_SECONDS = 1.0  # beyond which a search of few rows goes through the engine
-WORDS_ROWS = 8192  # whose words are read at a time
+FEW_ROWS = 10_000  # up to here, reading words (0.8 s of CPU) beats waiting for a copy; 250,000 take 18 s
+RENEWAL_SECONDS = 1.0  # a search of few rows waits so long for a copy, then goes through the engine
+WORDS_ROWS = 8192  # rows whose words are read at a time
 SCANNING = ("regexp_like(", "contains(")  # no index answers them: counting would cost what a search does
 
 
 @dataclass(slots=True)
 class Superseded:
-    """How often indexes were rewritten since the engine's cache was new, which keeps all their files open."""
+    """How often indexes were rewritten since the engine's cache was new. The cache keeps their files open."""
 
     count: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
@@ -92,16 +92,16 @@ class Superseded:
 class CollectionReader(SourcesReader):
     """The tables of one collection, opened for reading. `scans` limits the scans that run at once.
 
-    The three flags are for attached tables: one without a full-text index isn't searched `by_words`; one that
-    `failed` has no results, while our own tables raise; one that `retrieves` takes its list from a retriever
-    of the operator (`rag.search.retrievers`).
+    The flags differ for attached tables: without a full-text index, `by_words` is false; a table that
+    `failed` has no results, while our own tables raise; one that `retrieves` gets its passages from a
+    retriever of the operator (`rag.search.retrievers`).
     """
 
     by_words = True
     failed = False
     retrieves = False
 
-    def __init__(  # noqa: PLR0913 what the readers of a data folder share
+    def __init__(  # noqa: PLR0913 shared by the readers of a data folder
         self,
         collection: Collection,
         chunks: lancedb.AsyncTable,
@@ -141,7 +141,7 @@ class CollectionReader(SourcesReader):
                 return ranking_of_copy(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
-            # All parts of the index: with some, a filter or narrow rights would starve the search.
+            # Probe all partitions of the index: with some, a filter or narrow rights would starve the search.
             query = query.maximum_nprobes(0).refine_factor(REFINED)
             if await self._is_narrow(where):
                 query = query.bypass_vector_index()
@@ -167,9 +167,9 @@ class CollectionReader(SourcesReader):
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> schema.Ranking:
         """The chunks that contain any word of `text`, or `every` one, with their BM25 scores.
 
-        A score is divided by the weight of a word that is in one chunk only. So within one query, scores are
-        comparable between tables. Stop words don't count, nor do words beyond the first `MAX_TERMS`. Ties are
-        ordered by id unless the engine's index is searched.
+        A score is divided by the weight of a word that is in one chunk only, so scores of one query compare
+        across tables. Stop words don't count, nor do words beyond the first `MAX_TERMS`. Ties are ordered by
+        id unless the engine's index is searched.
         """
         languages = query_languages(self.collection)
         copy = await self.rows_in_memory(where)
@@ -196,7 +196,7 @@ class CollectionReader(SourcesReader):
             words_of_hits = words_of_rows(in_hits, words, np.arange(len(hits)))
         return _ranking(self._stored_chunks(hits), hits["_score"].to_numpy() / rarest, words_of_hits)
 
-    async def sparse_by_scan(  # noqa: PLR0913 a query, and what it is scored by
+    async def sparse_by_scan(  # noqa: PLR0913 a query and its scoring
         self,
         words: Sequence[Word],
         also: Sequence[Word],
@@ -207,11 +207,10 @@ class CollectionReader(SourcesReader):
         every: bool,
         pooled: TermCounts | None = None,
     ) -> schema.Ranking:
-        """As `sparse`, without an index: by the words of the rows `among` which they are counted.
+        """As `sparse`, without an index: words are counted over the rows `among`, or use `pooled` counts.
 
-        They are counted over other tables, too, if these counts are `pooled`. Other spellings are searched
-        for `also`. That takes several looks at the table, so if chunks were replaced in between, it looks
-        again.
+        `also` are other spellings to search for. It reads the table several times, and starts over if chunks
+        were replaced in between.
         """
         for attempt in range(1, SCANS + 1):
             rows, in_rows = await self.words(among, [*words, *also])
@@ -233,7 +232,7 @@ class CollectionReader(SourcesReader):
         return [schema.ScoredChunk(stored[key], *values) for key, *values in ranked if key in stored]
 
     async def words_column(self) -> str:
-        """The column that the full-text index is on; empty without one, as in a small table."""
+        """The column of the full-text index; empty without one, as in a small table."""
         await self.look_at_indexes()
         return self._words[1]
 
@@ -251,12 +250,11 @@ class CollectionReader(SourcesReader):
             return await self.memory.selection(where, newest, self._table)
 
     async def renewed_rows(self, where: str) -> tuple[RowsInMemory, Positions] | None:
-        """As `rows_in_memory`, after waiting for a copy of the newest version, if the table is to have one.
+        """As `rows_in_memory`, after waiting for a copy of the newest version, if the table can have one.
 
-        A small table has its first copy at once: that costs less than one search without it. A large copy
-        takes seconds, but a search that reads the words of many rows without it takes as long, and the copy
-        serves the next ones, too. Who may read little needn't wait for it, but `RENEWAL_SECONDS` for a copy
-        that there is.
+        A small table gets its first copy at once: that costs less than one search without it. A large copy
+        takes seconds, but reading the words of many rows takes as long, and the copy serves later searches,
+        too. A search of few rows doesn't wait for a first copy, and `RENEWAL_SECONDS` for a renewed one.
         """
         copy = await self.rows_in_memory(where)
         if copy is None and self.memory and await self.expects_rows_in_memory():
@@ -300,15 +298,15 @@ class CollectionReader(SourcesReader):
             return await self._table(build(self._chunks.query()))
 
     async def words(self, where: str, query: Sequence[Word]) -> tuple[pa.Table, WordsInMemory]:
-        """Ids and generations of the chunks that satisfy the predicate, and which words of a query they have.
+        """The ids and generations of the chunks that satisfy the predicate, and their words of a query.
 
-        This takes little memory and, without an index, time in proportion to the chunks.
+        It takes little memory and, without an index, time in proportion to the chunks.
         """
         with engine_errors("reading words"):
             return await self._of_newest(partial(self._read_words, where, terms_of_forms(query)))
 
     async def all_words(self, where: str) -> tuple[pa.Table, WordsInMemory]:
-        """As `words`, with every word of these chunks: as much memory as their part of a copy takes."""
+        """As `words`, with every word of these chunks. It takes as much memory as in a copy."""
         with engine_errors("reading words"):
             return await self._of_newest(partial(self._read_words, where, None))
 
@@ -386,14 +384,14 @@ class CollectionReader(SourcesReader):
             for row in chosen
             if (source := sources.get(row["source_id"]))
         ]
-        # A source that is being replaced has first chunks of two generations. The visible one is sorted last,
-        # so that it wins in the dictionary.
+        # A source that is being replaced has first chunks of two generations. The visible one is sorted last
+        # and overwrites the other in the dictionary.
         listed.sort(key=lambda entry: entry.generation == entry.stored.generation)
         by_id = {entry.stored.source.id: entry for entry in listed}
         return [by_id[id_] for id_ in sorted(by_id)]
 
     async def warm(self) -> None:
-        """Read ahead what a first search in a bucket would wait for: rows, indexes and access records."""
+        """Read the rows, indexes and access records that a first search in a bucket would wait for."""
         await self.uncopied_records()
         await self.expiries()
         await self.has_any(NAMES_GROUP)  # reads the index on labels; any predicate on them does
@@ -435,7 +433,7 @@ class CollectionReader(SourcesReader):
 def words_in(column: str, words: Iterable[str], *, every: bool) -> MatchQuery:
     """The engine's query for rows that have any of these words in a column, or every one."""
     operator = FullTextOperator.AND if every else FullTextOperator.OR
-    return MatchQuery(" ".join(words), column, operator=operator)  # type: ignore[call-arg]  # the rest defaults
+    return MatchQuery(" ".join(words), column, operator=operator)  # type: ignore[call-arg]  # others default
 
 
 def matching(words: Sequence[Word], *, every: bool) -> FullTextQuery:
@@ -454,7 +452,7 @@ def _in_any_form(word: Word) -> FullTextQuery:
 
 
 def rarest_weight(rows: int) -> float:
-    """The weight of a word that only one of so many rows contains."""
+    """The weight of a word that only one of the `rows` contains."""
     return log(max(rows, 2))
 
 
@@ -491,7 +489,7 @@ def ranking_of_copy(
     scores: npt.NDArray[np.floating],
     words: Sequence[frozenset[str]] | None = None,
 ) -> schema.Ranking:
-    """The rows at these positions, with their scores, and by words with the query's words that they have."""
+    """The rows at these positions with their scores and, in a ranking by words, their words of the query."""
     return _ranking(
         schema.stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores, words
     )

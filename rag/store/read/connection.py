@@ -42,7 +42,7 @@ _EIO = f"(os error {errno.EIO})"
 CHECK_THE_DISK = "See the log of the system (dmesg); when the disk works again, run refdesk-admin doctor."
 
 OBJECT_STORE = re.compile(r"Generic (S3|MicrosoftAzure|GCS) error|store: \"(S3|MicrosoftAzure|GCS)\"")
-"""What the engine says only if it reads or writes a bucket."""
+"""Matches the engine's errors from reading or writing a bucket."""
 
 
 def database_folder(data: Path) -> Path:
@@ -60,10 +60,10 @@ async def connect(
 ) -> lancedb.AsyncConnection:
     """The database of a desk. In a bucket, reads look for commits every `consistency_seconds`.
 
-    Who `writes` there sees the versions that it opened, and its own commits (`rag.store.write.locks`). All
-    of a process that write to it share one connection, which costs a request, and its cache: a command opens
-    its tables a dozen times. Files don't change there under one name but for those of a table that was
-    dropped and made again, which the engine tells apart by their tags.
+    A connection that `writes` there sees the versions that it opened, and its own commits
+    (`rag.store.write.locks`). All writers of a process share it with its cache: connecting costs a request,
+    and a command opens its tables a dozen times. Files of one name never change there, except those of a
+    table that was dropped and made again, which the engine tells apart by their tags.
     """
     if isinstance(data, Bucket):
         if not writes:
@@ -93,8 +93,8 @@ async def connect_to(
 ) -> lancedb.AsyncConnection:
     """The database at an absolute path or URI.
 
-    Every read sees all commits of any process, but for those of the last `seconds`. With None, an opened
-    table stays as it is but for its own commits.
+    Every read sees the commits of all processes, except those of the last `seconds`. With None, an opened
+    table changes only by its own commits.
     """
     return await lancedb.connect_async(
         database,
@@ -109,17 +109,17 @@ async def connect_to(
 
 SERVICE = "db://"
 SERVICE_KEY, SERVICE_HOST, SERVICE_REGION = "LANCEDB_API_KEY", "LANCEDB_HOST_OVERRIDE", "LANCEDB_REGION"
-"""The variables for LanceDB Enterprise and Cloud. The key goes to this host, or that of the region, alone."""
+"""The variables for LanceDB Enterprise and Cloud. The key goes only to this host, or to the region's."""
 
 
 async def open_in_service(table: str) -> lancedb.AsyncTable:
     """The table of LanceDB Enterprise or Cloud at `db://database/table`, with namespaces in between.
 
-    Every read asks for all commits until then.
+    Every read sees all earlier commits.
 
     Raises:
-        ConfigurationError: there is no key, or it would be sent unencrypted.
-        ValueError, RuntimeError: of the engine; the table doesn't exist, or the service fails.
+        ConfigurationError: the variable for the key isn't set, or the key would be sent unencrypted.
+        ValueError, RuntimeError: the engine's; the table doesn't exist, or the service fails.
     """
     key, host = os.environ.get(SERVICE_KEY), os.environ.get(SERVICE_HOST) or None
     if not key:
@@ -144,7 +144,7 @@ async def open_in_service(table: str) -> lancedb.AsyncTable:
 class LocalTable(lancedb.AsyncTable):
     """A table in a folder, whose newest version is read from the names of its files.
 
-    That takes 20 us, where the engine takes 250, and each search asks for several versions.
+    That takes 20 us instead of the engine's 250, and each search asks for several versions.
     """
 
     def __init__(self, table: lancedb.AsyncTable, data: Path) -> None:
@@ -158,11 +158,11 @@ class LocalTable(lancedb.AsyncTable):
         return await super().version()
 
     def query(self) -> AsyncQuery:
-        """As the engine does, but for blobs: given the table, a query first asks for its schema."""
+        """As the engine's, without its support of blobs, for which each query asks for the schema first."""
         return AsyncQuery(self._inner.query())
 
     async def list_indices(self) -> Iterable[IndexConfig]:
-        """As the engine does; a table without a folder for them, as a small one, has none."""
+        """As the engine's; a table without a folder of indexes, like a small one, has none."""
         return await super().list_indices() if (self._folder / "_indices").exists() else ()
 
 
@@ -182,7 +182,7 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
 
 
 async def of_newest(tables: Iterable[lancedb.AsyncTable], read: Callable[[], Awaitable[T]]) -> T:
-    """What `read` returns, called again on the newest versions if that of a table was pruned meanwhile."""
+    """The result of `read`, repeated on the newest versions if a table's version was pruned meanwhile."""
     try:
         return await read()
     except RuntimeError as error:
@@ -194,7 +194,7 @@ async def of_newest(tables: Iterable[lancedb.AsyncTable], read: Callable[[], Awa
 
 
 def taken_over() -> BusyError:
-    """The error of a writer that was suspended, or cut off from the store, until another one took over."""
+    """The error of a writer whose lease expired while it was suspended or cut off from the store."""
     return BusyError(
         "This command was held up for so long that another one took over, so it stopped. What it had stored "
         "stays. Run the same command again."
@@ -202,9 +202,9 @@ def taken_over() -> BusyError:
 
 
 def disk_fault(error: BaseException) -> str:
-    """A sentence if the error is that of a failing disk, else "". The engine names it in its error's text.
+    """A sentence if the error is from a failing disk, else "". Only the text of the engine's error says so.
 
-    Data that a failing disk can't read now may be whole, so nothing must be dropped because of it.
+    Data on a failing disk may be undamaged, so nothing may be dropped because of this error.
     """
     failed = isinstance(error, OSError) and error.errno == errno.EIO
     return "The disk fails (input/output error)." if failed or _EIO in str(error) else ""

@@ -1,11 +1,11 @@
 """Opens a desk for reading: its catalog, its collections' tables and its tenants' access records.
 
-A tenant's tables are opened when it is asked for. They stay open until they were not used for longest of
-`MOST_OPEN`, and the engine's caches are replaced when they have grown too large.
+A tenant's tables are opened on first use. Up to `MOST_OPEN` stay open, least recently used ones are closed
+first. The engine's caches are replaced when they have grown too large.
 
-A tenant may have its documents elsewhere (`rag.access.tenants`). A reader of its own reads them there, with
-the same limit of memory, and caches of its own. Its address is looked up for each request. If that storage
-fails, its requests fail, and no others.
+A tenant may have its documents elsewhere (`rag.access.tenants`). A separate `DeskReader` reads them there,
+with the same limit of memory and its own caches. The address is looked up for each request. If that storage
+fails, only this tenant's requests fail.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class DeskReader:
 
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
     for the URLs of sources without one. `seen_as` changes the definitions of collections for this reader, so
-    that an evaluation can search tables of its own. The engine's cache of indexes grows with them up to
-    `index_cache_bytes`. Rows of searched tables are kept in memory, in at most `memory_bytes`. `home_of` says
-    where the documents of a tenant are that has none here. With `once`, what it opens in a bucket stays as it
-    was then: for a command that looks before it changes something.
+    that an evaluation can search its own tables. The engine's cache of indexes grows with them up to
+    `index_cache_bytes`. Rows of searched tables are kept in memory, up to `memory_bytes`. `home_of` returns
+    the storage of a tenant whose documents aren't here. With `once`, tables in a bucket stay as they were
+    when opened: for a command that looks before it changes something.
     """
 
-    def __init__(  # noqa: PLR0913 what settings say of the store
+    def __init__(  # noqa: PLR0913 the settings of the store
         self,
         data: Home,
         *,
@@ -168,9 +168,9 @@ class DeskReader:
     async def _read_catalog(self, catalog: lancedb.AsyncTable) -> None:
         """Read the definitions that have changed, and close the tables of their tenants.
 
-        A collection is the same if its row has the same address and content: the engine writes a changed row
-        elsewhere, but a catalog that was made anew begins with the first address again. A new collection can
-        have the name of a removed one, and versions and addresses of its tables can be those of before.
+        A collection is unchanged if its row has the same address and content. The engine writes a changed row
+        to a new address, but a recreated catalog starts again with the first one. A new collection can have
+        the name of a removed one, and its tables can repeat versions and addresses.
         """
         rows = (await of_newest([catalog], catalog.query().with_row_id().to_arrow)).to_pylist()
         by_tenant: dict[str, dict[_Row, dict[str, Any]]] = defaultdict(dict)
@@ -194,7 +194,7 @@ class DeskReader:
         return self._seen_as(collection) if self._seen_as else collection
 
     async def collection_names(self) -> dict[str, list[str]]:
-        """The names of all collections by tenant, in order. It reads no definitions: those take longer."""
+        """The names of all collections by tenant, in order. Reading their definitions would take longer."""
         with engine_errors("reading the catalog"):
             catalog = await self._opened_catalog()
             rows = (
@@ -232,7 +232,7 @@ class DeskReader:
         return reader
 
     async def _opened(self, collection: Collection) -> CollectionReader:
-        """A new reader, kept in place of those of other tenants that were not used for longest."""
+        """A new reader, which stays open. Least recently used readers of other tenants are closed for it."""
         key = collection.tenant, collection.name
         self._close(key)
         reader = self._open[key] = await self._open_collection(collection)
@@ -245,7 +245,7 @@ class DeskReader:
         return reader
 
     def _close(self, key: tuple[str, str]) -> None:
-        """Close a collection; its tenant's access records, too, if it was the last that was open."""
+        """Close a collection, and its tenant's access records if this was its last open collection."""
         if reader := self._open.pop(key, None):
             reader.close()
         if not any(tenant == key[0] for tenant, _ in self._open):
@@ -262,7 +262,7 @@ class DeskReader:
         return schema.COLLECTIONS
 
     async def warm(self) -> None:
-        """Open collections, up to as many as stay open, and read ahead what first searches would wait for.
+        """Open as many collections as stay open, and read ahead what first searches would wait for.
 
         Raises:
             StoreError: a table can't be opened or read.
@@ -316,8 +316,8 @@ class DeskReader:
 
         Returns whether it did; then collections must be opened again.
         """
-        # The cache grows with the indexes, because a large one would fill with superseded indexes, however
-        # small the present ones are. Access records stay open: all readers of a tenant share them.
+        # The cache grows with the indexes: a large one would fill with superseded indexes, even beside small
+        # present ones. Access records stay open: all readers of a tenant share them.
         room = self._room_needed()
         if not room:
             return False
@@ -347,12 +347,12 @@ class DeskReader:
 
     @staticmethod
     async def refresh(tables: Iterable[CollectionReader]) -> None:
-        """Look for changed access records, once for all tables that share them, as those of a tenant do."""
+        """Look for changed access records, once for all tables of a tenant, which share them."""
         for access in {id(table.access): table.access for table in tables}.values():
             await access.refresh()
 
     async def names_groups(self, tenant: str) -> bool:
-        """Whether a caller's groups matter: an access record of the tenant names a group, or may do so."""
+        """Whether a caller's groups matter: an access record of the tenant names a group, or may name one."""
         if reader := await self._reader_elsewhere(tenant):
             return await reader.names_groups(tenant)
         collections = await self.collections(tenant)
@@ -397,7 +397,7 @@ class DeskReader:
         return self._access[tenant]
 
     def _kept_access(self, tenant: str, table: lancedb.AsyncTable) -> AccessReader:
-        """The reader of a table of access records that was just opened, or one that was faster."""
+        """The shared reader of a tenant's access records: of this table, unless another task was faster."""
         if len(self._access) > MOST_OPEN:  # most were opened for their records alone
             tenants_in_use = {tenant for tenant, _ in self._open}
             self._access = {name: self._access[name] for name in self._access.keys() & tenants_in_use}
@@ -418,5 +418,5 @@ class DeskReader:
         return self._catalog
 
     def _seen(self, table: lancedb.AsyncTable) -> lancedb.AsyncTable:
-        """The table, with the cheapest way to see its newest version."""
+        """The table, as `LocalTable` where that sees the newest version faster."""
         return table if isinstance(self.data, Bucket) else LocalTable(table, self.data)

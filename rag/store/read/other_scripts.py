@@ -1,4 +1,4 @@
-"""One form of what scripts besides Latin, Greek and Cyrillic write in several ways, to compare words."""
+"""Normalizes words of scripts other than Latin, Greek and Cyrillic, which write them in several ways."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def syllables(run: str) -> list[str]:
 
 
 def pairs_of_syllables(run: str) -> list[str]:
-    """What counts as the words of a run: each syllable with the next one, or the only one.
+    """The words of a run: each pair of consecutive syllables, or its only syllable.
 
     Example: "น้ำดื่ม" -> ["น้ำดื่", "ดื่ม"].
     """
@@ -115,8 +115,8 @@ def comparable_word(word: str) -> str:
 def without_particles(word: str) -> str:
     """A Korean word without the particles and endings behind it, as long as two syllables are left.
 
-    They are written together with a noun, which without this would be another word with each of them. Words
-    that only look as if they had one lose it in texts and queries alike.
+    Particles are written together with a noun and would make it another word. Words that only seem to end in
+    one lose it in texts and queries alike.
     Example: "경비실에서는" -> "경비실"; "회의" -> "회의".
     """
     while (stem := _PARTICLE.sub("", word)) != word:

@@ -1,8 +1,8 @@
 """Keeps the rows of a chunk table in memory, for exact search by meaning and by words.
 
-The engine takes some milliseconds to open an index, compare and read fifty rows, however small the table is.
-If the rows fit into memory, comparing all vectors takes a tenth of that, and is exact. So does scoring words,
-for which `words_in_memory` keeps which rows have which.
+The engine takes some milliseconds to open an index, compare and read fifty rows, even in a small table. With
+the rows in memory, comparing all vectors takes a tenth of that, and is exact. So does scoring by words
+(`words_in_memory`).
 
 A copy belongs to one version of the table. A search uses it only if that is still the newest version, and
 asks the engine otherwise. Then the next copy is made in the background, from the former copy and the new
@@ -59,23 +59,23 @@ BUSY_SHARE = 0.1  # of the time may go into copies, however often the table chan
 IDLE_SECONDS = 60.0  # without a search, after which another table may evict the copy
 READ_ROWS = 1024  # at a time: the engine doesn't return the memory of a larger read-ahead to the system
 SMALL_TABLE = 10_000  # rows, read at once for the first search: its scans would take as long as that
-SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that nobody else waits
+SCANNED_AT_ONCE = 20_000  # rows, in 0.4 ms; more are scanned in a thread, so that the event loop goes on
 COPIED_AT_ONCE = 32  # rows, in 1 ms or two; more are copied in a thread, likewise
 COMPARED_AT_ONCE = 16_384  # rows: the products of a million would be new pages, which cost 6 ms to clear
-SPARSE = 3  # times the rows that are wanted: so many are compared, if these lie among them
-FEW_RUNS = 2_000  # of rows that Arrow copies one after the other; beyond, row by row is faster
-ATTEMPTS = 3  # at copying one version before the next commit
+SPARSE = 3  # if the wanted rows are a third of a range, comparing all of it beats copying them
+FEW_RUNS = 2_000  # runs of consecutive rows that Arrow copies; with more, row by row is faster
+ATTEMPTS = 3  # to copy one version before the next commit
 OVERSAMPLING = 3  # times the limit are rescored at full precision: then recall is 1.0
 OBJECTS_BYTES = 20_000  # of a copy, however few rows it has: Arrow's and NumPy's objects
-LEAST_BYTES = 300  # of a row's words and columns, to tell tables that can't fit before they are read
-USUAL_BYTES = 1_200  # the same, of passages of 750 characters
-MOST_SHARE = 1 / 8  # of the machine's memory, up to which more of it is suggested
+LEAST_BYTES = 300  # of a row's words and columns; tables that can't fit even so are not read
+USUAL_BYTES = 1_200  # the same, for passages of 750 characters
+MOST_SHARE = 1 / 8  # of the machine's memory; no larger setting is suggested
 SELECTIONS = 32  # results of predicates that are kept with a copy; the oldest is evicted first
 JUST_MISSED = (
     "The %d passages of %s don't fit into search.memory_bytes (%d MB), so searches go through their index. "
     "They would take less CPU in memory, where passages need about %d MB: search.memory_bytes = %d."
 )
-_CHOSEN = "chosen"  # a column that says whether a row satisfies a predicate
+_CHOSEN = "chosen"  # a computed column: whether a row satisfies the predicate
 STEPS = 127 * 256  # the largest number of a vector, in fine steps: 127 coarse ones of 256 each
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """The rows that a principal may read: those to count words over, and the languages of their sources.
+    """The rows that a principal may read, over which words are counted, and the languages of their sources.
 
-    `mask` is None if these are all rows. `selection` is what the predicate selects, if that is all readable.
+    `mask` is None if all rows are readable. `selection` are the rows of the predicate, if all are readable.
     """
 
     mask: Mask | None
@@ -99,7 +99,7 @@ class Readable:
         return self.over.norms.nbytes + (0 if self.mask is None else self.mask.nbytes)
 
     def among(self, positions: Positions) -> Positions:
-        """Those of the positions that are readable."""
+        """The readable ones of these positions."""
         if self.mask is None or positions is self.selection:  # a request without a filter
             return positions
         return positions[self.mask[positions]]
@@ -111,8 +111,8 @@ class RowsInMemory:
 
     A component of a vector is (256 coarse + fine) * scale, with one scale for each vector. So its error is at
     most 1/65,000 of the largest component. A vector of zeros has the scale 0, and is near to nothing.
-    `words` is None if the table has no words of ours, or not yet of all rows. `readable` are the rows that
-    single principals may read, by what decides that (`rag.store.read.strict_reader`).
+    `words` is None if the table has no words of ours, or not yet for all rows. `readable` caches the rows
+    that principals may read, by the key of `rag.store.read.strict_reader.Asker`.
     """
 
     version: int
@@ -127,7 +127,7 @@ class RowsInMemory:
     _bytes_of_rows: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Measure the rows once: asking Arrow takes 20 us, and each search asks."""
+        """Measure the rows once: Arrow takes 20 us, and each search asks."""
         rows: list[Any] = [self.addresses, self.coarse, self.fine, self.scales, self.columns]
         rows += [self.words] if self.words else []
         object.__setattr__(self, "_bytes_of_rows", sum(part.nbytes for part in rows))
@@ -150,7 +150,7 @@ class RowsInMemory:
         return places
 
     def keep_readable(self, key: Hashable, readable: Readable) -> None:
-        """Keep the readable rows of a principal, in place of the oldest if there are too many."""
+        """Cache the readable rows of a principal; the oldest entry is evicted first."""
         while len(self.readable) >= SELECTIONS:
             del self.readable[next(iter(self.readable))]
         self.readable[key] = readable
@@ -182,8 +182,7 @@ class RowsInMemory:
         # faster (60,000 x 384 numbers take 1.2 ms, in float16 3.2, in float32 12.3). One byte a component is
         # too coarse to rank by, but good enough to choose the candidates.
         rough = self._rough(np.rint(vector * (127 / largest)).astype(np.int8), among)
-        # Second pass over an oversample: the exact cosines decide which of these are returned, and in which
-        # order.
+        # Second pass over an oversample: the exact cosines decide which rows are returned, in which order.
         best = highest(rough, OVERSAMPLING * limit)
         chosen = among[best[rough[best] > -np.inf]]
         similarities = cosines(self.vectors(chosen), vector)
@@ -223,7 +222,7 @@ def cosines(vectors: Vectors, vector: npt.NDArray[np.float32]) -> npt.NDArray[np
 
 
 def selector(positions: Positions) -> Positions | slice:
-    """What takes these positions from an array: a slice, which needs no copy, if they are consecutive."""
+    """An index for these positions of an array: a slice, which needs no copy, if they are consecutive."""
     if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions
@@ -263,7 +262,7 @@ class MemoryBudget:
         return self.limit - sum(self._sizes[copy] for copy in in_use if copy is not table)
 
     def has_room(self, table: TableInMemory, size: int) -> bool:
-        """Whether a copy of this table may have `size` bytes. Seldom must all others be looked at."""
+        """Whether a copy of this table may have `size` bytes. It rarely looks at all other copies."""
         return size <= self.limit - self.held or size <= self.room(table)
 
     def make_room(self, table: TableInMemory, size: int) -> None:
@@ -279,8 +278,8 @@ class MemoryBudget:
 class TableInMemory:
     """A table, and the copy of its newest version, which is made in the background.
 
-    For a table in a bucket, the same task reads its indexes: a search would wait for each part that isn't in
-    the engine's cache.
+    For a table in a bucket, the same task reads its indexes ahead: a search would wait for each part that
+    isn't in the engine's cache.
     """
 
     def __init__(
@@ -300,10 +299,10 @@ class TableInMemory:
         self._closed = False
         self._at_once = ""
         self.copying: asyncio.Task[None] | None = None
-        self._seconds = 0.0  # that the last copy took
-        self._misfit: tuple[int, int] | None = None  # a number of rows that didn't fit into a number of bytes
+        self._seconds = 0.0  # the duration of the last copy
+        self._misfit: tuple[int, int] | None = None  # (rows, bytes): so many rows didn't fit into the room
         self._selecting: dict[str, anyio.Lock] = {}
-        self._awaited = anyio.Event()  # a search waits for the copy, so it begins at once
+        self._awaited = anyio.Event()  # a search waits for the copy: skip the debounce
         self.used = time.monotonic()
 
     @property
@@ -327,7 +326,7 @@ class TableInMemory:
         self._budget.forget(self)
 
     def close(self) -> None:
-        """Forget the copy, and make no other: a reader was opened in place of the table's."""
+        """Drop the copy for good: the table has a new reader."""
         self._closed = True
         self.drop()
         if self.copying:
@@ -341,10 +340,10 @@ class TableInMemory:
             await asyncio.wait([self.copying])
 
     async def renew(self, seconds: float | None, at_once: str = "") -> None:
-        """Bring the copy, if there is one, to the newest version, and wait for that for so many seconds.
+        """Renew an existing copy, and wait up to `seconds` for it.
 
-        Without a number of seconds, also make the first copy, and wait until that is done or fails. A small
-        one is made `at_once`: in one query, which also tells the rows that satisfy this predicate.
+        If `seconds` is None, also make the first copy, and wait until it is done or fails. A small one is
+        made in one query, which also finds the rows that satisfy the predicate `at_once`.
         """
         if self._rows is None and seconds is not None:
             return
@@ -356,8 +355,8 @@ class TableInMemory:
 
     def _begin(self) -> None:
         """Copy in the background, unless that is under way."""
-        # Not in a task group, and in a context of its own: the search that begins the copy neither waits for
-        # its end nor lends it its deadline.
+        # Not in a task group, and in its own context: the search that begins the copy doesn't wait for it,
+        # and its deadline must not cancel it.
         if not self._closed and (self.copying is None or self.copying.done()):
             self._awaited = anyio.Event()
             self.copying = asyncio.get_running_loop().create_task(self._copy(), context=Context())
@@ -413,12 +412,12 @@ class TableInMemory:
                     await self._read_indexes()
                 self._seconds = time.monotonic() - began
         if has_read and (self._rows is None or len(self._rows) >= READ_ROWS):
-            await to_thread.run_sync(return_memory)  # that held what was read
+            await to_thread.run_sync(return_memory)  # buffers of what was read
 
     async def _still_misfits(self) -> bool:
         """Whether the table didn't fit, and has neither shrunk nor got more room since.
 
-        Searches ask for a copy again and again, so nothing may be read to find that out.
+        Each search asks for a copy, so this must not read anything.
         """
         if self._misfit is None:
             return False
@@ -541,7 +540,7 @@ def _merge_copies(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArra
     order = np.empty(len(addresses), np.int64)
     order[is_old] = np.searchsorted(former.addresses, addresses[is_old])
     order[~is_old] = len(former) + np.arange(len(new))
-    # Most rows follow each other as before: to copy them run by run takes a tenth of what row by row would.
+    # Most rows follow each other as before: copying runs takes a tenth of the time of single rows.
     cuts = np.flatnonzero((np.diff(order) != 1) | np.diff(is_old)) + 1
     runs = [(run[0], len(run)) for run in np.split(order, cuts) if len(run)]
 
@@ -581,7 +580,7 @@ def _places_of_words(
 
 
 def _are_among(addresses: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> Mask:
-    """Which of the addresses are among others, which are in order."""
+    """Which of the addresses are among `others`, which are sorted."""
     if not len(others):
         return np.zeros(len(addresses), np.bool_)
     places = np.minimum(np.searchsorted(others, addresses), len(others) - 1)
@@ -601,12 +600,12 @@ def _join(
 
 
 def _whole_copy(version: int, rows: pa.Table, names: Sequence[str], where: str) -> RowsInMemory:
-    """The copy of a table, of which these are all rows. A column says which satisfy the predicate."""
+    """The copy of a table with these rows, all of it. A column says which rows satisfy the predicate."""
     rows = rows.sort_by("_rowid").combine_chunks()
     words = None
     if not rows[TERMS].null_count:
         words = words_of(rows[TERMS].combine_chunks())
-    chosen = pc.indices_nonzero(rows[_CHOSEN]).to_numpy().astype(np.int64)  # null: not chosen
+    chosen = pc.indices_nonzero(rows[_CHOSEN]).to_numpy().astype(np.int64)  # null counts as false
     return RowsInMemory(
         version,
         rows["_rowid"].to_numpy(),
@@ -621,5 +620,5 @@ def _split(vectors: Vectors) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]
     """The coarse and the fine numbers of vectors, and their scales."""
     scales = np.abs(vectors).max(axis=1) / STEPS
     numbers = np.rint(vectors / np.where(scales, scales, 1)[:, None]).astype(np.int32)
-    coarse = (numbers + 128) >> 8  # rounded, so that the rest fits into an int8 as well
+    coarse = (numbers + 128) >> 8  # rounded, so that the remainder fits into an int8, too
     return coarse.astype(np.int8), (numbers - coarse * 256).astype(np.int8), scales.astype(np.float32)

@@ -47,27 +47,27 @@ Raise it when they change: data folders with another number are refused.
 """
 
 FILE = "@file"
-"""The state of a source's file, among its fields: every version of the program that reads this column leaves
-out what is not declared, and no field can be declared under this name."""
+"""The key of the file's state in a source's column `fields`. Readers ignore undeclared keys there, and no
+field can be declared under this name."""
 
 FLAGS = "@flags"
-"""The flags of a source's passages, among its fields as well: [rules, digest, {seq: flags}, [crossed seqs]].
+"""The key of the flags of a source's passages there: [rules, digest, {seq: flags}, [crossed seqs]].
 
-They hold for one version of the rules, and for passages as they were cut when the source had this digest. Of
-a source with too many there are only the rules.
+They are valid for one version of the rules, and for the passages as cut when the source had this digest. A
+source with too many flags has only the rules.
 """
 
 REVISION = "@revision"
-"""The revision of a source, among its fields as well: [digest, revision].
+"""The key of a source's revision there: [digest, revision].
 
-It is that of the passages as they were cut when the source had this digest (`rag.text.revisions`).
+It is the revision of the passages as cut when the source had this digest (`rag.text.revisions`).
 """
 
 FORMER = "@former"
-"""The marks of the passages of former revisions, among its fields as well: `rag.text.revisions.packed`."""
+"""The key of the marks of former revisions' passages there: `rag.text.revisions.packed`."""
 
 OF_PASSAGES = frozenset({FLAGS, REVISION, FORMER})
-"""What a source's fields hold of its passages as they are cut."""
+"""The keys there that are about the passages as cut."""
 
 COLLECTIONS = "collections"
 """The catalog: one row per collection. A collection exists if its row does."""
@@ -85,10 +85,10 @@ ACCESS_COLUMNS: dict[str, pa.DataType] = {
     "allow": pa.list_(pa.string()),
     "deny": pa.list_(pa.string()),
 }
-"""Who may see a source. All are null without a record, and so are empty lists."""
+"""Who may see a source. Null without a record; empty lists are null, too."""
 
 LABEL_COLUMNS: dict[str, pa.DataType] = {"labels": pa.list_(pa.string()), "revision": pa.int32()}
-"""What the engine filters by, and the revision of the record that it comes from. Chunks hold copies."""
+"""The labels that the engine filters by, and the revision of their access record. Chunks hold copies."""
 GROUP_LABEL = "group"
 """The label of a record that names any group. It differs from the label of every entry."""
 
@@ -140,7 +140,7 @@ SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outlin
 SOURCE_COLUMNS = [
     name for name in SUMMARY_COLUMNS if name not in {"digest", "generation", "metadata", "fields"}
 ]
-"""The columns that a `Source` has unchanged."""
+"""The columns that are fields of a `Source`."""
 
 ACCESS_SCHEMA = _schema(
     {
@@ -159,9 +159,9 @@ RECORD_COLUMNS = [name for name in ACCESS_SCHEMA.names if name != "labels"]
 PRESENT_ACCESS = ["id", "present", "copied", "revision", *ACCESS_COLUMNS]
 """The columns that say who may see a source now (`access_record`, `is_tombstone`). Each costs a read."""
 PLAIN_ACCESS_COLUMNS = ("id", "collection", "uri", "content", "present", "copied")
-"""The columns that an `AccessRecord` has unchanged."""
+"""The columns that are fields of an `AccessRecord`."""
 PRESENT = "(present AND (collection <> ''))"
-"""Selects the records of sources that exist; not those of folders."""
+"""Selects the records of present sources, without those of folders."""
 TOMBSTONE = "(NOT present AND NOT copied)"
 """Selects the records of removed sources whose rows may still be stored: `AccessRecord.is_tombstone`."""
 
@@ -201,7 +201,7 @@ def field_column(name: str) -> str:
 
 
 def attributes(title: str, path: str | None, date: datetime | None) -> dict[str, Value]:
-    """What a source can be filtered by without being declared; those that it has."""
+    """The undeclared values that a source can be filtered by, as far as it has them."""
     texts = {"title": title, "path": path}
     values: dict[str, Value] = {
         name: unicodedata.normalize("NFC", text) for name, text in texts.items() if text is not None
@@ -238,7 +238,7 @@ def access_table(tenant: str) -> str:
 
 
 def one_of(column: str, values: Iterable[str]) -> str:
-    """A predicate for one of our columns. Without values it matches nothing."""
+    """A predicate for a column to have one of these values; without values it matches nothing."""
     literals = ", ".join(literal(value) for value in values)
     return f"({column} IN ({literals}))" if literals else "(false)"
 
@@ -246,7 +246,7 @@ def one_of(column: str, values: Iterable[str]) -> str:
 def contains(needle: Needle) -> str:
     r"""A predicate for chunks whose text, without its context line, has a match of a needle.
 
-    The engine's regex takes linear time, like RE2. The core is looked for first, because it is faster.
+    The engine's regex takes linear time, like RE2. The needle's core is looked for first, which is faster.
     """
     text = 'right(body, "end" - start)'
     patterns = dict.fromkeys([needle.core, needle.pattern])
@@ -359,7 +359,7 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
 
 
 def begin_with(rows: pa.Table, beginning: str) -> pa.Array[Any]:
-    """Which rows of summary columns have an id, title or path that begins so, in lower case."""
+    """Which rows of summary columns have an id, title or path that starts with `beginning`, in lower case."""
     path_entry = json.dumps({"path": beginning}, ensure_ascii=False)[1:-2]  # "a" -> '"path": "a'
     path = pc.match_substring(pc.utf8_lower(rows["metadata"]), path_entry)
     matching: Any = path
@@ -438,7 +438,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class StoredSource:
-    """A source, the visible generation of its chunks, and what the gate checks."""
+    """A source, the visible generation of its chunks, and the access record that the gate checks."""
 
     source: Source
     generation: str
@@ -464,7 +464,7 @@ class StoredSource:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """The place of a source, and what the gate checks. `path` is empty if it has none."""
+    """The place of a source, and the values that the gate checks. `path` is empty if it has none."""
 
     id: str
     path: str
@@ -475,7 +475,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True)
 class ListedSource:
-    """A source as it is now, and the generation and record revision when the engine listed it."""
+    """A source as it is now; `generation` and `revision` are as the engine listed it."""
 
     stored: StoredSource
     generation: str
@@ -484,7 +484,7 @@ class ListedSource:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts of a collection. `unindexed` chunks are found slowly, those `without_vector` by words alone."""
+    """Counts of a collection. `unindexed` chunks are found slowly, chunks `without_vector` by words alone."""
 
     sources: int
     chunks: int
@@ -497,8 +497,8 @@ class Statistics:
 class ScoredChunk:
     """A chunk of a ranking, and its score there.
 
-    In a ranking by words, `words` are those of the query that it has in any form; None where the index
-    doesn't tell (attached tables, retrievers).
+    In a ranking by words, `words` are the query's words that it has in any form; None if the index doesn't
+    tell (attached tables, retrievers).
     """
 
     stored: StoredChunk
@@ -513,7 +513,7 @@ Ranking = list[ScoredChunk]
 def places_of(
     rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
 ) -> list[SourcePlace]:
-    """The places of those rows of the source table whose id `access` has."""
+    """The places of the rows of the source table whose ids are in `access`."""
     columns = (cast("list[str]", rows[name].to_pylist()) for name in PLACE_COLUMNS)
     return [
         SourcePlace(
@@ -533,7 +533,7 @@ STATED_COLUMNS = ["id", "date", "metadata", "fields"]
 
 @dataclass(frozen=True, slots=True)
 class StatedSource:
-    """What a source states of itself, and who may see it."""
+    """A source's own date, metadata and fields, and who may see it."""
 
     access: Access
     date: datetime | None
@@ -544,7 +544,7 @@ class StatedSource:
 def stated_sources(
     rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
 ) -> list[StatedSource]:
-    """Those rows of the source table that `access` has a record of."""
+    """The rows of the source table whose ids are in `access`."""
     columns = (rows[name].to_pylist() for name in STATED_COLUMNS)
     return [
         StatedSource(record, date, json.loads(metadata), fields_record(fields, declared) if declared else {})

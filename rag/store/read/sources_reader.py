@@ -1,7 +1,7 @@
 """Reads the sources of one collection, and the tenant's access records: who may see each source now.
 
-A query whose table version was pruned meanwhile is repeated once. What both readers cache is valid until the
-next commit to their tables.
+A query whose table version was pruned meanwhile is repeated once. Both caches are valid until the next commit
+to their tables.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ REPLACED = "The source is being replaced. Try again."
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
 ROWS_KEPT = 50_000  # of a table, some 10 to 20 MB; beyond, the writer indexes ids (`MANY_SOURCES`)
-MOST_ROWS_KEPT, OFTEN = 200_000, 30  # of a table that is asked so often between two commits
+MOST_ROWS_KEPT, OFTEN = 200_000, 30  # the same for a table that was asked so often since its last commit
 SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
 
 
 class KeptRows:
-    """The rows of one version of a table by id, all read at the first question if the table is small.
+    """A cache of the rows of one version of a table by id. A small table is read whole at first use.
 
     Reading all of 6,000 rows takes 1.5 times as long as reading 13 by their ids, all of 25,000 two to three
-    times as long as 28; after that, they take a tenth. All of 100,000 take as long as 28 do `OFTEN` times.
-    What was read is as new as the version or newer, and a reader drops it with the version.
+    times as long as 28; from the cache, they take a tenth. All of 100,000 take as long as reading 28 `OFTEN`
+    times. Cached rows are as new as the version, or newer; a reader drops them with the version.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class KeptRows:
         """The rows of these ids that exist; `read` runs a query."""
         async with self._reading:
             self._asked += 1
-            if self._count is None:  # in a bucket, each file of a table would take a request
+            if self._count is None:  # never all in a bucket: each file would take a request
                 self._count = await table.count_rows() if isinstance(table, LocalTable) else math.inf
             if self._rows is None and self._count <= (MOST_ROWS_KEPT if self._asked >= OFTEN else ROWS_KEPT):
                 self._rows = (await read(table.query().select(columns))).combine_chunks()
@@ -141,7 +141,7 @@ class SourcesReader:
         if not rows:
             return None
         row = rows[0]
-        await self.access.refresh()  # after reading the text, so that a right revoked meanwhile counts
+        await self.access.refresh()  # after the text, so that a revocation in between counts
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
 
@@ -159,10 +159,10 @@ class SourcesReader:
         return schema.former_record(rows[0]["fields"])
 
     async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
-        """Title, path and date of every source by id: what a filter can use undeclared.
+        """The title, path and date of every source by id, which a filter can use undeclared.
 
-        Cached like `sources`, for up to `SOURCES_KEPT` sources. None if the sources are unknown before a
-        search, as with retrievers.
+        Cached like `sources`, for up to `SOURCES_KEPT` sources. None for a retriever, whose sources are
+        unknown before a search.
         """
 
         def attributes(row: Mapping[str, Any]) -> Mapping[str, Value]:
@@ -171,7 +171,7 @@ class SourcesReader:
         return await self._of_each(attributes, ["title", "date", "metadata"], cached=SOURCES_KEPT)
 
     async def languages(self) -> Mapping[str, Language]:
-        """By whose rules the words of each source are analysed, by id; cached like `sources`."""
+        """The language by whose rules each source's words are analysed, by id; cached like `sources`."""
 
         def language(row: Mapping[str, Any]) -> Language:
             return analysed_in(self.collection, json.loads(row["metadata"]))
@@ -205,7 +205,7 @@ class SourcesReader:
         return values
 
     async def all_sources(self) -> list[schema.StoredSource]:
-        """All sources, ordered by id, with their access; without tombstones, whose removal is in force."""
+        """All sources, ordered by id, with their access; not those with a tombstone."""
         with engine_errors("listing sources"):
             rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
         await self.access.refresh()
@@ -224,7 +224,7 @@ class SourcesReader:
         """
         await self.access.refresh()
         page: list[schema.ListedSource] = []
-        while missing := limit - len(page):  # a record whose source was just removed fills no place
+        while missing := limit - len(page):  # a record whose source was just removed adds nothing to the page
             chosen = await self.access.page(self.collection.name, after, missing, where)
             sources = await self.sources(chosen)
             page += [
@@ -258,7 +258,7 @@ class SourcesReader:
     async def places(self, where: str) -> list[schema.SourcePlace]:
         """The places of all sources whose labels satisfy the predicate, in no order.
 
-        It reads no more columns than that takes: 9 us a source, where a summary takes 25.
+        It reads only the columns that it needs: 9 us a source, where a summary takes 25.
         """
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.PLACE_COLUMNS))
@@ -272,7 +272,7 @@ class SourcesReader:
         return self._sources.name, schema.access_table(self.collection.tenant)
 
     async def stated(self) -> list[schema.StatedSource]:
-        """What each source that somebody may see states of itself, in no order: 10 us a source."""
+        """The date, metadata and fields of each source that somebody may see, in no order: 10 us a source."""
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.STATED_COLUMNS))
         await self.access.refresh()
@@ -329,7 +329,7 @@ class SourcesReader:
         return await self.access.has_any(self.collection.name, where)
 
     async def open_documents(self) -> int:
-        """The number of sources that the whole tenant may see, except who is denied one."""
+        """The number of sources that the whole tenant may see, except principals in their deny lists."""
         await self.access.refresh()
         for_all = predicate(Principal(self.collection.tenant))
         return len(await self.access.matching_records(self.collection.name, for_all))
@@ -396,7 +396,7 @@ class AccessReader:
         self.version = -1
 
     async def refresh(self) -> int:
-        """Drop the cache if another process has committed since. Returns the current version."""
+        """Drop the cache if another process has committed meanwhile. Returns the current version."""
         with engine_errors("reading access records"):
             version = await self._table.version()
         if version != self.version or len(self._records) > RECORDS_KEPT or len(self._any) > RECORDS_KEPT:
@@ -407,9 +407,9 @@ class AccessReader:
     async def _ids_matching(self, collection: str, where: str) -> pa.ChunkedArray[Any] | None:
         """The ids of a collection's sources that satisfy the predicate on labels; None in a large table.
 
-        One query answers for all collections of the tenant, of which a search may ask hundreds.
+        One query answers for all collections of the tenant: a search may ask for hundreds.
         """
-        cache = self._matching  # as of now: a refresh meanwhile begins another
+        cache = self._matching  # a refresh during the query replaces it
         if where not in cache:
             async with self._asking:
                 if where not in cache:
@@ -424,8 +424,8 @@ class AccessReader:
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """The access of these sources, by id. None (deny-all) without a record or with a tombstone.
 
-        A tag's source is visible to those whom both its own record, as old as the tag, and the present record
-        of its original admit. Call `refresh` first: this answers from the cache.
+        A tag's source is visible to principals that both its own record, as old as the tag, and the present
+        record of its original admit. Call `refresh` first: this answers from the cache.
         """
         chosen, cache, kept = set(ids), self._records, self._kept
         if missing := chosen - cache.keys():
@@ -435,7 +435,7 @@ class AccessReader:
                     missing | {*originals.values()}, self._table, schema.PRESENT_ACCESS, self._once_more
                 )
             access = {row["id"]: schema.access_record(row) for row in rows}
-            # A tag keeps what was removed since, so a tombstone of the original doesn't count for it.
+            # A tag keeps documents that were removed later, so a tombstone of the original doesn't count.
             tombstones = {row["id"] for row in rows if schema.is_tombstone(row)}
             for id_ in missing:
                 if id_ in originals:
@@ -483,7 +483,7 @@ class AccessReader:
         return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
     async def uncopied_records(self) -> tuple[AccessRecord, ...]:
-        """The changed records whose labels the chunks don't hold yet, and tombstones, which deny all.
+        """The changed records whose labels the chunks don't hold yet, and tombstones (deny-all).
 
         Call `refresh` first: this answers from the cache.
         """
@@ -493,7 +493,7 @@ class AccessReader:
         rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
         records = ((schema.stored_record(row), schema.is_tombstone(row)) for row in rows)
         pending = tuple(replace(record, access=None) if removed else record for record, removed in records)
-        if version == self.version:  # otherwise these may be older than what the refresh meanwhile saw
+        if version == self.version:  # otherwise a refresh during the query has seen newer records
             self._pending = pending
         return pending
 
@@ -542,8 +542,8 @@ def _present(collection: str, where: str) -> str:
 
 def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
     """The access of a tag's source: the narrower of both."""
-    # If it differs from the tag's own record, the labels of the tag's rows don't tell it. A revision that no
-    # row has, a negative one, makes the gate decide.
+    # If it differs from the tag's own record, the labels of the tag's rows are wrong for it. A negative
+    # revision, which no row has, marks them as stale, so the record decides.
     access = narrower(then, now)
     return then if same_access(access, then) else access and replace(access, revision=-access.revision)
 

@@ -1,11 +1,11 @@
 """Other spellings of a word that no row has: the nearest words that rows do have.
 
-A word is looked for as it would be with one letter less, more, changed, or swapped with the next, or as two
-words. All of these are stemmed, as the index is: "managment" and "management" have stems four letters apart.
-Only if no row has any of these, the parts of a German compound are looked for, or compounds that have it as a
-part; and if there are none, stems that are two such edits away and begin alike.
+Candidates are the word with one edit (a letter less, more, changed, or swapped with the next), or as two
+words. All are stemmed, like the index: "managment" and "management" have stems four letters apart. If no row
+has any of these, the candidates are the parts of a German compound, or compounds with the word as a part; if
+there are none, stems that are two edits away and begin alike.
 
-What is offered depends on the counted rows alone: a word that only other rows have is as unknown as any.
+Spellings depend on the counted rows only: a word of other rows is as unknown as any.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from rag.store.read.words_in_memory import Counted, WordsInMemory, count_rows_wi
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-SHORTEST = 5  # letters of a word that is respelt: a shorter one has too many neighbours
-SHORTEST_STEM_ONCE = 4  # letters of a stem that lost more than one
-SHORTEST_TWICE = 8  # letters of one with two errors
-SHORTEST_STEM_TWICE = 7  # letters of its stem: two of six would be another word (probat, privat)
-SHORTEST_PART = 3  # letters of each of two words without the space in between
-PER_EDIT = 3  # letters of a word for each edit in which the word of a text may differ from it
+SHORTEST = 5  # letters of a word to respell: a shorter one has too many neighbours
+SHORTEST_STEM_ONCE = 4  # letters of a stem, if stemming cut off more than one
+SHORTEST_TWICE = 8  # letters of a word for two edits
+SHORTEST_STEM_TWICE = 7  # letters of a stem for two edits: two of six make another word (probat, privat)
+SHORTEST_PART = 3  # letters of each of two words that lack the space in between
+PER_EDIT = 3  # letters of a word per edit that may separate it from a word as written in a text
 ROMANCE = frozenset[Language](("French", "Italian", "Portuguese", "Romanian", "Spanish"))
-TWICE = 2  # edits, the most between a word and another spelling
+TWICE = 2  # the most edits between a word and another spelling
 SHORTEST_HALF = 4  # letters of each half of a compound
 SHORTEST_ALONE = 6  # letters of a half whose other half no row has
 SHORTEST_STEM = 5  # letters that compounds end with
-BEFORE = "haupt"  # with a word before it, more of an ending is stemmed: Stellung, Hauptstell
-SHORTEST_REST = 3  # letters before the end of a compound
+BEFORE = "haupt"  # behind a first part, stemming cuts off more of an ending: Stellung, Hauptstell
+SHORTEST_REST = 3  # letters of a compound before its last part
 LINKS = ("", "s", "n", "en", "es")  # between the halves of a German compound
 PREFIXES = frozenset(
     """
@@ -46,7 +46,7 @@ PREFIXES = frozenset(
     ober uber unter ver voll vor weg weiter wider wieder zer zuruck zusammen zwischen
     """.split()  # noqa: SIM905 as a list, it would be a page long
 )
-"""What makes another word of a German one, and not a compound: Vorstellung is no kind of Stellung."""
+"""Prefixes that make another German word, not a compound: a Vorstellung is not a kind of Stellung."""
 MOST_UNKNOWN = 2  # words of a query: with more it is in another language, or about something else
 MOST_SPELLINGS = 3  # of a word
 LAST = "\U0010ffff"  # after every letter
@@ -59,9 +59,9 @@ ALPHABETS = (
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Terms that so many `rows` have together, and that are `distance` edits away from a word.
+    """Terms that `rows` rows have together, at a distance of `distance` edits from a word.
 
-    `written` is how one of these rows writes them.
+    `written` is their form in one of these rows.
     """
 
     terms: tuple[str, ...]
@@ -71,12 +71,12 @@ class Spelling:
 
     @property
     def rank(self) -> tuple[int, int, tuple[str, ...]]:
-        """What spellings are ordered by: nearer ones first, then frequent ones."""
+        """The sort key: nearer spellings first, then frequent ones."""
         return self.distance, -self.rows, self.terms
 
     @property
     def word(self) -> Word:
-        """What is searched for."""
+        """The word to search for."""
         return Word(self.written, (self.terms,))
 
 
@@ -104,7 +104,7 @@ def nearest_spellings(
 
 
 def edits(word: str, alphabet: str) -> set[str]:
-    """What a word is with one letter less, more, changed, or swapped with the next.
+    """The variants of a word with one letter less, more, changed, or swapped with the next.
 
     Example: "ab" with the alphabet "b" -> a, b, ba, bb, bab, abb.
     """
@@ -121,8 +121,8 @@ def _one_edit_away(
 ) -> Iterator[Spelling]:
     """The stems of the variants that are words of rows.
 
-    Most variants are no words. The stem of such a one may be any short word, if more than a letter is cut
-    off: "gender", "ender", German "end".
+    Most variants are not words, and their stems may be any short word if more than a letter is cut off:
+    "gender", "ender", German "end".
     """
     text = " ".join(variants)
     terms = {
@@ -247,9 +247,9 @@ def edit_distances(word: str, others: Sequence[str]) -> npt.NDArray[np.int8]:
 
 
 def is_typo(word: str, spelling: Spelling, most: int = 1) -> bool:
-    """Whether a word is surely meant as the other: few edits away as it is written, or a compound with it.
+    """Whether a word surely means the spelling: few edits away as written, or a compound with it.
 
-    Accents don't count. Others can have stems that are near and be other words: parking, Paris.
+    Accents don't count. Stems alone don't tell: those of parking and Paris are near.
     """
     word, written = ("".join(stems(text, "none", names=False)) for text in (word, spelling.written))
     return written in word or word in written or edit_distances(word, [written])[0] <= most
@@ -258,7 +258,7 @@ def is_typo(word: str, spelling: Spelling, most: int = 1) -> bool:
 def first_row_with(
     terms: Sequence[str], words: WordsInMemory, over: Counted, ids: pa.ChunkedArray[Any]
 ) -> int:
-    """The counted row with all of these terms whose id is the first. Which it is depends on no other row."""
+    """The counted row with all of these terms whose id is the first, so it depends on counted rows only."""
     rows = rows_with(terms, words).astype(np.int64)
     rows = rows if over.mask is None else rows[over.mask[rows]]
     named = ids.take(rows)
@@ -268,10 +268,10 @@ def first_row_with(
 def as_written(
     word: str, spellings: Sequence[Spelling], texts: Sequence[str], languages: Sequence[Language]
 ) -> list[Spelling]:
-    """The spellings of a word, each as the text beside it writes it.
+    """The spellings of a word, each as written in its text; those missing from their text are dropped.
 
-    Left out are those that their text doesn't have. Stems of Romance languages are so short that other words
-    have them (licenciement, licence), so there the word as written must be near, too.
+    Stems of Romance languages are so short that other words share them (licenciement, licence), so there the
+    word as written must be near, too.
     """
     forms = [written_form(near.terms, text, languages) for near, text in zip(spellings, texts, strict=True)]
     written = [replace(near, written=form) for near, form in zip(spellings, forms, strict=True) if form]

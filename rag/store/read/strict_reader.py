@@ -3,11 +3,11 @@
 The engine counts words over all rows, hidden ones included, and cuts a ranking by these counts, by the
 structure of an index and by the order of rows. So scores can leak what others may read. Here words are
 counted over the readable rows, and every readable row is compared and scored. Ties are ordered by id, also
-where a ranking is cut.
+at the cut.
 
-A row has the same score, to the last bit, whether rows are in memory or not: otherwise the moment in which a
-copy is complete would tell how much there is to copy. Only attached tables are scored by estimates: the words
-of their rows are stored nowhere.
+A row has the same score, to the last bit, whether rows are in memory or not: otherwise a change of scores
+would tell when a copy is complete, and so how large the table is. Only attached tables are scored by
+estimates: the words of their rows are stored nowhere.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ TIED = 4  # times as many rows are fetched if a tie crosses the cut
 class StrictReader:
     """The rankings of a collection for one principal, in one search.
 
-    `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate to
-    exclude sources whose record differs from the labels that the engine filters by. `languages` are those of
-    the remaining sources, in which words are searched for, and these spellings `also`. If several collections
-    are searched as one, `pooled` has the counts over the readable rows of all of them.
+    `readable` is the predicate for the rows that the principal may read. `hidden` is appended to every
+    predicate to exclude sources whose record differs from the labels that the engine filters by. `languages`
+    are those of the other sources, in which words are searched for. `also` are other spellings to search for.
+    If several collections are searched as one, `pooled` has the counts over the readable rows of all.
     """
 
     reader: CollectionReader
@@ -271,11 +271,11 @@ def _best_spellings(spellings: Sequence[Spelling]) -> tuple[Spelling, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """What one principal may read of a collection.
+    """The rights of one principal in a collection.
 
-    `readable` is the predicate on chunks, and `admits` decides by a source's own record. `labels` is a
-    predicate on these records that says the same, empty if there is none. `key` stands for all that decides
-    besides the predicate and what is stored.
+    `readable` is the predicate on chunks, and `admits` decides by a source's own record. `labels` is an
+    equivalent predicate on these records, "" if there is none. `key` is the cache key: everything that
+    decides besides the predicate and the tables.
     """
 
     readable: str
@@ -287,7 +287,7 @@ class Asker:
 async def strict_reader(reader: CollectionReader, asker: Asker) -> StrictReader | StrictReaderInMemory:
     """A reader of the rows that the asker may read, by the predicate and by the sources' own records."""
     through_engine = partial(_through_engine, reader, asker)
-    version = await reader.version_at_refresh()  # before the rows are looked at: what is kept isn't older
+    version = await reader.version_at_refresh()  # before the rows, so that cached rows aren't older
     copy = await reader.renewed_rows(asker.readable)
     if copy is None or copy[0].words is None:
         return await through_engine()
@@ -326,7 +326,7 @@ async def _through_engine(reader: CollectionReader, asker: Asker) -> StrictReade
 async def _judge(
     reader: CollectionReader, ids: pa.ChunkedArray[Any], asker: Asker
 ) -> tuple[pa.ChunkedArray[Any], tuple[Language, ...]]:
-    """Those of the sources that their own records refuse, and the languages of the others."""
+    """The ids of sources that their own records refuse, and the languages of the other sources."""
     if asker.labels:
         admitted = await reader.ids(asker.labels)
     else:

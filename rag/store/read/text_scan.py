@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
     from rag.store.read.collection_reader import CollectionReader
 
-NAMED = 2_000  # sources whose ids a predicate names; it takes the engine long to compare many
+NAMED = 2_000  # ids in a predicate; the engine compares more of them slowly
 ROWS, AT_ONCE = 512, 2  # texts in a batch; batches that one search scans at once
-WINDOW = 16_384  # bytes or characters that a regular expression sees at once, and
-OVERLAP = 4_096  # how many of the next window: the longest match that is sure to be found
+WINDOW = 16_384  # bytes or characters that a regular expression sees at once
+OVERLAP = 4_096  # of them in the next window, too: longer matches may be missed
 LITERAL_BYTES = 8 << 20  # scanned between two looks at the clock: 20 ms
 SCANNED = ["id", "title", "date", "text"]
 GRACE_SECONDS = 0.5  # after the deadline
 STEP_SECONDS = 0.01  # of a regular expression: the next step has twice as many windows, or half as many
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Noncharacters, which no text should have. Two that a text doesn't have mark its matches."""
+"""Noncharacters, which texts should not have. Two that a text lacks mark its matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ async def matched_sources(
 ) -> tuple[list[MatchedSource], bool]:
     """The sources with a match, and whether all texts were scanned before `until` on the monotonic clock.
 
-    Only texts of sources with a `readable` chunk are read. Unless it is `of_chunks`, that predicate holds for
-    all chunks of a source or for none.
+    Only texts of sources with a `readable` chunk are read. Unless `of_chunks`, that predicate holds for all
+    chunks of a source or for none.
     """
     columns = ["source_id", "generation", "revision"]
     rows = await reader.chunk_rows(
@@ -100,7 +100,7 @@ async def matched_sources(
     scan = _Scan(firsts, needle, until, reader.scans)
     predicates = _predicates(sorted(firsts), await reader.source_count())
     try:
-        # A scan looks at the clock itself; this ends the waiting for a slow disk.
+        # A scan keeps the deadline itself; this bounds the wait for a slow disk.
         with anyio.move_on_after(max(0.0, until - time.monotonic()) + GRACE_SECONDS) as scope:
             for where in predicates:
                 await _scan_sources(reader, where, scan)
@@ -125,7 +125,7 @@ async def _scan_sources(reader: CollectionReader, where: str, scan: _Scan) -> No
 
 
 def _predicates(ids: Sequence[str], sources: int) -> list[str]:
-    """Predicates that select these ids, `NAMED` at a time; a single one for all if most sources are meant."""
+    """Predicates that select these ids, `NAMED` at a time; a single one for all if these are most sources."""
     if len(ids) * 2 > sources:
         return ["true"]
     return [one_of("id", ids[first : first + NAMED]) for first in range(0, len(ids), NAMED)]
@@ -216,7 +216,7 @@ def _matched(texts: Any, needle: Needle) -> npt.NDArray[np.bool_]:  # noqa: ANN4
 
 
 def spans(text: str, needle: Needle, limit: int, until: float) -> list[Span]:
-    """The first `limit` matches in a text, in order, none of them empty; fewer if the time is over."""
+    """The first `limit` non-empty matches in a text, in order; fewer if the deadline passes."""
     find = needle.spans if needle.words else partial(_regex_spans, needle)
     matches: list[Span] = []
     at = 0

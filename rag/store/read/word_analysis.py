@@ -1,18 +1,17 @@
-"""The one analysis of words: those of chunks for the full-text index, and those of queries to search it.
+"""The one analysis of words, for the full-text index of chunks and for the queries that search it.
 
-Words are segmented, in lower case, folded and stemmed. `other_scripts` gives one form to what is usually
-written in several ways.
+Words are segmented, in lower case, folded and stemmed. `other_scripts` normalizes spellings that vary.
 
 Names have several forms: PD-1, parseJsonFile, C++, WHO, and numbers with a sign, § 5. "PD-1" is written
-"PD1", too, and "parseJsonFile" consists of words. In a text, its pieces stand where the name does. What it is
-as a whole, and the words inside of it, are added at the end, each once and only if the text doesn't have it
-anyway, so that they hardly lengthen it. A query is searched for in all forms. So a name is found by the whole
-and by its parts, however it is written here or there.
+"PD1", too, and "parseJsonFile" consists of words. In the index, the pieces of a name stand in its place. The
+whole name and the words inside of it are appended to the text, each once and only if the text lacks it, so
+that they hardly lengthen it. A query is searched for in all forms. So a name is found by the whole and by its
+parts, however text and query write it.
 
-A date has its day and its month as one number each, 20250308 and 202503, however it is written. A number is
-the same however its thousands are separated.
+A date has its day and its month as one number each, 20250308 and 202503, in any notation. A number is the
+same with any separator of thousands.
 
-An acronym that is another word in small letters ("WHO", "IT") has a form of its own, for one in capitals.
+An acronym that is another word in small letters ("WHO", "IT") has a separate form for capitals.
 """
 
 from __future__ import annotations
@@ -35,33 +34,33 @@ from rag.text.dates import Day, WrittenDate, dates_in
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
 ASKED_LANGUAGES = 4
-"""Languages of a collection in which a query is analysed, the most frequent ones: each is more to look up."""
+"""The most frequent languages of a collection in which a query is analysed: each adds words to look up."""
 
 PLAINLY = 2  # stop words of a language tell that a query is in it
 PLAIN_SHARE = 0.25
-"""The share of a query's words that these must be to tell its language without regard to any documents. Other
-languages have some of them by accident: Dutch "die" and "was", Danish "for" and "at"."""
+"""The share of stop words in a query that tells its language without the documents. Other languages share
+some stop words by accident: Dutch "die" and "was", Danish "for" and "at"."""
 
 KEPT_QUERIES = 64  # a search analyses its query five times, for 0.05 ms each
 
 MAX_TERMS = 64
-"""The cost of a full-text query is proportional to its words, about 0.3 ms each."""
+"""Of a query; each costs about 0.3 ms."""
 
 ALIAS_COUNTS = 3
 """How often a document's alias counts as one of its words.
 
-The note whose alias is k8s then comes before most others that mention k8s. Of 20 notes among 60 short logs
+The note whose alias is k8s then comes before most others that mention k8s. For 20 notes among 60 short logs
 with two mentions of their names, keyword search has an nDCG@10 of .635 with 1, .793 with 2 and .862 with 3.
-File names and tags count once: those that say nothing (IMG_1234), three times, cost .003 on anthropic_docs.
+File names and tags count once: counting meaningless ones (IMG_1234) three times costs .003 on anthropic_docs.
 """
 
 _PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
 
 _STEMLESS: frozenset[Language] = frozenset({"Vietnamese", "none"})
 _ACCENTED: frozenset[Language] = frozenset({"Danish", "Finnish", "Norwegian", "Swedish", "Vietnamese"})
-"""Languages in which a letter with a mark is another letter, and without it often another word.
+"""Languages in which a letter with a mark is another letter, so that without it a word is often another word.
 
-Their words keep the marks. For those who type none, a text has its words without them, too, at the end.
+Their words keep the marks. For people who don't type marks, the words without them are appended to a text.
 """
 VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
 _IDENTIFIER = re.compile("[0-9_]|[a-z][A-Z]|[A-Z]{2}[a-z]")  # in a word of several parts
@@ -84,10 +83,10 @@ def stop_languages(collection: Collection) -> tuple[Language, ...]:
 def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
     """The words of `query` without stop words, unless it has no others.
 
-    Of several languages, those stop words are left out of which the query has most: what is one in another
-    language may be what it is about ("war"). A query may be in another language than `languages`, those of
-    the documents. That takes two of its stop words that are none in these. An acronym is none, unless all of
-    the query is in capitals.
+    With several languages, only the stop words of the one that the query has most of are left out: a stop
+    word of another language may be the subject ("war"). A query may be in another language than the
+    documents' `languages`: then it has two stop words that these lack. An acronym doesn't count as a stop
+    word, unless the whole query is in capitals.
     Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it; "what does
     WHO say" -> ["does", "WHO", "say"].
     """
@@ -113,9 +112,9 @@ def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> f
 
 
 def spoken_language(query: str) -> Language | None:
-    """The language that a query is plainly in, by the stop words that are only this language's.
+    """The language of a query, by stop words that only this language has.
 
-    None if they are few, and for languages without a list of stop words.
+    None if the query has few of them, and for languages without a list of stop words.
     Example: "who is the king of the island" -> English; "python sort list" -> None.
     """
     words = [word.strip(_PUNCTUATION).casefold() for word in query.split()]
@@ -130,12 +129,12 @@ _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
 
 
 def has_other_letters(text: str) -> bool:
-    """Whether a text has letters beyond Latin, Greek and Cyrillic, and may need one of these forms."""
+    """Whether a text has letters beyond Latin, Greek and Cyrillic, which `other_scripts` normalizes."""
     return not text.isascii() and bool(_OTHER.search(text))
 
 
 _AROUND = 80  # characters of a line on each side that tell whether it is in capitals
-MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
+MOST_PARTS = 8  # of a name; a string with more is a digest or an encoded picture
 LONGEST = 80  # characters of a word; a SHA-256 has 64
 
 _LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
@@ -173,9 +172,9 @@ ACRONYMS = frozenset(
     ALS AM AN AS AT AUS BE BIS BY DA DAS DES ER ES IF IM IN IS IT MAN MIT OB ON SO TO UM US WAR WAS WER WHO WO
     """.split()  # noqa: SIM905 as a list, it would be three times as long
 )
-"""What stands for something in capitals, and in small letters is a stop word.
+"""Acronyms that are stop words in small letters.
 
-Words that people only emphasize are none of them: "which are NOT allowed", "cats OR dogs".
+Words that people write in capitals for emphasis don't belong here: "which are NOT allowed", "cats OR dogs".
 """
 CAPITALS = "^"  # behind an acronym in capitals, which makes it another term
 
@@ -205,14 +204,14 @@ def names_in(text: str) -> Iterator[tuple[str, Name | None]]:
 
 
 def _plain(text: str) -> str:
-    """A text with one character for each that is the same in all but its form."""
+    """A text with one character for all variants of the same character."""
     text = normalize("NFKC", text)
     return other_scripts.plain_letters(text) if has_other_letters(text) else text
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The forms of a name. `run` is what stands in its place, and `inside` the words in its pieces.
+    """The forms of a name. `run` stands in its place, and `inside` are the words in its pieces.
 
     Examples: PD-1 -> ("PD", "1"), "PD1", ("PD", "1"). parseJsonFile -> ("parseJsonFile",), "parseJsonFile",
     ("parse", "Json", "File"). l'avion -> ("l", "avion"), "", ("l", "avion").
@@ -275,7 +274,7 @@ def _name_of_parts(match: re.Match[str]) -> Name | None:
 
 
 def _signed_number(match: re.Match[str]) -> Name | None:
-    """The forms of a number beside a sign: as it is without, and with the sign first, wherever that stands.
+    """The forms of a number beside a sign: without the sign, and with the sign in front.
 
     Example: 5 in "5 %" or "5 percent" -> ("5",), "%5"; in "Art. 5" or "Article 5" -> ("5",), "art.5".
     """
@@ -284,9 +283,9 @@ def _signed_number(match: re.Match[str]) -> Name | None:
 
 
 def _number(text: str, sign: str = "") -> Name:
-    """The forms of a number, which are the same however its thousands and decimals are separated.
+    """The forms of a number, the same for any separators of thousands and decimals.
 
-    What spaces separate may also be several numbers, so these stay in its place.
+    Groups separated by spaces may also be several numbers, so these stay in its place.
     Examples: 1,234.56 and 1.234,56 -> ("1234", "56"), "1234.56"; 1 234,56 -> ("1", "234", "56"), "1234.56".
     """
     pieces = _JOINT.split(text)
@@ -300,7 +299,7 @@ def _number(text: str, sign: str = "") -> Name:
 
 
 def _sign(match: re.Match[str]) -> str:
-    """The sign of a number, in one way to write it; empty if it has none."""
+    """The normalized sign of a number; empty if it has none."""
     text, (start, end) = match.string, match.span()
     sign = _SIGN_BEHIND.match(text, end)
     if not sign and text[max(0, start - 2) : start].rstrip()[-1:] in _LAST_OF_SIGN:
@@ -333,7 +332,7 @@ def _whole(text: str, pieces: Sequence[str]) -> str:
 
 
 Form: TypeAlias = tuple[str, ...]
-"""One term or several, which must all be there."""
+"""One or several terms, all of which must occur."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +353,7 @@ class Word:
 
     @property
     def is_acronym(self) -> bool:
-        """Whether it is in capitals what is a stop word in small letters: WHO."""
+        """Whether it is in capitals, and a stop word in small letters: WHO."""
         return any(term.endswith(CAPITALS) for form in self.forms for term in form)
 
 
@@ -362,7 +361,7 @@ def query_words(query: str, languages: Sequence[Language], *, names: bool = True
     """The words of `query` without stop words, in their order, each in the forms of these languages.
 
     A query in Vietnamese letters has only Vietnamese forms: those without marks would be other words.
-    An index that the engine made of texts has no other forms of `names`.
+    An index that the engine made itself has no other forms of `names`.
     Example: "Which PD-1s were running?" -> PD-1s (pd + 1 + s, pd1s), were, running (run).
     """
     return [*_query_words(query, tuple(languages), names)]
@@ -390,9 +389,9 @@ _NAME_BEFORE, _NAME_BEHIND = re.compile("[A-Za-z0-9_][-./_]?$"), re.compile("[-.
 
 
 def _words_of_date(date: WrittenDate, query: str, languages: Sequence[Language]) -> Iterator[Word]:
-    """The words of a date in a query, each also in the form that texts have of all ways to write it.
+    """The words of a date in a query, each also in the form that the index has for every notation.
 
-    What has the month or the year is looked for, too. A date in numbers is one word: 8 and 03 say little.
+    Texts with the month or the year are found, too. A date in numbers is one word: 8 and 03 say little.
     Example: "8 March 2025" -> 8, March, 2025, each also as 20250308, or as that with 202503 and 2025.
     """
     text = query[date.start : date.end]
@@ -425,7 +424,7 @@ _VERSION = re.compile(r"[vV](?P<number>[0-9]+(?:\.[0-9]+)+)")
 
 
 def _last_members(name: str) -> Iterator[tuple[str, ...]]:
-    """What a text may have of a dotted name: where something is defined, its module or object isn't named.
+    """The last parts of a dotted name: a definition doesn't repeat its module or object.
 
     A single word at the end says too little: "md" of README.md.
     Example: app.Client.getJson -> ("Client", "getJson"), ("getJson",).
@@ -459,13 +458,13 @@ def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
 
 
 def _cut_twice(words: Sequence[Word], terms: Sequence[str]) -> Iterator[Word]:
-    """The words of Chinese, in other places also cut as they are in simplified characters: into these terms.
+    """Chinese words, with the segmentation of their simplified characters (these terms) as another form.
 
-    Where the two ways to cut differ, what lies between two common borders is one word with both as its forms.
-    Together, the words are as long as the terms.
+    Where the two segmentations differ, the text between two common borders is one word with both as its
+    forms. Together, the words are as long as the terms.
     """
     rest, run, of_run = iter(terms), list[Word](), list[str]()
-    ahead = 0  # characters that the words have more than the terms
+    ahead = 0  # characters by which the words are ahead of the terms
     for word in words:
         run.append(word)
         ahead += len("".join(word.forms[0]))
@@ -480,9 +479,9 @@ def _cut_twice(words: Sequence[Word], terms: Sequence[str]) -> Iterator[Word]:
 
 
 def search_terms(words: Sequence[Word]) -> list[str]:
-    """What the index is searched for: the terms of words, with repetitions, then their other forms.
+    """The terms to search the index for: those of words, with repetitions, then those of their other forms.
 
-    Only the first `MAX_TERMS` words count, and as many other forms as make that many terms.
+    At most `MAX_TERMS` words, and at most as many terms of other forms.
     """
     first = [term for word in words[:MAX_TERMS] for term in word.forms[0]]
     alternatives = dict.fromkeys(term for word in words for form in word.forms[1:] for term in form)
@@ -498,12 +497,12 @@ def terms_of_forms(words: Iterable[Word]) -> frozenset[str]:
 def terms_of(body: str, language: Language, source: Source | None = None) -> str:
     """The words of a text in this language as the full-text index has them: the column `terms` of a chunk.
 
-    They are segmented, in lower case, without accents, and stemmed. One space separates them, by which alone
-    the engine cuts them. Names also have their other forms, at the end.
+    They are segmented, in lower case, without accents, and stemmed. They are separated by one space, where
+    the engine splits them. Other forms of names are at the end.
     Example: "The clocks' PD-1", English -> "the clock pd 1 pd1".
 
-    Behind these are the words of the `source`'s own names: those that the text doesn't have, and again those
-    of its aliases, `ALIAS_COUNTS` times in all with the mention in the text or the names.
+    After these come the words of the `source`'s own names that the text lacks, and the words of its aliases
+    again, until they occur `ALIAS_COUNTS` times in all.
     Example: "it drains", title "Nodes", alias "k8s" -> "it drain node k 8 s k8s k 8 s k8s k 8 s k8s".
     """
     words = stems(body, language)
@@ -533,7 +532,7 @@ def plain_terms(text: str, language: Language) -> frozenset[str]:
 
 
 def _other_terms(run: str, language: Language) -> list[str]:
-    """What else a run of words may be asked for by: words without accents, or single syllables."""
+    """Other terms that queries may use for a run of words: without accents, or single syllables."""
     folded = _terms(run, language, fold=True) if language in _ACCENTED else []
     return folded + (other_scripts.syllables(run) if has_other_letters(run) else [])
 
@@ -555,15 +554,15 @@ def _run(text: str) -> tuple[str, list[Name]]:
 
 
 def _name_of_day(day: Day) -> Name:
-    """The form of a day in a text, and that of its month, beside the words that are there."""
+    """The form of a day in a text, and that of its month, in addition to its words."""
     return Name((), day.digits, (), (day.month_digits,))
 
 
 def words_in_text(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
-    """Those of the words that `text` contains in any form, compared as in the full-text index.
+    """The words that `text` contains in any form, compared as in the full-text index.
 
-    A name is there as a whole, or with all of its parts together: "outside, on floor 3" has no f3outside.
-    Two words with an apostrophe in between have no form as a whole; they may be anywhere.
+    A name occurs as a whole, or with its parts in sequence: "outside, on floor 3" has no f3outside. Two words
+    with an apostrophe in between have no whole form; they may be anywhere.
     Example: the words of "Who built the pendulum clocks?", "A pendulum clock ticks." -> pendulum, clocks.
     """
     terms = _terms_in_rows(text, language)
@@ -637,7 +636,7 @@ def _tokens(text: str, language: Language, as_written: bool, fold: bool | None, 
     return [token.text for token in tokens]
 
 
-# The words of a language that say nothing of what a query is about.
+# Words that say nothing about the subject of a query.
 
 _LISTS: dict[Language, str] = {
     "English": """

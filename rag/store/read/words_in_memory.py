@@ -1,11 +1,11 @@
 """Keeps the words of rows in memory: BM25 over any part of the rows, counted over any part of them.
 
 The engine's index takes milliseconds for each list, and counts words over all rows, hidden ones included.
-Here a word of a query takes some tens of microseconds, and two masks over the rows say which are ranked and
-which are counted. With the same rows counted, a score is the engine's to the last digits.
+Here a word of a query takes some tens of microseconds, and two masks select the rows to rank and the rows to
+count. Counted over the same rows, a score equals the engine's up to the last digits.
 
-For each word there are the rows that have it, and how often each does. The words are sorted Arrow strings: a
-dictionary of Python would take ten times their memory.
+It is an inverted index: for each word, the rows that have it and how often. The words are sorted Arrow
+strings: a Python dictionary would take ten times their memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Positions: TypeAlias = "npt.NDArray[np.int64]"
 """Places of rows among those in memory, in order."""
 Scores: TypeAlias = "npt.NDArray[np.float32]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
-"""For each row in memory, whether it is one of those meant."""
+"""For each row in memory, whether it is selected."""
 
 Postings: TypeAlias = "tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.uint16]]"
 """How many rows have each word; these rows, one word after the other; and how often each has it."""
@@ -38,9 +38,9 @@ Postings: TypeAlias = "tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.N
 K1, B = 1.2, 0.75  # as in the engine
 KEPT_PLACES = 4096  # of looked-up words
 RESPELT = 0.85  # the weight of other spellings relative to a word that is right (rag/evaluate/measuring.md)
-MOST_TIMES = np.iinfo(np.uint16).max  # of a word in a row: beyond a hundred, more changes nothing
-BLOCKS, LEAST_BLOCK = 8, 16  # blocks per score that is wanted, and the scores of a block that is worth it
-SCORED_AT_ONCE = 16_384  # rows: what lies between stays in the processor's cache
+MOST_TIMES = np.iinfo(np.uint16).max  # of a word in a row: beyond a hundred, a score hardly changes
+BLOCKS, LEAST_BLOCK = 8, 16  # blocks per wanted score, and the scores that make a block worth it
+SCORED_AT_ONCE = 16_384  # rows: intermediate results stay in the processor's cache
 ROW_BITS = 32  # of a key that orders postings by word, then by row
 
 
@@ -76,7 +76,7 @@ class WordsInMemory:
     def place(self, word: str) -> int:
         """The place of the first word that isn't before this one.
 
-        Kept, because a search looks each word up several times, for 15 µs each.
+        Cached, because a search looks up each word several times, at 15 µs.
         """
         if (place_before := self.places.get(word)) is not None:
             return place_before
@@ -94,7 +94,7 @@ class WordsInMemory:
 
 
 def words_of(terms: pa.Array[Any], *, only: Collection[str] | None = None) -> WordsInMemory:
-    """The words of rows whose column `terms` this is: words that one space separates.
+    """The words of rows, from their column `terms`: words separated by one space.
 
     Words that are not in `only` are left out, but count in the lengths.
     """
@@ -120,7 +120,7 @@ def _sorted(words: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def merged_words(parts: Sequence[tuple[WordsInMemory, Positions]], count: int) -> WordsInMemory:
-    """The words of `count` rows: those of each part, whose rows have these places, or -1 if they are gone.
+    """The words of `count` rows, merged from parts, each with the new places of its rows, -1 if dropped.
 
     The places of a part are in order.
     """
@@ -133,8 +133,8 @@ def merged_words(parts: Sequence[tuple[WordsInMemory, Positions]], count: int) -
     in_words = pc.index_in(words_of_parts, value_set=words).to_numpy().astype(np.int64)
     ends = np.cumsum([len(part.words) for part, _ in parts])
     placed = list(zip(np.split(in_words, ends[:-1]), [_placed(*part) for part in parts], strict=True))
-    # The rows of a word are those of one part after the other, so a million need no sorting. The words of few
-    # rows are inserted into those of most: that takes a third of placing all.
+    # The rows of a word come part by part, so a million of them need no sorting. If the first part has most
+    # rows, the others are inserted into it: that takes a third of the time of merging all.
     is_large = 2 * len(placed[0][1][1]) > sum(len(rows) for _, (_, rows, _) in placed)
     counts, rows, times = _in_turn(placed[is_large:], len(words))
     if is_large:
@@ -199,9 +199,9 @@ class TermCounts:
 class Counted:
     """The rows over which words are counted: all without a mask.
 
-    `length` is the number of their words. `norms` has for each row what its length, relative to the mean of
-    the counted rows, adds to the denominator of a score. If several tables are searched as one, `pooled` has
-    the counts over the rows of all of them. `holding` are counts of terms that were looked up.
+    `length` is the number of their words. `norms` is the length norm of each row in the denominator of BM25,
+    relative to the mean of the counted rows. If several tables are searched as one, `pooled` has the counts
+    over the rows of all. `holding` caches the counts of terms.
     """
 
     mask: Mask | None
@@ -223,7 +223,7 @@ class Counted:
     def count_with(self, term: str, words: WordsInMemory) -> int:
         """How many of the counted rows of this table have a term.
 
-        Kept, because a search asks twice, and of a million rows a common term takes .5 ms.
+        Cached, because a search asks twice, and a common term of a million rows takes .5 ms.
         """
         if (count := self.holding.get(term)) is None:
             if len(self.holding) >= KEPT_PLACES:
@@ -232,7 +232,7 @@ class Counted:
         return count
 
     def in_all(self, term: str, words: WordsInMemory) -> int:
-        """In how many counted rows a term is, those of other tables included."""
+        """How many counted rows have a term, those of other tables included."""
         in_pool = self.pooled.holding.get(term) if self.pooled else None
         return self.count_with(term, words) if in_pool is None else in_pool
 
@@ -244,7 +244,7 @@ class Counted:
 
 
 def counted(words: WordsInMemory, mask: Mask | None = None) -> Counted:
-    """The rows of a mask, to count words over."""
+    """The rows of a mask, as rows to count words over."""
     lengths = words.lengths if mask is None else words.lengths[mask]
     rows, length = len(lengths), int(lengths.sum())
     return Counted(mask, rows, length, _norms(words.lengths, rows, length))
@@ -267,8 +267,8 @@ def score_rows(
 ) -> npt.NDArray[np.float32]:
     """The BM25 score of each row: 0 without any word of the query or, with `every`, if it lacks one.
 
-    A word that the query repeats counts as often. With `every`, a word may be there in any form, and each
-    form counts whose terms are all there.
+    A word that the query repeats counts as often. With `every`, a row needs each word in some form, with all
+    terms of the form.
 
     Source: Robertson & Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009.
     """
@@ -316,7 +316,7 @@ def count_rows_with(form: Sequence[str], words: WordsInMemory, over: Counted) ->
 def score_with_spellings(
     words: WordsInMemory, query: Sequence[Word], also: Sequence[Word], over: Counted, *, every: bool
 ) -> npt.NDArray[np.float32]:
-    """As `score_rows`, with other spellings of unknown words `also`, which weigh `RESPELT`."""
+    """As `score_rows`, plus the scores of other spellings `also`, weighted by `RESPELT`."""
     scores = score_rows(words, query, over, every=every)
     if also:
         scores += RESPELT * score_rows(words, also, over)

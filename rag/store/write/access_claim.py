@@ -1,8 +1,8 @@
-"""Which access record a source gets when it is ingested.
+"""Decides which access record a source gets when it is ingested.
 
-A source that has a record keeps it. Whatever else may apply to the document, such as the record of another
-document with the same content, can only narrow that record. Only a run with `--set-access`, or the document's
-origin, replaces it (`Policy`).
+A source that has a record keeps it. Anything else that applies to the document, such as the record of a
+document with the same content, can only narrow it. Only a run with `--set-access`, or the document's origin,
+replaces the record (`Policy`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEPT_FORMER = 32  # earlier contents and URIs of a document, some 2 kB at most
 
 
 class Policy(Enum):
-    """What becomes of the access record that a document has. One without a record gets the claim's access.
+    """How a claim changes the present access record. A document without a record gets the claim's access.
 
     `SYNC` is for a document whose origin decides who may see it: then a run can also widen the record, unless
     somebody changed it by hand.
@@ -55,8 +55,8 @@ _UNTIL_STORED = {
 class Claim:
     """The access that an ingestion run wants for a document, computed before the tenant's records are locked.
 
-    `access` is what it gets if it has no record yet; the `policy` says what it means for a record. `floor`
-    are the ids of the sources whose records limit it: it is never more widely visible than any of these.
+    `access` applies to a document without a record; `policy` says how it changes a record. `floor` are the
+    ids of sources whose records limit it: the document is never more widely visible than any of them.
 
     The record notes `content`, a digest of the document's bytes, and `requested`, the access that the
     document's own metadata requests, as JSON; `requested_access` is the same as a record.
@@ -95,10 +95,10 @@ def settle(
 ) -> AccessRecord:
     """The record that the source gets.
 
-    `record` is its present one, kept even if the source was removed meanwhile; None for a new source. `fresh`
-    is the record that a new source would get. `floor` are the `limits` of the claim.
-    `overtaken` means that somebody else changed the record after the run began. That change must survive, so
-    even `Policy.REPLACE` can only narrow it.
+    `record` is its present one, also if the source was removed meanwhile; None for a new source. `fresh` is
+    the record that a new source would get. `floor` are the `limits` of the claim. If somebody else changed
+    the record after the run began, it is `overtaken`: that change must survive, so even `Policy.REPLACE` can
+    only narrow it.
     """
     if record is None:
         fresh = replace(fresh, requested=_note(1, None)) if claim.policy.is_sync else fresh
@@ -123,15 +123,15 @@ def _by_origin(
 ) -> AccessRecord:
     """The record of a document whose origin decides who may see it.
 
-    The record notes in `requested` which revision the origin made. If it has another one now, somebody
-    changed it by hand: from then on it is never wider than they made it. `SYNC_ALL` lifts that limit.
+    The record notes in `requested` the revision that the origin set. Another revision now means that somebody
+    changed it by hand: from then on that change is an upper limit, which `SYNC_ALL` lifts.
     """
     noted, limit = _origin_note(record.requested)
     if noted != _revision(record):
         limit = record.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None
-    # A container may have been narrowed by hand, which its origin doesn't know.
+    # The origin doesn't know if a container was narrowed by hand.
     access = narrower(claim.access, *([limit] if limit else []), *floor)
     access = narrower(record.access, access) if claim.policy is Policy.SYNC_NARROW else access
     settled = with_access(current, access)
@@ -153,7 +153,7 @@ def _note(revision: int, limit: Access | None) -> str:
 
 
 def _origin_note(requested: str) -> tuple[int | None, Access | None]:
-    """The revision that the origin made, None if it made none, and the access that was set by hand."""
+    """The revision that the origin set, None without one, and the access that was set by hand."""
     read = json.loads(requested) if requested else {}
     lists = read.get("by_hand")
     return read.get("origin"), lists and Access(lists[0], frozenset(lists[1]), frozenset(lists[2]))
@@ -179,8 +179,8 @@ def until_stored(claim: Claim) -> Claim:
     """The claim that applies while the earlier text is still stored.
 
     With `Policy.REPLACE`, or if the origin decides, a run may widen the access to a new version. If that took
-    effect before the new version is stored, a crash in between would expose the earlier text, which was never
-    meant for these readers.
+    effect before the new version is stored, a crash in between would expose the earlier text to readers for
+    whom it was never meant.
     """
     return replace(claim, policy=_UNTIL_STORED.get(claim.policy, claim.policy))
 

@@ -1,8 +1,8 @@
 """Changes access records under the access lock: a tenant's, and a collection's for its writer.
 
-It is not the lock of an ingestion, and it is held for milliseconds, never while texts are parsed, embedded or
-stored: taking a right away never waits for an ingestion. Reading, changing and writing are one step under
-this lock, for `refdesk-admin access` and for ingestions alike: of two changes at once, neither is lost.
+The access lock isn't the lock of an ingestion. It is held for milliseconds, never while texts are parsed,
+embedded or stored, so a revocation never waits for an ingestion. Each change reads and writes under this
+lock, by `refdesk-admin access` and by ingestions alike, so no concurrent change is lost.
 
 A change is in force with its one commit, from the next request of every server on. Searches use the copies of
 the labels in the chunks, and the records themselves where a copy is stale.
@@ -61,7 +61,7 @@ class AccessTable:
         return dict(await self.keyed(condition))
 
     async def keyed(self, condition: Condition | None = None) -> KeyedRows[AccessRecord]:
-        """As `records`, each made when somebody asks for it."""
+        """As `records`, each made on access."""
         return KeyedRows(await self.columns(schema.RECORD_COLUMNS, condition), "id", schema.stored_record)
 
     async def columns(self, names: Sequence[str], condition: Condition | None = None) -> pa.Table:
@@ -139,9 +139,9 @@ async def read_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
 async def mark_removed(data: Home, tenant: str, ids: Iterable[str]) -> None:
     """Remove sources for every reader, from the next request on. Their access records stay.
 
-    It waits for no ingestion: the records become tombstones, and who holds the collection's lock, now or
-    next, deletes the rows (`CollectionWriter.follow_others`). On a full disk the data folder's reserve is
-    used.
+    It waits for no ingestion: the records become tombstones, and the present or next holder of the
+    collection's lock deletes the rows (`CollectionWriter.follow_others`). On a full disk the data folder's
+    reserve is used.
     """
     async with access_table(data, tenant) as table:
         present = [record for record in (await table.of(ids)).values() if record.present]
@@ -164,7 +164,7 @@ Around: TypeAlias = "Callable[[Pairs], AbstractContextManager[None]]"
 
 
 def nothing_around(_pairs: Pairs) -> AbstractContextManager[None]:
-    """Enclose the change in nothing."""
+    """A context that does nothing."""
     return nullcontext()
 
 
@@ -179,16 +179,17 @@ async def change_access(
 ) -> Pairs:
     """Change who may see these sources, and files that come into `folders` later.
 
-    A folder is given as its first record would be, without the change. `around` encloses the change.
+    `changed` maps the present access to the new one. `folders` are records that folders without one would
+    get, before the change. `around` encloses the change.
 
-    It is in force with the one commit. A record that stays equal gets a new revision, too, so that a running
-    ingestion notices it and doesn't widen it. `change_collection.copy_labels` updates the copies
-    in the chunks. A part, such as the attachment of a mail, gets nothing wider than its container,
-    as in an ingestion. On a full disk the data folder's reserve is used, unless the change lets anybody in.
+    It is in force with its one commit. An equal record gets a new revision, too, so that a running ingestion
+    notices it and doesn't widen it. `change_collection.copy_labels` updates the copies in the chunks. A part,
+    such as the attachment of a mail, is never visible more widely than its container. On a full disk the data
+    folder's reserve is used, unless the change grants a right.
 
     Raises:
-        StoreError: the change lets somebody in, and the reserve can't be filled up, without which the change
-            couldn't be undone on a full disk.
+        StoreError: the change grants a right, and the reserve is incomplete: without it the right couldn't be
+            revoked on a full disk.
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
@@ -213,8 +214,8 @@ async def _of_folders(
 ) -> Pairs:
     """The changed records of folders and of the folders in them.
 
-    A folder without a record gets one if the change takes anything away from what new files get in it now, by
-    the nearest folder above it: a change of documents lets nobody see others that come later.
+    A folder without a record gets one only if the change narrows the access that new files get by the nearest
+    folder above it: changing present documents must not widen later ones.
     """
     stored = [*(await table.records(FOLDERS)).values()] if folders else []
     pairs: Pairs = {}
@@ -232,7 +233,7 @@ async def _of_folders(
 
 
 async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
-    """Those of the pairs that are parts, no wider afterwards than what contains them."""
+    """The pairs of parts, with new access no wider than that of their containers."""
     around_part = {
         id_: _containers(record.uri) for id_, (record, _) in pairs.items() if record and "#" in record.uri
     }
@@ -254,7 +255,7 @@ async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
 
 
 def _containers(part: str) -> list[str]:
-    """The URIs of what may contain a part.
+    """The URIs of the possible containers of a part.
 
     Example: file:///d/x.zip#b/m.eml/n.txt -> file:///d/x.zip, file:///d/x.zip#b, file:///d/x.zip#b/m.eml.
     """
@@ -272,19 +273,19 @@ class CollectionAccess:
         self._ids = ids
         self._around = around
         self._began: Mapping[str, AccessRecord] = {}
-        self._settled: dict[str, AccessRecord] = {}  # since then, by this writer
+        self._settled: dict[str, AccessRecord] = {}  # by this writer, since then
         self._looked: AccessTable | None = None
 
     async def look(self) -> None:
-        """Open the records: in a bucket, `removed` and `stale` are as of now, or of a later own change."""
+        """Open the records. In a bucket, `removed` and `stale` are as of now, or of a later own change."""
         if isinstance(self._data, Bucket):
             async with read_table(self._data, self._collection.tenant) as table:
                 self._looked = table
 
     async def read(self, *, as_looked: bool = False) -> Mapping[str, AccessRecord]:
-        """All records of the tenant by id, also of removed sources; in a bucket `as_looked` at, if they were.
+        """All records of the tenant by id, also of removed sources; with `as_looked`, as of `look`.
 
-        No claim of this writer undoes a change that another process makes after this call, or that look.
+        No claim of this writer undoes a change that another process makes after this call, or after `look`.
         """
         async with self._read() if as_looked else read_table(self._data, self._collection.tenant) as table:
             began = await table.keyed()
@@ -301,8 +302,8 @@ class CollectionAccess:
     ) -> tuple[dict[str, AccessRecord], list[AccessRecord]]:
         """Settle claims, with URIs, by source id: all records, and those whose labels the chunks lack.
 
-        A source that was removed since `read` stays so: its record is returned as it is, not present. What
-        somebody has taken away from a folder since then limits what comes into it.
+        A source that was removed since `read` stays removed: its record is returned unchanged, not present. A
+        folder that somebody narrowed since then limits the sources that come into it.
         """
         async with self._locked() as table:
             needed = {*claims, *chain.from_iterable(claim.floor for _, claim in claims.values())}
@@ -311,7 +312,7 @@ class CollectionAccess:
             settled: dict[str, AccessRecord] = {}
             overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
-                present = stored | settled  # a part may come with what contains it, and after it
+                present = stored | settled  # a part may come together with its container, or later
                 record = stored.get(id_)
                 if record and self._was_removed(record):
                     settled[id_] = record
@@ -325,7 +326,7 @@ class CollectionAccess:
             changed = {id_: record for id_, record in settled.items() if record != stored.get(id_)}
             with self._around({id_: (stored.get(id_), record) for id_, record in changed.items()}):
                 await table.put(list(changed.values()))
-        # What this run settled is its own change. An overtaken record stays overtaken for later claims.
+        # Records that this run settled aren't overtaken. Overtaken ones stay so for later claims.
         self._settled |= {
             id_: record for id_, record in settled.items() if id_ not in overtaken and id_ not in removed
         }
@@ -337,15 +338,14 @@ class CollectionAccess:
         return settled, behind
 
     def _was_removed(self, record: AccessRecord) -> bool:
-        """Whether somebody removed the source since this writer read the records, or stored it."""
+        """Whether somebody removed the source since this writer read the records or stored the source."""
         before = self._before(record.id)
         return not record.present and before is not None and before.present
 
     def _is_overtaken(self, record: AccessRecord) -> bool:
         """Whether somebody else changed the record since this writer read the records.
 
-        The run computed its claims from the records as they were then, and somebody else knew what they took
-        away.
+        Then that change wins: the run computed its claims from the earlier records.
         """
         return record.access != (self._before(record.id) or record).access
 
@@ -356,29 +356,29 @@ class CollectionAccess:
         return [folder for folder, before in pairs if before is None or folder.access != before.access]
 
     def _before(self, id_: str) -> AccessRecord | None:
-        """The record as this writer knows it: as it read or settled it."""
+        """The record as this writer last read or settled it."""
         return self._settled.get(id_) or self._began.get(id_)
 
     def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
         return AccessRecord(id_, self._collection.name, uri, claim.access, claim.content, claim.requested)
 
     async def change(self, records: Mapping[str, Access]) -> None:
-        """Give sources these records; one commit, in force for every reader from then on."""
+        """Set the access of sources in one commit, in force for every reader."""
         async with self._locked() as table:
             stored = await table.of(records)
             await table.put([revised(record, records[id_]) for id_, record in stored.items()])
 
     async def mend(self, copies: Mapping[str, Access | None]) -> None:
-        """Let in only whom both the record and its copy let in, where the copy is of a later record.
+        """Narrow records to what their copies allow, too, where the copy is of a later record.
 
-        Where the record is the later one, it stays. Both are copied to the chunks again.
+        A record that is later than its copy stays. Both kinds are copied to the chunks again.
         """
         async with self._locked() as table:
             stored = await table.of(copies)
             await table.put([_mend(record, copies[id_]) for id_, record in stored.items()])
 
     async def remember_folders(self, folders: Mapping[str, Access]) -> None:
-        """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
+        """Record the access of ingested folders, by URI; it applies to later files in them."""
         records = [
             AccessRecord(self._ids.of_folder(uri), "", uri, replace(access, revision=1))
             for uri, access in folders.items()
@@ -432,7 +432,7 @@ class CollectionAccess:
     async def repair(self, sources: pa.Table) -> None:
         """Make the records agree with the stored sources, given by their columns `id` and `uri`.
 
-        A source without a record gets one that nobody can see it by: its access was lost.
+        A source whose record was lost gets a deny-all record (fail closed).
         """
         async with self._read() as table:
             if agree(await table.columns(["id", "present"], self._ours), sources):
@@ -440,7 +440,7 @@ class CollectionAccess:
         async with self._locked() as table:
             ours = await table.records(self._ours)
             uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
-            # A tombstone is right: who removed the source waits for its rows to be deleted, not to come back.
+            # A tombstone stays: the source's rows are yet to be deleted.
             wrong = [
                 record
                 for id_, record in ours.items()
@@ -455,9 +455,9 @@ class CollectionAccess:
             )
 
     async def compact(self) -> None:
-        """Merge the files that the changes of a run have left. In a bucket, changes do it when it is due."""
+        """Merge the files that a run's changes left. In a bucket, changes do that when it is due."""
         if isinstance(self._data, Bucket):
-            return  # it would take forty requests
+            return  # would take forty requests
         async with self._locked() as table:
             await table.compact()
 
@@ -490,19 +490,19 @@ class CollectionAccess:
 
 
 def _narrowed(stored: AccessRecord | None, record: AccessRecord) -> AccessRecord:
-    """The record of a folder, no wider than the one that somebody else has stored meanwhile."""
+    """The record of a folder, no wider than the one that somebody else stored meanwhile."""
     return revised(stored, narrower(stored.access, record.access)) if stored else record
 
 
 def _comes_into(folder: AccessRecord, uri: str, record: AccessRecord | None) -> bool:
-    """Whether a document at a URI is in a folder where its record, if it has one, is not."""
+    """Whether a document at a URI comes into a folder: its record, if any, is from elsewhere."""
     inside = f"{folder.uri}/"
     return uri.startswith(inside) and not (record and record.uri.startswith(inside))
 
 
 def folder_records(records: Mapping[str, AccessRecord]) -> Iterable[AccessRecord]:
-    """Those of these records that are of folders."""
-    if isinstance(records, KeyedRows):  # without making the others
+    """The records of folders."""
+    if isinstance(records, KeyedRows):  # makes no other records
         return records.matching(lambda rows: pc.equal(rows["collection"], pa.scalar("")))
     return (record for record in records.values() if record.is_folder)
 
@@ -514,9 +514,9 @@ def _mend(record: AccessRecord, copy: Access | None) -> AccessRecord:
 
 
 def agree(records: pa.Table, sources: pa.Table) -> bool:
-    """Whether exactly the sources have records that say that they are present.
+    """Whether the present records are exactly those of the stored sources.
 
-    Without an object per record: a run on one document must not cost what all of them do.
+    It makes no object per record, so that a run on one document stays cheap.
     """
     present = pc.equal(pc.is_in(records["id"], sources["id"]), records["present"])
     has_record = pc.is_in(sources["id"], records["id"])

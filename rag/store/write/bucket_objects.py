@@ -58,7 +58,7 @@ def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
 
 
 def _put_if(bucket: Bucket, name: str, content: bytes, mode: object, *refusals: str) -> bool:
-    """Write an object in this mode of the library. False if it answers with one of these of its errors."""
+    """Write an object in a mode of the library. False if it raises one of its errors named in `refusals`."""
     store = bucket.store
     from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
 
@@ -135,13 +135,13 @@ def digest_of(bucket: Bucket, name: str) -> str:
 
 PROBES = "_refdesk_probe"
 ROUNDS, WRITERS = 10, 8
-ASKED = 10  # requests, to measure the response time
+ASKED = 10  # requests that measure the response time
 SKEW_SECONDS = 60  # S3 refuses requests by clocks that are 15 minutes off
 
 
 @dataclass(frozen=True, slots=True)
 class BucketCheck:
-    """The result of a check. A note is something to look at, which needn't be a mistake."""
+    """The result of a check. A note needn't be a problem."""
 
     check: str
     state: Literal["fine", "note", "wrong"]
@@ -169,7 +169,7 @@ def check_bucket(bucket: Bucket) -> Iterator[BucketCheck]:
         checks = [*_writing(bucket, probe)]
         yield from checks
         if any(check.state == "wrong" for check in checks):
-            return  # nobody should copy a desk to it
+            return  # unfit for a desk
     problem = data_folder_problem(bucket)
     yield BucketCheck("desk", "note" if problem else "fine", problem or f"There is a desk in {bucket}.")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import lancedb
 
 CATALOG_WAIT_SECONDS = 15
-WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion
+WRITER_WAIT_SECONDS = 5  # enough for a change of access, which copies labels; not for an ingestion
 
 
 async def change_collection(
@@ -54,7 +54,7 @@ async def change_collection(
         engine_errors("changing the collection"),
     ):
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
-        # Read under the lock: meanwhile, somebody may have removed it and made another of that name.
+        # Read under the lock: somebody may have removed it and made another one of that name.
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if not rows:
             raise NotFoundError(f"There is no collection {name!r}.")
@@ -105,7 +105,7 @@ async def open_writer(
         empty_spool(data, collection.tenant, collection.name)
         if mends_indexes:
             await writer.rebuild_indexes()
-        for attempt in spending_reserve(data):  # a full disk must not keep removed documents on it
+        for attempt in spending_reserve(data):  # removed documents must leave a full disk, too
             with attempt:
                 await writer.sweep()
         yield writer
@@ -139,7 +139,7 @@ async def _opened(
 
 
 async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -> Collection:
-    """The collection as the catalog has it now: somebody may have declared a field or rebuilt it meanwhile.
+    """The collection as in the catalog now: somebody may have declared a field or rebuilt it.
 
     Raises:
         BusyError: it was rebuilt with another embedder.
@@ -189,7 +189,7 @@ async def drop_collection(data: Home, collection: Collection, *, forget: Iterabl
     async with _dropping(data, tenant, name) as (collections, lease):
         started = time.time()
         await collections.delete(in_catalog(tenant, name))
-        table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # no row without tables
+        table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # before the tables go
         await _drop_without_row(data, tenant, name, forget, lease)
 
 
@@ -273,16 +273,16 @@ async def drop_if_empty(data: Home, collection: Collection) -> None:
 
 
 async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]) -> None:
-    """Drop a tenant's collections, evaluation runs and access records, so that no file holds them any more.
+    """Drop a tenant's collections, evaluation runs and access records, so that no file holds them.
 
-    The tenant itself stays until `forget_tenant`, so that a removal that was killed can be repeated.
+    The tenant itself stays until `forget_tenant`, so that a killed removal can be repeated.
 
     Raises:
         BusyError: another process is writing to one of the collections.
     """
     for collection in collections:
         await drop_collection(data, collection)
-    for name in collection_tables.names_of_tables(data, tenant):  # of a removal that was killed
+    for name in collection_tables.names_of_tables(data, tenant):  # left by a killed removal
         await finish_drop(data, tenant, name)
     await drop_runs(data, tenant)
     with engine_errors("removing the tenant"):
@@ -292,7 +292,7 @@ async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]
             return
         with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog:
             _, (catalog_table,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
-            # Descriptions are in its old versions.
+            # Old versions of the catalog hold descriptions.
             await table_maintenance.purge_rows(data, catalog_table, "definition")
 
 

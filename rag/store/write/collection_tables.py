@@ -5,14 +5,14 @@ three builds: the one that readers open (`Collection.build`), the one before it 
 the one that a rebuild is making (`coming`). Tables of other numbers are leftovers; `drop_others` drops them.
 
 To declare a field of a collection with documents, the tables change first and the catalog last; to remove
-one, the other way round. So a field counts, in every process from its next request on, only while its column
-is complete. A killed command leaves a column without a declaration, which is dropped before the field is
-declared again. No vector and no text is rewritten.
+one, the other way round. So a field is used, in every process from its next request on, only while its column
+is complete. A killed command leaves an undeclared column, which is dropped before the field is declared
+again. Vectors and texts are not rewritten.
 
 A killed writer leaves rows. Looking for them reads all chunks, so a writer that ends well notes the newest
 version of each table (`note_swept`), after everything was flushed to disk. A later writer makes other
-versions, and if it is killed, it doesn't note them. So a note that is missing, unreadable, or of other
-versions means: look.
+versions, and doesn't note them if it is killed. So if the note is missing, unreadable, or of other versions,
+the next writer looks for leftovers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def build_numbers(data: Home, tenant: str, name: str) -> set[int]:
 def new_number(data: Home, usual: int) -> int:
     """The number of a new build: the `usual` one in a data folder, a random one in a bucket.
 
-    A writer that was suspended could take a table whose name comes a second time for the first one.
+    A suspended writer could mistake a table for an earlier one of the same name.
     """
     return secrets.randbits(48) if isinstance(data, Bucket) else usual
 
@@ -130,7 +130,7 @@ async def create_tables(database: lancedb.AsyncConnection, collection: Collectio
 async def drop_tables(
     data: Home, database: lancedb.AsyncConnection, tenant: str, name: str, *, but: Iterable[int] = ()
 ) -> None:
-    """Drop the tables of all builds of a collection `but` these numbers."""
+    """Drop the tables of all builds of a collection except those with the numbers `but`."""
     for number in build_numbers(data, tenant, name) - {*but}:
         for table in (schema.chunks_table, schema.sources_table):
             await database.drop_table(table(tenant, name, number), ignore_missing=True)
@@ -201,7 +201,7 @@ async def add_fields(
 
 
 async def drop_fields(chunks: lancedb.AsyncTable, names: Iterable[str]) -> None:
-    """Drop those columns of these fields that exist, with their indexes."""
+    """Drop the columns of these fields that exist, with their indexes."""
     there = set((await chunks.schema()).names)
     if columns := [column for name in names if (column := schema.field_column(name)) in there]:
         await chunks.drop_columns(columns)
@@ -214,7 +214,7 @@ def _source(row: Mapping[str, Any], fields: Iterable[str], values: Mapping[str, 
 
 
 def is_swept(data: Home, collection: Collection, lease: Lease | None = None) -> bool:
-    """Whether the present versions of the tables are noted to hold no leftovers, in a bucket by the lease."""
+    """Whether a note says that the present versions hold no leftovers; in a bucket, the lease says so."""
     if isinstance(data, Bucket):
         return lease is not None and not lease.inherited
     try:
@@ -225,7 +225,7 @@ def is_swept(data: Home, collection: Collection, lease: Lease | None = None) -> 
 
 
 def note_swept(data: Home, collection: Collection, lease: Lease | None = None) -> None:
-    """Note that the present versions hold no leftovers; if that fails, the next writer looks for them."""
+    """Note that the present versions hold no leftovers. If noting fails, the next writer looks for them."""
     if isinstance(data, Bucket):
         if lease is not None:
             lease.settle()
@@ -249,7 +249,7 @@ def _versions(data: Path, collection: Collection) -> dict[str, list[object]]:
     """The newest version of each table.
 
     Raises:
-        OSError: a table has none.
+        OSError: a table has no version.
     """
     return {name: newest_version(table_folder(data, name)) for name in table_names(collection)}
 
@@ -257,8 +257,8 @@ def _versions(data: Path, collection: Collection) -> dict[str, list[object]]:
 class RebuildTarget:
     """The tables of a coming build, which no reader opens. The holder of the collection's lock writes them.
 
-    A source has the generation of the source that it was made from. So a rebuild that was interrupted, or
-    that returns to a former build, knows what is left to do.
+    A source has the generation of the source that it was made from. So a rebuild that continues after an
+    interruption, or returns to a former build, knows which sources are up to date.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class RebuildTarget:
         return await sample_for_everybody(self._chunks, limit, least)
 
     async def ids(self) -> set[str]:
-        """The ids of its sources, those included that a kill left with chunks alone."""
+        """The ids of its sources, including those of which a killed run left only chunks."""
         with engine_errors("reading chunks"):
             column = (await self._chunks.query().select(["source_id"]).to_arrow())["source_id"]
         return {*filter(None, column.unique().to_pylist()), *await self.rows()}
@@ -313,7 +313,7 @@ class RebuildTarget:
                 await self._sources.delete(schema.one_of("id", ids))
 
     async def relabel(self, access: Mapping[str, Access | None]) -> None:
-        """Update the labels of chunks that hold another revision of these records."""
+        """Update the labels of chunks that have another revision than these records."""
         columns = ["source_id", "revision"]
         alike: dict[str, list[str]] = defaultdict(list)
         with engine_errors("copying access records"):
@@ -366,11 +366,11 @@ async def open_target(data: Home, collection: Collection, coming: Build) -> Rebu
 
 
 OF_TEXT = frozenset({schema.FILE, *schema.OF_PASSAGES})
-"""What the column `fields` holds besides declared fields."""
+"""The keys of the column `fields` that aren't declared fields."""
 
 
 def same_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether the same chunks are made from both rows of a source, with the same words."""
+    """Whether both rows of a source give the same chunks with the same words."""
     has_same_words = first["generation"] == second["generation"] and _names(first) == _names(second)
     return has_same_words and _declared_fields(first) == _declared_fields(second)
 

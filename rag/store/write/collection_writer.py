@@ -70,19 +70,19 @@ _WORDS = pa.schema(
 )
 ANALYSED_AT_ONCE = 50  # sources
 FLAGGED_AT_ONCE = 500  # sources, with their chunks
-DELETED_BY_ADDRESS = 1000  # chunks; a condition on more of them is longer than reading is slow
+DELETED_BY_ADDRESS = 1000  # chunks; with more, evaluating the condition takes longer than a read
 ROWS_AT_ONCE = 2000  # chunks that are converted to rows and added together; each takes 10 KB meanwhile
 
 
 class CollectionWriter:
-    """The tables of one collection, opened for writing; a rehearsal overrides it and `writes` nothing.
+    """The tables of one collection, opened for writing. A rehearsal overrides it and `writes` nothing.
 
-    `swept` tells that the tables are known to hold no leftovers.
+    `swept` means that the tables hold no leftovers.
     """
 
     writes = True
 
-    def __init__(  # noqa: PLR0913 what a writer works on
+    def __init__(  # noqa: PLR0913 the tables and their desk
         self,
         collection: Collection,
         chunks: lancedb.AsyncTable,
@@ -114,7 +114,7 @@ class CollectionWriter:
     async def known_sources(
         self, records: Mapping[str, AccessRecord] | None = None
     ) -> KeyedRows[KnownSource]:
-        """The stored sources by URI. One that lacks chunks has no digest, so that it is stored again.
+        """The stored sources by URI. One with missing chunks has no digest, so that it is stored again.
 
         `records` are the tenant's access records, if the caller has read them already.
         """
@@ -138,8 +138,8 @@ class CollectionWriter:
         claims = {item.source.id: (item.source.uri, item.claim) for item in items}
         with engine_errors("writing"), self._steps():
             self._changed = True
-            # Records before texts: whenever a crash comes, a text is visible only to those whom its record
-            # admits. A claim that widens access is held back here (`until_stored`): it would also show the
+            # Records before texts: after a crash at any point, a text is visible only to principals that its
+            # record admits. A claim that widens access is held back (`until_stored`): it would expose the
             # earlier text, which is still visible.
             records, behind = await self._access.settle(
                 {id_: (uri, until_stored(claim)) for id_, (uri, claim) in claims.items()}
@@ -149,7 +149,7 @@ class CollectionWriter:
             if items:
                 await self._store(items, generation, records)
         await self._access.note_copied(behind)  # the new chunks were written with these labels
-        # Now the earlier text is gone, and access may widen.
+        # The earlier text is gone, so access may widen.
         if wider := {id_: claimed for id_, claimed in claims.items() if claimed[1].policy.widens}:
             records |= (await self._access.settle(wider))[0]
         await self._copy_labels()
@@ -167,7 +167,7 @@ class CollectionWriter:
             rows = await to_thread.run_sync(partial(self._chunk_rows, part, generation, records))
             await table_maintenance.create_chunk_indexes(self._chunks, coming=len(rows))
             if self._lease:
-                self._lease.check()  # the engine may not refuse rows that are only added (`locks`)
+                self._lease.check()  # the engine may accept rows appended by a former holder (`locks`)
             await self._chunks.add(rows)
         # This one commit switches all these sources to their new generation. A crash before it leaves the new
         # chunks as orphans, a crash after it the old ones.
@@ -185,7 +185,7 @@ class CollectionWriter:
             )
 
     async def _former_chunks(self, ids: Sequence[str]) -> pa.Table:
-        """The chunks that these sources have now, with their addresses; also those that a killed run left."""
+        """The stored chunks of these sources with their addresses, including those that a killed run left."""
         query = self._chunks.query().select(["source_id", "generation", "seq", "start", "end"]).with_row_id()
         if await is_small(self._chunks):  # a condition would take another request for each file
             rows = await query.to_arrow()
@@ -193,7 +193,7 @@ class CollectionWriter:
         return await query.where(schema.one_of("source_id", ids)).to_arrow()
 
     async def _marks(self, ids: Sequence[str], chunks: pa.Table) -> dict[str, Marks]:
-        """The marks of the passages that these sources have now, as `chunks`, and had before, by id."""
+        """The marks of these sources' passages, present (`chunks`) and former, by id."""
         columns = ["id", "generation", "digest", "fields", "text"]
         sources = await rows_of(self._sources, columns, {"id": ids})
         return await to_thread.run_sync(
@@ -208,7 +208,7 @@ class CollectionWriter:
 
     async def move(self, moved: Mapping[str, SourceMove]) -> dict[str, AccessRecord]:
         """Give sources, by id, new URIs and metadata; texts and vectors stay. Returns the records by id."""
-        # The records first: at its new URI a source is never more visible than it may be there.
+        # Records first: a source must not be at its new URI with the access of its old one.
         records, _ = await self._access.settle({id_: (move.uri, move.claim) for id_, move in moved.items()})
         rows = [
             {"id": id_, "uri": move.uri, "metadata": json.dumps(dict(move.metadata), ensure_ascii=False)}
@@ -228,9 +228,9 @@ class CollectionWriter:
         await self.describe(metadata)
 
     async def _analyse_names(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
-        """Write the words of those sources whose names this metadata changes.
+        """Write the words of the sources whose names this metadata changes.
 
-        It comes before the metadata: the next run wouldn't see that an interrupted one left words out.
+        Call it before storing the metadata: otherwise an interruption would leave the words out for good.
         """
         ids = [*metadata]
         for at in range(0, len(ids), ANALYSED_AT_ONCE):
@@ -253,7 +253,7 @@ class CollectionWriter:
             return (await rows_of(self._sources, schema.SUMMARY_COLUMNS)).to_pylist()
 
     async def language_counts(self) -> Counter[str]:
-        """How many sources have which language tag; "" without one."""
+        """The number of sources by language tag; "" for sources without one."""
         with engine_errors("reading sources"):
             return language_counts(await rows_of(self._sources, ["metadata"]))
 
@@ -281,7 +281,7 @@ class CollectionWriter:
                 await self._analyse(await self._summaries(ids[at : at + ANALYSED_AT_ONCE]), language)
 
     async def _analyse(self, sources: Iterable[Source], language: Language) -> None:
-        """Write the words of these sources' chunks in one commit, and neither texts nor vectors."""
+        """Write the words of these sources' chunks in one commit; texts and vectors stay."""
         by_id = {source.id: source for source in sources}
         of_sources = self._chunks.query().where(schema.one_of("source_id", by_id))
         rows = await of_sources.select([*CHUNK_KEY, "source_id", "body"]).to_arrow()
@@ -300,9 +300,9 @@ class CollectionWriter:
             await self._update(rows, ("id", "fields"))
 
     async def examine_again(self) -> None:
-        """Look for flags by the present rules where a source has none, or those of other rules.
+        """Flag the passages of sources that have no flags, or flags by other rules than the present ones.
 
-        Until then, searches look for them in what they show. A source that has no revision gets one.
+        Until then, searches look for flags in what they show. A source without a revision gets one.
         """
         ids = await self._unexamined()
         for at in range(0, len(ids), FLAGGED_AT_ONCE):
@@ -346,7 +346,7 @@ class CollectionWriter:
         return _chosen_rows(rows, schema.vectors_of(rows), zero=True)
 
     async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:
-        """Store the vectors that aren't zero in the `rows` that `without_vector` returned for these sources.
+        """Store the nonzero vectors for `rows`, which `without_vector` returned for these sources.
 
         Returns how many chunks of each source still lack a vector.
         """
@@ -376,13 +376,13 @@ class CollectionWriter:
         """Remove sources; they are invisible from the first commit on. Their access records stay."""
         with engine_errors("removing"), self._steps():
             self._changed = True
-            # Without its row no generation is visible, so a crash in between leaves orphaned chunks only.
+            # Without its row a source is invisible, so a crash in between leaves only orphaned chunks.
             await self._sources.delete(schema.one_of("id", ids))
             await self._chunks.delete(schema.one_of("source_id", ids))
         await self._access.note_removed(ids)
 
     async def follow_others(self) -> list[str]:
-        """Finish what others have begun, who wait for no writer: removals, and changes of access.
+        """Finish removals and changes of access that other processes began without waiting for this writer.
 
         Returns the ids of the removed sources; see `mark_removed` and `change_collection.copy_labels`.
         """
@@ -399,13 +399,13 @@ class CollectionWriter:
 
     @contextmanager
     def _steps(self) -> Iterator[None]:
-        """Commits that leave orphans unless all succeed: until then, the tables don't count as swept."""
+        """A context for commits that leave orphans unless all succeed: the tables aren't swept meanwhile."""
         swept, self._swept = self._swept, False
         yield
         self._swept = swept  # not reached after an exception
 
     async def records(self, *, as_swept: bool = False) -> Mapping[str, AccessRecord]:
-        """All access records of the tenant by id; `as_swept`, as of `sweep`. See `CollectionAccess.read`."""
+        """All access records of the tenant by id; `as_swept`, as of `sweep` (`CollectionAccess.read`)."""
         return await self._access.read(as_looked=as_swept)
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
@@ -423,7 +423,7 @@ class CollectionWriter:
         await self._copy_labels()
 
     async def remember(self, folders: Mapping[str, Access]) -> None:
-        """Record the access of folders, by URI; later files in them get it."""
+        """Record the access of folders, by URI, for later files in them."""
         await self._access.remember_folders(folders)
 
     async def forget(self, ids: Iterable[str]) -> None:
@@ -436,7 +436,7 @@ class CollectionWriter:
         await self._copy_labels()
 
     async def _copy_labels(self) -> None:
-        """The same, with the records as they were last looked at or changed by this writer."""
+        """The same, with the records as this writer last read or changed them."""
         # The copies make searches fast and never decide: until a record is marked as copied, readers take its
         # labels from the record itself. So a crash in this loop changes no answer.
         for records in await self._access.stale():
@@ -463,7 +463,7 @@ class CollectionWriter:
         try:
             await self._copy_labels()
         except StoreError as error:
-            if not is_full(error):  # on a full disk stale labels may stay: they only slow searches down
+            if not is_full(error):  # on a full disk labels may stay stale: that only slows searches down
                 raise
 
     async def _remove_leftovers(self) -> None:
@@ -534,7 +534,7 @@ class CollectionWriter:
         return await sample_vectors(self._chunks, limit)
 
     async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
-        """The same of chunks that everybody may read, with their texts; nothing if not `least` are there."""
+        """As `sample` with texts, of chunks that everybody may read; empty if these are less than `least`."""
         return await sample_for_everybody(self._chunks, limit, least)
 
     async def rebuild_indexes(self) -> None:
@@ -547,8 +547,8 @@ class CollectionWriter:
         """Rewrite all tables, so that no file, old version or index holds removed content.
 
         Former revisions are forgotten, so citations of them are not found again. The access records of
-        removed sources stay, without the names of their files. A running server keeps
-        deleted files open, so their contents stay on disk until it ends.
+        removed sources stay, without the names of their files. A running server keeps deleted files open, so
+        their contents stay on disk until it ends.
         """
         with engine_errors("purging"):
             await self._forget_former()
@@ -589,7 +589,7 @@ class CollectionWriter:
         return pa.concat_tables(parts)
 
     async def _named_chunks(self) -> dict[tuple[str, str], int]:
-        """The number of chunks that each source's row promises, by source id and generation."""
+        """The number of chunks by each source's row, by source id and generation."""
         rows = await rows_of(self._sources, ["id", "generation", "chunk_count"])
         return {(row["id"], row["generation"]): row["chunk_count"] for row in rows.to_pylist()}
 
@@ -613,5 +613,5 @@ def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
 
 
 def _chosen_rows(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
-    """The rows whose vector is zero, or, without `zero`, isn't. `vectors` are in the order of the rows."""
+    """The rows with a zero vector, or else without one (`zero`). `vectors` are in the order of the rows."""
     return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))

@@ -1,15 +1,15 @@
-"""The data folder: its tenants, their storages, its key and the ids that are made with it, and its reserve.
+"""The data folder: its tenants, their storages, its key, the ids derived from it, and its reserve.
 
 The reserve is a file of a few MiB without content. On a full disk it is deleted to make room for a change
-that revokes rights (`spending_reserve`). Without a complete reserve, nothing starts that adds documents or
-grants rights, because revoking them might be impossible.
+that revokes rights (`spending_reserve`). Without a complete reserve, no command may add documents or grant
+rights, because revoking them might be impossible.
 
-A tenant can have a storage of its own: a folder or a bucket with a desk of this tenant alone. `owner` is the
-first thing that is written there, and the last that is deleted. It tells the desk and the tenant
-(`rag.access.tenants.owner_of`), or nobody once the tenant is being removed. So creating and removing can be
-repeated after a kill, and no other tenant or desk gets the same storage under any address.
+A tenant can have its own storage: a folder or a bucket with a desk of this tenant alone. The file `owner` is
+written first there and deleted last. It names the desk and the tenant (`rag.access.tenants.owner_of`), or
+nobody while the tenant is being removed. So creating and removing can be repeated after a kill, and no other
+tenant or desk gets the same storage under another address.
 
-Ids of sources, and the names that purged sources keep, are keyed hashes of a URI. Without the key nobody can
+Ids of sources, and the pseudonyms of purged sources, are keyed hashes of a URI. Without the key nobody can
 compute the id of a document from a guessed path.
 """
 
@@ -38,7 +38,7 @@ from rag.uris import TAG_CHARS
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
 RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
 FETCHING = "fetching"
-"""The file that says that a desk is not fetched completely (`rag.store.care.bucket_moves`)."""
+"""The mark of an incompletely fetched desk (`rag.store.care.bucket_moves`)."""
 """The folder of a restore that is not in force yet, and its lock (`rag.store.care.tenant_restore`)."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -47,8 +47,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 def prepare(home: Home, *, fetches: bool = False) -> None:
     """Create the folder with its reserve, if it doesn't exist; only its owner may access it.
 
-    Of a desk in a bucket, that is the folder of this machine. What isn't fetched completely, only a command
-    that `fetches` may change.
+    For a desk in a bucket, that is the folder of this machine. Only a command that `fetches` may change an
+    incompletely fetched desk.
 
     Raises:
         ConfigurationError: it can't be created, or the fetch of its desk or the copy to it was interrupted.
@@ -73,7 +73,7 @@ def prepare(home: Home, *, fetches: bool = False) -> None:
 def make_private(folder: Path) -> None:
     """Create a folder and those above it, if they don't exist, so that only their owner may access them.
 
-    `Path.mkdir` gives its mode to the last one alone.
+    `Path.mkdir` applies its mode to the last folder only.
 
     Raises:
         OSError: it can't be created.
@@ -125,7 +125,7 @@ def spending_reserve(home: Home) -> Iterator[AbstractContextManager[None]]:
     """Attempts at a small write that must succeed on a full disk: `for attempt in …: with attempt: …`.
 
     If the first attempt fails because the disk is full, the reserve is deleted for a second one, and created
-    again afterwards. The write must be idempotent. Other errors are raised, and any of the second attempt.
+    again afterwards. The write must be idempotent. Other errors are raised, as is any of the second attempt.
     """
     again, data = False, local_folder(home)
 
@@ -155,7 +155,7 @@ def spending_reserve(home: Home) -> Iterator[AbstractContextManager[None]]:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether the cause is a full disk or an exhausted quota. The engine says so only in its error's text."""
+    """Whether the cause is a full disk or an exhausted quota. Only the text of the engine's error says so."""
     while error:
         if isinstance(error, OSError) and error.errno in FULL:
             return True
@@ -184,7 +184,7 @@ def writable(problem: str) -> Iterator[None]:
 def spool_folder(home: Home, tenant: str, name: str) -> Path:
     """The folder for copies of documents during a run on this collection; see `rag.ingest.containers`."""
     spools = local_folder(home) / "spool"
-    if isinstance(home, Bucket):  # one for each, whose runs don't know of each other's locks
+    if isinstance(home, Bucket):  # one per process: runs on a bucket share no file locks
         spools = local_folder(home) / "spools" / hashlib.sha256(home.uri.encode()).hexdigest()[:16]
     return spools / f"{tenant}.{name}"
 
@@ -195,7 +195,7 @@ def empty_spool(home: Home, tenant: str, name: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete what can be deleted of a folder, and the one that it is in, if nothing else is there."""
+    """Delete as much of a folder as possible, and its parent if that is empty then."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()
@@ -218,7 +218,7 @@ def forget_console(data: Path, tenant: str) -> None:
 
 
 def origins_folder(home: Home, tenant: str, name: str) -> Path:
-    """The folder of the state with which a collection's origins fetch only changes."""
+    """The folder for the state of a collection's origins, by which they fetch only changes."""
     return local_folder(home) / "origins" / f"{tenant}.{name}"
 
 
@@ -228,7 +228,7 @@ def forget_origins(home: Home, tenant: str, name: str) -> None:
 
 
 def note_tenant(data: Home, tenant: str, storage: str = "") -> None:
-    """Create a tenant if it doesn't exist, with the address of its own storage, if it has one."""
+    """Create a tenant if it doesn't exist; `storage` is the address of its own storage, if any."""
     _create(data, f"tenants/{tenant}", storage.encode())
 
 
@@ -241,7 +241,7 @@ def _create(home: Home, name: str, content: bytes) -> None:
 
 
 def forget_tenant(data: Home, tenant: str) -> None:
-    """Delete a tenant that has no collections any more, and what is kept of its documents."""
+    """Delete a tenant without collections, and the remaining files about its documents."""
     if isinstance(data, Bucket):
         delete(data, [f"tenants/{tenant}"])
         return
@@ -253,13 +253,13 @@ def claim_storage(data: Home, tenant: str, storage: Home) -> None:
     """Make a desk for a tenant of the desk `data` in an empty folder or bucket, or complete it.
 
     Raises:
-        ConfigurationError: it holds something else, or it is in another desk or around it, or it is a folder
-            of this machine and the desk is in a bucket.
+        ConfigurationError: it holds something else, lies in another desk or contains one, or is a folder
+            while the desk is in a bucket.
         StoreError: it can't be read or written.
     """
     _check_apart(data, storage)
     owner, present = owner_of(data, tenant), owner_in(storage)
-    if present == b"":  # of a removal that was killed
+    if present == b"":  # left by a killed removal
         _delete_desk(storage)
     elif present is not None and present != owner:
         raise ConfigurationError(
@@ -282,13 +282,13 @@ def is_given_up(storage: Home) -> bool:
 
 
 def give_up(storage: Home) -> None:
-    """Delete the desk of a tenant whose collections were dropped, but for a note that nobody owns it."""
+    """Delete the desk of a tenant without collections, except for a note that nobody owns it."""
     _write_owner(storage, b"", is_new=False)
     _delete_desk(storage)
 
 
 def forget_owner(storage: Home) -> None:
-    """Delete that note, and the folder if nothing else is in it."""
+    """Delete the note of `give_up`, and the folder if it is empty then."""
     if isinstance(storage, Bucket):
         delete(storage, [OWNER])
         return
@@ -319,7 +319,7 @@ def _outer_folder(storage: Path, data: Home) -> str:
 
 
 def _outer_bucket(storage: Bucket, data: Home) -> str:
-    """The same for a bucket, as far as the credentials can look."""
+    """The same for a bucket, as far as the credentials allow."""
     if isinstance(data, Bucket):
         common, inner = f"{data}/", f"{storage}/"
         if common.startswith(inner) or inner.startswith(common):
@@ -331,7 +331,7 @@ def _outer_bucket(storage: Bucket, data: Home) -> str:
         try:
             if outer.names("tenants") and (outer.read("key") or outer.read(OWNER)):
                 return outer.uri
-        except StoreError:  # credentials for the inner prefix alone
+        except StoreError:  # the credentials are for the inner prefix only
             continue
     return ""
 
@@ -451,8 +451,7 @@ PURGED = "purged:"
 class SourceIds:
     """The ids of one collection's sources.
 
-    An id stays with its document. When the document moves, the id moves with it, and the next document at the
-    old URI gets another one.
+    An id stays with its document when that moves. The next document at the old URI gets another id.
     """
 
     def __init__(self, collection: Collection, key: bytes) -> None:
@@ -465,14 +464,14 @@ class SourceIds:
     def learn(self, records: Mapping[str, AccessRecord]) -> None:
         """Note the ids in use, of present and removed sources, by the tenant's access records.
 
-        They are read when somebody asks for an id: a run on documents that are stored asks for none.
+        They are read on the first use of an id: a run on known documents uses none.
         """
         self._to_learn = records
 
     def _learn(self) -> None:
         name = self._collection.name
         ours = [record for record in self._to_learn.values() if record.collection == name]
-        ours.sort(key=lambda record: record.present)  # of one URI, a present source wins
+        ours.sort(key=lambda record: record.present)  # the present source of a URI wins
         self._by_uri |= {record.uri: record.id for record in ours}
         self._taken |= {record.id for record in ours}
         self._to_learn = {}

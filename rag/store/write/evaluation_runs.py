@@ -38,7 +38,7 @@ class StoredRun:
 
 
 async def save_runs(data: Home, tenant: str, runs: Sequence[StoredRun]) -> list[int]:
-    """Store runs. Returns their ids, which count up over the data folder, from 1.
+    """Store runs. Returns their ids, numbered from 1 across the data folder.
 
     Raises:
         ConfigurationError: the data folder can't be written.

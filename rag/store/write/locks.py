@@ -1,19 +1,19 @@
-"""One writer at a time: the locks of a data folder, and the leases that stand in for them in a bucket.
+"""One writer at a time: the locks of a data folder, and the leases that replace them in a bucket.
 
-The operating system frees a lock when its holder ends, however it ends. A second file names the holder, for
-the error of a process that waits in vain. It is read only while the lock is held, and each holder writes its
-own, so the name of a killed process is never shown.
+The operating system frees a lock when its holder ends, even if it is killed. A second file names the holder,
+for the error of a process that waits in vain. It is read only while the lock is held, and each holder
+overwrites it, so the name of a killed process is never shown.
 
-A lease is an object `leases/NAME/NUMBER`, which its holder created as the next number, and writes again
-every few seconds while it works. Creating is conditional: one of several succeeds. When the holder ends
-well, it empties the object. Who finds one that nobody writes any more takes the next number.
+A lease is an object `leases/NAME/NUMBER`. Its holder creates the next number and writes it again every few
+seconds (the heartbeat). Creating is conditional: only one process succeeds. A holder that ends well empties
+the object. A process that finds no recent heartbeat takes the next number.
 
-A holder that was suspended may wake up later and go on. Its lease alone couldn't stop it: what stops it is
-in the tables. Who takes over commits a restore of the newest version to each table (`_fence`). The engine
-commits nothing that was begun before a restore: no update, upsert, deletion, index or compaction. So writers
-open their tables after they have the lease, look at it once more, and never move a table to a newer version
-(`connect` with `writes`). Only rows that are appended can slip through, if meanwhile all versions from
-before were purged, or the table was dropped. No row names them, so nobody sees them.
+A suspended holder may wake up later and go on. Its lost lease can't stop it; a fence in the tables does. The
+new holder commits a restore of the newest version to each table (`_fence`), and the engine refuses whatever
+was begun before a restore: updates, upserts, deletions, indexes, compactions. So writers open their tables
+after they got the lease, check it once more, and never move a table to a newer version (`connect` with
+`writes`). Only appended rows can slip through, if all earlier versions were purged or the table was dropped
+meanwhile. No row names them, so nobody sees them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a lock: its command without arguments, and since when, in ISO 8601."""
+    """The process that holds a lock: its command without arguments, and since when (ISO 8601)."""
 
     command: str
     process: int
@@ -76,7 +76,7 @@ def locked(data: Home, name: str, *, seconds: float, tries_store: bool = False) 
     with writable(f"The data folder {data} can't be written"):
         try:
             lock.acquire()
-        except Timeout as error:  # which is one of OSError
+        except Timeout as error:  # a subclass of OSError, so it comes first
             raise BusyError(
                 f"{_holder(data, name) or 'Another process'} is writing to {name!r} in {data}. "
                 "Try again when it has finished."
@@ -93,8 +93,8 @@ def locked(data: Home, name: str, *, seconds: float, tries_store: bool = False) 
 def held_locks(data: Path) -> dict[str, Holder | None]:
     """The locks that are held now, by name; None for an unknown holder.
 
-    In a read-only folder no lock can be tried. There a lock counts as held if its holder's name exists, so
-    that the files of a running command aren't taken for leftovers.
+    In a read-only folder locks can't be tried. There a lock counts as held if the file of its holder exists,
+    so that files of a running command aren't taken for leftovers.
     """
     holders: dict[str, Holder | None] = {}
     for file in sorted((data / "locks").glob("*.lock")):
@@ -129,26 +129,26 @@ def _note_holder(file: Path) -> None:
 def _holder(data: Path, name: str) -> Holder | None:
     try:
         return Holder(**json.loads(_file(data, name, "holder").read_bytes()))
-    except (OSError, ValueError, TypeError):  # not written, just being written, or by another version
+    except (OSError, ValueError, TypeError):  # missing, half-written, or from another version
         return None
 
 
 LEASES, CATALOG = "leases", "catalog"
-LEASE_SECONDS = 15.0  # that a holder may be silent
+LEASE_SECONDS = 15.0  # without a heartbeat, after which a lease is free
 BEAT_SECONDS = LEASE_SECONDS / 5
-LOOK_SECONDS = 0.5  # between two looks of who waits
-SKEW_SECONDS = 20 * 60.0  # by which clocks may differ; S3 refuses requests of who is 15 minutes off
-KEPT = 4  # former numbers at least: a rival that listed them before can't take one again
+LOOK_SECONDS = 0.5  # between two looks of a waiting process
+SKEW_SECONDS = 20 * 60.0  # tolerated between clocks; S3 refuses requests of clients 15 minutes off
+KEPT = 4  # objects of former numbers, so that a rival with an old listing can't create one again
 ENDED = b"{}"
-"""What a lease contains whose holder ended with an error: free, but what it did must be looked at."""
+"""The content of a lease whose holder ended with an error: free, but its work may have left something."""
 
 
 @dataclass(slots=True)
 class Lease:
     """A lease that this process holds.
 
-    `inherited`: a former holder didn't end well, so it may wake up, or have left something. It stays so for
-    later holders until one of them calls `settle`.
+    `inherited` means that a former holder didn't end well: it may wake up, or have left something. That is
+    passed on to later holders until one calls `settle`.
     """
 
     bucket: Bucket
@@ -159,20 +159,20 @@ class Lease:
     written_at: tuple[float, float] = (-math.inf, -math.inf)
 
     def settle(self) -> None:
-        """Note that no former holder can commit any more, and that nothing is left of its work."""
+        """Note that no former holder can commit any more, and that its leftovers are gone."""
         self.settled = True
 
     def check(self) -> None:
-        """Make sure that nobody has taken over.
+        """Make sure that nobody has taken over the lease.
 
         Raises:
-            BusyError: somebody has.
+            BusyError: another process has taken it over.
         """
         if not self._is_certain(_clocks()) and _listed(self.bucket, self.name)[-1].number != self.number:
             raise taken_over()
 
     def replace(self, name: str, tag: str | None, content: bytes) -> None:
-        """Write an object of the desk in place of the version with this `tag`; None: there was none.
+        """Write an object of the desk in place of the version with this `tag`; None for a new object.
 
         Raises:
             BusyError: somebody else has changed it.
@@ -183,27 +183,27 @@ class Lease:
         if self.bucket.read_now(name)[1] != tag:
             raise taken_over()
         self.check()
-        put(self.bucket, name, content)  # the store can't compare tags, as Ceph 16 can't
+        put(self.bucket, name, content)  # the store can't compare tags, like Ceph 16
 
     def write(self, content: bytes) -> None:
-        """Replace what the lease contains. Its number is this process's own, so nobody else writes it."""
+        """Replace the content of the lease. Its number is this process's own, so nobody else writes it."""
         began = _clocks()
-        with suppress(StoreError):  # if the store stays away, others take over, and the next commit fails
+        with suppress(StoreError):  # if the store is unreachable, others take over, and the next commit fails
             put(self.bucket, _object(self.name, self.number), content)
-            if self._is_certain(began):  # if it ever was silent for long, it must always be looked at
+            if self._is_certain(began):  # after one late heartbeat, the lease is always checked in the store
                 self.written_at = began
 
     def _is_certain(self, now: tuple[float, float]) -> bool:
-        """Whether nobody can have taken over: it was written so lately, and each time before."""
+        """Whether nobody can have taken over: the last heartbeat is recent, and none before was late."""
         return max(at - then for at, then in zip(now, self.written_at, strict=True)) < LEASE_SECONDS / 2
 
 
 @contextmanager
 def leased(bucket: Bucket, name: str, *, seconds: float, tries_store: bool = False) -> Iterator[Lease]:
-    """Hold the lease of this name, waiting for it up to `seconds`, and until a silent holder has lost it.
+    """Hold the lease of this name, waiting up to `seconds` for it, or until a silent holder has lost it.
 
-    The first one of a name `tries_store`, and that of the catalog. So does each ingestion: a desk may also
-    come from a store that keeps writers apart to one that can't.
+    The first lease of a name tests whether the store has conditional writes. With `tries_store`, any lease
+    does, as for each ingestion: a desk can be moved to a store that lacks them.
 
     Raises:
         BusyError: another process holds it.
@@ -233,7 +233,7 @@ def _beat(lease: Lease, over: threading.Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """A lease as it is listed; `age` is the seconds since it was written, by two clocks."""
+    """A listed lease. `age` is the seconds from its last heartbeat, by the store's clock, to now, by ours."""
 
     number: int
     size: int
@@ -271,16 +271,16 @@ def _holder_of(bucket: Bucket, name: str, listed: _Object) -> str:
     content, _ = bucket.read_now(_object(name, listed.number))
     try:
         return str(json.loads(content or b"")["holder"])
-    except (ValueError, KeyError, TypeError):  # it has just ended
+    except (ValueError, KeyError, TypeError):  # the holder has just ended
         return "Another process"
 
 
 def _take(bucket: Bucket, name: str, there: list[_Object], *, tries_store: bool = False) -> Lease | None:
-    """The next lease after those that are there; None if somebody was faster."""
+    """The lease with the next number; None if another process was faster."""
     number, began = there[-1].number + 1 if there else 1, _clocks()
     if not put_new(bucket, _object(name, number), _holder_json(0)):
         return None
-    if (number == 1 or tries_store) and put_new(bucket, _object(name, number), b""):  # it must fail
+    if (number == 1 or tries_store) and put_new(bucket, _object(name, number), b""):  # must fail
         delete(bucket, [_object(name, number)])
         raise unfit_store(bucket)
     if len(there) > 2 * KEPT:
@@ -289,7 +289,7 @@ def _take(bucket: Bucket, name: str, there: list[_Object], *, tries_store: bool 
 
 
 def _clocks() -> tuple[float, float]:
-    """The time by two clocks, of which one stands still while the machine sleeps, and one may be set."""
+    """The time by two clocks: one stops while the machine sleeps, the other can be set."""
     return time.monotonic(), time.time()
 
 
@@ -315,7 +315,7 @@ def _object(name: str, number: int) -> str:
 
 
 def _holder_json(beats: int) -> bytes:
-    """Who this process is, for whoever waits; `beats` makes it another object each time."""
+    """This process, for the error of a waiting one; `beats` makes each heartbeat another object."""
     command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
     holder = f"{command} (process {os.getpid()} on {socket.gethostname()})"
     return json.dumps({"holder": holder, "beats": beats}).encode()
@@ -324,7 +324,7 @@ def _holder_json(beats: int) -> bytes:
 async def open_in_turn(
     data: Home, lease: Lease | None, *names: str, last: bool = True
 ) -> tuple[lancedb.AsyncConnection, list[lancedb.AsyncTable]]:
-    """The database and tables, opened for the holder of their lock, which is None in a data folder.
+    """The database and tables, opened for the holder of their lock (`lease` is None in a data folder).
 
     With `last`, these are all tables of the lock, and a killed holder left nothing else to clean up.
 
@@ -344,7 +344,7 @@ async def open_in_turn(
 
 
 async def _fence(table: lancedb.AsyncTable) -> None:
-    """Commit a restore of the newest version, so that whatever was begun before can't be committed."""
+    """Fence a table: commit a restore of its newest version, so that writes begun earlier are refused."""
     before = await table.version()
     await table.restore(before)
     if (

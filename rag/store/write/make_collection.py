@@ -4,14 +4,14 @@ The tables of a collection are made and flushed to disk before the catalog has i
 leaves a row without tables. Tables without a row are ignored, and dropped when a collection of that name is
 made.
 
-A tag is a snapshot of a collection under a name of its own: a collection whose tables are copies. So whatever
-works on a collection works on a tag, and no old table version is kept for it. The differences:
+A tag is a snapshot of a collection under another name: a collection whose tables are copies. So everything
+that works on a collection works on a tag, and no old table version is kept for it. The differences:
 
-- A source's id is the original's id and `tag_letters`. So a citation of a tag never shows a later text, and
-  the id alone tells the original (`rag.store.read.schema.original_id`).
-- Each source has an access record as old as the tag. Readers admit those whom both this record and the
-  original's present one admit (`rag.store.read.sources_reader`): the old text may never have been meant for
-  those who may see the present one.
+- A source's id is the original's id plus `tag_letters`. So a citation of a tag never shows a later text, and
+  the id contains the original's (`rag.store.read.schema.original_id`).
+- Each source has an access record as old as the tag. A principal must be admitted by this record and by the
+  original's present one (`rag.store.read.sources_reader`): the old text may never have been meant for the
+  present text's readers.
 - Nothing is ingested into it, and it is searched only if it is named.
 """
 
@@ -61,7 +61,7 @@ CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down
 DEFAULT_LANGUAGE: LanguageChoice = "auto"
 
 
-async def ensure_collection(  # noqa: PLR0913 what a collection is made of
+async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     data: Home,
     tenant: str,
     name: str,
@@ -84,12 +84,12 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility` (and whether that `visibility_is_set` by somebody), `distance`, `description`,
-    `link`, `chunking`, `personal_data`, `keep_days` and `embedder_name`, the name of the embedder in the
-    settings, apply to a new collection only. Without a `language`, an existing collection keeps its own and a
-    new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the collection
-    is new; otherwise it is now. A collection that is `attached` must be new, and gets no tables. One in a
-    bucket that the caller has just read (`known`) is only checked: who opens it for writing reads it again.
+    The arguments from `fields` to `keep_days`, and `visibility_is_set`, apply to a new collection only.
+    `embedder_name` is the name of the embedder in the settings. Without a `language`, an existing collection
+    keeps its own and a new one gets `DEFAULT_LANGUAGE`. `created_at` is now by default; a caller that passes
+    it can tell by it whether the collection is new. An `attached` collection must be new, and gets no tables.
+    `known` is a collection in a bucket that the caller has just read: it is only checked, because opening it
+    for writing reads it again.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
@@ -150,7 +150,7 @@ async def with_catalog(data: Home) -> lancedb.AsyncConnection:
     table_maintenance.repair(data, schema.COLLECTIONS)
     database = await connect(data, writes=True)
     if await open_if_there(database, schema.COLLECTIONS) is None:
-        make_key(data)  # if there is a catalog, another key would change the ids
+        make_key(data)  # not if there is a catalog: another key would change the ids
         await database.create_table(schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True)
     return database
 
@@ -192,7 +192,7 @@ async def tag_collection(data: Home, collection: Collection, name: str, descript
             with suppress(RefdeskError):
                 await finish_drop(data, tenant, name)
             raise
-        with suppress(RefdeskError):  # the tag is made; rights changed meanwhile may have left labels behind
+        with suppress(RefdeskError):  # the tag is complete; only labels may be stale
             await writer.copy_labels()
             await writer.finish()
     return tag
@@ -241,7 +241,7 @@ def create_tenant(data: Home, tenant: str, storage: Home | None = None) -> None:
             f"another data folder with {SET_PATH}."
         )
     prepare(data)
-    make_key(data)  # which tells the owner of a storage
+    make_key(data)  # the owner file of a storage is derived from it
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
         if storage is not None:
             claim_storage(data, tenant, storage)
@@ -253,7 +253,7 @@ async def _create_tables(data: Home, database: lancedb.AsyncConnection, collecti
     await collection_tables.create_tables(database, collection)
 
 
-TAG_BUILD = 1  # a collection that is made meanwhile under the same name has build 0, so no tables clash
+TAG_BUILD = 1  # a collection made meanwhile under this name has build 0, so tables don't clash
 BATCH_ROWS = 4_096  # of chunks: some 10 MB
 
 
@@ -293,7 +293,7 @@ def _with_tag_ids(rows: pa.Table, letters: str) -> pa.Table:
 
 
 def leftover_records(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
-    """The ids of the records that a killed tagging under this name has left."""
+    """The ids of the records that a killed tagging under this name left."""
     return [id_ for id_, record in now.items() if record.collection == tag.name and schema.original_id(id_)]
 
 

@@ -1,13 +1,13 @@
-"""Indexes, compaction, purging, durability and repair of tables, and what is written to small ones.
+"""Indexes, compaction, purging, durability and repair of tables, and reads and writes of small ones.
 
 Each commit adds a file, and a search opens every file. The engine's own compaction also rewrites all indexes,
-and a table without indexes as a whole. So `merge_tail` rewrites the rows of the newest small files only, in
-one commit.
+and all of a table without indexes. So `merge_tail` rewrites only the rows of the newest small files, in one
+commit.
 
-Small tables in a bucket are read once for each version, all of their rows, and written all together: it is
-the number of requests that costs there. The rows that satisfy a condition take two for each file of a table,
-all rows take one, and none if this process has read this version before. Writing all rows leaves a single
-file, and no list of deleted rows: its next reader, a server for one, has less to ask for.
+In a bucket the number of requests is the cost, so small tables are read and written whole. Rows that satisfy
+a condition take two requests for each file of a table; all rows take one, or none if this process has read
+this version before. Writing all rows leaves a single file and no list of deleted rows, so the next reader
+needs fewer requests.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 LARGE_ROWS = 1_000
 """From this size on, chunks are indexed: their words and ids, vectors, labels, sections and fields.
 
-Without an index, a search reads every vector: 4,300 chunks cost it more memory than 10,000 with one (434
-instead of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their index 0.2 ms. The indexes of
-a smaller table were half of its files, and of what opening it costs.
+Without an index, a search reads every vector: 4,300 chunks take more memory than 10,000 with one (434 instead
+of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their index 0.2 ms. In a smaller table, the
+indexes would be half of its files, and half of the cost of opening it.
 """
 MANY_SOURCES = 50_000
 """From this size on, the ids of sources and of their access records are indexed.
@@ -53,22 +53,22 @@ among 10,000 there is no difference.
 """
 MAX_VECTOR_SEGMENTS = 4  # each costs a search some ms; each compaction appends one, and none merges them
 MAX_UNINDEXED_SHARE = 0.1
-MANY_SHARE = 0.02  # of a table's rows: a run that adds more of them leaves room for a segment
+MANY_SHARE = 0.02  # of a table's rows; a run that adds more of them reindexes, to leave room for a segment
 MERGED_ROWS, MERGED_SHARE = 8192, 0.1
-"""How many rows at the end a compaction merges into one file and segment: the smaller, at most 20 MB."""
+"""The last rows that a compaction merges into one file and segment: the smaller of both, at most 20 MB."""
 KEPT_VERSIONS = timedelta(minutes=15)
-"""So that what runs keeps its version, unless `ingest.keep_versions_minutes` says otherwise. A request takes
-seconds, a backup of a million chunks some minutes. A reader whose version is gone starts over with the
-newest. Each compaction leaves copies of indexes so long.
+"""The default of `ingest.keep_versions_minutes`: a running request or backup keeps its version. A request
+takes seconds, a backup of a million chunks some minutes. A reader whose version is gone starts over with the
+newest. The price: copies of indexes from each compaction stay as long.
 """
 TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
 """How many rows of a large table may be outside its indexes: min(share, rows), but at least the last share.
 
-Searches scan such rows, some 10 µs each. Adding even one to the indexes rewrites most of them, 200 bytes for
+Searches scan these rows, at some 10 µs each. Indexing even one rewrites most of the indexes, 200 bytes for
 each row of the table. With the last share, a change writes less than a megabyte on average in any table.
 """
-MAX_FILES = 64  # of a table; merging all of them rewrites it
-SMALL_LOOKED_AT = 16  # versions of a small table in a bucket, of which two are looked at
+MAX_FILES = 64  # of a table; beyond, all are merged, which rewrites it
+SMALL_LOOKED_AT = 16  # every 16 versions of a small table in a bucket, two in a row are looked at
 MAX_OLD_VERSIONS = 2000  # files of some KiB, which slow nothing down; dropping them rewrites indexes
 _Index: TypeAlias = FTS | BTree | LabelList | IvfSq
 _OF_VECTORS = IvfSq(distance_type="cosine")
@@ -91,7 +91,7 @@ CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
 async def create_chunk_indexes(chunks: lancedb.AsyncTable, *, coming: int = 0) -> None:
-    """Create the missing indexes that every search needs, unless the table is small, also with `coming` rows.
+    """Create the missing indexes that every search needs, unless the table is small even with `coming` rows.
 
     Searches read all of a small table.
     """
@@ -127,8 +127,8 @@ async def compact(
 ) -> None:
     """Add a run's writes to the indexes, and drop versions older than `keep`.
 
-    In a large collection this waits until enough has piled up: the engine rewrites whole tables and indexes,
-    so one changed document would cost as much as all of them. Until then only the newest files are merged,
+    In a large collection this waits until enough rows have changed: the engine rewrites whole tables and
+    indexes, so one changed document would cost as much as all. Until then only the newest files are merged,
     and only in tables that are `swept`.
     """
     anew = await needs_vector_index(chunks)
@@ -137,7 +137,7 @@ async def compact(
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
         for table in (chunks, sources):
-            # Each time costs an object store some fifty requests, and nothing but time on a disk.
+            # Each compaction takes some fifty requests in a bucket, and only time on a disk.
             if not _is_in_bucket(await table.uri()) or await _has_built_up(table):
                 await _optimize(table, keep=keep)
         await drop_bare_versions(chunks, sources)
@@ -159,13 +159,13 @@ async def compact(
 
 
 async def _index_vectors_if_due(chunks: lancedb.AsyncTable, *, many: bool, keep: timedelta | None) -> None:
-    """Index the vectors of a large table, if they have no index yet, or one of too many segments.
+    """Index the vectors of a large table, if they have no index yet, or one with too many segments.
 
-    That is done by the run that adds `many` rows, and the next small change has room for a segment: it would
-    otherwise pay for this, with all rows and indexes written again.
+    A run that adds `many` rows also does so one segment early. Otherwise the next small change would pay for
+    it, with all rows and indexes written again.
     """
     segments = await _vector_segments(chunks)
-    if not segments:  # after the merge of all files: one before it would be written twice
+    if not segments:  # only after all files are merged; an earlier index would be written twice
         await _index_vectors(chunks)
     elif segments > MAX_VECTOR_SEGMENTS - many:
         await _index_vectors(chunks)
@@ -173,7 +173,7 @@ async def _index_vectors_if_due(chunks: lancedb.AsyncTable, *, many: bool, keep:
 
 
 async def _vector_segments(chunks: lancedb.AsyncTable) -> int:
-    """Of how many segments the vector index consists; 0 without one."""
+    """The number of segments of the vector index; 0 without one."""
     indices = [index for index in await chunks.list_indices() if index.columns == ["vector"]]
     return max((index.num_segments or 1 for index in indices), default=0)
 
@@ -181,12 +181,12 @@ async def _vector_segments(chunks: lancedb.AsyncTable) -> int:
 async def drop_old_versions(data: Home, keep: timedelta, *tables: lancedb.AsyncTable) -> None:
     """Drop versions older than `keep` of tables that have no rows to index and no files to merge.
 
-    A mass ingestion ends with merging all files. What it merged is half of the disk space, and must stay as
-    long as others may read it. The engine drops nothing without also bringing the table up to date.
+    A mass ingestion ends with merging all files. The merged ones are half of the disk space, and must stay as
+    long as others may read them. The engine drops versions only together with updating indexes and files.
     """
     for table in tables:
-        # Listing the versions is a request, dropping some takes fifty. Two in a row are looked at, because
-        # a change of a document makes two.
+        # Listing the versions takes a request, dropping some takes fifty. Two in a row are looked at, because
+        # a change of a document makes two versions.
         if await is_small(table) and await table.version() % SMALL_LOOKED_AT > 1:
             continue
         indexed = bool(await table.list_indices()) and not await _unindexed_rows(table)
@@ -196,10 +196,10 @@ async def drop_old_versions(data: Home, keep: timedelta, *tables: lancedb.AsyncT
 
 
 async def drop_bare_versions(*tables: lancedb.AsyncTable) -> None:
-    """Drop the old versions of those local tables whose newest version uses every file of rows that there is.
+    """Drop the old versions of local tables whose newest version uses all files of rows.
 
-    A reader of an old version misses nothing then: it has read the manifest, which alone is deleted. So a
-    table that was filled once has no more files than it needs, as soon as it is filled.
+    A reader of an old version misses nothing: only the manifest is deleted, which it has read. So a table
+    that was filled once has no surplus files.
     """
     for table in tables:
         if _is_in_bucket(uri := await table.uri()):
@@ -218,7 +218,7 @@ def _count_of_parts(folder: Path) -> int:
 
 
 async def _unindexed_rows(table: lancedb.AsyncTable) -> int:
-    """How many rows are missing from the index that lacks most."""
+    """The largest number of rows that any index lacks."""
     return max((index.num_unindexed_rows or 0 for index in await table.list_indices()), default=0)
 
 
@@ -299,8 +299,8 @@ async def purge_rows(
         StoreError: old files are still there.
     """
     before = _files(data, table)
-    # An update of every row: the engine's compaction skips files in which little was deleted, and its rebuilt
-    # indexes keep words of deleted rows. Searches find everything meanwhile: they scan rows outside an index.
+    # Update every row, because the engine's compaction skips files with few deletions, and its rebuilt
+    # indexes keep words of deleted rows. Searches still find everything: they scan rows outside an index.
     await table.update(updates_sql={column: column})
     for indexed in await _indexed_columns(table):
         await table.create_index(indexed, config=indexes.get(indexed, BTree()))
@@ -318,7 +318,7 @@ async def _drop_versions(data: Home, table: lancedb.AsyncTable, before: set[str]
         await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
     files = _files(data, table)
     manifests = sorted(name for name in files if name.endswith(".manifest"))  # the newest first
-    # The engine decides by file times, so it keeps files from the future if a clock was ahead. The newest
+    # The engine goes by file times, so it would keep files with future times from a wrong clock. The newest
     # version uses no file that existed `before`, so these are deleted by name; manifests first, because they
     # name the others.
     obsolete = (before & files) - {*manifests[:1]}
@@ -360,8 +360,8 @@ async def is_behind(table: lancedb.AsyncTable) -> bool:
 async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None) -> bool:
     """Whether a table has many files, or many old versions.
 
-    Without an index, merging them all costs less than what each change would do: it would merge the newest
-    ones again and again, if a change of all rows has left files of hundreds of rows.
+    In a table without an index, merging all files once costs less than leaving them: after a change of all
+    rows, each later change would merge the newest files of hundreds of rows again.
     """
     if await _files_of_rows(table) > (MAX_FILES if await table.list_indices() else 2 * FEW_FILES):
         return True
@@ -406,7 +406,7 @@ async def needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
 
 
 def sync_table(data: Home, table: str, since: float) -> None:
-    """Flush what was written to a table `since`. What an object store has acknowledged is on its disks."""
+    """Flush what was written to a local table `since`. An object store flushes what it acknowledges."""
     if not isinstance(data, Bucket):
         sync_to_disk(table_folder(data, table), since)
 
@@ -449,16 +449,16 @@ def empty_manifests(table_folder: Path) -> list[Path]:
 
 FEW_FILES = 8  # besides those that indexes cover; each further one costs a search 0.1 ms and more
 LOOKED_AT = 1024  # rows at the end of a table
-MERGED_BYTES = 16 * 1024**2  # of the texts of sources, which are read whole
-FILE_BITS = 32  # the low bits of a row's address are its place in a file, the high ones the file's number
+MERGED_BYTES = 16 * 1024**2  # of the texts of sources, which merging reads
+FILE_BITS = 32  # a row's address: its place in a file in the low bits, the file's number in the high bits
 
 
 async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole: bool = False) -> None:
     """Merge the last files of a table with a column `id` into one, if they lie in its last `limit` rows.
 
-    Merges files of about one size or, with `whole`, all of them but the oldest, which may begin before these
-    rows. Rows that state the `length` of their texts are merged up to `MERGED_BYTES`. If ids aren't unique
-    among all rows, nothing is merged.
+    Merges files of about one size or, with `whole`, all except the oldest, which may begin before these rows.
+    Rows with a `length` of their texts are merged up to `MERGED_BYTES`. If ids aren't unique in the table,
+    nothing is merged.
     """
     rows = await table.count_rows()
     limit = min(limit, rows)
@@ -478,7 +478,7 @@ async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole
         return
     last = await _last_rows(table, merged, rows).to_arrow()
     ids = cast("list[str]", last["id"].to_pylist())
-    # The merge replaces rows by id. An id that stands twice, in these rows or before them, would lose one.
+    # The merge replaces rows by id, so it would lose a row whose id occurs twice in the table.
     if len({*ids}) == merged == await table.count_rows(one_of("id", ids)):
         await table.merge_insert("id").when_matched_update_all().execute(last)
 
@@ -491,8 +491,8 @@ def _all_but_the_oldest(sizes: Sequence[int]) -> int:
 def rows_to_merge(sizes: Sequence[int]) -> int:
     """How many rows to merge at the end of files of these sizes: the last files of about one size.
 
-    An older file is left out if it is more than twice as large as all newer ones together, so each row is
-    rewritten O(log n) times in all. The oldest file is never merged: only the size of its end may be known.
+    A file that is more than twice as large as all newer ones together is left out, so each row is rewritten
+    O(log n) times. The oldest file is never merged: only the size of its end may be known.
 
     Example: [9000, 50, 10, 1, 1, 1, 1] -> 4, and 15 with one file of 1 more.
     """
@@ -509,14 +509,14 @@ def _last_rows(table: lancedb.AsyncTable, count: int, rows: int) -> lancedb.Asyn
     return table.query().offset(rows - count).limit(count)
 
 
-SMALL_BYTES = 512 << 10  # a request for them takes not much longer than one for a row
-KEPT_TABLES = 4  # a command writes to two collections' sources and to a tenant's records at most
+SMALL_BYTES = 512 << 10  # reading them takes hardly longer than reading one row
+KEPT_TABLES = 4  # a command writes at most to the sources of two collections and a tenant's records
 
 Condition: TypeAlias = Mapping[str, "str | bool | Iterable[str]"]
-"""By column, the value that rows must have, or several: then any of them."""
+"""The value that rows must have, by column; with several, any of them."""
 
 _kept: dict[str, tuple[int, pa.Table]] = {}
-"""The rows of tables by address, with their version; least recently read first."""
+"""A cache of tables' rows by address, with their version; least recently read first."""
 
 
 async def rows_of(
@@ -539,11 +539,11 @@ async def rows_of(
 async def upsert(table: lancedb.AsyncTable, rows: pa.Table) -> None:
     """Write rows in one commit, in place of those with the same `id`; a small table is written as a whole.
 
-    Only for who holds the table's lock, and opened the table since.
+    The caller holds the table's lock and opened the table under it.
     """
     stored, before = await _all_rows(table), await table.version()
     if stored is not None and len({*stored["id"].to_pylist()}) < stored.num_rows:
-        stored = None  # the engine refuses to write an id twice
+        stored = None  # duplicate ids: let the engine refuse them
     if stored is not None:
         stays = pc.invert(pc.is_in(stored["id"], rows["id"].combine_chunks()))
         rows = rows.select(stored.column_names).cast(stored.schema)
@@ -565,7 +565,7 @@ async def update_rows(
 
 
 async def _all_rows(table: lancedb.AsyncTable) -> pa.Table | None:
-    """All rows of a small table in a bucket; None of another one."""
+    """All rows of a small table in a bucket; None for other tables."""
     if not await is_small(table):
         return None
     address, version = await table.uri(), await table.version()

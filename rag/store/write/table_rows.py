@@ -1,7 +1,7 @@
-"""Sources on their way into the tables and out of them again.
+"""Converts sources to rows of the tables, and back.
 
-Ingestion hands over `NewSource` and `SourceMove`, which become rows here, and reads `KnownSource`. A rebuild
-copies `WholeSource` from one table to another.
+Ingestion passes `NewSource` and `SourceMove`, and reads `KnownSource`. A rebuild copies `WholeSource` from
+one table to another.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ T = TypeVar("T")
 Marks: TypeAlias = Mapping[str, Sequence[bytes]]
 """The marks of a source's passages by revision, latest first; see `rag.text.revisions`."""
 
-LONGEST_GAP = 100  # characters of white space that are shown between passages
-MAX_FLAGGED = 1_000  # passages of a source whose flags are stored: each search reads all of a found source
+LONGEST_GAP = 100  # characters of white space between passages that are stored
+MAX_FLAGGED = 1_000  # flagged passages of a source that are stored: a search reads them all for a hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class NewSource:
     """A source with its text, passages and vectors, as the tables will hold them.
 
     `fields` are declared fields, with values of their types. `claim` is the access that the run wants for it.
-    `former` are the marks of the passages that were stored before, by revision, latest first. `derived` is
-    what workers of a cluster computed already.
+    `former` are the marks of earlier passages by revision, latest first. `derived` is set if workers of a
+    cluster computed it already.
     """
 
     source: Source
@@ -77,10 +77,10 @@ class NewSource:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What the rows of a source have from its text and names alone: the most costly part of storing it.
+    """Values of a source's rows that depend only on its text and names: the most costly part of storing it.
 
     `terms` are the words of each passage by the rules of a `language`, `flags` is the entry in `fields`, and
-    `marks` has one for each passage.
+    `marks` has one mark for each passage.
     """
 
     language: Language
@@ -90,7 +90,7 @@ class Derived:
 
     @classmethod
     def of(cls, new: NewSource, collection: Collection) -> Derived:
-        """That of a source on its way into a collection."""
+        """Compute it for a source of a collection."""
         language = analysed_in(collection, new.source.metadata)
         chunks = [_chunk(new, passage) for passage in new.passages]
         flags = flags_entry(new.source, new.text, chunks)
@@ -137,7 +137,7 @@ def access_row(record: AccessRecord) -> dict[str, Any]:
 
 
 def access_values(access: Access | None) -> dict[str, Any]:
-    """The columns of who may see a source."""
+    """The columns that say who may see a source."""
     if access is None:
         return {**dict.fromkeys(schema.ACCESS_COLUMNS), **label_values(access)}
     lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
@@ -145,7 +145,7 @@ def access_values(access: Access | None) -> dict[str, Any]:
 
 
 def label_values(access: Access | None) -> dict[str, Any]:
-    """The columns that the engine filters by."""
+    """The columns of labels, by which the engine filters."""
     return {"labels": labels_of(access), "revision": access.revision if access else 0}
 
 
@@ -248,7 +248,7 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
     }
     language = analysed_in(collection, new.source.metadata)
     derived = new.derived
-    fits = derived is not None and derived.language == language  # a language may be chosen meanwhile
+    fits = derived is not None and derived.language == language  # the language may have changed since
     columns[schema.TERMS] = derived.terms if derived and fits else _terms(new, language)
     whole = schema.chunks_schema(new.vectors.shape[1], collection.fields)
     columns |= {name: [constants.get(name)] * count for name in whole.names if name not in columns}
@@ -262,15 +262,15 @@ def gaps_between(text: str, passages: Sequence[Passage]) -> list[str | None]:
     return [None, *known] if passages else []
 
 
-FEW_ROWS = 64  # with more of them, making all values at once costs less
+FEW_ROWS = 64  # beyond, making all values at once costs less
 
 
 class KeyedRows(MutableMapping[str, T]):
-    """The rows of a table as values by key, each made by `value` when somebody asks for it.
+    """The rows of a table as values by key, each made by `value` on first access.
 
-    A run on one document asks for a few of a collection's sources and access records; to make them all took
-    longer than the run itself. The rows are those of one moment, whatever is written meanwhile. Setting and
-    deleting changes this mapping only.
+    A run on one document needs a few of a collection's sources and access records; making all of them took
+    longer than the run itself. The rows don't change with the table. Setting and deleting changes this
+    mapping only.
     """
 
     def __init__(self, rows: pa.Table, key: str, value: Callable[[dict[str, Any]], T]) -> None:
@@ -297,7 +297,7 @@ class KeyedRows(MutableMapping[str, T]):
                 self._values[key] = self._value(rows[row_number])
 
     def __setitem__(self, key: str, value: T) -> None:
-        self._row_numbers[key] = _NO_ROW  # of a key that has a row, the row counts no more
+        self._row_numbers[key] = _NO_ROW  # hides the row of this key
         self._values[key] = value
 
     def __delitem__(self, key: str) -> None:
@@ -314,7 +314,7 @@ class KeyedRows(MutableMapping[str, T]):
         return len(self._row_numbers)
 
     def matching(self, mask: Callable[[pa.Table], pa.BooleanArray]) -> list[T]:
-        """The values of the rows that `mask` selects, and all that were set, which have no row."""
+        """The values of the rows that `mask` selects, and all values that were set."""
         row_numbers = cast("list[int]", pc.indices_nonzero(mask(self._rows)).to_pylist())
         keys = [key for at in row_numbers if self._row_numbers.get(key := self._keys[at]) == at]
         keys += [key for key in self._values if self._row_numbers[key] == _NO_ROW]
@@ -326,7 +326,7 @@ _NO_ROW = -1
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """What ingestion needs of a stored source to see whether its file changed or moved."""
+    """The part of a stored source by which ingestion sees whether its file changed or moved."""
 
     id: str
     uri: str
@@ -343,7 +343,7 @@ class KnownSource:
 def known_source(
     row: dict[str, Any], *, records: Mapping[str, AccessRecord], keep_days: int, incomplete: Container[str]
 ) -> KnownSource:
-    """The known source of a row. One of the `incomplete` ids has no digest."""
+    """The known source of a row, without a digest if its id is `incomplete`."""
     digest, without_vector = schema.split_digest(row["digest"])
     return KnownSource(
         id=row["id"],
@@ -380,7 +380,7 @@ _TAG = rf'[{{ ]"{LANGUAGE}": "(?P<tag>[^"\\]*)"'
 
 
 def language_counts(rows: pa.Table) -> Counter[str]:
-    """How many of these rows of sources have which language tag; "" without one."""
+    """The number of sources by language tag; "" for sources without one."""
     tags = pc.struct_field(pc.extract_regex(rows["metadata"], _TAG), "tag")
     return Counter({pair["values"] or "": pair["counts"] for pair in pc.value_counts(tags).to_pylist()})
 
@@ -407,7 +407,7 @@ class WholeSource:
 
     @property
     def bodies(self) -> list[str]:
-        """What is embedded of each chunk."""
+        """The embedded text of each chunk."""
         return cast("list[str]", self.table["body"].to_pylist())
 
     @property
@@ -430,7 +430,7 @@ class WholeSource:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """Where each chunk begins and ends."""
+        """The start and end of each chunk."""
         starts, ends = (cast("list[int]", self.table[name].to_pylist()) for name in ("start", "end"))
         return list(zip(starts, ends, strict=True))
 
@@ -439,7 +439,7 @@ class WholeSource:
         return replace(self, table=_with_column(self.table, "tokens", pa.array(tokens, pa.int32())))
 
     def with_words(self, collection: Collection) -> WholeSource:
-        """The source with the words of its chunks, and of its names, analysed by the present rules."""
+        """The source with its chunks' words and its names analysed by the present rules."""
         source = self.source(collection.name)
         language = analysed_in(collection, source.metadata)
         terms = pa.array([terms_of(text, language, source) for text in self.bodies], pa.string())
@@ -448,7 +448,7 @@ class WholeSource:
     def with_passages(
         self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
     ) -> WholeSource:
-        """The source with these passages as chunks, and the digest that tells how it was cut."""
+        """The source with these passages as chunks, and a digest that depends on the chunking."""
         blank = np.zeros((len(passages), 1), np.float32)
         fields = schema.fields_record(self.row["fields"], collection.fields)
         source = self.source(collection.name)
@@ -458,7 +458,7 @@ class WholeSource:
         return WholeSource(row, table).examined(collection.name, self.marks)
 
     def examined(self, collection: str, former: Marks) -> WholeSource:
-        """The source with the flags of its chunks by the present rules, and with its revision."""
+        """The source with its chunks flagged by the present rules, and with its revision."""
         source = self.source(collection)
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
         flags = flags_entry(source, self.row["text"], chunks)
@@ -519,7 +519,7 @@ async def sample_for_everybody(
 ) -> tuple[list[str], Vectors, list[str]]:
     """As `sample_vectors`, with the texts, of the chunks that everybody in the tenant may read.
 
-    A table of fewer than the `least` chunks is not read.
+    A table with fewer than `least` chunks is not read.
     """
     with engine_errors("reading vectors"):
         if await chunks.count_rows() < least:

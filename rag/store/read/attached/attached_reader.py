@@ -1,6 +1,6 @@
-"""Opening an attached table, and reading it as a collection; also the passages that a retriever found.
+"""Opens an attached table and reads it as a collection; also the passages that a retriever found.
 
-Whatever others have done to a table, the error says what is wrong with it.
+Others can change a table at any time. If it can't be read, the error says why.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lancedb.index import IndexConfig
 
 ALL = 2**31 - 1  # rows
-FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
+FIRST_ROWS = 16  # checked for a readable one; a single malformed list must not hide the others
 ALL_MAY = Access("tenant")
 NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (schema.SOURCES_SCHEMA.empty_table(), {})
 
@@ -150,8 +150,8 @@ class AttachedAccess:
 class Survey:
     """The rows of an attached table. `unusable` ones, without an id or a text, are not among the `rows`.
 
-    `repeated` counts the rows whose id another row has, too: of these, one is found. `hidden` counts the ids
-    that nobody sees, because their rights are missing, malformed, or not the same in all rows.
+    `repeated` counts the rows that share an id: searches find one of them. `hidden` counts the ids that
+    nobody sees, because their rights are missing, malformed, or differ between rows.
     """
 
     rows: int
@@ -174,8 +174,7 @@ def _or_nothing(
 class AttachedReader(CollectionReader):
     """An attached table, read for one request. If reading fails, results are empty and `failed` is true.
 
-    So a broken table doesn't keep anybody from searching the rest. `failure` says why the table can't be
-    opened.
+    So a search of other collections still works. `failure` says why the table can't be opened.
     """
 
     def __init__(  # noqa: PLR0913 as of the class above
@@ -192,7 +191,7 @@ class AttachedReader(CollectionReader):
         self._rights = AttachedAccess(sources, timedelta(seconds=timeout_seconds))
         super().__init__(
             collection,
-            cast("lancedb.AsyncTable", chunks),  # they have what a reader calls
+            cast("lancedb.AsyncTable", chunks),  # has the methods that a reader calls
             cast("lancedb.AsyncTable", sources),
             cast("AccessReader", self._rights),
             timeout_seconds=timeout_seconds,
@@ -216,7 +215,7 @@ class AttachedReader(CollectionReader):
             self.failed = True
             return nothing
 
-    # As of the class above; `sparse` goes by the words as the other table's index has them.
+    # Methods of the class above; `sparse` uses the words of the other table's index.
     dense = _or_nothing(CollectionReader.dense, list)
     sparse = _or_nothing(CollectionReader.sparse, list)
     sources = _or_nothing(CollectionReader.sources, dict)
@@ -225,7 +224,7 @@ class AttachedReader(CollectionReader):
     has_any = _or_nothing(CollectionReader.has_any, bool)
 
     async def words(self, where: str, query: Sequence[Word]) -> tuple[pa.Table, WordsInMemory]:
-        """As `CollectionReader.words`, as far as the other table's index tells: a word counts once per row.
+        """As `CollectionReader.words`, from the other table's index: a word counts once per row.
 
         The length of a row is measured in the embedder's tokens.
         """
@@ -257,7 +256,7 @@ class AttachedReader(CollectionReader):
         return np.flatnonzero(pc.is_in(ids, value_set=having["id"]).to_numpy())
 
     async def chunks(self, ids: Sequence[str], where: str) -> list[schema.StoredChunk]:
-        """As `CollectionReader.chunks`. Of rows of one id, the one that is shown comes last."""
+        """As `CollectionReader.chunks`. Of rows with the same id, the shown one comes last."""
         return lowest_last(await self.attempt(super().chunks(ids, where), []))
 
     async def walk(
@@ -325,7 +324,7 @@ class AttachedReader(CollectionReader):
         return await self._attached.table.count_rows(f"{self._attached.columns.usable} AND {condition}")
 
     async def words_column(self) -> str:
-        """The text itself. Nothing to check: without a full-text index, `by_words` is false."""
+        """The text column. It needs no check: without a full-text index, `by_words` is false."""
         return "body"
 
 
@@ -426,10 +425,10 @@ async def open_table(table: str) -> lancedb.AsyncTable:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a table is there: the engine would make the folder of a database that is not.
+    """Check that a table exists: the engine would create the folder of a missing database.
 
     Raises:
-        StoreError: it is not, or it can't be read.
+        StoreError: the folder has no table, or can't be read.
     """
     try:
         names = {file.name for file in folder.iterdir()}
@@ -472,10 +471,9 @@ _FIELD_TYPES = schema.FIELD_TYPES | {"datetime": schema.MOMENT}
 
 
 class HeldReader(AttachedReader):
-    """The passages that a retriever found in one request and that are held; others are not there.
+    """The passages that a retriever found in one request, held as a table in memory.
 
-    They are in memory, as a table like an attached one. So they are filtered, checked, cited and opened by
-    the same code as all others.
+    The table is read like an attached one, so the same code filters, checks, cites and opens them.
     """
 
     retrieves = True
@@ -509,7 +507,7 @@ class HeldReader(AttachedReader):
         return self._attached.memory.their_id(id_)
 
     def _row(self, passage: Retrieved) -> dict[str, Any]:
-        # In this table the entry "*" means everybody, so a retriever may not write it. In doubt: nobody.
+        # In this table the entry "*" means everybody, so a retriever may not write it. Fail closed: nobody.
         entries = None if EVERYBODY in passage.allow else list(passage.allow)
         if passage.visibility == "tenant":
             entries = None if passage.allow else [EVERYBODY]
@@ -519,7 +517,7 @@ class HeldReader(AttachedReader):
 
 
 def attachment_of(fields: Sequence[str]) -> Attachment:
-    """Which columns a table of held passages has."""
+    """The column names of a table of held passages."""
     columns = {name: FIELD + name for name in fields}
     return Attachment(IN_MEMORY, "id", "text", None, "title", "url", "date", "allow", columns)
 
@@ -534,7 +532,7 @@ async def hold_for(
     scans: anyio.CapacityLimiter,
     seconds: float,
 ) -> Held:
-    """A reader of this kind, for one request, that holds nothing yet. It takes 1 ms of CPU."""
+    """An empty reader of this kind, for one request. Making it takes 1 ms of CPU."""
     columns_held = _columns_held(collection)
     with engine_errors("preparing to hold what a retriever finds"):
         table = await (await connect_to(IN_MEMORY)).create_table("held", schema=columns_held)

@@ -1,6 +1,6 @@
-"""An attached table, queried as if it were one of our tables, and its rows as rows of ours.
+"""An attached table, queried like one of our tables, and its rows converted to ours.
 
-What a row lacks is filled in, and what is odd is left out.
+Missing values get defaults; unusable values are dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _calls = count()
 
 
 class TableMemory:
-    """What is remembered of an attached table: its ids by ours, and facts on its latest version."""
+    """A cache of an attached table: its ids by ours, and facts on its latest version."""
 
     def __init__(self) -> None:
         self._theirs: dict[str, str] = {}
@@ -49,7 +49,7 @@ class TableMemory:
         self._version: tuple[object, ...] = ()
 
     def their_id(self, id_: str) -> str | None:
-        """The other table's id, None if no row with it was read. Which id is which never changes."""
+        """The other table's id for ours, None if no such row was read. The mapping never changes."""
         return self._theirs.get(id_)
 
     def learn(self, ids: Sequence[str], theirs: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class TableMemory:
         self._theirs |= zip(ids, theirs, strict=True)
 
     def facts(self, version: tuple[object, ...]) -> dict[str, bool]:
-        """What was found out about this version, to be added to; those about others are forgotten."""
+        """The mutable facts on this version; facts on other versions are dropped."""
         if version != self._version or len(self._facts) > KNOWN:
             self._facts, self._version = {}, version
         return self._facts
@@ -67,7 +67,7 @@ class TableMemory:
 
 @dataclass(frozen=True, slots=True)
 class AttachedTable:
-    """One of our tables, as the rows of another table would fill it. It has what readers call."""
+    """One of our tables, filled with the rows of another table. It has the methods that readers call."""
 
     kind: Literal["chunks", "sources"]
     table: lancedb.AsyncTable
@@ -77,12 +77,12 @@ class AttachedTable:
 
     @property
     def attachment(self) -> Attachment:
-        """What the collection says about the table."""
+        """The collection's attachment."""
         return cast("Attachment", self.collection.attached)
 
     @property
     def translation(self) -> Translation:
-        """How our SQL reads over the other table."""
+        """The translation of our SQL to the other table's columns."""
         return Translation(self.columns, self.memory.their_id, of_chunks=self.kind == "chunks")
 
     def query(self) -> AttachedQuery:
@@ -92,8 +92,8 @@ class AttachedTable:
     async def version(self) -> tuple[object, ...]:
         """A value that changes with every commit to the table, and when it is dropped and made again.
 
-        The engine's numbers start again then, so the file of a version is part of it. Where there is none to
-        look at, each call answers something else.
+        The engine's numbers start again then, so the version's file is part of the value. Without a version
+        file, each call returns a new value, so nothing is cached.
         """
         number = await self.table.version()
         versions = Path(self.attachment.table, "_versions")
@@ -110,7 +110,7 @@ class AttachedTable:
     async def usable(self) -> str:
         """The predicate for rows that have an id and a text; "(true)" if all of this version do.
 
-        Reading all texts to see whether one is missing takes half as long as a search by meaning.
+        Checking all texts takes half as long as a search by meaning, so the answer is cached per version.
         """
         facts = self.memory.facts(await self.version())
         if "complete" not in facts:
@@ -124,7 +124,7 @@ class AttachedTable:
 
 @dataclass(frozen=True, slots=True)
 class UnreadTable:
-    """Stands for a table that can't be read: whatever is asked of it raises why."""
+    """Stands for a table that can't be read: each attribute raises the error that says why."""
 
     error: RefdeskError
 
@@ -189,7 +189,7 @@ class AttachedQuery:
         return await self._convert(await (await self._filtered_query()).to_arrow(timeout=timeout))
 
     async def to_batches(self, *, max_batch_length: int) -> AsyncIterator[pa.RecordBatch]:
-        """The rows, some at a time. Rows of the same id may come apart."""
+        """The rows in batches. Rows with the same id may be in different batches."""
         batches = await (await self._filtered_query()).to_batches(max_batch_length=max_batch_length)
         return self._each(batches)
 
@@ -262,15 +262,15 @@ def _over(query: Any, column: str) -> Any:  # noqa: ANN401 the engine's
     return replace(query, column=column)
 
 
-OURS = "our_"  # before the names of what the engine computes, so that no column of theirs has such a name
+OURS = "our_"  # prefix of computed columns, so that they don't clash with the other table's
 CHARACTERS_PER_TOKEN = 4  # in English; only the lengths relative to each other count
 MAX_TITLE = 300  # characters
 
 
 def access_of(entries: Sequence[str | None] | None) -> Access | None:
-    """Who may see a row, by its list of entries. None, meaning nobody, if it is missing or malformed.
+    """Who may see a row, by its list of entries. None (deny-all) if it is missing or malformed.
 
-    One malformed entry is enough: it could be meant to keep somebody out.
+    A single malformed entry is enough: it could be meant to keep somebody out.
     """
     if not entries or None in entries:
         return None
@@ -299,7 +299,7 @@ def complete(rows: pa.Table) -> pa.Table:
     if not any(column.null_count for column in needed):
         return rows
     for at, column in enumerate(rows.schema):
-        if column.type == pa.string_view():  # which can't be filtered
+        if column.type == pa.string_view():  # Arrow can't filter it
             rows = rows.set_column(at, column.name, rows.column(at).cast(pa.string()))
     return rows.filter(pc.and_(needed[0].is_valid(), needed[1].is_valid()))
 

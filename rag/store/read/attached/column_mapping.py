@@ -1,8 +1,8 @@
-"""Which columns of an attached table hold what, as SQL expressions, and our SQL in terms of these.
+"""Maps our columns to SQL expressions over an attached table, and translates our SQL to them.
 
-The expressions have values of our types. The compilers of rights and filters (`rag.access.rule`,
+The expressions have values of our types. Only the compilers of rights and filters (`rag.access.rule`,
 `rag.filters.grammar`) and `rag.store` make our SQL, so its grammar is small. A name that `Translation`
-doesn't know is an error: it could be a column of the other table by chance.
+doesn't know is an error: the other table could have a column of that name by chance.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Columns:
     """SQL for each of our columns, over the columns of the other table. None where it has no such column.
 
     `id` is the other table's own id, as text; `source_id` is ours. Fields of type datetime are in
-    microseconds since 1970, `date` is in the column's own unit: `unit` says how many microseconds are how
-    many of them; None if it is text. `generation` is a digest of all that is read of a row. If the rows are
-    `ours`, the entry "*" in `allow` means everybody in the tenant; in others' rows it is malformed.
+    microseconds since 1970. `date` is in the column's own unit, None if it is text: `unit` is (microseconds,
+    units). `generation` is a digest of all columns that are read. If the rows are `ours`, the entry "*" in
+    `allow` means everybody in the tenant; in others' rows it is malformed.
     """
 
     id: str
@@ -67,7 +67,7 @@ def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema
     """Find the columns of an attachment in a table's schema.
 
     Raises:
-        ConfigurationError: a column is missing, or its type can't be read as what it is for.
+        ConfigurationError: a column is missing, or has the wrong type.
     """
 
     def column_of(
@@ -260,10 +260,10 @@ NOTHING, EVERYTHING = "(false)", "(true)"
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """How our SQL reads over the columns of an attached table.
+    """Translates our SQL to the columns of an attached table.
 
-    `their_id` maps one of our ids to the other table's, if a row with it was read before. Comparing these
-    takes a fifth of the time of computing our id for each row, and can use an index.
+    `their_id` maps one of our ids to the other table's, if such a row was read before. Comparing those takes
+    a fifth of the time of computing our id for each row, and can use an index.
     """
 
     columns: Columns
@@ -279,7 +279,7 @@ class Translation:
         return _PARTS.sub(self._translate_part, sql)
 
     def name(self, column: str) -> str:
-        """One of our columns over the other table's.
+        """The expression for one of our columns.
 
         Raises:
             StoreError: an attached table has no such column.
