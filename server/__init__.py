@@ -6,4 +6,4 @@ PARENT = os.getppid()
 """The process that started this one. Read before the slow imports, during which it may die."""
 
 EXIT_FORCED = 1
-"""The exit code after a second signal: running requests were not answered."""
+"""The exit code after a second signal, which leaves running requests unanswered."""

@@ -43,7 +43,7 @@ class TokenBucket:
 
     @property
     def full(self) -> bool:
-        """Whether it is full again, so that it can be forgotten: a new bucket would be the same."""
+        """Whether it is full, and can be dropped: a new bucket would be the same."""
         return self._refill() >= self._per_minute
 
     def take(self) -> None:
@@ -60,9 +60,9 @@ class TokenBucket:
 class FairQueue:
     """`slots` slots, at most `slots_per_user` of them for one user, handed out round robin.
 
-    A free slot goes to the waiting user who holds the fewest slots; among equals, to the one whose last turn
+    A free slot goes to the waiting user who holds the fewest slots; among equals, to the user whose last turn
     is longest ago. Requests of one user stay in order. So a user's hundred requests delay a colleague's first
-    by one request at most, not by a hundred.
+    one by one request at most, not by a hundred.
     """
 
     def __init__(self, slots: int, slots_per_user: int) -> None:
@@ -99,7 +99,7 @@ class FairQueue:
             raise
 
     def release(self, user: str) -> None:
-        """Give a slot back. The next user has it before this returns, so that nobody can jump the queue."""
+        """Release a slot. The next user holds it before this returns, so that nobody can jump the queue."""
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
@@ -185,8 +185,8 @@ class Admission:
         """Early rejection, before a transport reads the body.
 
         Raises:
-            BusyError: the principal or its tenant has sent too many requests, or the principal has eight
-                times as many waiting as may run at once.
+            BusyError: the principal or its tenant has sent too many requests, or too many of the principal's
+                are waiting (`WAITING_PER_SLOT`).
         """
         if self._wait_forever:
             return
@@ -206,15 +206,14 @@ class Admission:
         """
         self.check(principal)
         tenant, user = self._tenant(principal.tenant), principal.user or ""
-        # Only admitted requests cost a token: a client that retries too early doesn't lock itself out for
-        # good.
+        # Only admitted requests cost a token, so a client that retries too early doesn't lock itself out.
         tenant.rate.take()
         self._rate_of(tenant, user).take()
         # One deadline for both queues: otherwise a request could wait twice as long as configured.
         deadline = math.inf if self._wait_forever else anyio.current_time() + self._limits.queue_seconds
         self._in_flight += 1
         try:
-            # The tenant's slot comes first: a request that waits for it must not hold one of the process's.
+            # The tenant's slot comes first: a request that waits for it must not hold a slot of the process.
             async with self._tenant_slot(tenant.queue, user, deadline), self._process_slot(deadline):
                 yield
         finally:
@@ -273,7 +272,7 @@ class Admission:
 
 
 UNLIMITED = frozenset({"initialize", "ping", "server/discover"})
-"""Methods that cost nothing and must be answered however busy the server is."""
+"""Methods that cost nothing and must be answered even by a busy server."""
 
 
 class RequestLimits:
@@ -294,8 +293,7 @@ class RequestLimits:
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain in a slot and before the deadline."""
-        # The deadline is outside of the slot, so that waiting counts: the client's own timeout runs
-        # meanwhile.
+        # The deadline includes the wait for a slot: the client's own timeout runs meanwhile.
         with anyio.fail_after(self._seconds):
             async with self._slot(ctx):
                 return await call_next(ctx)

@@ -1,19 +1,19 @@
-"""Connect a host to the desk that all hosts of a person share, and start that desk if there is none.
+"""Connects a host to the desk that all hosts of a person share, and starts that desk if it isn't running.
 
-Each host starts `refdesk`, which is this module alone, without imports that take long. It passes lines on
-between the host and a socket, behind which is one process with the model and the rows (`server.shared_desk`).
+Each host starts `refdesk`, which is only this module, without slow imports. It relays lines between the host
+and a socket. At the other end, one process holds the model and the rows (`server.shared_desk`).
 
-That process may end at any time: by a fault, or when nobody has asked for a while. Then the next line starts
-another. Each line of the host has a number, by which the desk refers to it in what it says:
+That process may end at any time: by a fault, or when idle. Then the next line starts another one. The bridge
+numbers the host's lines, and the desk refers to them in its frames:
 
-    =CODE ASKER     the session has begun; CODE is the exit code at its end, ASKER on whose behalf it is
-    +NUMBER METHOD  say this line again to another desk, before all others
-    NUMBER ANSWER   the answer to this line; without an answer, that there will be none
-    -MESSAGE        a message that answers nothing
+    =CODE ASKER     the session has begun; CODE is the exit code for its end, ASKER the host's principal
+    +NUMBER METHOD  send this line again to another desk, before all others
+    NUMBER ANSWER   the answer to this line; without ANSWER, the line gets none
+    -MESSAGE        a message that answers no line
     !WORDS          for standard error
 
-So no line is lost: what has no answer is said again, as all calls are reads. And none is answered twice: an
-answer counts only while its line has none.
+So no line is lost: unanswered ones are sent again, which is safe because all calls are reads. And no line is
+answered twice: an answer to an answered line is dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from contextlib import suppress
 from server import EXIT_FORCED, PARENT
 
 OF_THE_ASKER, PATHS = ("--tenant", "--user", "--group"), ("--data", "--config")
-"""The flags of hosts that share a desk: who is asking may differ, these paths may not."""
+"""The flags of hosts that share a desk. The askers may differ, the paths may not."""
 ASKER_VARIABLES = "REFDESK_PRINCIPAL_"
 COUNTED = (
     "HOME",
@@ -44,26 +44,26 @@ COUNTED = (
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
 )
-"""The variables that make a desk another one, besides refdesk's own. The desk compares the others that its
-settings go by: hosts differ in what they pass on, as for certificates."""
-MAX_LINE = 1 << 20  # with its end a byte more than a message may have, so that the desk refuses it
-MAX_BEHIND = 1 << 20  # bytes that one side has not taken yet; until it has, the other is not read
+"""The variables that select the desk, besides refdesk's own. The desk itself compares other variables that
+its settings use: hosts differ in those that they pass on, for example for certificates."""
+MAX_LINE = 1 << 20  # with its line end one byte more than a message may have, so that the desk refuses it
+MAX_BEHIND = 1 << 20  # unread bytes of one side, beyond which the other side is not read (back-pressure)
 BLOCK = 1 << 16
-ATTEMPTS = 5  # to get an answer: a desk that dies costs two if its socket outlives the connection
+ATTEMPTS = 5  # to get an answer; a dying desk costs two if its socket outlives the connection
 CONNECT_SECONDS, WELCOME_SECONDS = 5, 30
-WAIT_SECONDS = 0.5  # between two looks whether the host is still there
-SETTLING_SECONDS = 0.1  # after a signal, for what was written before it
-DRAIN_SECONDS, WRITE_SECONDS = 10, 1  # as in `server.stdio`, which is behind the socket
+WAIT_SECONDS = 0.5  # between two checks whether the host still runs
+SETTLING_SECONDS = 0.1  # after a signal, to read what was written before it
+DRAIN_SECONDS, WRITE_SECONDS = 10, 1  # as in `server.stdio`, which runs behind the socket
 MAX_LOG_BYTES = 1 << 20
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-NO_DESK = (FileNotFoundError, ConnectionRefusedError)  # its socket may have stayed
+NO_DESK = (FileNotFoundError, ConnectionRefusedError)  # the socket of a dead desk may be left
 DESK = "from refdesk_scripts import shared_desk; shared_desk()"
 
 
 def serve_by_shared_desk() -> None:
-    """Serve the host at standard input, and end the process; or return, if this process must do it alone.
+    """Serve the host at standard input and end the process; or return, if this process must serve alone.
 
-    It must for everything but a host over stdio, and if no shared desk can be had: standard error says why.
+    It must serve alone anything but a host over stdio, and if there is no shared desk; stderr says why.
     """
     arguments = _arguments(sys.argv[1:])
     if arguments is None or not _has_host():
@@ -86,7 +86,7 @@ def _has_host() -> bool:
 
 
 def _arguments(arguments: list[str]) -> list[str] | None:
-    """The arguments in pairs; None if others are among them than a shared desk takes, or wrong ones.
+    """The arguments in pairs; None if any is invalid, or not for a shared desk.
 
     Example: --user ann --data=x -> --user ann --data x
     """
@@ -101,13 +101,13 @@ def _arguments(arguments: list[str]) -> list[str] | None:
 
 
 class Bridge:
-    """A host's connection with its desk. Another desk takes the place of one that has ended."""
+    """A host's connection to its desk. A desk that ends is replaced by another."""
 
     def __init__(self, arguments: list[str]) -> None:
         """For a host that started `refdesk` with these arguments.
 
         Raises:
-            OSError: there is no folder for sockets that is safe from others.
+            OSError: other users could enter the folder for sockets, or it can't be made.
         """
         self._address = f"{_folder()}/{_key(arguments)}"
         self._call = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
@@ -115,20 +115,20 @@ class Bridge:
         self._exit_code: int | None = None
         self._desk: socket.socket | None = None
         self._is_alone = False
-        self._failures = 0  # since a line was answered
+        self._failures = 0  # since the last answer
         self._number = 0
         self._unanswered: dict[int, bytes] = {}
         self._greeting: dict[bytes, tuple[int, bytes]] = {}
-        self._from_host = self._from_desk = b""  # the beginning of a line
+        self._from_host = self._from_desk = b""  # incomplete lines
         self._to_desk, self._to_host = bytearray(), bytearray()
-        self._ends_at: float | None = None  # from then on the host says nothing more
-        self._is_told = False  # that is, the desk
+        self._ends_at: float | None = None  # when the host's input ends, or ended
+        self._desk_knows_end = False
 
     def begin(self) -> None:
-        """Begin the session, before anything is read of the host.
+        """Begin the session, before reading from the host.
 
         Raises:
-            OSError: no desk can be had.
+            OSError: no desk can be reached or started.
         """
         ends = time.monotonic() + WELCOME_SECONDS
         while self._exit_code is None:
@@ -139,7 +139,7 @@ class Bridge:
             self._exchange()
 
     def run(self) -> int:
-        """Pass lines on until the host is gone or a signal arrives; the exit code."""
+        """Relay lines until the host is gone or a signal arrives. Returns the exit code."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
@@ -158,41 +158,41 @@ class Bridge:
         return self._exit_code or 0
 
     def _end_soon(self, *_: object) -> None:
-        """After a signal, answer what has been read. Another one ends the process at once."""
+        """After a signal, answer the lines that were read. A second signal ends the process at once."""
         for number in SIGNALS:
             signal.signal(number, lambda *_: os._exit(EXIT_FORCED))
         self._ends_at = self._ends_at or time.monotonic() + SETTLING_SECONDS
 
     @property
     def _late(self) -> float:
-        """The seconds since the host said its last word; negative as long as it may say more."""
+        """The seconds since the end of the host's input; negative before."""
         return time.monotonic() - self._ends_at if self._ends_at else -1
 
     def _is_over(self) -> bool:
-        """Whether the host is gone, all is answered, or the time for answers is up."""
+        """Whether the host is gone, or its input has ended and all is answered or the time is up."""
         if os.getppid() != PARENT or self._late > DRAIN_SECONDS + WRITE_SECONDS:
             return True
-        given_up = self._late > DRAIN_SECONDS - WRITE_SECONDS  # by a desk that is gone then
-        return self._late >= 0 and not (self._desk or self._to_host or (self._unanswered and not given_up))
+        gives_up = self._late > DRAIN_SECONDS - WRITE_SECONDS  # on answers of a desk that is gone
+        return self._late >= 0 and not (self._desk or self._to_host or (self._unanswered and not gives_up))
 
     def _connect(self) -> None:
-        """Begin a session with a desk, and say again what has no answer.
+        """Begin a session with a desk, and send unanswered lines again.
 
         Raises:
-            OSError: no desk can be had.
+            OSError: no desk can be reached or started.
         """
         self._desk = _own_desk() if self._is_alone else _shared_desk(self._address)
         self._desk.setblocking(False)  # noqa: FBT003 the method's own
-        self._is_told = False
+        self._desk_knows_end = False
         lines = dict(self._greeting.values()) | self._unanswered
         self._to_desk[:] = json.dumps(self._call | {"asker": self._asker}).encode() + b"\n"
         self._to_desk += b"".join(b"%d %s\n" % line for line in sorted(lines.items()))
 
     def _replace_desk(self) -> None:
-        """Connect to another desk, and after several failures to one of this host's own.
+        """Connect to another desk; after several failures, to one for this host alone.
 
         Raises:
-            OSError: that one has failed, too.
+            OSError: the desk for this host alone failed, too.
         """
         try:
             if self._failures >= ATTEMPTS:
@@ -205,7 +205,7 @@ class Bridge:
             self._is_alone, self._failures = True, 0
 
     def _exchange(self, *inputs: int) -> None:
-        """Read and write what can be read and written, or wait for it a little.
+        """Read and write as far as possible; otherwise wait up to `WAIT_SECONDS`.
 
         Raises:
             OSError: standard output is closed.
@@ -223,7 +223,7 @@ class Bridge:
                 os.read(each, BLOCK) if each else self._hear_host()
         if 1 in open_:
             with suppress(BlockingIOError):
-                del self._to_host[: os.write(1, self._to_host[: select.PIPE_BUF])]  # so much never blocks
+                del self._to_host[: os.write(1, self._to_host[: select.PIPE_BUF])]  # never blocks
         if self._desk:
             self._exchange_with(self._desk, heard=self._desk in ready)
 
@@ -233,9 +233,9 @@ class Bridge:
                 self._hear_desk(desk.recv(BLOCK))
             if self._to_desk:
                 del self._to_desk[: desk.send(self._to_desk[:BLOCK])]
-            elif self._late >= 0 and not self._is_told:
+            elif self._late >= 0 and not self._desk_knows_end:
                 desk.shutdown(socket.SHUT_WR)
-                self._is_told = True
+                self._desk_knows_end = True
         except BlockingIOError:
             pass
         except OSError:
@@ -262,7 +262,7 @@ class Bridge:
             self._ends_at = self._ends_at or time.monotonic()
 
     def _hear_desk(self, block: bytes) -> None:
-        """Do what the desk says, in the form that the head of this module describes."""
+        """Handle the desk's frames (see the module's docstring)."""
         if not block:
             raise ConnectionResetError
         *frames, self._from_desk = (self._from_desk + block).split(b"\n")
@@ -272,7 +272,7 @@ class Bridge:
                 case b"=":
                     self._failures = 0 if self._exit_code is None else self._failures
                     self._exit_code = int(head[1:])
-                    self._asker = self._asker or json.loads(tail)  # the first, for all of the session
+                    self._asker = self._asker or json.loads(tail)  # the first counts for the whole session
                 case b"+":
                     if line := self._unanswered.get(int(head[1:])):
                         self._greeting[tail] = (int(head[1:]), line)
@@ -292,10 +292,10 @@ def _say(words: str) -> None:
 
 
 def _folder() -> str:
-    """The folder of the sockets, which nobody else can enter.
+    """The folder of the sockets, which only this user can enter.
 
     Raises:
-        OSError: it can't be made, belongs to somebody else, or is open to others.
+        OSError: it can't be made, belongs to another user, or is open to others.
     """
     user = os.geteuid()
     above = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
@@ -310,7 +310,7 @@ def _folder() -> str:
 
 
 def _key(arguments: list[str]) -> str:
-    """A digest of all that makes a desk another one: the installation, the user, the sources of settings."""
+    """A digest of everything that selects the desk: the installation, the user, the sources of settings."""
     agreed = [pair for pair in zip(arguments[::2], arguments[1::2], strict=True) if pair[0] in PATHS]
     folder = "" if all(os.path.isabs(path) for _, path in agreed) else os.getcwd()
     variables = [
@@ -323,7 +323,7 @@ def _key(arguments: list[str]) -> str:
 
 
 def _installation() -> list[tuple[str, int]]:
-    """What changes with refdesk and with what it needs: its files, and the folders of packages."""
+    """A value that changes with refdesk or its dependencies: its files, and the folders of packages."""
     paths = [folder for folder in sys.path if folder.endswith("-packages")]
     own = os.path.dirname(os.path.dirname(__file__))
     for package in ("server", "rag"):
@@ -336,14 +336,14 @@ def _shared_desk(address: str) -> socket.socket:
     """A connection to the desk at this address, which is started if nobody listens there.
 
     Raises:
-        OSError: something else is there, or no desk can be started.
+        OSError: something else is at the address, or no desk can be started.
     """
     with suppress(*NO_DESK):
         return _connected(address)
     lock = os.open(f"{address}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with suppress(*NO_DESK):  # another bridge may have started it meanwhile
+        with suppress(*NO_DESK):  # another bridge may have started it
             return _connected(address)
         with suppress(FileNotFoundError):
             os.unlink(f"{address}.sock")
@@ -357,7 +357,7 @@ def _shared_desk(address: str) -> socket.socket:
             _start(listener, log, address)
         return _connected(address)
     finally:
-        os.close(lock)  # it goes with the process, too
+        os.close(lock)  # the end of the process would release it, too
 
 
 def _connected(address: str) -> socket.socket:
@@ -375,7 +375,7 @@ def _connected(address: str) -> socket.socket:
 
 
 def _own_desk() -> socket.socket:
-    """A connection to a desk of this host alone, which ends with it."""
+    """A connection to a desk for this host alone, which ends with the host."""
     ours, theirs = socket.socketpair()
     with theirs:
         _start(theirs, os.dup(2), "one host")
@@ -383,7 +383,7 @@ def _own_desk() -> socket.socket:
 
 
 def _start(channel: socket.socket, log: int, name: str) -> None:
-    """Start a desk that listens on this socket, or talks to one host over it. Its process shows the name."""
+    """Start a desk that listens on this socket, or serves one host over it. Its process shows `name`."""
     import subprocess  # noqa: PLC0415 takes 8 ms
 
     command = [sys.executable, "-P", "-c", DESK, f"desk of {name}"]

@@ -1,9 +1,9 @@
 """The log, and in it the audit: one line, one span and one measurement for every call, whatever its outcome.
 
 The log has one JSON object per line on standard error, each with the id of the request that caused it. Above
-level debug, no line holds what a caller or a document wrote: long messages are cut, and of an exception only
-its type and its stack frames are logged. In the audit, methods and tools are named if they exist, requested
-ids if they look like ids; everything else is ids of results, counts and times.
+level debug, no line quotes a caller or a document: long messages are cut, and only the type and the stack
+frames of an exception are logged. The audit names methods and tools if they exist, and requested ids if they
+look like ids; everything else is ids of results, counts and times.
 
 Spans are exported if the operator has a collector. Requests that were refused before they became calls are
 logged and counted by `RefusalLog`.
@@ -72,13 +72,13 @@ def note_caller(caller: Mapping[str, object]) -> None:
 
 
 def note_refusal(reason: str) -> None:
-    """Have the audit say why this request was refused. The first of several reasons is kept."""
+    """Have the audit say why this request was refused. The first reason counts."""
     if (request := current_request.get()) and not request.reason:
         request.reason = reason
 
 
 def refusal_fields() -> dict[str, object]:
-    """What is known of the caller, and the reason, of a request that was refused before it became a call."""
+    """The caller, as far as known, and the reason, for a request that was refused before it became a call."""
     request = current_request.get()
     return {**request.caller, "why": request.reason} if request else {}
 
@@ -87,7 +87,7 @@ class JsonLines(logging.Formatter):
     """Formats log records as JSON objects. A record's `fields` become further keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the record holds."""
+        """The record on one line."""
         request = current_request.get()
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -151,7 +151,7 @@ OUTCOMES: dict[type[Exception], Outcome] = {
 ID_OR_URI = re.compile(
     rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}})(?:{REVISION_PATTERN})?((?:/[0-9]{{1,9}}(?:-[0-9]{{1,9}})?)?)"
 )
-"""An id, or a URI that ends in one. Only the id is logged: the other names in it could be any words."""
+"""An id, or a URI that ends in one. Only the id is logged: other parts could be any words."""
 OTHER = "other"  # a method or tool that does not exist
 
 audit_log = logging.getLogger("refdesk.audit")
@@ -159,10 +159,10 @@ audit_log = logging.getLogger("refdesk.audit")
 
 @dataclass(slots=True)
 class Call:
-    """A request while it is being answered; handlers add what only they know.
+    """A request while it is being answered; handlers fill in the fields.
 
-    `ids` are the ids that were returned. `missing_id` is the id that was requested and not found. `why` says,
-    in our own words, why there is no answer. `degraded` names what a search lacks because something failed.
+    `ids` are the returned ids, `missing_id` is a requested id that was not found. `why` says, in our own
+    words, why there is no answer. `degraded` names the parts of a search that failed.
     """
 
     name: str
@@ -182,7 +182,7 @@ _current_call: ContextVar[Call | None] = ContextVar("call", default=None)
 
 
 def current_call() -> Call:
-    """The call that is being answered; outside of one, a call that nobody reads."""
+    """The call that is being answered; otherwise a dummy, which is not recorded."""
     return _current_call.get() or Call(OTHER)
 
 
@@ -217,7 +217,7 @@ class CallRecorder:
         return tool if isinstance(tool, str) and tool in self._tools else OTHER
 
     def _requested_id(self, ctx: ServerRequestContext[Any, Any]) -> str | None:
-        """The id that was requested, if it looks like one. Anything else could be a caller's words."""
+        """The requested id, if it looks like one. Anything else could be a caller's words."""
         params = ctx.params or {}
         if ctx.method == "resources/read":
             return loggable_id(params["uri"])
@@ -227,7 +227,7 @@ class CallRecorder:
 
 
 def loggable_id(requested: str | None) -> str | None:
-    """The id that was requested, without its revision; None if it doesn't look like one."""
+    """The requested id without its revision; None if it doesn't look like an id."""
     match = ID_OR_URI.fullmatch(requested or "")
     return match[1] + match[3] if match else None
 
@@ -236,12 +236,12 @@ def loggable_id(requested: str | None) -> str | None:
 def recorded(
     call: Call, requested_id: Callable[[], str | None], measure: Measure | None = None
 ) -> Iterator[None]:
-    """Write the audit line and the measurement of a call when it ends, however it does."""
+    """Write the audit line and the measurement of a call when it ends, also by an exception."""
     with _request_info():
         started, token = time.perf_counter(), _current_call.set(call)
         try:
             yield
-        except BaseException as error:  # cancellation leaves its line, too
+        except BaseException as error:  # a cancelled call is recorded, too
             _set_outcome(call, error)
             raise
         finally:
@@ -254,7 +254,7 @@ def recorded(
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """How a call that raised `error` ended, as its caller sees it."""
+    """The outcome, for the caller, of a call that raised `error`."""
     if isinstance(error, anyio.get_cancelled_exc_class()):
         return "cancelled"
     if isinstance(error, MCPError):
@@ -263,12 +263,12 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def record_failure(error: errors.RefdeskError) -> None:
-    """Record that the current call is answered with a tool error, which raises nothing."""
+    """Record that the current call is answered with a tool error, which is not raised."""
     _set_outcome(current_call(), error)
 
 
 def _set_outcome(call: Call, error: BaseException) -> None:
-    """Set the outcome and the reason. Errors other than these two may quote the caller: keep their type."""
+    """Set the outcome and the reason. Of errors that may quote the caller, only the type is kept."""
     call.outcome = outcome_of(error)
     call.why = (
         str(error) if isinstance(error, errors.AccessError | errors.BusyError) else type(error).__name__
@@ -357,7 +357,7 @@ def export_spans() -> None:
 
 
 def flush_spans() -> None:
-    """Send the spans that are waiting, if spans are exported."""
+    """Send pending spans, if spans are exported."""
     if force_flush := getattr(trace.get_tracer_provider(), "force_flush", None):
         force_flush(SPANS_MILLISECONDS)
 
@@ -391,14 +391,14 @@ def _parent_span(ctx: ServerRequestContext[Any, Any]) -> Context | None:
 
 
 REFUSALS_SECONDS = 1.0
-MAX_REFUSAL_KINDS = 20  # in this time; more kinds are counted together
+MAX_REFUSAL_KINDS = 20  # per second; further kinds are counted together
 OTHER_CLIENTS = "others"
 RefusalKind: TypeAlias = "tuple[int, str, str]"
 """Status, client address, and the caller and reason as JSON."""
 
 
 class RefusalLog:
-    """Logs the first refusal of a kind at once, and then once a second how many more there were.
+    """Logs the first refusal of a kind at once, and then the number of further ones once a second.
 
     Otherwise a flood of requests would become a flood of log lines.
     """
@@ -408,7 +408,7 @@ class RefusalLog:
         self._unlogged: dict[RefusalKind, int] = {}
 
     def record(self, status: int, address: str, fields: Mapping[str, object]) -> None:
-        """Log or count a refusal; `fields` are what is known of the caller, and the reason."""
+        """Log or count a refusal; `fields` are those of `refusal_fields`."""
         self._count(status)
         kind: RefusalKind = (status, address, json.dumps(fields))
         if kind not in self._unlogged and len(self._unlogged) >= MAX_REFUSAL_KINDS:

@@ -56,8 +56,8 @@ BY_CLIENT = "io.modelcontextprotocol/oauth-client-credentials"
 def extensions(settings: Settings) -> dict[str, dict[str, object]]:
     """The extensions that a server over HTTP offers: ways to get a token that it accepts.
 
-    Both concern the client and the issuer only; the tokens are verified like others. A token without a user
-    is accepted only of clients that the settings list.
+    Both concern only the client and the issuer; the tokens are verified like others. A token without a user
+    is accepted only from clients that the settings list.
     """
     if "oauth" not in settings.http.authentication:
         return {}
@@ -68,15 +68,13 @@ def extensions(settings: Settings) -> dict[str, dict[str, object]]:
 log = logging.getLogger(__name__)
 
 NO_PICTURES = "There is no picture of this page: the operator has not enabled pictures. Leave picture out."
-NO_PICTURE_OF_LIST = "There is no picture: this is a list. Open a document of it with picture."
+NO_PICTURE_OF_LIST = "A list has no picture. Open one of its documents with picture."
 PICTURED = "The image is page {} of {}."
 NO_TOOL = "There is no tool {!r}."
 PAGE_SIZE = 50  # sources in one page of resources/list
 MAX_RESOURCE_CHARS = 200_000
 MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
-MOST_BYTES_OF_ONE = (
-    6  # in a reply, of a byte in UTF-8: each of two copies takes three, and a control character six
-)
+MOST_BYTES_OF_ONE = 6  # of a reply per byte of UTF-8: two copies of three each, or a control character of six
 ENVELOPE_BYTES = 1024
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -86,7 +84,7 @@ NotedReply: TypeAlias = "SearchReply | SourceReply | FolderReply"
 Result = TypeVar("Result", types.CallToolResult, types.ReadResourceResult)
 
 
-def create_server(  # noqa: PLR0913 what it is built around
+def create_server(  # noqa: PLR0913 the parts of a server
     lazy_desk: LazyDesk,
     settings: Settings,
     admission: Admission,
@@ -99,8 +97,8 @@ def create_server(  # noqa: PLR0913 what it is built around
 ) -> Server[Any]:
     """A protocol server around a desk. `principal_of` is called for each request.
 
-    Replies of tools have the note of `intake`. `remote` callers learn of errors only what they can do; the
-    operator's log has the reason. `pages` is the address of the server that shows passages to people, if
+    Replies of tools have the note of `intake`. For an error, `remote` callers learn only what they can do;
+    the operator's log has the reason. `pages` is the address of the server that shows passages to people, if
     there is one (`server.http.passage_pages`).
     """
     app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake, pages=pages)
@@ -124,7 +122,7 @@ def create_server(  # noqa: PLR0913 what it is built around
     server.add_request_handler("skills/list", types.PaginatedRequestParams, app.list_skills)
     server.add_request_handler("skills/get", resources.GetSkillParams, app.get_skill)
     server.extensions[resources.SKILLS] = {}
-    server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
+    server.middleware[:] = [  # replaces the SDK's own spans, which would quote callers
         ErrorBoundary(lazy_desk, settings.limits, remote=remote),
         call_audit.CallRecorder(principal_of, measure, settings.server),
         RequestLimits(admission, settings.limits, principal_of),
@@ -140,7 +138,7 @@ def create_server(  # noqa: PLR0913 what it is built around
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """The handlers and what they share, as `create_server` gets it: the desk, the settings, who is asking."""
+    """The handlers, and the arguments of `create_server` that they share."""
 
     lazy_desk: LazyDesk
     settings: Settings
@@ -154,7 +152,7 @@ class App:
         return tools.offers_pictures(self.settings.server, remote=self.remote)
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
-        """tools/list: the tools that the principal may call, with what it may read by each."""
+        """tools/list: the tools that the principal may call, each with an overview of what it reaches."""
         principal, mine = self._principal_and_tools(context)
         listed: list[types.Tool] = []
         for tool in mine:
@@ -183,7 +181,7 @@ class App:
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
     def _failure(self, tool: str, error: RefdeskError) -> str:
-        """What the model reads of an error. While documents are being read in, that explains most errors."""
+        """The error's text for the model, with a note on running ingestion, which explains most errors."""
         note = (self.intake and self.intake.note) or ""
         if isinstance(error, InvalidRequestError | NotFoundError):
             return f"{message_for(error, remote=self.remote)} {note}".strip()
@@ -291,7 +289,7 @@ class App:
         return await self._with_notes(render, max_chars, note, image=image)
 
     async def _picture(self, target: Extract | Folder) -> tuple[types.ImageContent | None, str]:
-        """The page of what was opened, and which it is; or why there is no picture."""
+        """The page of an opened document and a note on its number; or the reason why there is no picture."""
         if not self._pictures:
             return None, NO_PICTURES
         if isinstance(target, Folder):
@@ -314,7 +312,7 @@ class App:
     ) -> types.CallToolResult:
         """The rendered result with these notes and the intake's, within `max_chars` and `MAX_REPLY_BYTES`.
 
-        An image stands behind the text, which is shorter if both don't fit into these bytes.
+        An image follows the text, which is shortened if both don't fit.
         """
         if intake_note := self.intake and self.intake.note:
             notes += (intake_note,)
@@ -342,7 +340,7 @@ class App:
         return await _within_bytes(render, MAX_REPLY_CHARS)
 
     def _reader(self, context: Context) -> Principal:
-        """The principal for reading resources: it reaches what its tools may show."""
+        """The principal for reading resources: it reaches what any of its tools may show."""
         return principal_through_any(*self._principal_and_tools(context))
 
     def _tools(self, context: Context) -> tuple[server_settings.ToolSettings, ...]:
@@ -442,7 +440,7 @@ def message_for(error: RefdeskError, *, remote: bool) -> str:
     """The message of an error for the caller.
 
     A remote caller learns what it can do, and the request id under which the operator's log has the reason. A
-    local caller is the operator, or a person at the same machine, and gets the full message.
+    local caller is the operator or a person at the same machine, and gets the full message.
     """
     if not remote or error.for_caller == str(error):
         return str(error)
@@ -461,7 +459,7 @@ class ErrorBoundary:
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain and translate what it raises."""
-        # From the errors that a caller can act on to those that only the operator can: the latter are logged,
+        # First errors that a caller can act on, then errors for the operator only. The latter are logged,
         # because their reason must not leave the server.
         try:
             return await call_next(ctx)
@@ -519,7 +517,7 @@ class Introduction:
             async with self.admission.slot(principal):  # greetings need no slot, but counting documents does
                 overview = await self.lazy_desk.overview(principal_through_any(principal, called))
         except BusyError:
-            log.info("The server is too busy to say in its instructions what it holds.")
+            log.info("The server is too busy to put an overview of the desk into its instructions.")
             return result
         return result | {"instructions": tool_listing.instructions(self.server, called, overview)}
 
@@ -562,17 +560,17 @@ def _fitting(render: Callable[[int], Result], max_chars: int, max_bytes: int) ->
 
 
 def most_bytes(result: Result) -> int:
-    """More than the size of a result can be, seen without rendering it: most are far smaller than allowed.
+    """An upper bound of a result's size, without rendering it: most results are far below the limit.
 
-    A character takes up to six bytes where it takes one in UTF-8, in text. Tools send theirs, which is JSON
-    already and so holds no control characters, as content as well.
+    A byte of UTF-8 takes up to six bytes in text. The results of tools come twice, as text and as structured
+    content, but are JSON already and so have no control characters, and take three bytes each.
     """
     blocks = result.content if isinstance(result, types.CallToolResult) else result.contents
     texts = [
         block.text for block in blocks if isinstance(block, types.TextContent | types.TextResourceContents)
     ]
     if len(texts) < len(blocks):
-        return MAX_REPLY_BYTES + 1  # what is no text is measured
+        return MAX_REPLY_BYTES + 1  # other content must be measured
     return ENVELOPE_BYTES + MOST_BYTES_OF_ONE * sum(
         len(text.encode(errors="surrogatepass")) for text in texts
     )

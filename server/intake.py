@@ -1,8 +1,8 @@
-"""Ingests a folder after the first answer and follows it, by `refdesk-admin ingest` in a process of its own.
+"""Ingests a folder after the first answer and follows its changes, by running `refdesk-admin ingest`.
 
 The server itself can't write. It starts the administrator's command on the folder that its user named, and
-again after each change in it; no client can start or change it. The process ends with the server, however
-that ends. The server watches by itself: a command that waits would keep 200 MB for nothing.
+again after each change in it; no client can start or change it. The process ends with the server, even if
+that is killed. The server itself watches the folder: a waiting command would keep 200 MB for nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream
 
 
-FIRST_PAUSE_SECONDS = 30.0  # before another attempt: a drive gets mounted, another process finishes
+FIRST_PAUSE_SECONDS = 30.0  # before another attempt, for a drive to be mounted or another process to finish
 LONGEST_PAUSE_SECONDS = 3_600.0
 SUCCEEDED = {0, 3}  # exit codes of the command; 3: some files failed, or many are missing and were kept
 WRONG_SETTINGS = 2  # exit code: another attempt would fail the same way
 BUSY, BUSY_PAUSE_SECONDS = 4, 5.0  # exit code: another process, such as another host's server, is ingesting
 STORED = ("added", "replaced", "moved", "unchanged")
 NOT_COUNTED = {"removed", "missing"}  # outcomes of files that don't exist
-WORTH_A_NOTE = 5  # changed documents; while a few are read, replies say nothing
+WORTH_A_NOTE = 5  # changed documents; fewer are ingested without a note in replies
 NAME_CHARS = 40
 SHOWN_CHARS = 200  # of the folder's path
 REASON_CHARS = 300
@@ -65,10 +65,10 @@ class CommandProgress:
 
 
 class Intake:
-    """Ingests the documents of a folder, and what changes in it. `note` reports the progress."""
+    """Ingests the documents of a folder and their changes. `note` reports the progress."""
 
     def __init__(self, folder: Path, data: Path, arguments: Sequence[str] = ()) -> None:
-        """For `refdesk-admin ingest` into this data folder, with these arguments.
+        """Prepare `refdesk-admin ingest` into this data folder, with these arguments.
 
         Raises:
             ConfigurationError: the command is not installed.
@@ -89,7 +89,7 @@ class Intake:
 
     @property
     def note(self) -> str | None:
-        """What callers must know; None once everything readable has been read."""
+        """The note for callers; None once everything readable has been read."""
         run = self._run
         if run.exit_code is None:
             changed = run.outcomes["added"] + run.outcomes["replaced"]
@@ -130,11 +130,11 @@ class Intake:
                     self._command.append("--gentle")
 
     async def _changes(self) -> AsyncGenerator[None, None]:
-        """Once the folder is watched or found missing, and whenever it, or something in it, has changed."""
+        """Yields once the folder is watched or found missing, and at each change of it or in it."""
         while True:
             if (folder_id := identity(self._folder)) is None:
                 yield
-                while identity(self._folder) is None:  # noqa: ASYNC110 no event comes of what isn't there
+                while identity(self._folder) is None:  # noqa: ASYNC110 a missing folder causes no event
                     await anyio.sleep(LOOK_MS / 1000)
                 continue
             is_active = False
@@ -178,7 +178,7 @@ class Intake:
             run.reason, run.exit_code = f"{error.strerror}.", -1
             return
         async with process:
-            assert process.stderr is not None  # noqa: S101 it was asked for
+            assert process.stderr is not None  # noqa: S101 it is a pipe
             async for line in _lines(process.stderr):
                 self._hear(run, line)
             run.exit_code = await process.wait()
@@ -231,7 +231,7 @@ class Intake:
 def data_of(folder: Path, settings: Settings) -> Path:
     """The data folder for a folder of documents, next to the data folder of the settings.
 
-    Each folder of documents has its own, so a search never finds documents of a former one.
+    Each folder of documents has its own, so a search never finds documents of another folder.
     Example: ~/.local/share/refdesk and /home/ann/Handbook -> ~/.local/share/refdesk-folders/Handbook-4c2f0a91
     """
     digest = hashlib.sha256(os.path.normcase(folder).encode(errors="surrogateescape")).hexdigest()[:8]

@@ -1,7 +1,7 @@
 """The desk, opened in the background: importing the engine and the model takes about a second.
 
-Hosts drop a server that is that slow with its first answer, so the desk opens only after the first reply.
-They list the tools next; a file answers that if it can (`rag.search.overview`).
+Hosts drop a server whose first answer takes that long, so the desk opens only after the first reply. Next
+they list the tools; the file of `rag.search.overview` answers that, if it is valid.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rag.search.overview import CollectionOverview, kept_overview
 if TYPE_CHECKING:
     from rag.search.desk import Desk
 
-WARM_SECONDS = 30  # of reading ahead; after that, searches wait for what is missing
+WARM_SECONDS = 30  # of reading ahead; after that, searches wait for their own reads
 REPLY_FIRST_SECONDS = 0.02  # lets a reply leave before the imports hold the interpreter lock
-LIST_SECONDS = 0.5  # in which a host lists the tools after its greeting; a search doesn't wait for that
+LIST_SECONDS = 0.5  # for a host to list the tools after its greeting; a search opens the desk at once
 
 log = logging.getLogger(__name__)
 _importing = threading.Lock()
@@ -74,7 +74,7 @@ class LazyDesk:
 
     @property
     def ready(self) -> bool:
-        """Whether the desk is open and warm, and its folder or bucket exists. May block, as it looks."""
+        """Whether the desk is open and warm, and its folder or bucket exists. Checking that may block."""
         return self._desk is not None and self._warm and data_folder_problem(self._settings.home) is None
 
     @property
@@ -90,7 +90,7 @@ class LazyDesk:
     async def overview(self, principal: Principal) -> tuple[CollectionOverview, ...]:
         """What the principal may read; empty if the desk fails, because each call then says why.
 
-        For a tenant without documents the desk stays closed. While it is closed, a file says it, if it can.
+        It doesn't open the desk for a tenant without documents, or while the file of overviews is valid.
         """
         try:
             if not await self._has_tenant(principal.tenant):
@@ -104,10 +104,10 @@ class LazyDesk:
     async def first_ingestion(
         self, principal: Principal, overview: Iterable[CollectionOverview]
     ) -> datetime | None:
-        """When a first ingestion began that has not ended, of a collection in the principal's overview.
+        """When an unfinished first ingestion of a collection in the overview began, or None.
 
-        With nothing in it, the first ingestion of the tenant counts. It is for whoever has the data folder
-        on this machine: others could learn by it that documents exist which they can't read.
+        With an empty overview, any collection of the tenant counts. Only for a data folder on this machine:
+        other callers could learn of documents that they can't read.
         """
         home = await self._folder(principal.tenant)
         if home is None:
@@ -116,14 +116,14 @@ class LazyDesk:
         return await to_thread.run_sync(first_run_began, home, principal.tenant, collections)
 
     async def _kept_overview(self, principal: Principal) -> tuple[CollectionOverview, ...] | None:
-        """What a file says without the engine; None if it can't say it."""
+        """The overview from the file, without the engine; None if the file isn't valid."""
         home = None if self._settings.retrievers else await self._folder(principal.tenant)
         if home is None:
             return None
         return await to_thread.run_sync(kept_overview, home, principal, self._settings.access.letter_case)
 
     async def _folder(self, tenant: str) -> Path | None:
-        """Where the tenant's documents are; None in a bucket, or if that can't be read just now."""
+        """The folder of the tenant's documents; None for a bucket, or if that can't be read just now."""
         if isinstance(self._settings.home, Bucket):
             return None
         with suppress(RefdeskError):
@@ -133,7 +133,7 @@ class LazyDesk:
 
     async def _has_tenant(self, tenant: str) -> bool:
         home = self._settings.home
-        if isinstance(home, Bucket):  # which may take a while to answer
+        if isinstance(home, Bucket):  # may take a while to answer
             return await to_thread.run_sync(has_tenant, home, tenant)
         return has_tenant(home, tenant)
 
@@ -154,7 +154,7 @@ class LazyDesk:
 
                 desk = Desk.open(self._settings, os.environ)
                 self._desk = await self._open.enter_async_context(desk)
-                return_memory()  # about 10 MB that only opening needed
+                return_memory()  # about 10 MB, used for opening only
             return self._desk
 
 

@@ -25,8 +25,8 @@ def main() -> None:
         flags = read_flags(sys.argv[1:])
     except ConfigurationError as error:
         mistake = error
-    gc.disable()  # looking for garbage among what imports make, which all stays, is a tenth of a start
-    from server.start import start  # noqa: PLC0415 --version and --help have ended the process by now
+    gc.disable()  # objects made by imports stay; looking for garbage among them takes a tenth of a start
+    from server.start import start  # noqa: PLC0415 --version and --help end the process before this
 
     gc.freeze()
     gc.enable()
@@ -40,7 +40,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         ConfigurationError: one of them is unknown or has an invalid value.
     """
     flags, unparsed = _flags().parse_known_args(arguments)
-    if unparsed:  # only named: what follows could be a password
+    if unparsed:  # never quote a value: it could be a password
         unknown = [argument.partition("=")[0] for argument in unparsed if argument.startswith("-")]
         mistake = f"no option {unknown[0]}" if unknown else "no arguments without an option"
         raise ConfigurationError(f"refdesk has {mistake}. {HELP}")

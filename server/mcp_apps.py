@@ -1,14 +1,13 @@
 """MCP Apps: the page that hosts show next to an answer (extension `io.modelcontextprotocol/ui`, 2026-01-26).
 
-Only clients that declare the extension get any of it, as its specification asks; all others notice nothing.
-The page is `passages.html`. It shows what the search tool returned, reads on with the opener, and shows pages
-of PDFs with the tool `page_picture`. The host calls these for it, with the rights of the person who asks.
-So what it shows has passed the same gate as all else, and the page itself holds no secret.
+Only clients that declare the extension get any of it, as its specification asks; others notice nothing. The
+page is `passages.html`. It shows the results of the search tool, reads on with the opener, and shows pages of
+PDFs with the tool `page_picture`. The host calls these tools for it, with the rights of the person who asks.
+So everything on the page has passed the same gate, and the page itself holds no secret.
 
-Pictures come from a tool and not from a resource, because only a tool can be for the page alone: by its
-`visibility` no host offers it to a model, and no other server's page may call it. Resources have no such
-mark; hosts show templates to people and models. A host that can call `get_source` for the page can call it,
-too, and it can say in words why there is no picture.
+Pictures come from a tool and not from a resource, because only a tool can be reserved for the page: by its
+`visibility`, hosts don't offer it to models, and pages of other servers can't call it. Resources have no such
+mark; hosts show templates to people and models. A tool can also say why there is no picture.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ NOTHING_FROM_OUTSIDE: Mapping[str, list[str]] = {
     "baseUriDomains": [],
 }
 SESSION = "mcp-apps"
-"""The id of the session that a client of the older protocol is given over HTTP if it declares the extension.
+"""The session id for a client of the older protocol that declares the extension over HTTP.
 
-Such a client declares it only once, and there are no sessions to remember that in. So its requests repeat it
-by this id. It isn't secret: who sends it sees only what it may read anyway.
+Such a client declares it only once, and this server keeps no sessions. So the client's requests repeat the
+declaration by this id. It isn't secret: it grants no access to documents.
 """
 SESSION_HEADER = "mcp-session-id"
 DECLARED = "refdesk.apps"
@@ -61,14 +60,14 @@ def shows_apps(context: ServerRequestContext[Any, Any]) -> bool:
 
 
 def _declares(extensions: object) -> bool:
-    """Whether the extensions that a client declares have this one, for pages as ours."""
+    """Whether the client's declared extensions include this one, for HTML pages."""
     settings = extensions.get(EXTENSION) if isinstance(extensions, dict) else None
     mime_types = settings.get("mimeTypes") if isinstance(settings, dict) else None
     return isinstance(mime_types, list | tuple) and MIME_TYPE in mime_types
 
 
 async def note_declaration(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware: note in an HTTP request that it greets and declares the extension."""
+    """Middleware: mark an HTTP request that initializes and declares the extension."""
     if ctx.method == "initialize" and ctx.request is not None:
         capabilities = (ctx.params or {}).get("capabilities")
         if isinstance(capabilities, dict) and _declares(capabilities.get("extensions")):
@@ -77,7 +76,7 @@ async def note_declaration(ctx: ServerRequestContext[Any, Any], call_next: CallN
 
 
 def with_page(listed: Sequence[types.Tool], tools: Sequence[ToolSettings]) -> list[types.Tool]:
-    """The tools for a client that shows the page: those that search name it, and one is for it alone."""
+    """The tools for a client that shows the page: search tools name it, and it alone has `page_picture`."""
     names = {tool.name for tool in tools}
     page = {"ui": {"resourceUri": URI}}
     with_meta = [
@@ -110,8 +109,8 @@ def _pictures() -> types.Tool:
 def search_meta(
     tool: ToolSettings, hits: Sequence[Hit], results: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What the page must know besides the results: the opener, titles, and what may have a picture."""
-    # Imported here, because only who publishes the page draws pictures.
+    """Further data for the page: the opener, titles, and the results that may have a picture."""
+    # Imported here, because only servers with the page draw pictures.
     from rag.search.page_picture import may_have_pages  # noqa: PLC0415
 
     titles = {hit.cited: label(hit.source.title) for hit in hits}
@@ -133,7 +132,7 @@ def image(page: Page) -> types.ImageContent:
 
 
 def picture_result(id_: str, page: Page) -> types.CallToolResult:
-    """A page as a picture, and what the page of passages needs to show it."""
+    """A page as a picture, with the data that the page of passages needs to show it."""
     picture = page.picture
     facts = {
         "id": id_,
@@ -147,7 +146,7 @@ def picture_result(id_: str, page: Page) -> types.CallToolResult:
 
 
 def contents() -> types.ReadResourceResult:
-    """The page of passages, with what it may load from outside: nothing."""
+    """The page of passages, with a policy that lets it load nothing from outside."""
     meta = {"ui": {"csp": dict(NOTHING_FROM_OUTSIDE), "prefersBorder": True}}
     page = types.TextResourceContents(uri=URI, mime_type=MIME_TYPE, text=_html(), _meta=meta)
     return types.ReadResourceResult(contents=[page])

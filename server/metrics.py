@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The measurements of one server, and of the last ingestion into each collection of the data folder.
+    """The metrics of one server, and of the last ingestion into each collection of the data folder.
 
-    No label takes a value that a caller can make up.
+    No label has a value that a caller can choose.
     """
 
     def __init__(self, admission: Admission, lazy_desk: LazyDesk, settings: Settings) -> None:
@@ -174,7 +174,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _CurrentState(Collector):
-    """Metrics that are kept elsewhere and read at each scrape."""
+    """Metrics that other objects keep; they are read at each scrape."""
 
     def __init__(self, admission: Admission, lazy_desk: LazyDesk) -> None:
         self._admission = admission
@@ -198,13 +198,13 @@ class _CurrentState(Collector):
 
 
 class LastRuns(Collector):
-    """The last ingestion run of each collection that has ended, read at each scrape."""
+    """The last finished ingestion run of each collection, read at each scrape."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def collect(self) -> Iterable[Metric]:
-        """When the runs ended, how, and how many of their files failed for which cause."""
+        """The end and outcome of each run, and its files by outcome and by cause of failure."""
 
         def gauge(name: str, help_: str, *labels: str) -> GaugeMetricFamily:
             return GaugeMetricFamily(name, help_, labels=["tenant", "collection", *labels])
@@ -231,13 +231,13 @@ class LastRuns(Collector):
     def _tenants(self) -> tuple[str, ...]:
         try:
             return tenants(self._settings.home)
-        except (ConfigurationError, StoreError):  # it can't be read just now
+        except (ConfigurationError, StoreError):  # the list of tenants can't be read just now
             return ()
 
     def _last_runs(self, tenant: str) -> tuple[IngestionRun, ...]:
         try:
             return tuple(last_runs(home_of(self._settings, tenant), tenant))
-        except (ConfigurationError, StoreError, OSError):  # that tenant's can't be read just now
+        except (ConfigurationError, StoreError, OSError):  # the tenant's runs can't be read just now
             return ()
 
 

@@ -1,12 +1,12 @@
-"""Sources as protocol resources; completion of typed arguments; and the skill that teaches to use this desk.
+"""Sources as protocol resources; completion of typed arguments; and the skill that explains this desk.
 
 Arguments of resource templates and of the prompt are completed with collections, sources, passages, and
 declared fields with their values. All of these have passed the gate, so neither a completion nor a total
 reveals anything that the principal can't read.
 
 Skills over MCP are the extension `io.modelcontextprotocol/skills` (SEP-2640). The server has one skill of one
-file: what `refdesk-admin connect --skill` prints, with the tools that the caller may call. It stands in no
-list of resources, because clients that know the extension ask for it; anyone who knows its URI can read it.
+file: the output of `refdesk-admin connect --skill`, with the tools that the caller may call. It isn't listed
+as a resource, because clients that know the extension ask for it; any caller who knows its URI can read it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceRe
 
 
 def cursor(last: Source) -> str:
-    """The cursor of the page after `last`. It contains only what the page has shown."""
+    """The cursor of the page after `last`. It contains only values that the page has shown."""
     return base64.urlsafe_b64encode(f"{last.collection}/{last.id}".encode()).decode()
 
 
@@ -95,7 +95,7 @@ def read_cursor(value: str | None) -> tuple[str, str]:
     """The (collection, source id) after which a page begins; ("", "") for the first page.
 
     Raises:
-        MCPError: it is not a cursor of ours.
+        MCPError: `value` is not a cursor of ours.
     """
     if value is None:
         return "", ""
@@ -158,7 +158,7 @@ async def complete_argument(
 
 
 async def _passages(desk: Desk, principal: Principal, typed: str, chosen: Mapping[str, str]) -> Sequence[str]:
-    """The numbers of the passages of the source that was chosen."""
+    """The numbers of the passages of the chosen source."""
     id_ = chosen.get("source_id", "")
     sources = await desk.sources_beginning_with(principal, id_, chosen.get("collection")) if id_ else []
     counts = [source.chunk_count for source in sources if source.id == id_]
@@ -166,7 +166,7 @@ async def _passages(desk: Desk, principal: Principal, typed: str, chosen: Mappin
 
 
 def _fields(overview: Sequence[CollectionOverview], typed: str) -> Sequence[str]:
-    """The names of fields, to be followed by a value: "st" -> ["status="]."""
+    """The names of fields, to type a value behind: "st" -> ["status="]."""
     names = {name for summary in overview for name in summary.fields if name.startswith(typed)}
     return [f"{name}=" for name in sorted(names)]
 
@@ -184,7 +184,7 @@ def _values(overview: Sequence[CollectionOverview], name: str, beginning: str) -
 
 
 def _typable(value: Single) -> str:
-    """A value as it can be typed; empty for text that can't be shown on a line as it is."""
+    """A value as a caller types it; empty for text that can't be shown unchanged on a line."""
     match value:
         case bool():
             return str(value).lower()
@@ -198,8 +198,8 @@ def _typable(value: Single) -> str:
 SKILLS = "io.modelcontextprotocol/skills"
 NO_SKILL = "No skill is served at this URI. skills/list has those that are."
 ONE_PAGE = "cursor is not valid: skills/list has one page. Leave it out."
-SINCE = "2026-07-28"  # the protocol that says of each result how long it may be kept
-NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}  # as of our other lists: it depends on the caller's tools
+SINCE = "2026-07-28"  # the first protocol version with cache lifetimes of results
+NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}  # like our other lists, it depends on the caller's tools
 
 
 class GetSkillParams(types.RequestParams):
@@ -214,9 +214,10 @@ def list_skills(
     server: ServerSettings,
     tools: Sequence[ToolSettings],
 ) -> dict[str, Any]:
-    """The result of `skills/list`: the skill, or none for a caller without tools.
+    """The result of `skills/list`: the skill; empty for a caller without tools.
 
-    Raises InvalidRequestError if the request is for another page.
+    Raises:
+        InvalidRequestError: the request has a cursor.
     """
     if params.cursor is not None:
         raise InvalidRequestError(ONE_PAGE)
@@ -229,7 +230,11 @@ def get_skill(
     server: ServerSettings,
     tools: Sequence[ToolSettings],
 ) -> dict[str, Any]:
-    """The result of `skills/get`; raises NotFoundError if the caller has no such skill."""
+    """The result of `skills/get`.
+
+    Raises:
+        NotFoundError: the caller has no such skill.
+    """
     if not tools or params.uri != skill_uri(server):
         raise NotFoundError(NO_SKILL)
     return _with_lifetime(context, {"skill": _skill_entry(server, tools)})
@@ -241,7 +246,11 @@ def skill_uri(server: ServerSettings) -> str:
 
 
 def read_skill(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.ReadResourceResult:
-    """The file of the skill; raises NotFoundError for a caller without tools, and so without a skill."""
+    """The file of the skill.
+
+    Raises:
+        NotFoundError: the caller has no tools, and so no skill.
+    """
     if not tools:
         raise NotFoundError(NO_SKILL)
     text = skill(server.name, tools)
@@ -250,8 +259,8 @@ def read_skill(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.R
 
 
 def _skill_entry(server: ServerSettings, tools: Sequence[ToolSettings]) -> dict[str, Any]:
-    """The skill as results describe it: its front matter, and its files with their digests."""
-    import yaml  # noqa: PLC0415 few clients ask, and the server starts faster without
+    """The skill in results: its front matter, and its files with their digests."""
+    import yaml  # noqa: PLC0415 few clients ask, and the server starts faster without it
 
     text, uri = skill(server.name, tools), skill_uri(server)
     content = text.encode()

@@ -1,11 +1,11 @@
-"""The desk that all hosts of a person share: a process of its own, to which each host has a bridge.
+"""The process of the desk that all hosts of a person share; each host is connected by a bridge.
 
-`server.bridge` starts it, with a socket as standard input, and its head says what both say to each other.
-Each connection is a session with a server, an admission and a principal of its own. All share the desk, which
-opens once. So they have the same settings, but for who is asking. A session with other settings, as after a
-change of the file, isn't begun: nobody can connect to this desk any more, and the bridge starts another.
+`server.bridge` starts it with a socket as standard input; its docstring describes their protocol. Each
+connection is a session with its own server, admission and principal. All share the desk, which opens once. So
+their settings are the same, except for the principal. A session with other settings, as after a change of the
+file, isn't begun: this desk stops listening, and the bridge starts another one.
 
-The process ends when no host has said anything for some minutes, even if bridges are connected.
+The process ends when all hosts were silent for some minutes, even if bridges are connected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 RETRY_SECONDS = 1.0  # after a connection that could not be accepted
-CALL_SECONDS = 10.0  # in which a connection must say how its host started refdesk
+CALL_SECONDS = 10.0  # for a connection to send its first line, the `Call`
 MAX_SESSIONS = 64
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 32  # a line with its number
 MAX_CALL_BYTES = 1 << 22  # more than systems let an environment have
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a host started `refdesk`. `asker` is on whose behalf, if the session began with another desk."""
+    """How a host started `refdesk`. `asker` is its principal, if the session began with another desk."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -77,7 +77,7 @@ class Call:
 
 
 class Session:
-    """A connection: the lines of a host, and what is said to its bridge."""
+    """A connection to a bridge: reads the host's lines, writes frames."""
 
     def __init__(self, stream: SocketStream, touch: Callable[[], None]) -> None:
         self._stream = stream
@@ -101,7 +101,7 @@ class Session:
                 self._touch()
                 head, _, line = frame.partition(b" ")
                 self.unanswered.add(int(head))
-                too_long = len(line) >= MAX_MESSAGE_BYTES  # its end counts
+                too_long = len(line) >= MAX_MESSAGE_BYTES  # the line end counts
                 yield int(head), TOO_LONG if too_long else line.decode("utf-8-sig", errors="replace")
 
     async def begin(self, exit_code: int, asker: Asker | None) -> None:
@@ -124,15 +124,15 @@ class Session:
         self._settled(number)
 
     async def keep(self, number: int, method: str) -> None:
-        """Tell the bridge to say a line again to the next desk."""
+        """Tell the bridge to send a line again to the next desk."""
         await self._say(b"+%d %s\n" % (number, method.encode()))
 
     def log(self, line: str) -> None:
-        """Have the bridge write a line to standard error, before what is said next. Any thread may."""
+        """Have the bridge write a line to standard error, before the next frame. Thread-safe."""
         self._logged.append(b"!%s\n" % line.encode(errors="backslashreplace"))
 
     async def end(self) -> None:
-        """Say what was logged last."""
+        """Send the last log lines."""
         self.is_open = False
         with suppress(OSError):
             await self._say(b"")
@@ -155,10 +155,10 @@ current_session: ContextVar[Session | None] = ContextVar("session", default=None
 
 
 class SessionLog(logging.StreamHandler[Any]):
-    """Sends what a session logs to its host, as if the host had a server of its own."""
+    """Sends the log of a session to its host, as if the host had its own server."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log to the session of this task or thread; to this process's own log if there is none."""
+        """Log to the session of this task or thread, otherwise to the log of this process."""
         session = current_session.get()
         if session and session.is_open:
             session.log(self.format(record))
@@ -167,23 +167,23 @@ class SessionLog(logging.StreamHandler[Any]):
 
 
 class SharedDesk:
-    """The desk and its sessions. The first session with valid settings says which they are."""
+    """The desk and its sessions. The first session with valid settings sets them."""
 
     def __init__(self, listener: SocketListener | None, environment: Mapping[str, str]) -> None:
-        """Sessions that come by this listener share it, if their environment is this in what counts."""
+        """Sessions of this listener share the desk if the variables that count are as in `environment`."""
         self._listener = listener
         self._environment = environment
         self._settings: Settings | None = None
         self._lazy_desk: LazyDesk | None = None
         self._pages: LocalPages | None = None
-        self._askers: dict[str, LocalAsker] = {}  # on whose behalf hosts ask, or have asked
+        self._askers: dict[str, LocalAsker] = {}  # of all sessions, ended ones included
         self._sessions: set[Session] = set()
         self._touched = time.monotonic()
         self._tasks = anyio.create_task_group()
 
     async def serve(self) -> None:
-        """Serve whoever connects, until nobody has said anything for a while."""
-        assert self._listener  # noqa: S101 it is for those that connect
+        """Serve all connections until the desk is idle."""
+        assert self._listener  # noqa: S101 only `serve_alone` has none
         async with self._tasks:
             self._tasks.start_soon(self._end_when_idle)
             with suppress(anyio.ClosedResourceError):
@@ -191,7 +191,7 @@ class SharedDesk:
             await anyio.sleep_forever()
 
     async def _accept(self, listener: SocketListener) -> None:
-        """Attend to whoever connects. Without a file descriptor for it, those that are there go on."""
+        """Accept connections. If file descriptors run out, present connections go on."""
         while True:
             try:
                 await listener.serve(self.attend, self._tasks)
@@ -216,7 +216,7 @@ class SharedDesk:
             await anyio.sleep(min(max(seconds_left, 0.1), CALL_SECONDS))
 
     async def attend(self, stream: SocketStream) -> None:
-        """Hold a session with a connection; a failure ends no other."""
+        """Hold a session with a connection; a failure ends only this one."""
         session = Session(stream, self._touch)
         async with stream:
             if len(self._sessions) == MAX_SESSIONS or not _is_own(stream):
@@ -257,7 +257,7 @@ class SharedDesk:
 
     def _settings_of(self, call: Call) -> Settings:
         """The settings as the host's own process would have them."""
-        with chdir(call.folder):  # paths may go from there
+        with chdir(call.folder):  # relative paths start there
             flags = read_flags(call.arguments)
             settings, config = local_settings(flags, call.environment, call.asker)
             warn(settings, config)
@@ -279,7 +279,7 @@ class SharedDesk:
         return all(environment.get(name) == self._environment.get(name) for name in names)
 
     def _show_pages(self, settings: Settings, lazy_desk: LazyDesk, listener: SocketListener) -> None:
-        """Show passages to the person in a browser, from now on."""
+        """Begin to serve pages of passages, for the person's browser."""
         admission = Admission(settings.limits, wait_forever=True)
         pages = PassagePages(lazy_desk, settings, admission, remote=False)
         path = Path(str(listener.extra(SocketAttribute.local_address)))  # noqa: S610 not Django's
@@ -293,11 +293,11 @@ class SharedDesk:
         self._tasks.start_soon(self._serve_pages, self._pages)
 
     async def _serve_pages(self, pages: LocalPages) -> None:
-        current_session.set(None)  # else what they log would go to the host that came first
+        current_session.set(None)  # otherwise the first host would get the log of the pages
         await pages.serve()
 
     def _askers_principals(self) -> list[Principal]:
-        """Those on whose behalf hosts ask or have asked, for somebody who looks at a page now."""
+        """The principals of all sessions so far, for a person who opens a page."""
         self._touch()
         principals = []
         for asker in self._askers.values():
@@ -322,7 +322,7 @@ class SharedDesk:
         return server, admission, {f"principal.{name}": value for name, value in fixed.items()}
 
     async def _retire(self) -> None:
-        """Let nobody connect any more: the next bridge starts another desk, which shows the pages, too."""
+        """Stop listening: the next bridge starts another desk, which also serves the pages."""
         if self._pages:
             self._pages.close()
         listener, self._listener = self._listener, None
@@ -331,10 +331,10 @@ class SharedDesk:
 
 
 def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
-    """Those of the variables by which a desk with these settings goes.
+    """The variables that a desk with these settings uses.
 
-    It goes by those that the settings name, and by what reaches a store, an endpoint or a collector. Code of
-    the operator's own may read any.
+    They are those that the settings name, and those for access to a store, an endpoint or a collector. The
+    operator's own code may read any.
     """
     dumped = settings.model_dump_json()
     if re.search(r'"call":"[^"]', dumped):
@@ -361,14 +361,14 @@ def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
 
 
 def _has_bucket(settings: Settings) -> bool:
-    """Whether a tenant has its documents in a bucket of its own."""
+    """Whether a tenant has its documents in its own bucket."""
     with suppress(RefdeskError):
         return any("://" in address for address in storages_of(settings.home).values())
     return False
 
 
 def _is_own(stream: SocketStream) -> bool:
-    """Whether the process at the other end is this user's, where the system says whose it is."""
+    """Whether the peer process is this user's, as far as the system tells."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 not Django's
@@ -384,13 +384,13 @@ async def _serve(channel: socket.socket, environment: Mapping[str, str]) -> None
 
 
 def main() -> None:
-    """Serve over the socket that is standard input."""
+    """Serve over the socket at standard input."""
     channel = socket.socket(fileno=os.dup(0))
     empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)  # else processes that this one starts would have the socket
+    os.dup2(empty, 0)  # child processes must not inherit the socket
     os.close(empty)
-    gc.freeze()  # what imports made stays
-    environment = dict(os.environ)  # as hosts have it: we and libraries add to it
+    gc.freeze()  # objects made by imports stay
+    environment = dict(os.environ)  # a copy, because we and libraries add variables
     allocate_sparingly()
     call_audit.set_up_log("warning", audit=False, handler=SessionLog(sys.stderr))
     anyio.run(_serve, channel, environment)

@@ -3,9 +3,8 @@
 What HTTP needs, and the reader of a folder, are imported only where they are used: a local server must answer
 its host's first message within a fraction of a second.
 
-A local server with wrong settings doesn't exit. Hosts show why a call failed, but seldom what a program wrote
-before it ended. So a substitute server speaks the protocol, lists its tools, and answers every call with what
-is wrong.
+A local server with wrong settings doesn't exit: hosts show why a call failed, but seldom the last output of a
+program. So a substitute server speaks the protocol, lists its tools, and answers every call with the mistake.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ log = logging.getLogger(__name__)
 
 
 def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None:
-    """Serve as the flags and settings say. `mistake` is what is wrong with the flags.
+    """Serve as the flags and settings say. `mistake` is the error in the flags, if any.
 
-    If the configuration is wrong, a server that listens ends at once. A local one tells its host first.
+    If the configuration is wrong, a server over HTTP ends at once. A local one tells its host first.
     """
     stdio.fill_closed()
     allocate_sparingly()
@@ -78,7 +77,7 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
             sys.exit(EXIT_USAGE)
         serve = _refusing_server(message)
     if not flags.http and sys.stdin is not None and sys.stdin.isatty():
-        print(WELCOME, file=sys.stderr)  # noqa: T201 for a person, who would wait for nothing
+        print(WELCOME, file=sys.stderr)  # noqa: T201 for a person, who would wait in vain
         return
     anyio.run(serve)
 
@@ -109,7 +108,7 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
 def local_settings(
     flags: argparse.Namespace, environment: Mapping[str, str], asker: Mapping[str, object] | None = None
 ) -> tuple[Settings, Path]:
-    """The settings of a local server that was started so, and their file. `asker` replaces its flags' own.
+    """The settings of a local server with these flags, and their file. `asker` replaces that of the flags.
 
     Raises:
         ConfigurationError: they are invalid.
@@ -124,7 +123,7 @@ def _asker(flags: argparse.Namespace) -> dict[str, object]:
 
 
 def warn(settings: Settings, config: Path, env_file: Path | None = None, *, fills: bool = False) -> None:
-    """Log who else can change the settings or enter the data folder; and its problem, unless it `fills`."""
+    """Log who else can change the settings or enter the data folder, and its problem unless it `fills`."""
     for warning in loose_permissions(config, settings.data, env_file):
         log.warning(warning)
     for note in one_group_notes(settings.principal.groups):
@@ -145,7 +144,7 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
         raise ConfigurationError("--documents needs a data folder, and storage.uri names a bucket.")
     if not flags.documents.strip():
         raise ConfigurationError("--documents is empty. Name the folder of documents.")
-    folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
+    folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist yet
     data = settings.data if flags.data else intake.data_of(folder, settings)
     values = {"--config": flags.config, "--env-file": flags.env_file, "--tenant": flags.tenant}
     options = [str(part) for name, value in values.items() if value for part in (name, value)]
@@ -154,7 +153,7 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
 
 
 def _has_host() -> bool:
-    """Whether a host is at standard input, and not a person at a terminal, who reads standard error."""
+    """Whether standard input is a host, not a person at a terminal."""
     return sys.stdin is not None and not sys.stdin.isatty()
 
 
@@ -175,9 +174,9 @@ def _check_no_asker(asker: Mapping[str, object]) -> None:
 
 
 def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[None]]:
-    """One host over standard input and output. `intake` begins once the desk has opened, or failed to."""
+    """One host over standard input and output. `intake` begins after the desk has opened or failed."""
     asker = LocalAsker(settings)
-    asker.principal()  # a wrong tenant ends the start
+    asker.principal()  # fails for a wrong tenant
     lazy_desk = LazyDesk(settings)
     admission = Admission(settings.limits, wait_forever=True)
     server = create_server(lazy_desk, settings, admission, lambda _context: asker.principal(), intake=intake)
@@ -198,8 +197,8 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     from server.metrics import Metrics  # noqa: PLC0415 the same
 
     check_exposure(settings.http, settings.oauth)
-    with suppress(StoreError):  # a bucket that answers later is served then
-        tenants(settings.home)  # another user's folder, or loose keys, end the start
+    with suppress(StoreError):  # the bucket may answer later
+        tenants(settings.home)  # fails for another user's folder, or keys that others can read
         keys_in(settings.home)
     lazy_desk = LazyDesk(settings)
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))

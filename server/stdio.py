@@ -1,11 +1,10 @@
 """Serve one host over standard input and output, and exit when it is gone.
 
-`read_message`, at the beginning, answers what must be answered before the SDK sees it, over every transport.
-Left to itself, the SDK drops what is not a message or answers it with pydantic's words and what was sent,
-takes a request with an invalid id for a notification (and never answers it), and echoes the name of an
-unknown method whatever its length.
+`read_message` refuses invalid input before the SDK sees it, over every transport. The SDK alone would drop
+what is not a message, or answer it with pydantic's words and a quote of it; it would take a request with an
+invalid id for a notification (and never answer it), and echo an unknown method's name of any length.
 
-`converse` is the conversation itself, which `server.shared_desk` holds with several hosts over sockets.
+`converse` serves one host; `server.shared_desk` calls it for several hosts over sockets.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ BATCH = "MCP has no batches since its version 2025-06-18. Send each message by i
 
 
 class InvalidMessageError(Exception):
-    """A line or body that is not a message, with the error to answer."""
+    """A line or body is not a message. `answer` is the error to send."""
 
     def __init__(self, answer: types.JSONRPCError) -> None:
         super().__init__()
@@ -99,9 +98,9 @@ def _refusal(message: object) -> types.JSONRPCError | None:
 
 
 def is_vast(json: str) -> bool:
-    """Whether JSON has more values than `MAX_VALUES`. That is counted before anybody makes values of it.
+    """Whether JSON has more values than `MAX_VALUES`, counted without parsing it.
 
-    It is for servers with several clients: one over standard input and output holds up nobody else.
+    For servers with several clients: over stdio, a slow message delays nobody else.
     Example: '{"a": [1, 2]}' has two containers and a comma.
     """
     if _marks(json) <= MAX_VALUES:
@@ -131,7 +130,7 @@ def _id(line: str | bytes) -> str | int | None:
 STDERR = 2
 PARENT_CHECK_SECONDS = 0.5
 DRAIN_SECONDS = 10
-WRITE_SECONDS = 1  # for what is written at the end, if nobody reads it
+WRITE_SECONDS = 1  # for the last writes, if the host doesn't read them
 
 GREETING = frozenset({"initialize", "notifications/initialized"})
 
@@ -143,7 +142,7 @@ log = logging.getLogger(__name__)
 
 
 class Output(Protocol):
-    """Where a host is answered."""
+    """Where answers to a host are written."""
 
     async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:
         """Write a message; `number` is the line that it answers, if it answers one."""
@@ -152,14 +151,14 @@ class Output(Protocol):
         """Note that a line gets no answer."""
 
     async def keep(self, number: int, method: str) -> None:
-        """Note that what the host says later depends on this line."""
+        """Note that later lines of the host depend on this one."""
 
 
 class StdinLines:
     """Standard input, line by line. Other readers in this process find it empty.
 
-    `TOO_LONG` stands in for a line that is too long, whose rest is skipped. A byte order mark before a line
-    is left out: PowerShell and editors on Windows put one before what they write.
+    `TOO_LONG` replaces a line that is too long; the rest of it is skipped. A byte order mark before a line is
+    dropped: PowerShell and editors on Windows write one.
     """
 
     def __init__(self) -> None:
@@ -173,7 +172,7 @@ class StdinLines:
         return self
 
     async def __anext__(self) -> tuple[int, str]:
-        """The next line, until the input ends. All have the same number: nobody refers to it."""
+        """The next line, until the input ends. All have the same number, because nothing refers to it."""
         line = await to_thread.run_sync(self._read)
         if not line:
             raise StopAsyncIteration
@@ -187,7 +186,7 @@ class StdinLines:
 
 
 class StdoutLines:
-    """Standard output, line by line. Whatever else this process prints goes to standard error."""
+    """Standard output, line by line. Other output of this process goes to standard error."""
 
     def __init__(self) -> None:
         self._output = os.dup(1)
@@ -195,10 +194,10 @@ class StdoutLines:
         os.dup2(STDERR, 1)
 
     async def settle(self, number: int) -> None:
-        """Nothing: only a host behind a bridge is told of it."""
+        """Do nothing: only a bridge needs to know."""
 
     async def keep(self, number: int, method: str) -> None:
-        """Nothing, likewise."""
+        """Do nothing, likewise."""
 
     async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:  # noqa: ARG002 a host knows by the id
         """Write a message in a thread, because the host may be slow to read.
@@ -217,12 +216,12 @@ class StdoutLines:
 
 
 def json_line(message: types.JSONRPCMessage) -> bytes:
-    """A message as it is written, with the end of its line."""
+    """A message as a line, with its end."""
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
 class Unanswered:
-    """The requests that are neither answered nor cancelled yet, and the numbers of their lines."""
+    """The requests that are neither answered nor cancelled, and the numbers of their lines."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -231,11 +230,11 @@ class Unanswered:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of these requests."""
         return sum(map(len, self._numbers.values()))
 
     def noted(self, message: types.JSONRPCMessage, number: int) -> SessionMessage:
-        """A message for the SDK; a request counts from now on."""
+        """The message for the SDK; a request counts from now on."""
         if not isinstance(message, types.JSONRPCRequest):
             return SessionMessage(message)
         self._numbers[message.id].append(number)
@@ -244,7 +243,7 @@ class Unanswered:
         )
 
     async def write(self, message: types.JSONRPCMessage) -> None:
-        """Write what the SDK says; a request that it answers counts no longer."""
+        """Write a message of the SDK; a request that it answers no longer counts."""
         if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             await self._output.write(message, None)
             return
@@ -297,8 +296,7 @@ async def converse(
 ) -> None:
     """Serve a host until its lines end or `admission` shuts down, and answer what has been read.
 
-    `end` is called when there is nothing more to say or nobody to say it to. It ends all of this, even what
-    still runs in threads.
+    `end` is called when all is answered or the host is gone. It ends everything, even work in threads.
     """
     messages, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
     replies, to_write = anyio.create_memory_object_stream[SessionMessage]()
@@ -313,16 +311,16 @@ async def converse(
                 writing.start_soon(_write_replies, to_write, unanswered)
                 try:
                     await server.run(readable, replies, server.create_initialization_options())
-                except anyio.get_cancelled_exc_class():  # the host has closed what it is answered on
+                except anyio.get_cancelled_exc_class():  # the host has closed its end
                     end()
                     raise
-        except* OSError:  # it has done so while the last replies were written
+        except* OSError:  # it closed its end during the last replies
             pass
         end()
 
 
 def fill_closed() -> None:
-    """Give closed standard streams the null device, before a file that is opened takes their place."""
+    """Open the null device for closed standard streams, before another file gets their descriptor."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(opened)
@@ -346,8 +344,8 @@ def _watch_signals(admission: Admission) -> None:
 async def _drain_at_signal(admission: Admission, drain: Drain) -> None:
     """After a signal, answer what has been read and end the process.
 
-    Nothing stops reading: the reader blocks in a thread, and a request that arrives while draining is still
-    answered if it is quick. The pause leaves time to read what was written before the signal.
+    Reading goes on, because the reader blocks in a thread: a quick request that arrives while draining is
+    still answered. The pause leaves time to read what was written before the signal.
     """
     await admission.shutting_down.wait()
     await anyio.sleep(SETTLING_SECONDS)
@@ -361,8 +359,8 @@ async def _drain(
 ) -> None:
     """Wait until every request is answered, for at most ten seconds, and end the conversation.
 
-    Then the SDK's input ends: it refuses what is still running, and `converse` ends when all is written. If
-    nobody reads what is written, this ends it a second later.
+    Then the SDK's input ends: it refuses running requests, and `converse` ends when all is written. If the
+    host doesn't read, this ends the conversation a second later.
     """
     with anyio.move_on_after(DRAIN_SECONDS):
         await unanswered.none()
@@ -380,8 +378,8 @@ async def _relay(
     unanswered: Unanswered,
     drain: Drain,
 ) -> None:
-    """Pass messages on to the SDK, and answer invalid lines: the host may be waiting."""
-    # A line may come too late, and the host may have closed what an answer goes to.
+    """Pass messages to the SDK, and answer invalid lines, for which the host may be waiting."""
+    # A line may come too late, or the host may have closed its end.
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         async for number, line in lines:
             if not line.strip():
@@ -404,13 +402,13 @@ async def _relay(
 
 
 async def _write_replies(replies: MemoryObjectReceiveStream[SessionMessage], unanswered: Unanswered) -> None:
-    """Write what the SDK says, until it has nothing more to say."""
+    """Write the messages of the SDK until they end."""
     async for reply in replies:
         await unanswered.write(reply.message)
 
 
 def _watch_parent() -> None:
-    """Exit when the parent has died. Standard input may not end then: other children can hold it open."""
+    """Exit when the parent has died. Standard input may stay open then: other children can hold it."""
     while os.getppid() == PARENT:
         time.sleep(PARENT_CHECK_SECONDS)
     exit_at_once(0)

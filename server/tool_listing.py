@@ -1,9 +1,8 @@
 """The tools as a model reads of them: instructions, `tools/list` with its schemas, and the prompt.
 
 `tests/server/data/tools_list.json` is the golden copy of `tools/list`, our public API. Every byte of it is
-part of each conversation, so texts are short and schemas omit what their names already say. A reply's schema
-says which fields there are, and of what type unless they are strings, and leaves to the descriptions what
-they mean.
+part of each conversation, so texts are short and schemas omit what names already say. A reply's schema has
+the fields, and their types unless they are strings; the tools' descriptions say what they mean.
 
 The schema of the argument `filter` depends on the declared fields of the collections that the caller reads.
 """
@@ -74,10 +73,8 @@ INCOMPLETE = (
     "If you don't find what you need, say so to the user."
 )
 MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
-OVERVIEW_CHARS = 1_000  # of what the desk holds, in the description of a tool: part of every conversation
-MAX_TOOLS_BYTES = (
-    4_700  # of a search tool and its opener with the types of fields, besides what the desk holds
-)
+OVERVIEW_CHARS = 1_000  # of the overview in a tool's description, which is part of every conversation
+MAX_TOOLS_BYTES = 4_700  # of a search tool and its opener with the types of fields, without the overview
 RARE = frozenset({"match", "case", "context", "exclude_collections", "exclude_sources", "max_chars"})
 """Arguments that models hardly use. They are accepted, but described only if the operator lists them."""
 PROMPT = types.Prompt(
@@ -97,7 +94,7 @@ NARROWED = {
     "filter": "Search only documents with this filter: {}.",
 }
 _READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
-"""Without the hints that mean something only where a tool isn't read-only."""
+"""The other hints mean nothing for a read-only tool."""
 
 
 def instructions(
@@ -114,7 +111,7 @@ def answer_prompt(tools: Sequence[ToolSettings], question: str) -> str:
 
 
 def _with_names(text: str, tools: Sequence[ToolSettings], **values: str) -> str:
-    """A text with the names of the tools and other values; without items about openers if there are none."""
+    """A text with the names of the tools and other values; without the items about openers if none exists."""
     text = text if any(tool.opener for tool in tools) else without_opener(text)
     return text.format_map({**_names(tools), **values})
 
@@ -149,11 +146,11 @@ def tool_pair(
     pictures: bool = False,
     first_ingestion: datetime | None = None,
 ) -> list[types.Tool]:
-    """A search tool and its opener in `tools/list`, for a principal who may read this by it.
+    """A search tool and its opener in `tools/list`, for a principal with this overview.
 
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it.
-    `pictures` says whether the opener has the argument `picture`, `first_ingestion` when one began that has
-    not ended.
+    `pictures` says whether the opener has the argument `picture`; `first_ingestion` is when an unfinished
+    first ingestion began.
     """
     server, opener, defaults = settings.server, tool.opener, usual_plan(settings, tool, principal)
     search = _search_schema(settings, tool, principal, defaults)
@@ -215,7 +212,7 @@ def _opening_tool(
 
 
 def _undescribed(tool: ToolSettings) -> frozenset[str]:
-    """The arguments that models hardly use, but for those that the operator lists."""
+    """The arguments that models hardly use, except those that the operator lists."""
     return RARE - {*(tool.arguments or ())}
 
 
@@ -226,7 +223,7 @@ def _search_replies(
     schema = reply_schema(SearchReply)
     of_results = schema["properties"]["results"]["items"]["properties"]
     left_out = () if server.full_results else FULL_ONLY + (() if server.openai_compat else ("title",))
-    for name in ("matches", "match_count", "also_in", *left_out):  # these say themselves what they are
+    for name in ("matches", "match_count", "also_in", *left_out):  # self-explanatory
         del of_results[name]
     if not server.include_vectors and "vectors" not in defaults.overrides:
         del of_results["vector"]
@@ -242,7 +239,7 @@ def _search_replies(
 
 
 def search_hint(overview: Sequence[CollectionOverview]) -> str:
-    """What a host that hides tools finds them by: the names of the largest collections and their folders."""
+    """A hint for hosts that search hidden tools: the names of the largest collections and their folders."""
     ranked = sorted(overview, key=lambda summary: (-summary.sources, summary.collection.name))
     names = [
         name
@@ -264,7 +261,7 @@ def _leave_out(schema: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def narrowing(arguments: Mapping[str, str]) -> str:
-    """What follows the question of the prompt `answer` if it is asked of some documents only."""
+    """The text after the question of the prompt `answer` that narrows it to some documents."""
     lines = [
         text.format(label(arguments[name]))
         for name, text in NARROWED.items()
@@ -289,7 +286,7 @@ def _tool(
 LISTED_RECORDS = {"HitRecord"}
 """The records within replies whose fields a schema lists. Descriptions explain the others."""
 _CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems"}
-"""What the server checks and its errors say. No model counts characters, and few lists are that long."""
+"""Limits that only errors mention. Models don't count characters, and few lists are that long."""
 
 
 def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -298,7 +295,7 @@ def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
     for property_schema in schema["properties"].values():
         for keyword in _CHECKED_BY_US & property_schema.keys():
             del property_schema[keyword]
-        if property_schema.get("additionalProperties") is True:  # as it is without a word
+        if property_schema.get("additionalProperties") is True:  # the default
             del property_schema["additionalProperties"]
     return schema
 
@@ -334,8 +331,8 @@ def _is_listed(schema: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
 
 # The argument `filter` as a host sees it: what every document has, and the fields that collections declare.
 #
-# As a typed schema where there is room for it, otherwise in words. Property names beginning with $ are not
-# declared in either, because some model providers refuse them, so the operators stand in the description.
+# It is a typed schema if there is room, otherwise words. Neither declares property names that begin with $,
+# because some model providers refuse them; the description has the operators.
 
 FILTER_DESCRIPTION = """\
 Like {"date": {"$gte": "2024-05-01"}}; $eq $ne $gt $gte $lt $lte $in $nin $exists $prefix $contains $and $or \
@@ -353,7 +350,7 @@ _JSON_TYPES: Mapping[FieldType, Mapping[str, str]] = {
 
 
 def filter_schema(overview: Sequence[CollectionOverview], room: int, *, values: bool) -> dict[str, Any]:
-    """The argument's schema, within `room` bytes of compact JSON if it has types, which is better.
+    """The argument's schema: with types if that fits into `room` bytes of compact JSON, else in words.
 
     With `values`, the schema enumerates a field's values if they are few and all of them can be shown.
     """

@@ -1,11 +1,11 @@
 """The tools as they are called: who may call which, what each can reach, and what arguments it takes.
 
-A tool's binding becomes one of the caller's bindings, so that everything behind it is bound by structure.
-Resources and completions belong to no tool: a caller reaches there what any of its tools may show.
+A tool's binding becomes one of the caller's bindings, so nothing behind the tool can escape it. Resources and
+completions belong to no tool: there a caller reaches what any of its tools may show.
 
-Hosts and models send what the schema doesn't say: numbers, lists and objects as JSON in a string, numbers
-with a point, an empty value for each argument that they don't need. Whatever can be meant in one way only is
-taken so, by the argument's type.
+Hosts and models deviate from the schema: numbers, lists and objects as JSON in a string, integers with a
+point, an empty value for each argument that they don't need. A value with only one possible meaning, by the
+argument's type, is accepted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def principal_through_any(principal: Principal, tools: Sequence[ToolSettings]) -
 
 
 def offers_pictures(server: ServerSettings, *, remote: bool) -> bool:
-    """Whether pages can be had as images beside their text, over HTTP if `remote`."""
+    """Whether the opener can return pages as images, over HTTP if `remote`."""
     return server.pictures == "always" or (server.pictures == "auto" and not remote)
 
 
@@ -69,15 +69,14 @@ def _with_binding(principal: Principal, binding: Binding) -> Principal:
     return replace(principal, bindings=(*principal.bindings, binding))
 
 
-MOST_PROBLEMS = 10
-"""Told of a call's arguments at once: a caller could make thousands."""
+MOST_PROBLEMS = 10  # in the error about a call's arguments, in which a caller could make thousands
 _WORDS_FOR_NOTHING = {"", "null", "none", "undefined"}
-"""What stands for no value in a string where a number, true or false, or a name of a few is wanted."""
-_ENCODED = 3  # times that a value may be JSON in a string; some hosts encode twice
+"""Strings that mean no value for a number, a boolean or an enum."""
+_ENCODED = 3  # levels of JSON in a string that are decoded; some hosts encode twice
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. Those that say nothing count as left out, unless the tool needs them."""
+    """The arguments of a tool. Empty values count as left out, unless the argument is required."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -95,7 +94,7 @@ class Arguments(BaseModel):
 
 
 def _meant(value: object, schema: Mapping[str, Any]) -> object:
-    """A value as its schema has it if it can be meant so, else as it is.
+    """A value converted to the type of its schema if its meaning is clear, otherwise unchanged.
 
     Example: "8.0" as an integer -> 8; "[5]" or 5 as a list of strings -> ["5"]; "Exact" as a mode -> "exact".
     """
@@ -116,38 +115,38 @@ def _meant(value: object, schema: Mapping[str, Any]) -> object:
 
 
 def _unless_nothing(value: object) -> object:
-    """What a JSON text stands for; None for a word for nothing."""
+    """The value of a JSON text; None for a word for nothing."""
     if isinstance(value, str) and value.strip().lower() in _WORDS_FOR_NOTHING:
         return None
     return decode_json(value)
 
 
 def _string_list(value: object) -> object:
-    """A list of strings: of a single one, too, and of whole numbers, since a name may look like one."""
-    read = decode_json(value)
-    if isinstance(value, str) and isinstance(read, bool | int | float):  # a name that looks like JSON
-        read = value
-    if isinstance(read, list):
-        return [str(item) if type(item) is int else item for item in read]
-    if type(read) is int:
-        return [str(read)]
-    return [read] if isinstance(read, str) and read.strip() else read
+    """A list of strings, also from a single string, and from integers, because a name may look like one."""
+    decoded = decode_json(value)
+    if isinstance(value, str) and isinstance(decoded, bool | int | float):  # a name that looks like JSON
+        decoded = value
+    if isinstance(decoded, list):
+        return [str(item) if type(item) is int else item for item in decoded]
+    if type(decoded) is int:
+        return [str(decoded)]
+    return [decoded] if isinstance(decoded, str) and decoded.strip() else decoded
 
 
 def decode_json(value: object) -> object:
-    """What a JSON text stands for, also if it was encoded twice; anything else as it is."""
+    """The value of a JSON text, also if it was encoded twice; any other value unchanged."""
     for _ in range(_ENCODED):
         if not isinstance(value, str):
             break
         try:
             value = from_json(value, allow_inf_nan=False)
-        except (ValueError, TypeError):  # the latter if it has a lone surrogate
+        except (ValueError, TypeError):  # TypeError for a lone surrogate
             break
     return value
 
 
 def _says_nothing(value: object) -> bool:
-    """Whether a value stands for none: null, an empty list or object, a blank string, a list of these."""
+    """Whether a value is empty: null, an empty list or object, a blank string, a list of blank strings."""
     if isinstance(value, str):
         return not value.strip()
     blank_items = isinstance(value, list) and all(
@@ -259,10 +258,10 @@ class SearchArguments(Arguments):
     max_chars: MaxChars = None
 
     def request(self) -> answers.SearchRequest:
-        """The library's request: each argument of the same name, and joined hits."""
+        """The library's request: the arguments of the same names, and joined hits."""
         values: dict[str, Any] = {"joined": True}
         for field in fields(answers.SearchRequest):
-            if (value := getattr(self, field.name, None)) is not None:  # some are for programs
+            if (value := getattr(self, field.name, None)) is not None:  # some fields are for programs only
                 values[field.name] = tuple(value) if isinstance(value, list) else value
         return answers.SearchRequest(**values)
 
@@ -305,7 +304,7 @@ class GetSourceArguments(Arguments):
         return answers.Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
 
     def listing(self) -> Listing:
-        """What is to be listed, if the request isn't for a document."""
+        """The list to return if the request isn't for a document."""
         return Listing(self.filter, self.sort, self.after)
 
 
@@ -323,7 +322,7 @@ class PageArguments(Arguments):
 
 
 def usual_plan(settings: Settings, tool: ToolSettings, principal: Principal) -> SearchPlan:
-    """What a search uses that asks for nothing. A tool that can't search is listed, too: calls say why."""
+    """The plan of a search without optional arguments. A tool that can't search is listed: calls say why."""
     try:
         return make_plan(answers.SearchRequest("?"), settings.search, principal)
     except ConfigurationError as error:
@@ -332,7 +331,7 @@ def usual_plan(settings: Settings, tool: ToolSettings, principal: Principal) -> 
 
 
 def arguments_not_offered(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
-    """The arguments of a search tool that the operator fixed, withheld or has not enabled, and void ones."""
+    """The arguments of a search tool that the operator fixed, withheld or didn't enable, and void ones."""
     bound = bounds(principal.bindings)
     offered = {
         "profile": bool(settings.server.profiles) and not bound.profiles,
@@ -363,9 +362,9 @@ def withheld_arguments(tool: ToolSettings) -> set[str]:
 def argument_error(
     error: ValidationError, model: type[BaseModel], hidden: Container[str] = ()
 ) -> InvalidRequestError:
-    """What is wrong with a tool's arguments and what is valid. It never echoes a value.
+    """An error that says what is wrong with a tool's arguments and what is valid. It never echoes a value.
 
-    `hidden` are arguments that are not offered, so that none of them is suggested.
+    `hidden` are arguments that are not offered, so they aren't suggested.
     """
     properties = {
         name: property_schema

@@ -66,10 +66,10 @@ def listen(settings: HttpSettings) -> socket.socket:
         ConfigurationError: the address is taken or not this machine's.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on sockets whose protocol is named; without it small replies are delayed.
+    # asyncio sets TCP_NODELAY only on sockets with an explicit protocol; without it small replies are late.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if os.name == "posix":  # on Windows it would let other programs bind the port, too
+        if os.name == "posix":  # on Windows it would let other programs bind the same port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
     except OSError as error:
@@ -134,7 +134,7 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
     yield logging.INFO, _accepted_clients(settings)
     try:
         yield from _holdings(settings)
-    except StoreError as error:  # a bucket that answers later is served then
+    except StoreError as error:  # the bucket may answer later
         yield logging.WARNING, str(error)
     if hosts:
         host_names = ", ".join(hosts)
@@ -170,7 +170,7 @@ def _reachability(http: HttpSettings) -> str:
 
 
 def _valid_keys(settings: Settings) -> tuple[int, str]:
-    """How many keys there are. Servers see new keys at once, so none is only a warning."""
+    """The number of valid keys. None is only a warning, because servers see new keys at once."""
     now = datetime.now(UTC)
     count = sum(key.expires_at > now for key in keys_in(settings.home).keys)
     if count or "oauth" in settings.http.authentication:
@@ -206,7 +206,7 @@ class McpEndpoint:
     ) -> None:
         self._manager = StreamableHTTPSessionManager(
             server,
-            json_response=True,  # nothing to stream: each request has one reply and no progress
+            json_response=True,  # nothing to stream: a request has one reply and no progress
             stateless=True,
             security_settings=security,
             max_request_body_size=MAX_MESSAGE_BYTES,
@@ -276,7 +276,7 @@ class SseEndpoint:
             async with self._transport.connect_sse(scope, receive, send) as (read, write):
                 await self._server.run(read, write, self._server.create_initialization_options())
             tasks.cancel_scope.cancel()
-        with suppress(RuntimeError):  # the reply was complete already
+        with suppress(RuntimeError):  # the reply is already complete
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _end_at_shutdown(self, stream: anyio.CancelScope) -> None:
@@ -324,7 +324,7 @@ def http_app(
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with endpoint.running(), anyio.create_task_group() as tasks:
-            lazy_desk.first_reply.set()  # nobody waits for a reply here: open the desk at once
+            lazy_desk.first_reply.set()  # no host is waiting: open the desk at once
             lazy_desk.listed.set()
             tasks.start_soon(lazy_desk.warm_up)
             tasks.start_soon(refusal_log.flush_every_second)
@@ -350,7 +350,7 @@ def http_app(
             Middleware(AuthContextMiddleware),
         ],
     )
-    app.router.redirect_slashes = False  # behind a proxy to http://, and tokens are for one address
+    app.router.redirect_slashes = False  # behind a proxy, to http://; and tokens are for one address
     return app
 
 
@@ -366,7 +366,7 @@ class HttpServer(uvicorn.Server):
         self._admission = admission
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
-        """Stop accepting connections and let requests finish; open event streams end once none is left."""
+        """Stop accepting connections and let requests finish; event streams end after the last request."""
         if self.should_exit:
             os._exit(EXIT_FORCED)
         self.should_exit = True
@@ -376,7 +376,7 @@ class HttpServer(uvicorn.Server):
 async def serve(
     app: Starlette, listener: socket.socket, settings: Settings, admission: Admission, refusal_log: RefusalLog
 ) -> None:
-    """Serve until a signal arrives; running requests then have ten seconds to finish."""
+    """Serve until a signal arrives; then running requests have ten seconds to finish."""
     announce(settings)
     # The SDK logs each refused host with what the client wrote; `RefusalLog` sums refusals up.
     logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
@@ -415,11 +415,11 @@ def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Res
     return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})
 
 
-# Gives clients that show MCP Apps a session id. Each of their requests repeats it, and so declares it again.
+# Clients that show MCP Apps get a session id. Each of their requests repeats it, as a declaration.
 
 
 class AppsSession:
-    """Adds the header to the answer to a greeting that declared the extension (`mcp_apps.SESSION`)."""
+    """Adds the session header to the reply if `initialize` declared the extension (`mcp_apps.SESSION`)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

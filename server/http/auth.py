@@ -1,9 +1,9 @@
 """Authentication: which credentials are accepted, and whose they are. Tokens are verified in `oauth`.
 
 A browser signs in to the pages of passages by OAuth's authorization code with PKCE, as a public client. The
-issuer's token stays in a cookie of the browser, which is sent to the pages alone. `PageCookie` makes it the
-token of the request, which is verified, limited and audited like any other. So there are no sessions here,
-and any replica can answer. When it has ended, the browser goes to the issuer again.
+issuer's token stays in a cookie that the browser sends only to the pages. `PageCookie` makes it the token of
+the request, which is verified, limited and audited like any other. So there are no sessions here, and any
+replica can answer. When the token has expired, the browser goes to the issuer again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class NoAuthentication(AuthenticationBackend):
         """The local user, whatever the request carries.
 
         Raises:
-            AuthenticationError: the data folder has appeared, and its tenants don't fit the settings.
+            AuthenticationError: the data folder has appeared since the start, and lacks the settings' tenant.
         """
         try:
             principal = self._asker.principal()
@@ -116,7 +116,7 @@ class BearerVerifier(TokenVerifier):
         """The caller; None if the credentials are not valid.
 
         Raises:
-            AuthenticationError: that can't be determined just now.
+            AuthenticationError: the keys or the issuer can't be reached just now.
         """
         verifier = self._keys if token.startswith(f"{PREFIX}_") else self._tokens
         if verifier is None:
@@ -133,8 +133,8 @@ class BearerVerifier(TokenVerifier):
 class KeyVerifier(TokenVerifier):
     """API keys. The key file is read again whenever it has changed, so that a revoked key fails at once.
 
-    In a bucket it fails after the bucket's `consistency_seconds`, and no key counts while the bucket can't be
-    read.
+    In a bucket, a revoked key fails after the bucket's `consistency_seconds`, and no key is valid while the
+    bucket can't be read (fail closed).
     """
 
     def __init__(self, home: Home, resource: str) -> None:
@@ -163,7 +163,7 @@ class KeyVerifier(TokenVerifier):
         )
 
     async def _current(self) -> Sequence[ApiKey]:
-        """The keys as they are now; none while the file can't be trusted."""
+        """The present keys; none while the file can't be trusted."""
         version, keys = await self._keys_source()
         if version != self._version:
             try:
@@ -175,7 +175,7 @@ class KeyVerifier(TokenVerifier):
         return self._keys.keys
 
     async def _keys_source(self) -> tuple[object, Callable[[], Keys]]:
-        """What changes with the key file, and how to read the keys in it."""
+        """A value that changes with the key file, and a function that reads the keys."""
         if isinstance(self._home, Bucket):
             content = await to_thread.run_sync(self._home.read, KEYS)
             return content, partial(parsed_keys, content, f"{self._home}/{KEYS}")
@@ -184,14 +184,14 @@ class KeyVerifier(TokenVerifier):
             status = os.stat(file)  # noqa: PTH116 on every request
             version = (status.st_mtime_ns, status.st_ino, status.st_mode, status.st_uid)
         except FileNotFoundError:
-            if problem := data_folder_problem(self._home):  # a drive that isn't mounted says nothing of keys
+            if problem := data_folder_problem(self._home):  # an unmounted drive isn't a desk without keys
                 raise StoreError(problem) from None
             version = None
         return version, partial(read_keys, file)
 
 
 def _why_invalid(token: str, keys: Sequence[ApiKey]) -> str:
-    """Why a key is not valid, for the audit. It names the id if there is one, never the secret."""
+    """Why a key is not valid, for the audit. It names the key's id if there is one, never the secret."""
     if expired := holder_of(token, keys, datetime.min.replace(tzinfo=UTC)):
         return f"the key {expired.id} has expired"
     id_ = token.split("_")[1]
@@ -204,11 +204,11 @@ def auth_backend(settings: Settings, groups_matter: GroupsMatter) -> Authenticat
     """The backend for the configured methods. A new method is a `TokenVerifier` in `BearerVerifier`.
 
     Raises:
-        ConfigurationError: there is no authentication, and no such tenant as the settings name.
+        ConfigurationError: authentication is off, and the tenant of the settings doesn't exist.
     """
     if not settings.http.authentication:
         asker = LocalAsker(settings)
-        asker.principal()  # a wrong tenant ends the start
+        asker.principal()  # fails for a wrong tenant
         return NoAuthentication(asker)
     verifier = BearerVerifier(settings, groups_matter)
     return AuditedBearer(verifier, resource_server_url=AnyHttpUrl(resource_url(settings.http)))
@@ -227,11 +227,11 @@ def groups_matter_check(settings: Settings, lazy_desk: LazyDesk) -> GroupsMatter
 
 BACK = PASSAGE_PAGES + "/sign-in"
 TOKEN = "__Secure-refdesk-token"  # noqa: S105 a cookie's name
-BEGUN = "__Secure-refdesk-sign-in-"  # with the beginning of its state: several tabs may sign in at once
+BEGUN = "__Secure-refdesk-sign-in-"  # plus the beginning of the state: several tabs may sign in at once
 STATE_CHARS = 8
-BEGUN_SECONDS = 600  # in which a person signs in at the issuer
-ANSWER_SECONDS = 5  # of the issuer
-COOLDOWN_SECONDS = 30  # between two attempts to learn its addresses
+BEGUN_SECONDS = 600  # for a person to sign in at the issuer
+ANSWER_SECONDS = 5  # for the issuer to answer
+COOLDOWN_SECONDS = 30  # between two attempts to fetch its metadata
 MOST_COOKIE_CHARS = 4000  # browsers keep 4096 bytes, with the name and the attributes
 DISCOVERY = "/.well-known/openid-configuration"
 NO_ISSUER = "The identity provider can't be reached. Try again later."
@@ -245,7 +245,7 @@ log = logging.getLogger(__name__)
 
 
 class PageSignIn:
-    """The routes of the pages: a passage for who is signed in, and the way back from the issuer."""
+    """The routes of the pages: a passage for a signed-in person, and the redirect back from the issuer."""
 
     def __init__(self, pages: PassagePages, settings: Settings, backend: AuthenticationBackend) -> None:
         self._pages = pages
@@ -255,11 +255,11 @@ class PageSignIn:
         self._backend = backend
         self._endpoints: tuple[str, str] | None = None
         self._discovering, self._tried_at = anyio.Lock(), float("-inf")
-        self._client = httpx2.AsyncClient(timeout=ANSWER_SECONDS)  # one, as making it takes 80 ms
+        self._client = httpx2.AsyncClient(timeout=ANSWER_SECONDS)  # shared: making one takes 80 ms
 
     @property
     def routes(self) -> list[Route]:
-        """The way back first: the other route would take it for a passage."""
+        """The redirect's route comes first: the other one would take it for a passage."""
         return [
             Route(BACK, self._signed_in, methods=["GET"]),
             Route(ROUTE, self._show, methods=["GET"]),
@@ -268,7 +268,7 @@ class PageSignIn:
     async def _show(self, request: Request) -> Response:
         id_ = request.path_params["id"]
         try:
-            split_citation(id_)  # refuses anything else before the sign-in
+            split_citation(id_)  # refuses anything but an id before the sign-in
             if SEARCH_SCOPE in request.auth.scopes:
                 return await self._pages.show(request, [request.user.access_token.principal])
             return await self._begin(id_)
@@ -315,7 +315,7 @@ class PageSignIn:
     async def _after(self, code: str, verifier: str, quoted_id: str) -> Response:
         try:
             id_ = unquote(quoted_id)
-            split_citation(id_)  # a cookie can be anybody's
+            split_citation(id_)  # the cookie could be forged
             return await self._exchange(code, verifier, id_)
         except NotFoundError:
             return refusal(HTTPStatus.FORBIDDEN, NOT_BEGUN)
@@ -323,7 +323,7 @@ class PageSignIn:
             return _unavailable(error)
 
     async def _exchange(self, code: str, verifier: str, id_: str) -> Response:
-        """A redirect to the passage, with the token for the code in a cookie; or the reason of a refusal."""
+        """A redirect to the passage, with the token for the code in a cookie; or a page with the refusal."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -363,7 +363,7 @@ class PageSignIn:
         async with self._discovering:
             if self._endpoints is None:
                 if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
-                    raise ProviderError("The issuer's metadata could not be had a moment ago.")
+                    raise ProviderError("The issuer's metadata could not be fetched a moment ago.")
                 self._tried_at = time.monotonic()
                 self._endpoints = await self._discovered()
         return self._endpoints
@@ -396,7 +396,7 @@ class PageSignIn:
 
 
 class PageCookie:
-    """Middleware that takes the token of a request for a page from its cookie. API keys don't count."""
+    """Middleware that takes the token of a request for a page from its cookie, and ignores API keys."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -414,7 +414,7 @@ class PageCookie:
 
 
 def _set_cookie(reply: Response, name: str, value: str, seconds: int | None) -> None:
-    """A cookie for the pages alone; "lax", because a citation may stand on a page of another site."""
+    """Set a cookie for the pages only; "lax", because a page of another site may link to a citation."""
     reply.set_cookie(name, value, seconds, path=PASSAGE_PAGES, secure=True, httponly=True, samesite="lax")
 
 

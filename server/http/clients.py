@@ -1,10 +1,10 @@
-"""Who calls, and the limits on clients that nobody has authenticated yet.
+"""The address and principal of a client, and limits on unauthenticated clients.
 
 A client has an address, also behind trusted proxies, and the principal of its credentials. The audit names
 both, and limits count by both.
 
-Before there is a request, connections are limited: how many, from where, and how slow. A new connection
-beyond the limit of its address is refused with 429, beyond the limit of the process with 503. Slow ones end.
+Connections are limited in number, in all and per address, and in slowness. A connection beyond the limit of
+its address is refused with 429, beyond the limit of the process with 503. Slow ones are closed.
 
 Failed requests of unauthenticated clients have a rate limit, so that credentials can't be guessed.
 """
@@ -46,7 +46,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ClientAddress:
-    """Where a request comes from. Behind a `shared` address there may be many unrelated clients.
+    """The address of a request. A `shared` one may have many unrelated clients behind it.
 
     Limits count by `block`, the addresses that one client controls: an IPv4 address, or an IPv6 /64 network.
     """
@@ -57,10 +57,10 @@ class ClientAddress:
 
 
 class AddressResolver:
-    """Finds a client's address. X-Forwarded-For is believed only from the trusted proxies.
+    """Finds a client's address. Only trusted proxies are believed in X-Forwarded-For.
 
-    Shared are: a trusted proxy that does not name its client, and this machine's own addresses, since a proxy
-    that the settings don't mention may run here.
+    Shared addresses are a trusted proxy that does not name its client, and this machine's own addresses,
+    because a proxy that the settings don't mention may run here.
     """
 
     def __init__(self, trusted_proxies: Sequence[str]) -> None:
@@ -74,9 +74,9 @@ class AddressResolver:
         )
 
     def of_request(self, scope: Scope) -> ClientAddress:
-        """The peer, or if that is a trusted proxy, the last address in X-Forwarded-For that is not one.
+        """The peer; or, if that is a trusted proxy, the last address in X-Forwarded-For that is not one.
 
-        Only the last: everything before it was written by the client and can be forged.
+        Addresses before the last one come from the client and can be forged.
         """
         peer, server_host = (scope.get("client") or [""])[0], (scope.get("server") or [""])[0]
         address = _parse(peer)
@@ -117,9 +117,9 @@ def _parse(text: str) -> IPAddress | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-MAX_NAME_CHARS = 200  # of a name that an issuer made up
+MAX_NAME_CHARS = 200  # of a name from an issuer
 NOBODY = Principal("-")
-"""Who is not authenticated, or whose token says too little. No tenant can have this name."""
+"""The principal of unauthenticated requests and incomplete tokens. No tenant can have this name."""
 
 
 class Caller(AccessToken):
@@ -151,7 +151,7 @@ class Caller(AccessToken):
 
 
 def bearer_principal(_context: object) -> Principal:
-    """Who sent this very request, whatever connection or stream it belongs to.
+    """The principal of this request, regardless of its connection or stream.
 
     Raises:
         AccessError: the request is not authenticated.
@@ -163,13 +163,13 @@ def bearer_principal(_context: object) -> Principal:
 
 
 def scope_principal(scope: Scope) -> Principal:
-    """Who sent a request, for its limits; `NOBODY` if it is not authenticated."""
+    """The principal of a request, for its limits; `NOBODY` if it is not authenticated."""
     token = getattr(scope.get("user"), "access_token", None)
     return token.principal if isinstance(token, Caller) else NOBODY
 
 
 MAX_CONNECTIONS = 1000
-OTHER_FILES = 400  # that the engine and the rest of the process may have open
+OTHER_FILES = 400  # open files of the engine and the rest of the process
 BAD_REQUEST, TIMEOUT, TOO_MANY, FULL = 400, 408, 429, 503
 RAW_RESPONSE = (
     "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n"
@@ -197,11 +197,11 @@ def max_connections() -> int:
 
 
 def is_ambiguous(received: bytes) -> bool:
-    r"""Whether a request whose head has arrived could end elsewhere for the proxy before us.
+    r"""Whether a proxy before us could see another end of this request than we do (request smuggling).
 
-    It does if it says twice how long it is, or in a way that not everybody knows. Then what one takes for the
-    body, the other takes for the next request, perhaps somebody else's (RFC 9112, 11.2). h11 accepts a
-    length together with chunks, and the same length twice.
+    That happens if the head states the length twice, or in an unusual way: then the body for one of us is the
+    next request for the other, perhaps of another client (RFC 9112, 11.2). h11 accepts a length together with
+    chunks, and the same length twice.
     Example: b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" -> True.
     """
     head = _HEAD.match(received)
@@ -230,7 +230,7 @@ class ConnectionLimit:
         self._open_by_client: Counter[str] = Counter()
 
     def add(self, connection: SlowClientProtocol) -> int:
-        """Admit a connection. 0, or the status with which it is refused."""
+        """Admit a connection. Returns 0, or the status with which to refuse it."""
         peer, server_address = connection.client or ("", 0), connection.server or ("", 0)
         client = self._resolver.of_connection(peer[0], server_address[0])
         if not client.shared and self._open_by_client[client.block] >= self._limit_per_client:
@@ -292,7 +292,7 @@ class SlowClientProtocol(H11Protocol):
             self._header_timer = None
 
     def handle_events(self) -> None:
-        """Answer requests that certainly end where we think, and close the connection at others."""
+        """Answer requests with an unambiguous end, and close the connection at others."""
         if self.conn.their_state is h11.IDLE and is_ambiguous(self.conn.trailing_data[0]):
             self.send_400_response("")
         else:
@@ -307,9 +307,9 @@ class SlowClientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write: give it as long as for a request."""
+        """The client reads more slowly than we write: start a timer, as for a request."""
         super().pause_writing()
-        # abort(), since close() would wait until the buffer is written: for ever.
+        # abort(), because close() would wait forever for the buffer to be written.
         self._write_timer = self.loop.call_later(self.seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
@@ -319,7 +319,7 @@ class SlowClientProtocol(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 uvicorn's signature
-        """Answer what is not HTTP, without echoing it."""
+        """Answer invalid HTTP without echoing it."""
         self.limit.record(self, BAD_REQUEST)
         self._respond(BAD_REQUEST)
 
@@ -342,22 +342,22 @@ class SlowClientProtocol(H11Protocol):
 
 
 CLIENT_ERRORS = range(400, 500)
-MAX_CREDENTIALS = 4096  # that were valid recently
-MAX_ADDRESSES = 10_000  # that failed recently
-NEW_CREDENTIALS = 30  # a minute that a limited address may try: the colleagues behind one NAT
-MAX_REFUSED = 256  # credentials of one address, which it tries again
+MAX_CREDENTIALS = 4096  # remembered as recently valid
+MAX_ADDRESSES = 10_000  # remembered as recently failing
+NEW_CREDENTIALS = 30  # per minute that a limited address may try, for colleagues behind one NAT
+MAX_REFUSED = 256  # remembered credentials of one address
 
 
 @dataclass(slots=True)
 class _Failures:
-    """What one address has failed with. `refused` are digests of credentials, in no order that matters."""
+    """The failures of one address. `refused` are digests of credentials."""
 
     recent: TokenBucket
     new_credentials: TokenBucket = field(default_factory=lambda: TokenBucket(NEW_CREDENTIALS))
     refused: dict[bytes, None] = field(default_factory=dict)
 
     def may_try(self, credentials: bytes) -> bool:
-        """Whether a limited address may try these: they haven't failed, and it tries few others."""
+        """Whether a limited address may try these: they haven't failed, and it has tried few others."""
         if credentials in self.refused or self.new_credentials.retry_seconds:
             return False
         self.new_credentials.take()
@@ -373,10 +373,10 @@ class _Failures:
 class FailureLimit:
     """Rejects requests from an address whose unauthenticated requests failed too often in the last minute.
 
-    One client's mistakes must not lock out others. So requests with credentials that were valid recently,
-    and those from a shared address (see `ClientAddress`), are never rejected here. A colleague behind the
-    same NAT may have credentials that this process hasn't seen yet. These are checked, too: a client with a
-    wrong key sends the same one again, and only somebody who guesses sends more than `NEW_CREDENTIALS`.
+    One client's mistakes must not lock out others. So requests with recently valid credentials, and from a
+    shared address (see `ClientAddress`), are never rejected here. A colleague behind the same NAT may have
+    credentials that this process hasn't seen. These are checked, too: a client with a wrong key repeats it,
+    and only a guesser sends more than `NEW_CREDENTIALS`.
     """
 
     def __init__(self, app: ASGIApp, failures_per_minute: int) -> None:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 WRONG_HOST = 421
-HOST = re.compile(r"[A-Za-z0-9._:/\[\]-]{1,200}")  # an origin, too
+HOST = re.compile(r"[A-Za-z0-9._:/\[\]-]{1,200}")  # or an origin
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
 CREDENTIALS_DIFFER = "refdesk.credentials_differ"
-"""The key in the scope of an HTTP request by which its credentials differ, so that none of them counts."""
+"""The key in the scope of an HTTP request whose headers have different credentials, so that none counts."""
 PAGE_METHODS = ("GET", "POST", "DELETE")  # clients end sessions by DELETE: the page must read the 405
 PAGE_HEADERS = (
     *("Authorization", "X-API-Key", "Content-Type", "Cache-Control", "Last-Event-ID"),
@@ -90,8 +90,8 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            # The case of a host doesn't count, but the SDK compares it, here and in its own layer. The scope
-            # itself is changed: the layers around this one read from it who has asked.
+            # Hosts are case-insensitive, but the SDK compares their case, here and in its own layer. The
+            # scope itself is changed, because outer layers also read it.
             scope["headers"] = [
                 (name, value.lower() if name == b"host" else value) for name, value in scope["headers"]
             ]
@@ -108,9 +108,9 @@ class HostCheck:
 class CrossOrigin:
     """Lets pages of the listed origins be clients (CORS). All other requests pass it by.
 
-    It is outside of limits and authentication: browsers ask beforehand without credentials (a preflight), and
-    a page learns why it is refused only if the refusal allows it, too. Pages send their keys themselves;
-    nothing here lets a browser add what it has for this host, such as the cookie of `PageCookie`.
+    It is outside of limits and authentication: browsers send a preflight without credentials, and a page can
+    read a refusal only if that has CORS headers, too. Pages send their keys themselves; nothing here lets a
+    browser add its own credentials for this host, such as the cookie of `PageCookie`.
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str], security: TransportSecuritySettings) -> None:
@@ -127,7 +127,7 @@ class CrossOrigin:
         self._shared = HostCheck(shared, security)  # before a preflight is answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, with what its browser must know if its page is listed."""
+        """Serve a request, with CORS headers if its page is listed."""
         listed = scope["type"] == "http" and _header(scope, b"origin") in self._origins
         await (self._shared if listed else self._app)(scope, receive, send)
 
@@ -135,7 +135,7 @@ class CrossOrigin:
 class ApiKeyHeader:
     """Accepts `X-API-Key: …` as `Authorization: Bearer …`, for clients that can't set the latter.
 
-    A header Authorization of another scheme is for somebody else, such as a proxy with a login of its own.
+    A header Authorization of another scheme is for another party, such as a proxy with its own login.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -145,7 +145,7 @@ class ApiKeyHeader:
         """Serve a request with its key as a bearer token."""
         tokens = {token for header in scope.get("headers", ()) if (token := _token(*header))}
         if tokens:
-            # Several that differ count as none: a proxy in front might check one and we another.
+            # Different ones count as none: a proxy in front might check one and we another.
             bearer = [(b"authorization", b"Bearer " + min(tokens))] if len(tokens) == 1 else []
             headers = [header for header in scope["headers"] if header[0] not in CREDENTIALS]
             scope = {**scope, "headers": headers + bearer, CREDENTIALS_DIFFER: not bearer}
@@ -178,7 +178,7 @@ class BodyTimeout:
 
         async def receive_in_time() -> Message:
             nonlocal complete
-            if complete:  # the next message is the disconnect, which may come at any time
+            if complete:  # the next message is the disconnect, for which there is no deadline
                 return await receive()
             with anyio.fail_after(max(0.0, deadline - anyio.current_time())):
                 message = await receive()
@@ -214,7 +214,7 @@ class CancelOnDisconnect:
             return message
 
         async def watch(serving: anyio.CancelScope) -> None:
-            await complete.wait()  # only one task may receive at a time, so not before the app has the body
+            await complete.wait()  # only one task may receive at a time, so wait until the app has the body
             await receive()  # after a complete body, the only message left is the disconnect
             serving.cancel()
 
@@ -223,15 +223,15 @@ class CancelOnDisconnect:
                 tasks.start_soon(watch, tasks.cancel_scope)
                 await self._app(scope, receive_and_notice_end, send)
                 tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:  # the app's own exception, for the middleware outside
+        except BaseExceptionGroup as group:  # unwrap the app's exception for outer middleware
             raise group.exceptions[0] from None
 
 
 class RequireScope:
     """Answers 401 or 403 unless the caller is authenticated and has the scope.
 
-    Where tokens are accepted, `metadata_url` tells clients who issues them. They put `prefix` before the
-    scope when they ask for it.
+    Where tokens are accepted, `metadata_url` tells clients who issues them. Clients request the scope with
+    `prefix` before it.
     """
 
     def __init__(self, app: ASGIApp, scope: str, metadata_url: str, prefix: str) -> None:
@@ -244,7 +244,9 @@ class RequireScope:
         """Serve a request of a caller with the scope; tell others where to get a token."""
         user = scope.get("user")
         if not isinstance(user, AuthenticatedUser):
-            refused = self._refusal(401, "invalid_token", f"Authentication required: {_read(scope)}")
+            refused = self._refusal(
+                401, "invalid_token", f"Authentication required: {_credentials_problem(scope)}"
+            )
         elif self._scope not in user.scopes:
             reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
             refused = self._refusal(403, "insufficient_scope", reason or f"Required scope: {self._scope}")
@@ -263,7 +265,7 @@ class RequireScope:
 
 
 class JsonRpcCheck:
-    """Answers what `stdio.read_message` doesn't take for a message; limits the size of a message."""
+    """Refuses bodies that `stdio.read_message` refuses, and too long ones."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -275,7 +277,7 @@ class JsonRpcCheck:
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         first: Message | None = await receive()  # the whole body, which the size limit has buffered
-        posted = scope["method"] == "POST"  # other methods have no message, and are refused behind this
+        posted = scope["method"] == "POST"  # other methods have no message, and are refused later
         refused = _refusal_of(first.get("body", b"")) if first and posted else None
         if refused:
             note_refusal(refused.error.message)
@@ -301,10 +303,10 @@ def _refusal_of(body: bytes) -> types.JSONRPCError | None:
     return None
 
 
-def _read(scope: Scope) -> str:
-    """What was read of a request's credentials, for its sender. The operator's log says why they don't count.
+def _credentials_problem(scope: Scope) -> str:
+    """What is wrong with a request's credentials, for its sender. The operator's log has the exact reason.
 
-    Only schemes that are known are named: a client that forgot the scheme has sent its key in that place.
+    Only known schemes are named: a client that forgot the scheme has put its key in that place.
     """
     if scope.get(CREDENTIALS_DIFFER):
         return (

@@ -1,8 +1,8 @@
 """OAuth 2.1: this server is a resource server. It verifies an issuer's tokens and issues none.
 
-A token is a JWT that the issuer has signed for this very resource. The keys come from the configured address,
-never from the token. Its claims name the tenant, the user and the groups. A token that a client got for
-itself names no user: who that client is, the settings say.
+A token is a JWT that the issuer has signed for this resource. The keys come from the configured address,
+never from the token. Its claims name the tenant, the user and the groups. A client's token for itself names
+no user; its principal is in the settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FOREIGN_CLAIMS = frozenset({"at_hash", "c_hash", "events"})
 """Claims of ID tokens, logout tokens and other security events, which access tokens never have."""
 NOT_IN_HEADERS = re.compile(r"[^ !#-\[\]-~]")  # of RFC 6750's error_description
 MAX_TOKEN_CHARS = 8192
-LEEWAY_SECONDS = 30  # that the issuer's clock may differ
+LEEWAY_SECONDS = 30  # tolerated difference of the issuer's clock
 MAX_LIFETIME_SECONDS = 24 * 3600
 
 
@@ -68,7 +68,7 @@ class JwtVerifier(TokenVerifier):
         self._keys = SigningKeys(settings.jwks_url)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The caller; None if the token is not valid. If it doesn't identify its user, it has no scopes.
+        """The caller; None if the token is not valid. A token that doesn't identify its user has no scopes.
 
         Raises:
             ProviderError: the issuer's keys can't be fetched, or the desk can't say whether groups matter.
@@ -123,7 +123,7 @@ class JwtVerifier(TokenVerifier):
         return claims
 
     async def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Who is asking."""
+        """The principal of a token."""
         if is_of_client(claims):
             return self._client(claims)
         settings = self._settings
@@ -138,11 +138,11 @@ class JwtVerifier(TokenVerifier):
         return Principal(tenant, user, await self._groups(claims, tenant), self._bindings(claims))
 
     def _client(self, claims: Mapping[str, Any]) -> Principal:
-        """Who a client is by itself.
+        """The principal of a client's own token.
 
         Raises:
-            IncompleteTokenError: the operator hasn't said it. Its claims don't count: what gives a user a
-                tenant and groups at the issuer may give them to every client.
+            IncompleteTokenError: the settings don't list the client. Its claims don't count: a rule by which
+                the issuer gives users a tenant and groups may give them to every client, too.
         """
         client = self._settings.clients.get(client_of(claims))
         if client is None:
@@ -157,11 +157,11 @@ class JwtVerifier(TokenVerifier):
         )
 
     def _bindings(self, claims: Mapping[str, Any]) -> tuple[Binding, ...]:
-        """What the token's scopes are bound to: all of them count, so that each narrows.
+        """The bindings of the token's scopes. All apply, so that each scope narrows.
 
         Raises:
             IncompleteTokenError: the operator has bound scopes, and the token has none of these. Otherwise a
-                client would reach more by asking its issuer for less.
+                client would reach more by requesting fewer scopes.
         """
         bound = self._settings.scopes
         mine = [bound[scope].binding for scope in dict.fromkeys(scopes_of(claims)) if scope in bound]
@@ -170,7 +170,7 @@ class JwtVerifier(TokenVerifier):
         return tuple(mine)
 
     async def _groups(self, claims: Mapping[str, Any], tenant: str) -> frozenset[str]:
-        """The user's groups. They must be complete if they matter: any missing one could be denied access.
+        """The user's groups. They must be complete if they matter: a missing one could be in a deny list.
 
         Raises:
             IncompleteTokenError: the claim is missing or incomplete and groups matter, or it is malformed.
@@ -234,8 +234,8 @@ def _check_times(claims: Mapping[str, Any]) -> None:
 def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str) -> Route:
     """The route at which clients learn who issues tokens for the resource (RFC 9728), called `title`.
 
-    The SDK's own route normalizes addresses, adding a slash to a bare host. Clients compare issuers character
-    by character, so that one would be a different issuer.
+    The SDK's own route adds a slash to a bare host. Clients compare issuers character by character, so that
+    would be another issuer.
     """
     document = {
         "resource": resource,
@@ -251,7 +251,7 @@ def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str
     return Route(f"/.well-known/oauth-protected-resource{path}", metadata, methods=["GET"])
 
 
-# The claims of a verified token, as issuers name them: the client, the scopes, whether there is a user.
+# The claims of a verified token under issuers' names: the client, the scopes, whether there is a user.
 
 Claims: TypeAlias = Mapping[str, Any]
 
@@ -260,7 +260,7 @@ OF_SERVICE_ACCOUNTS = frozenset({"clientHost", "clientAddress"})  # Keycloak: wh
 
 
 def claim(claims: Claims, name: str) -> object:
-    """The claim of this name, or else what is at this path of names; None if there is neither.
+    """The claim of this name, or else at this path of names; None if neither exists.
 
     Example: {"realm_access": {"roles": ["hr"]}}, "realm_access.roles" -> ["hr"];
     {"https://acorn.example/groups": ["hr"]}, "https://acorn.example/groups" -> ["hr"].
@@ -280,11 +280,11 @@ def client_of(claims: Claims) -> str:
 
 
 def is_of_client(claims: Claims) -> bool:
-    """Whether the client got the token for itself (client credentials): no user has signed in.
+    """Whether the client got the token for itself (client credentials), without a user.
 
     The client is then its own subject (RFC 9068, Okta), with a suffix in Auth0's tokens. Auth0 and Entra also
-    name the grant. Without that, Entra's subject is the object itself, and the token has no scopes. Keycloak
-    has a user for each client.
+    name the grant. Otherwise, Entra's subject equals its object id, and the token has no scopes. Keycloak has
+    a user for each client.
     """
     client, subject = client_of(claims), claims["sub"]
     return (
@@ -300,7 +300,7 @@ def is_of_client(claims: Claims) -> bool:
 def scopes_of(claims: Claims) -> list[str]:
     """The scopes, from one string (RFC 9068) or, as some issuers send them, from a list.
 
-    Entra lists what a client may do by itself as roles.
+    Entra lists a client's own permissions as roles.
     """
     stated = claims.get("scope", claims.get("scp"))
     if stated is None and is_of_client(claims):
@@ -313,14 +313,14 @@ def scopes_of(claims: Claims) -> list[str]:
 
 
 MIN_RSA_BITS = 2048
-FRESH_SECONDS = 300  # keys older than this are fetched again,
-OUTAGE_SECONDS = 3600  # and still used up to this age if that fails
+FRESH_SECONDS = 300  # older keys are fetched again
+OUTAGE_SECONDS = 3600  # if that fails, keys are used up to this age
 COOLDOWN_SECONDS = 30  # between two attempts to fetch
 FETCH_SECONDS = 5
 
 
 class SigningKeys:
-    """The issuer's public keys by id. Unknown ids, however many, cost at most one fetch in thirty seconds."""
+    """The issuer's public keys by id. Any number of unknown ids cost at most one fetch in thirty seconds."""
 
     def __init__(self, url: str) -> None:
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS)

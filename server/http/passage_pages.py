@@ -1,8 +1,8 @@
-"""The page that a citation opens: a passage, marked, in its document, as the person may read it.
+"""The page that a citation opens: the marked passage in its document, as far as the person may read it.
 
-The `url` of a hit leads here if its document has none on the web. The page needs a sign-in: over
-HTTP with the identity provider (`server.http.auth`), at a shared desk with the console (`LocalPages`). It
-is one self-contained file without scripts, and escapes all that a document says.
+The `url` of a hit leads here if its document has none on the web. The page needs a sign-in: over HTTP with
+the identity provider (`server.http.auth`), at a shared desk with the console (`LocalPages`). It is one
+self-contained file without scripts, and escapes all text of documents.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
 }
 AROUND, MOST_AROUND = 2, 1250  # passages before and after the cited one
-TIMES_MORE = 5  # of these, by the link below
+TIMES_MORE = 5  # as many passages, by the link to more
 MOST_CHARS = 300_000  # of a document on a page
 LINE_CHARS = 200  # of a title or a path
 STYLE = """
@@ -91,7 +91,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PassagePages:
-    """Shows passages to principals, within the limits that hold for calls of tools."""
+    """Shows passages to principals, within the limits for calls of tools."""
 
     lazy_desk: LazyDesk
     settings: Settings
@@ -202,7 +202,7 @@ def _text(extract: Extract, seqs: range, around: int) -> Html:
 
 
 def _cited(extract: Extract, seqs: range) -> Span | None:
-    """The span of the cited passages, or of those in their place now; None if they are gone."""
+    """The span of the cited passages, or of the present ones in their place; None if they are gone."""
     if extract.standing:
         seqs = range(0) if extract.standing.verdict == "gone" else extract.standing.seqs
     chunks = [chunk for chunk in extract.chunks if chunk.seq in seqs]
@@ -213,8 +213,8 @@ def _cited(extract: Extract, seqs: range) -> Span | None:
 
 HOST = "127.0.0.1"
 MOST_CONNECTIONS = 32  # at once
-END_SECONDS = 2  # for requests that run when another desk takes over
-HEADER_SECONDS = 5  # in which a browser must say what it asks for, and read what is answered
+END_SECONDS = 2  # for running requests when another desk takes over
+HEADER_SECONDS = 5  # for a browser to send its headers, and to read an answer
 SIGN_IN = (
     "Your browser isn't signed in to this desk, or has been for a week. Run refdesk-admin console --open for "
     "this desk, and open this address again."
@@ -226,8 +226,8 @@ log = logging.getLogger(__name__)
 class LocalPages:
     """The pages on the loopback address, for the person whose hosts share a desk.
 
-    They show what any of the `principals` may read, on whose behalf hosts ask. The port is the same
-    as the last time, which `port_file` names, if it is free.
+    They show what any of the `principals` of the hosts may read. The port is the last one, from `port_file`,
+    if that is free.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class LocalPages:
         self.address = f"http://{self._host}"
 
     async def serve(self) -> None:
-        """Serve until `close`; then nobody listens at the port. A fault ends the pages alone."""
+        """Serve until `close`. A fault ends only the pages."""
         with self._listener:
             try:
                 with self._until_first:
@@ -264,10 +264,10 @@ class LocalPages:
                 log.exception("The pages of citations crashed")
 
     def close(self) -> None:
-        """Let another process have the port, at once: it takes another one if this is still in use."""
+        """Free the port at once, for the next desk: it takes another port if this one is still in use."""
         self._until_first.cancel()
         if self._running:
-            for server in getattr(self._running, "servers", ()):  # there are none before it has started
+            for server in getattr(self._running, "servers", ()):  # empty before the start
                 server.close()
             self._running.should_exit = True
 
@@ -306,7 +306,7 @@ class LocalPages:
         return Server(config)
 
     async def _reply(self, request: Request) -> HTMLResponse:
-        if request.headers.getlist("host") != [self._host]:  # else another site's name could lead here
+        if request.headers.getlist("host") != [self._host]:  # against DNS rebinding
             return refusal(HTTPStatus.MISDIRECTED_REQUEST, WRONG_HOST.format(self.address))
         cookies, now = request.headers.getlist("cookie"), datetime.now(UTC)
         try:
@@ -325,7 +325,7 @@ async def _refused(_request: Request, error: Exception) -> HTMLResponse:
 
 
 def _listener(port_file: Path) -> socket.socket:
-    """A socket at the port in the file if that is free, or else at another one."""
+    """A socket at the port in the file, or at another one if that is taken."""
     port = 0
     with suppress(OSError, ValueError):
         port = int(port_file.read_text(encoding="ascii"))
@@ -339,6 +339,6 @@ def _listener(port_file: Path) -> socket.socket:
 
 
 def _without_delay(listener: socket.socket) -> socket.socket:
-    """A listener whose connections send small replies at once. Otherwise a page would wait 40 ms."""
+    """The listener, with small replies sent at once; otherwise a page would wait 40 ms."""
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
