@@ -1,16 +1,15 @@
-"""Who may see a document of a run: the table that decides it, the claims that follow, and the records behind.
+"""Decides who may see a document of a run, by a table of situations, and claims that access.
 
 Files are renamed, moved, copied, edited, deleted, and restored from backups, often several of these between
-two runs, and a run sees only what is there now. So it tells first what a document is to what is stored and
-recorded (`Situation`); the `TABLE` then says what counts; `Claims` applies it.
+two runs, and a run sees only their result. So it first finds the document's `Situation`: its relation to the
+stored sources and the access records. The `TABLE` then says what counts, and `Claims` applies it.
 
-A document is recognized by its URI or by its content, present or earlier (`Recorded`). A new document that
-neither recognizes may still be an edited version of one that is gone from its folder, or of one that had its
-name. Where a file could be any of several documents, it gets only the access that all of them have (fail
-closed): a wrong guess may hide a document, but never expose one.
+A document is recognized by its URI or by its content, present or earlier (`Recorded`). An unrecognized one
+may still be an edited version of a document that is gone from its folder, or had its name. If a file could be
+any of several documents, it gets only the access that all of them have (fail closed): a wrong guess may hide
+a document, but never expose one.
 
-`rag.store.write.access_claim` settles the claims under the tenant's lock, where changes of the same moment
-count, too.
+`rag.store.write.access_claim` settles the claims under the tenant's lock, so that concurrent changes count.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Situation(Enum):
     SET = "the run replaces records (--set-access)"
     SAME = "stored at this URI with this content"
     EDITED = "stored at this URI with other content"
-    DISPLACED = "as EDITED, but what was stored here lies elsewhere now: this may be another document"
+    DISPLACED = "as EDITED, but the stored content is now at another URI: this may be another document"
     MOVED = "stored with this content at a URI whose file is gone"
     BACK = "removed earlier, and at its URI again with its content"
     BACK_CHANGED = "removed earlier, and at its URI again with other content: this may be another document"
@@ -62,29 +61,29 @@ class Situation(Enum):
 
 
 class Place(Enum):
-    """When the access that command, folders and rules give a document's place narrows its record."""
+    """When the access of a document's place, by command, folders and rules, narrows its record."""
 
     ALWAYS = "always"
-    SAYS = "if they say anything of its place"
-    CHANGED = "if they give its place another access than they did before this run"
-    OLD_PLACE = "if they give its place another access than the place that it moved from"
-    OTHER_PLACES = "if they give its place another access than the place of a document of the floor"
+    SAYS = "if any of them applies to its place"
+    CHANGED = "if it differs from the access of its place before this run"
+    OLD_PLACE = "if it differs from the access of the place that it moved from"
+    OTHER_PLACES = "if it differs from the access of the place of a document of the floor"
     NEVER = "never"
 
 
 class Floor(Enum):
-    """Other documents that this one could be, so that it is never more widely visible than their records."""
+    """Documents that this one could be. It is never more widely visible than their records (the floor)."""
 
-    CONTENT = "those that have or had its content"
-    URI = "those that have or had its URI"
-    GONE = "if none has its content: those gone from its folder or with its name, or all others of its folder"
+    CONTENT = "documents that have or had its content"
+    URI = "documents that have or had its URI"
+    GONE = "if none had its content: documents gone from its folder or with its name, or all of its folder"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What counts in a situation: what becomes of the document's record, and what narrows it.
+    """A row of the table: the policy for the document's record, and what narrows it.
 
-    A `Policy.KEEP` becomes `NARROW` if the access of the place counts.
+    `Policy.KEEP` becomes `NARROW` if the access of the place counts.
     """
 
     policy: Policy
@@ -109,9 +108,9 @@ TABLE: Mapping[Situation, Row] = {
     Situation.ORIGIN_SET:   Row(Policy.SYNC_ALL, Place.ALWAYS),
 }
 # fmt: on
-"""A record that is kept can only become narrower: so moving a file into a confidential folder hides it, but
-moving it into an open one doesn't expose it. In all rows the containers of a part belong to its floor, and a
-document's own request narrows its record when it changes."""
+"""A kept record can only become narrower: moving a file into a confidential folder hides it, but moving it
+into an open one doesn't expose it. In all rows the containers of a part belong to its floor, and a document's
+own request narrows its record when the request changes."""
 
 
 def situation(
@@ -122,9 +121,9 @@ def situation(
     *,
     is_elsewhere: Callable[[AccessRecord], bool],
 ) -> Situation:
-    """What a document is that neither an origin nor `--set-access` decides on.
+    """The situation of a document if neither its origin nor `--set-access` decides.
 
-    `record` is the one of its id. `stored_at` is the URI at which its source is stored, None if it isn't.
+    `record` is the record of its id. `stored_at` is the URI at which its source is stored, None if it isn't.
     `is_elsewhere` says whether a new file has the content of a record.
     """
     if record is None:
@@ -137,9 +136,9 @@ def situation(
 
 
 class Claims:
-    """The claims of a run's documents: by the rights of the run and by the tenant's records.
+    """Makes the claims of a run's documents, from the rights of the run and the tenant's records.
 
-    `id_of` is the id of the source at a URI. The `report` learns why a document gets less than a new one.
+    `id_of` returns the id of the source at a URI. The `report` collects the reasons for narrower access.
     """
 
     def __init__(self, rights: Rights, recorded: Recorded, id_of: Callable[[str], str]) -> None:
@@ -151,7 +150,7 @@ class Claims:
         self._around: Callable[[LocalFile], Iterable[str]] = lambda _file: ()
 
     def learn(self, discovery: Discovery) -> None:
-        """Note the rights that origins decide, the containers of parts, and what was named by links."""
+        """Note the rights that origins decide, the containers of parts, and the paths named by links."""
         self._by_origin, self._around = discovery.rights, discovery.around
         self.rights = replace(self.rights, links=tuple(discovery.links))
 
@@ -188,7 +187,7 @@ class Claims:
     ) -> Claim | None:
         """The claim of a source whose file stays as it is; None if nothing can change its access.
 
-        `metadata` is given if the run asks what the document requests for itself.
+        `metadata` is given if the run must read the document's own request.
 
         Raises:
             WithheldError: the access that it requests is invalid.
@@ -215,7 +214,7 @@ class Claims:
         return {stored.id: (stored.uri, until_stored(claim)) for stored, claim in claims if claim}
 
     def _requested_claim(self, file: LocalFile, metadata: Mapping[str, str], content: str) -> Claim:
-        """What a new document gets: by command, folders and rules, and by its own request."""
+        """The claim of a new document, by command, folders and rules, and by its own request."""
         inside = container_places(file.uri)
         return self.rights.claim(file.path, metadata, content, around=inside, requests=file.requests)
 
@@ -264,7 +263,7 @@ class Claims:
     ) -> Narrowing:
         """The documents that this one could be, by the kinds that the row names."""
         uri, floor = file.uri, NONE
-        # Only the report depends on this access: it names a document that keeps out whom this lets in.
+        # Only the report depends on this access: it names a document whose record is narrower.
         access = stored.record.access if stored and stored.uri != uri else requested.access
         if Floor.CONTENT in row.floor:
             floor = self._recorded.same_content(id_, requested.content, access, self._rights_at)
@@ -301,7 +300,7 @@ class Claims:
         self.report.note_container(file.uri)
         return replace(claim, floor=claim.floor | containers)
 
-    # What command, folders and rules give a place, now and before.
+    # The access of a place by command, folders and rules, now and before.
 
     def _run_access(self, file: LocalFile) -> Access | None:
         return self.rights.of_path(file.path, around=container_places(file.uri))
@@ -310,11 +309,11 @@ class Claims:
         return self.rights.of_path(place_of(uri), by_command=False, around=container_places(uri))
 
     def _rights_differ(self, before: str, file: LocalFile) -> bool:
-        """Whether a document's place gives other rights than the URI where it was before."""
+        """Whether a document's place gives other rights than its former URI."""
         if before == file.uri:
             return False
         access = self._run_access(file)
-        if before.startswith(PURGED):  # nobody knows any more what its path gave
+        if before.startswith(PURGED):  # the rights of its path are unknown
             return access is not None
         return access is not None and not same_access(self._earlier_access(before), access)
 
@@ -333,14 +332,14 @@ class Claims:
         access = self._run_access(file)
         return access is not None and not same_access(before, access)
 
-    # What folders were ingested with: it counts for what appears in them later.
+    # The access that folders were ingested with; it counts for files that appear in them later.
 
     def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
-        """The changes to record of folders, by URI, now that these are ingested by this command.
+        """The access to record for folders that this command ingests, by URI; changes only.
 
         Without `set_access`, a folder's access can only become narrower than it was, or than the access of
         the nearest recorded folder above it. The folders inside it are narrowed, too. A folder that was named
-        by a link is recorded by both names: tomorrow the link may lead elsewhere.
+        by a link is recorded under both names: later the link may lead elsewhere.
         """
         remembered = dict(self._recorded.folders)
         if command := self.rights.command:
@@ -364,7 +363,7 @@ class Claims:
         return {uri: access for uri, access in remembered.items() if access != earlier.get(uri)}
 
     def follow(self, moved: Iterable[tuple[str, str]]) -> dict[str, Access]:
-        """The changes to record of folders, by URI, whose files moved: a renamed folder keeps its access."""
+        """The access to record for folders whose files moved, by URI: a renamed folder keeps its access."""
         folders = dict(self.rights.folders)
         for old, new in renamed_folders(moved, folders).items():
             here = folders.get(new, folders[old])
@@ -377,7 +376,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """The ids of the records that a source must not be wider than, and the reason, for the report.
+    """The ids of the records that limit a source's access, and the reason, for the report.
 
     `gone` is the record of a removed document if the source may be a new version of it.
     """
@@ -397,10 +396,10 @@ FEW = 50
 
 
 class Recorded:
-    """The access records at the start of a run, indexed. `purged` maps a URI to what a purge leaves of it.
+    """The access records at the start of a run, indexed. `purged` maps a URI to its pseudonym after a purge.
 
     `_groups` caches the representatives of the records of a content, a folder or a name: a folder can have
-    thousands of records, and thousands of new files can come into it.
+    thousands of records, and get thousands of new files.
     """
 
     def __init__(
@@ -414,7 +413,7 @@ class Recorded:
         self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
         self._groups: dict[tuple[str, str], Sequence[AccessRecord]] = {}
 
-    # Both indexes are made when a document is new, changed or moved: a run without any needs no records.
+    # Both indexes are made on first use: a run without new, changed or moved documents needs no records.
 
     @cached_property
     def _known_by(self) -> Mapping[str, list[AccessRecord]]:
@@ -432,7 +431,7 @@ class Recorded:
         return index
 
     def _of_documents(self) -> Iterator[AccessRecord]:
-        """The records of documents, without those of tags, which are history."""
+        """The records of documents, except those in tags."""
         records = self.by_id.values()
         return (record for record in records if not record.is_folder and not original_id(record.id))
 
@@ -479,17 +478,17 @@ class Recorded:
             self._missing_of_name[name_of(record.uri)].append(record)
 
     def note_moved(self, record: AccessRecord, uri: str) -> None:
-        """Note a document's new URI, so that it counts among the others of its new folder."""
+        """Note a document's new URI, so that it counts as a document of its new folder."""
         self._groups.clear()
         self._by_folder[folder_of(uri)].append(replace(record, uri=uri))
 
     def could_be(self, uri: str, access: Access | None) -> Narrowing:
-        """The records that an unrecognized document must not be wider than.
+        """The records that limit an unrecognized document.
 
         It could be an edited version of any document that is gone from its folder, or of one with its name
-        that is missing elsewhere. Without such a document, the others of its folder count, but only if all of
-        them are narrower than it would be: then it is probably as confidential as they are. A new folder
-        counts as the nearest folder above it with documents of its own, and those in its other folders.
+        that is missing elsewhere. Without such a document, the other documents of its folder count, but only
+        if all are narrower than it would be: then it is probably as confidential. For a new folder, all
+        documents below the nearest folder above that has documents of its own count.
         """
         folders = {folder_of(uri), folder_of(self._purged(uri))}
         gone = [record for folder in folders for record in self._gone(folder) if record.uri != uri]
@@ -547,7 +546,7 @@ class Recorded:
 def _standing_for(
     records: Iterable[AccessRecord], rights_at: Callable[[str], Hashable]
 ) -> list[AccessRecord]:
-    """The first two records of each kind, so that one is left for a document whose own record is the other.
+    """The first two records of each kind: a document may have one of them itself, and then the other counts.
 
     Records of a kind have the same access, at places that give the same rights, so they are interchangeable.
     """
@@ -561,5 +560,5 @@ def _standing_for(
 
 
 def _narrowest(records: Sequence[AccessRecord], access: Access | None) -> AccessRecord:
-    """The record to name in the report: one that is narrower than `access`, else the first."""
+    """The record to name in the report: the first one narrower than `access`, else the first."""
     return next((record for record in records if is_narrowed(record.access, access)), records[0])

@@ -28,11 +28,11 @@ from rag.text.plain_text import Span, trimmed, with_indent
 from rag.uris import hull
 
 USUAL = Chunking()
-MIN_TOKENS = 32  # a shorter chunk is joined to a neighbour in its section; twice as many found the same
+MIN_TOKENS = 32  # a shorter chunk is joined to a neighbour in its section; with 64, searches found the same
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the caption and header row of a table at most 1/3
 MAX_NAMES = 200  # characters of other names of a document
-ASKING = ("?", "\uff1f", "\u061f")  # how a heading ends that is a question
+ASKING = ("?", "\uff1f", "\u061f")  # ends of a heading that is a question
 
 
 def passages(
@@ -47,16 +47,15 @@ def passages(
 
     A passage begins with the indentation of its first line, and doesn't end with white space.
 
-    `chunking` says where to cut, and how much a passage repeats of the one before it. The rest describes the
-    strategy structure. With row, no passage has more than one row of a table; with code, blocks are cut like
-    code; with those in `LOOSE`, sections share passages.
+    `chunking` says where to cut, and how much of a passage the next one repeats. The following describes the
+    strategy structure. With row, a passage has at most one row of a table; with code, blocks are cut like
+    code; with the strategies in `LOOSE`, sections share passages.
 
     `limit` is the maximum number of tokens that are embedded: `context`, a blank line and the text together.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
     passages, and stay whole if they fit. A heading stays with the text after it. A passage that begins within
-    a table has its caption and header row as the last line of its context, one within a record the first line
-    of that.
-    The cells of a sheet that a passage holds are the last part of its section.
+    a table has the table's caption and header row as the last line of its context; within a record, the first
+    line of the record. The cells of a sheet in a passage are the last part of its section.
 
     No token of `token_spans` may contain white space.
     """
@@ -141,7 +140,7 @@ class _Chunk(NamedTuple):
     ends_in: tuple[Block, ...]
     """The headings of the section that it ends in, which differs only after a small introduction."""
     region: int = -1
-    """The number of its region, if the document was cut without regard to headings; else -1."""
+    """The number of its region, if the document was cut regardless of headings; else -1."""
 
     @property
     def section(self) -> tuple[str, ...]:
@@ -330,7 +329,7 @@ class _Cutter:
         return bool(table and table.header and not table.is_record and start >= table.rows)
 
     def _is_captioned_below(self, start: int) -> bool:
-        """Whether a table begins here that would seem to have the caption of the table above it."""
+        """Whether a table begins here that would seem to have the caption below the table above it."""
         table = self._table_at(start)
         return table is not None and start == table.start and table.is_captioned_below
 
@@ -346,8 +345,8 @@ class _Cutter:
     def _with_header(self, frame: _Frame, start: int) -> _Frame:
         """The frame of a chunk that begins at `start`, which may be within a table.
 
-        It has the caption and the header row that stand above. What takes too much of the limit is left out,
-        the outermost line of the caption first.
+        It has the caption and the header row of the table. If they take too much of the limit, lines of the
+        caption are left out, the outermost first.
         """
         if not (table := self._table_at(start)):
             return frame
@@ -360,7 +359,7 @@ class _Cutter:
         return frame
 
     def _frame(self, headings: Sequence[Block]) -> _Frame:
-        """The title and the headings; if they are too long, without outer headings, at last without all."""
+        """The title and the headings; if they are too long, fewer outer headings, or none."""
         if not self.chunking.headers:
             return _Frame("", self.limit - self._overlap)
         names = [self.title, *(heading.title for heading in headings if heading.title)]
@@ -374,7 +373,7 @@ class _Cutter:
         return _Frame(" > ".join(names), self.limit - tokens - self._overlap)
 
 
-# Cuts documents without regard to their headings: into sentences, windows, pages, or not at all.
+# Cuts documents regardless of their headings: into sentences, windows, pages, or not at all.
 
 LOOSE: frozenset[Strategy] = frozenset({"sentence", "tokens", "page", "document"})
 """The strategies whose passages may begin and end in different sections."""
@@ -391,7 +390,7 @@ def regions(
         case "tokens":
             yield pieces_at(measure, Span(0, len(document.text)), room(whole), (WORDS,))
         case "page" if document.pages:
-            # A page whose number is all that was said of it is empty.
+            # A page without text is left out.
             for start, end in pairwise([0, *document.pages[1:], len(document.text)]):
                 if span := trimmed(document.text, start, end):
                     page = Block("paragraph", *span)

@@ -1,7 +1,7 @@
 """Gets the vectors of new chunks, and of stored chunks without one; measures the embedder's cosines.
 
 A model can fail for single texts: it returns zeros or NaN, or its endpoint refuses them. Such a chunk is
-stored without a vector, and each later run asks for it again.
+stored without a vector, and each later run requests it again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 
-EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
+EMBED_AT_ONCE = 256  # texts per call of the embedder, so that large files show progress
 CONTROL = "refdesk"  # every model has a vector for it
 
 
 async def vectors_of_texts(embedder: Embedder, texts: Iterable[str]) -> Vectors:
-    """The vectors of documents; a row of zeros for a text that gets none.
+    """The vectors of documents; a row of zeros for a text without a valid vector.
 
     Raises:
-        ProviderError: the model failed, or returns no valid vector for any text any more.
+        ProviderError: the model failed, or returns no valid vector, not even for a plain word.
     """
     no_rows = np.empty((0, embedder.identity.dimension), np.float32)
     async with aclosing(_vector_batches(embedder, texts)) as batches:
@@ -70,7 +70,7 @@ async def with_vectors(
 ) -> tuple[list[NewSource], ProviderError | None]:
     """Embed documents. Calls `count` with the number of texts of each finished batch.
 
-    If the embedder fails, returns its error, and those first documents whose vectors are complete.
+    If the embedder fails, returns its error and the first documents, whose vectors are complete.
     """
     ends = np.cumsum([len(document.chunked.passages) for document in documents])
     vectors = np.empty((ends[-1], embedder.identity.dimension), np.float32)
@@ -102,7 +102,7 @@ async def _check_model(embedder: Embedder, texts: int) -> None:
 async def ask_again(
     writer: CollectionWriter, embedder: Embedder, lacking: Iterable[KnownSource]
 ) -> dict[str, int]:
-    """Ask again for the missing vectors of the stored chunks of these sources.
+    """Request the missing vectors of the stored chunks of these sources again.
 
     Returns how many are still missing, by the URI of each source that was incomplete before.
 
@@ -121,7 +121,7 @@ async def ask_again(
 
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
-GROWTH = 4  # times as many chunks as before are worth another measurement
+GROWTH = 4  # an endpoint is measured again once there are so many times as many chunks
 LARGE = 1_000  # chunks; more of them don't change the measurement
 
 
@@ -136,7 +136,7 @@ class Sampled(Protocol):
 
 
 async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
-    """What the embedder's cosines mean, measured with the model itself or on the passages in `tables`.
+    """The calibration of the embedder's cosines, measured with the model itself or on passages in `tables`.
 
     The stored calibration stays unless the tables have grown much since, so that similarities don't change
     with every run. The English built-in model needs no scale: the others are calibrated to its own.
@@ -164,9 +164,9 @@ async def _scale(embedder: Embedder, tables: Sampled, stored: Calibration | None
 async def _scale_of_endpoint(
     embedder: Embedder, tables: Sampled, stored: Calibration | None
 ) -> Calibration | None:
-    """As `_scale`, of a model that may cost money: it is asked once there are enough passages.
+    """As `_scale`, for a model that may cost money: it is asked only once there are enough passages.
 
-    If it fails, the passages' vectors are compared, which have been paid for anyway.
+    If it fails, the scale is estimated from the passages' vectors, which are already paid for.
     """
     if stored and not 0 < stored.passages < LARGE:
         return stored
@@ -183,9 +183,9 @@ async def _scale_of_endpoint(
 
 
 async def _with_elsewhere(embedder: Embedder, tables: Sampled, scale: Calibration) -> Calibration:
-    """With how near sentences are to passages elsewhere, unless they are few, or the scale is an estimate.
+    """The scale with the similarity of sentences to passages elsewhere, unless it is an estimate.
 
-    Only passages count that everybody may read: what is said of weak evidence depends on it.
+    Only passages that everybody may read count, because thresholds of weak evidence depend on them.
     """
     if scale.passages or scale.sampled >= LARGE:
         return scale
@@ -209,12 +209,12 @@ async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
         await redefine(writer, calibration=scale)
 
 
-# What a run prepares ahead of writing, and how far it is.
+# Back-pressure between preparing and writing, and progress.
 #
 # Preparing ahead keeps the embedder busy while memory stays bounded. Small documents are prepared ahead up to
 # about half a minute of embedding, enough to cover the parsing of a large file, which takes one core. Large
-# files have a lane of their own, so that neither kind waits for the other. Only one large document at a time
-# is in memory; with the workers of a cluster, a million characters for each.
+# files have their own lane, so that neither kind waits for the other. Only one large document at a time is in
+# memory; with a cluster, a million characters for each worker.
 
 SMALL_CHARACTERS = 4_000_000  # of small documents together: some 5,000 chunks
 LARGE_CHARACTERS = 1_000_000  # of one document, or bytes of its file
@@ -224,8 +224,8 @@ WORKER_CHARACTERS = 200_000  # more of small documents for each worker of a clus
 def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]]:
     """The URIs in two lanes that are prepared at the same time: small files, and large ones.
 
-    Each element of a lane is a file followed by its parts, so that the container is admitted or kept out
-    before its parts are.
+    Each element of a lane is a file followed by its parts, so that a container is admitted or kept out before
+    its parts.
     """
     small_and_large: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
     for uri in uris:
@@ -250,7 +250,7 @@ class BackPressure:
         self._open = False
 
     async def enter(self, uri: str, size: int) -> None:
-        """Wait for room for a document, then count it. Call it again when its real size is known."""
+        """Wait for room for a document, then count it. Call it again once its real size is known."""
         self.leave(uri)
         sizes = self._large if size >= LARGE_CHARACTERS else self._small
         limit = self._most_large if size >= LARGE_CHARACTERS else self._most_small

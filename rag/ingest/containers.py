@@ -1,7 +1,7 @@
 """Opens files that contain documents, and copies these documents into the spool.
 
-A container is opened in the sandbox. Each part becomes a document of its own, right after its container. A
-part that can't be extracted is reported, and its stored version stays.
+A container is opened in the sandbox. Each part becomes a separate document, right after its container. A part
+that can't be extracted is reported, and its stored version stays.
 
 The spool is a folder of temporary copies: mail attachments, archive members and documents of remote origins.
 It lets every step of a run read files. It lies in the data folder, only its owner can read it, and it is
@@ -88,7 +88,7 @@ async def open_containers(
 
 
 def _may_hold_documents(file: LocalFile, settings: IngestSettings) -> bool:
-    """Whether a file is worth a look at its content: by its name, or because it has none that tells."""
+    """Whether to look into a file: its name says that it is a container, or doesn't tell its type."""
     name = file.path.name
     return parsers.may_contain(name, archives=settings.archives) or parsers.is_unnamed(name)
 
@@ -132,7 +132,7 @@ class _Opening:
                 self.discovery.outcomes.append(Outcome(printable(container.path), "ignored", reason))
         if not is_source:
             del self.discovery.files[container.uri]
-        for part in parts.documents.values():  # what came out before a failure is kept
+        for part in parts.documents.values():  # parts extracted before a failure are kept
             self.discovery.files[part.uri] = part
             if _may_hold_documents(part, self.settings):
                 await self.open(part, depth + 1)
@@ -163,13 +163,13 @@ class _Opening:
             raise
         finally:
             self.discovery.spent[container.uri] = budget.spent
-            parts.attach_sidecars()  # also after a failure: an extracted part must not lose its rights
+            parts.attach_sidecars()  # also after a failure: an extracted part needs its rights
         self.discovery.whole.add(parts_prefix(container.uri))
 
     def _note_failure(self, container: LocalFile, error: ParseError, *, is_source: bool) -> None:
         """Report a failed container: a remark if it is a document too, else an outcome of its own."""
         prefix, self.failed = parts_prefix(container.uri), True
-        self.discovery.partly.add(prefix)  # so that none of its stored parts counts as gone
+        self.discovery.partly.add(prefix)  # its stored parts must not count as gone
         stays = "; its stored parts stay" if self.first_stored(prefix).startswith(prefix) else ""
         if isinstance(error, WithheldError) and self.opened.rights.of_documents:
             self.discovery.withheld.add(container.uri)
@@ -216,7 +216,7 @@ class _Parts:
             reason = member.refused or "its name leads out of the file that contains it"
             self._report(Outcome(self._place(member.name), "skipped", reason, cause=member.cause))
         elif path.endswith(SIDECAR_SUFFIX):
-            content = member.data[: SIDECAR_BYTES + 1]  # a longer one is refused where it is read
+            content = member.data[: SIDECAR_BYTES + 1]  # a longer one is refused later, when it is read
             self.sidecars[path] = opening.spool.add(content)
         elif is_left_out(path, settings):
             return
@@ -230,7 +230,7 @@ class _Parts:
         return parsers.is_supported(path) or contains or parsers.is_recognized(member.data, path)
 
     def _add_if_small(self, path: str, member: Member) -> None:
-        """Add a member. One over the size limit of documents is reported, unless it is a container."""
+        """Add a member; report it if it is over the size limit of documents and not a container."""
         opening, max_bytes, size = self.opening, self.opening.settings.max_file_bytes, len(member.data)
         if size <= max_bytes or parsers.is_container(member.data, path, archives=opening.settings.archives):
             self._add(path, member)
@@ -295,7 +295,7 @@ def unopened_notes(stored: Iterable[str], discovery: Discovery) -> Iterator[str]
         uri.partition("#")[0] for uri in parts if any(prefix in discovery.whole for prefix in prefixes(uri))
     }
     opened = {uri.partition("#")[0] for uri in discovery.containers}
-    reported = {outcome.path for outcome in discovery.outcomes}  # a file that a pattern leaves out is not
+    reported = {outcome.path for outcome in discovery.outcomes}  # without files that a pattern excludes
     skipped = outer - opened - discovery.unchanged
     if skipped := {uri for uri in skipped if path_of(uri) in reported or not is_local(uri)}:
         yield (
@@ -361,9 +361,9 @@ CACHE_FILE = ".containers.json"  # no origin has such a name
 
 
 class CachedContainer(NamedTuple):
-    """One opened container: digests of how it was opened, of its content and of its stored parts.
+    """A cached container: digests of the settings for opening it, its content and its stored parts.
 
-    `outcomes` are of members that weren't stored: path, outcome, reason, kind and cause.
+    `outcomes` are those of members that weren't stored: path, outcome, reason, kind and cause.
     """
 
     recipe: str
@@ -381,7 +381,7 @@ def container_cache_file(data: Home, collection: Collection) -> Path:
 class ContainerCache:
     """The outermost containers of a collection by URI, as earlier runs (`_before`) and this one opened them.
 
-    `recipe` is the digest of how this run opens them. An entry covers everything nested in the container.
+    `recipe` is the digest of the settings for opening them. An entry includes everything nested in it.
     """
 
     recipe: str
@@ -413,7 +413,7 @@ class ContainerCache:
         return cls(_digest(how), containers, stored, rights)
 
     def is_current(self, uri: str) -> bool:
-        """Whether the stored parts of a container are what opening it now would give."""
+        """Whether opening a container now would give its stored parts."""
         cached, stored = self._before.get(uri), self._stored.get(uri, {})
         if cached is None or cached.recipe != self.recipe:
             return False
@@ -424,7 +424,7 @@ class ContainerCache:
         return cached.parts == _parts_digest({part: source.digest for part, source in stored.items()})
 
     def may_skip(self, uri: str) -> bool:
-        """Whether a document that its origin calls unchanged needs no fetching on account of its parts."""
+        """Whether a document that its origin calls unchanged needs no fetching, parts included."""
         contains = uri in self._stored or parsers.may_contain(place_of(uri).name, archives=True)
         return not contains or self.is_current(uri)
 
@@ -461,11 +461,11 @@ class ContainerCache:
                 self.restore(LocalFile(uri, path, "", path, as_stored=True), discovery)
 
     def note(self, uri: str, content: str, outcomes: Iterable[Outcome]) -> None:
-        """Note a container that was opened without any failure, and the outcomes of its rejected members."""
+        """Note a completely opened container, and the outcomes of its rejected members."""
         self._new[uri] = CachedContainer(self.recipe, content, "", [*map(_as_list, outcomes)])
 
     def keep(self, file: Path, discovery: Discovery, outcomes: Outcomes) -> None:
-        """Write the cache for the next run: containers all of whose parts are stored, or have no text."""
+        """Write the cache for the next run: the containers whose parts are all stored, or without text."""
         parts: dict[str, list[str]] = defaultdict(list)
         for uri in discovery.files:
             if "#" in uri:
@@ -483,7 +483,7 @@ class ContainerCache:
                     parts=_parts_digest(digests), outcomes=opened.outcomes + empty
                 )
         if containers != self._before:
-            with suppress(OSError, RefdeskError):  # then the next run opens them again
+            with suppress(OSError, RefdeskError):  # on failure the next run opens them again
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(file, json.dumps({"version": CACHE_VERSION, "containers": containers}).encode())
 

@@ -1,4 +1,4 @@
-"""Finds the files to ingest. Links, unreadable files and what ignore files exclude are left out.
+"""Finds the files to ingest, except links, unreadable files and files that ignore files exclude.
 
 `.gitignore` and `.refdeskignore` have git's syntax and apply to their folder and everything below. A deeper
 file overrides those above it; in one folder, `.refdeskignore` overrides `.gitignore`. As with git, nothing in
@@ -85,13 +85,13 @@ class Discovery:
     `files` and `remarks` are keyed by the URI of the document, `containers` and `spent` (the CPU seconds of
     opening) by the URI of the container. `folders` were walked. `whole` are the URI prefixes that were
     searched completely: folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/").
-    `partly` are prefixes inside those that could not be searched: their stored sources stay. `barren` are
-    walked folders without any file to read, which no ignore file explains. `links` are where paths lead that
-    were named by links, and these paths.
+    `partly` are prefixes within them that could not be searched: their stored sources stay. `barren` are
+    walked folders without any file to read, which no ignore file explains. `links` are the targets of paths
+    that were named by links, with these paths.
 
     For an origin: `unchanged` documents need no reading, `retained` ones stay because their state is unknown,
-    `deleted` ones are named as deleted, `forbidden` says why others that are there may not be read, and
-    `rights` who may see a document if the origin decides that.
+    the origin names `deleted` ones as deleted, `forbidden` says why present ones may not be read, and
+    `rights` is the access of documents if the origin decides it.
 
     `withheld` are containers whose parts' access can't be told.
     `broken` counts parts that crashed or used up their CPU seconds, by the URI of the outermost container.
@@ -144,7 +144,7 @@ class Discovery:
             outer = self.containers[outer].container
 
     def is_gone(self, uri: str) -> bool:
-        """Whether the document at a URI certainly doesn't exist any more. If in doubt, it still exists.
+        """Whether the document at a URI certainly doesn't exist any more. If in doubt, it counts as present.
 
         A file is gone if its folder doesn't contain it (whether this run walked there or not), if a folder or
         a link is in its place, or if an ignore file excludes it. A part is gone with its container, or if the
@@ -156,7 +156,7 @@ class Discovery:
         file_uri, _, inside = uri.partition("#")
         if is_local(uri):
             path = local_path(file_uri)
-            is_folder = os.path.isdir(path)  # noqa: PTH112 Path would raise where it can't be seen
+            is_folder = os.path.isdir(path)  # noqa: PTH112 Path would raise in an unreadable folder
             if is_gone(path) or is_folder or self.ignoring.covers(Path(path)):
                 return True
         elif self._is_missing_in(file_uri, ""):
@@ -261,7 +261,7 @@ class _FolderEntry(NamedTuple):
 def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_FolderEntry]:
     """The entries of a folder, last name first. An unreadable folder is reported, and yields none.
 
-    A data folder yields none either, like an excluded folder: its files tell of the documents of others.
+    Nor does a data folder, as if it were excluded: its files hold documents of other users.
     """
     try:
         with scan_folder(folder) as entries:
@@ -278,7 +278,7 @@ def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> li
         reason = f"the folder can't be read: {error.strerror}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause="unreadable"))
         return []
-    except ParseError as error:  # an ignore file: without it, excluded files would be read
+    except ParseError as error:  # an ignore file can't be read: excluded files would be ingested
         reason = f"nothing of the folder was read, because of {error}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause=error.cause))
         return []
@@ -316,7 +316,7 @@ MOST_LINKS = 40  # as many as the kernel follows
 
 
 def _names_by_links(requested: Path) -> Iterator[Path]:
-    """The names of a path up to the one without links, as each link in it leads to the next."""
+    """The path with one more of its links resolved each time, up to the path without links."""
     path = Path(os.path.abspath(requested))  # noqa: PTH100 without ".."; Path would follow the links
     for _ in range(MOST_LINKS):
         link = next((above for above in (*reversed(path.parents), path) if above.is_symlink()), None)
@@ -345,7 +345,7 @@ def is_wanted(name: str, settings: IngestSettings) -> bool:
 
 
 def _is_recognized(path: Path, settings: IngestSettings) -> bool:
-    """Whether a file without a telling name is a document by its content; other files are not read."""
+    """Whether a file whose name doesn't tell its type is a document by its content."""
     if not is_unnamed(path.name):
         return False
     try:
@@ -383,9 +383,9 @@ IGNORE_FILES = (".gitignore", ".refdeskignore")
 MAX_BYTES = 1_000_000
 MAX_PATTERN = 1000  # characters
 MAX_STARS = 3  # in a pattern: with more, a hostile one takes minutes to match a name
-MAX_DEEP = 2  # "**/" in a pattern: with 3, one takes 26 seconds to match 2,000 folders in each other
+MAX_DEEP = 2  # "**/" in a pattern: with 3, one takes 26 seconds to match 2,000 nested folders
 MAX_COST = 20_000
-"""Of all patterns in a file: each is matched with each path, and each star multiplies its time by ten."""
+"""Limit for all patterns of a file: each is matched with each path, and each star takes ten times as long."""
 _STARS = re.compile(r"\*+")
 
 

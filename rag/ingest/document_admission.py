@@ -64,7 +64,7 @@ class NotAdmittedError(Exception):
 class Admitted:
     """A document as it will be stored, and the number of masked values by kind.
 
-    `unmoderated` means that the moderator gave no verdict: the next run asks again.
+    If it is `unmoderated`, the moderator gave no verdict, and the next run asks again.
     """
 
     document: Document
@@ -141,14 +141,14 @@ class DocumentAdmission:
         return Admitted(masked_document, {flag: counts[flag] for flag in to_mask})
 
 
-# The documents that a run keeps out with their parts, and their earlier versions, which it removes.
+# The documents that a run keeps out with their parts; their stored versions are removed.
 #
-# A container decides for its parts: no attachment is stored of a mail that is kept out, has expired or is
-# withheld.
+# A container decides for its parts: if a mail is kept out, has expired or is withheld, its attachments aren't
+# stored either.
 
 
 def check_expiry(source: KnownSource) -> None:
-    """Check that a stored source whose text stays may stay.
+    """Check that a stored source with unchanged text may stay.
 
     Raises:
         NotAdmittedError: the source has expired.
@@ -221,8 +221,8 @@ class KeptOut:
     ) -> None:
         """Also mark expired sources (unless just re-`stored`), and the parts of all, for removal.
 
-        This includes parts whose container could not be opened, or was not searched. `may_expire` are those
-        of the sources that can have expired.
+        This includes parts whose container could not be opened, or was not searched. `may_expire` are the
+        sources that can have expired.
         """
         expired = expired_outcomes(source for source in may_expire if source.id not in stored)
         for id_, outcome in expired.items():
@@ -274,7 +274,7 @@ def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) ->
 
 
 def expired_words(at: datetime) -> str:
-    """Why a document is kept out."""
+    """The reason for keeping out a document that expired."""
     return f"it expired on {at:%Y-%m-%d at %H:%M} UTC"
 
 
@@ -301,7 +301,7 @@ async def note_expiring(writer: CollectionWriter, wave: Iterable[NewSource]) -> 
         await redefine(writer, expiring=True)
 
 
-MOST_VALUES = 1000  # that are looked for outside of the text, each in every heading
+MOST_VALUES = 1000  # values that are also looked for outside of the text, each in every heading
 ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left out"
 NAME_STAYS = "its file name contains what the collection masks; file names stay as they are"
 
@@ -352,12 +352,12 @@ def _with_masks(text: str, spans: Sequence[Span]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """How positions move when spans are replaced by masks of another length."""
+    """Maps positions in a text to positions after spans were replaced by masks."""
 
     starts: Sequence[int]
     spans: Sequence[Span]
     before: Sequence[int]
-    """By how much the masks before each span move it."""
+    """The shift of each span by the masks before it."""
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> _Shift:
@@ -365,7 +365,7 @@ class _Shift:
         return cls([span.start for span in spans], spans, [0, *accumulate(longer)])
 
     def moved(self, position: int) -> int:
-        """Where a position is in the masked text."""
+        """The position in the masked text."""
         index = bisect_right(self.starts, position) - 1
         if index < 0:
             return position
@@ -377,24 +377,24 @@ class _Shift:
 
 # Moderation: an operator's function, command or endpoint decides for each document whether it is stored.
 #
-# It is asked only for documents that are new or changed, with their text as it would be stored, and for a
-# limited time. After some failures in a row it isn't asked any more in this run.
+# It gets only new or changed documents, with the text that would be stored, and has limited time. After some
+# failures in a row, this run doesn't ask again.
 
 Verdict = Literal["allow", "flag", "skip"]
 Ask: TypeAlias = "Callable[[Mapping[str, object]], Awaitable[str]]"
 
-PIECE_CHARS = 8000  # of a text that an endpoint is asked about; some take no more than 8,192 tokens
-PIECES = 32  # in a request, as OpenAI has it
-FAILURES = 3  # in a row, after which it isn't asked any more
+PIECE_CHARS = 8000  # of a text per input of an endpoint; some take at most 8,192 tokens
+PIECES = 32  # inputs per request, OpenAI's limit
+FAILURES = 3  # in a row, after which a run doesn't ask again
 
 
 class ModerationError(Exception):
-    """No verdict; the message says why, without any text of the operator's program."""
+    """There is no verdict. The message says why, without text of the operator's program."""
 
 
 @dataclass(slots=True)
 class Moderator:
-    """Who decides, by `settings`. `ask` gets path, title, text and metadata of a document."""
+    """The moderator of the settings. `ask` gets path, title, text and metadata of a document."""
 
     settings: ModerationSettings
     ask: Ask
@@ -402,14 +402,14 @@ class Moderator:
 
     @property
     def recipe(self) -> str:
-        """What the verdicts depend on."""
+        """The settings that verdicts depend on, for digests."""
         return self.settings.model_dump_json(include={"call", "command", "base_url", "model", "flagged"})
 
     async def verdict(self, document: Document, path: str) -> Verdict:
-        """What is to become of a document.
+        """The verdict on a document.
 
         Raises:
-            ModerationError: there is no verdict.
+            ModerationError: the moderator failed, was too late, or gave an invalid answer.
         """
         if self.failures >= FAILURES:
             raise ModerationError(f"it failed {FAILURES} times in a row and was not asked any more")
@@ -497,7 +497,7 @@ def _calling(path: str) -> Ask:
 
 
 async def _run(command: Sequence[str], document: Mapping[str, object]) -> str:
-    """What a command prints when it reads the document as JSON. It ends if it is cancelled."""
+    """The output of a command that gets the document as JSON. Cancellation ends the command."""
     try:
         done = await anyio.run_process(
             list(command), input=json.dumps(document).encode(), stderr=DEVNULL, check=False
@@ -520,7 +520,7 @@ class _Model:
 async def _ask_endpoint(
     endpoint: Endpoint, settings: ModerationSettings, document: Mapping[str, object]
 ) -> str:
-    """What an endpoint with OpenAI's moderation API says of the title and all pieces of the text."""
+    """The verdict of an endpoint with OpenAI's moderation API on the title and all pieces of the text."""
     text = f"{document['title']}\n{document['text']}"
     pieces = [text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS)]
     for start in range(0, len(pieces), PIECES):

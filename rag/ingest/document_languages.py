@@ -1,16 +1,16 @@
 """The language of a document, parts that its embedder doesn't know, and the languages of a collection.
 
-The language is known by the words, or as the document states it where its words don't contradict. Office
-programs state the language of their template ("en-US") whatever is written, so a statement alone proves
-little. Code has no language, nor has a text of a few words. An embedder knows the languages that its
-vocabulary was made for.
+The language is detected from the words, or taken from the document's metadata if its words are consistent
+with that. Office programs state the language of their template ("en-US") regardless of the text, so a
+statement alone proves little. Code and very short texts have no language. An embedder knows the languages
+that its vocabulary was made for.
 
 With the language `auto` of a collection, the words of a document are analysed in its own language, or in the
 most frequent language of the collection if its own is unknown. A query is analysed in all languages of the
 definition, so a language is added before its first document is stored, and dropped after its last one is
 gone.
 
-Of the built-in models, the small one reads English alone, and the multilingual one takes twice as long. So a
+Of the built-in models, the small one reads only English, and the multilingual one takes twice as long. So a
 sample of the files is parsed before a collection is made, and their languages decide.
 """
 
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from py3langid.langid import LanguageIdentifier
 
-STRETCHES = 7  # read at even distances, so that a preface or a chapter doesn't speak for all; an odd number
+STRETCHES = 7  # samples at even distances, so that a preface or a chapter doesn't decide; an odd number
 STRETCH = 400  # characters of words; 99.6 % of such texts in six languages are recognized correctly
 LEAST = 4  # characters; fewer don't even tell the script
-SURE, SURE_IF_SHORT = 0.6, 0.85  # probability of a language that is believed, of long and short texts
+SURE, SURE_IF_SHORT = 0.6, 0.85  # least probability of a detected language, in long and short texts
 SHORT = 200  # characters
-CREDIBLE, POSSIBLE = 0.2, 0.01  # of the language that a document states, with and without another one told
+CREDIBLE, POSSIBLE = 0.2, 0.01  # least probability of a stated language, if another one is detected or not
 _TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
-_SAME = {"nb": "no", "nn": "no"}  # which written Norwegian it is, changes with the sentence
+_SAME = {"nb": "no", "nn": "no"}  # the detected kind of Norwegian changes with the sentence
 
 
 def with_language(document: Document) -> Document:
@@ -173,13 +173,13 @@ class _Region(NamedTuple):
 
 
 def foreign_parts(document: Document, known_share: Known) -> list[Span]:
-    """The parts of a document in a script or language that the embedder hardly knows, in order.
+    """The parts of a document in a script or language that the embedder hardly knows (foreign), in order.
 
     `known_share` is `Embedder.vocabulary_share`. Code isn't foreign. A region with few words is treated like
     the region after it, or at the end like the one before it.
     """
     if document.text.isascii():
-        return []  # in any language written so, the units of a text are its tokens
+        return []  # the units of such a text are its tokens in any language
     regions = [*_regions(document, known_share)]
     last_first = (region.foreign for region in reversed(regions))
     following = next((foreign for foreign in last_first if foreign is not None), False)
@@ -275,7 +275,7 @@ def language_notes(outcomes: Iterable[Outcome], collection: Collection) -> Itera
 
 
 def languages_by_frequency(tags: Counter[str]) -> tuple[Language, ...]:
-    """The rules for so many documents with these tags, most frequent first."""
+    """The languages of documents with these tags, most frequent first."""
     counts: Counter[Language] = Counter()
     for tag, count in tags.items():
         if tag:
@@ -301,7 +301,7 @@ async def redefine_languages(
 
 
 SAMPLED = 24  # files, at even distances in the order of their paths
-SAMPLE_SECONDS = 20.0  # of CPU time for all of them
+SAMPLE_SECONDS = 20.0  # of CPU time for the whole sample
 FOREIGN = 0.1
 """The share of documents in other languages than English from which the multilingual model fits better. On a
 desk with as many German as English documents, it had .868 where the English one had .814 (nDCG@10)."""
@@ -309,23 +309,23 @@ desk with as many German as English documents, it had .868 where the English one
 
 @dataclass(frozen=True, slots=True)
 class LanguageSample:
-    """How many of the documents that were looked at are written in which language, by its tag."""
+    """The number of sampled documents by language tag."""
 
     counts: Mapping[str, int]
 
     @property
     def known(self) -> int:
-        """How many documents have a known language. Code and tables of numbers have none."""
+        """The number of documents with a known language. Code and tables of numbers have none."""
         return sum(count for tag, count in self.counts.items() if tag)
 
     @property
     def foreign(self) -> int:
-        """How many are known to be in another language than English."""
+        """The number of documents in a known language other than English."""
         return sum(count for tag, count in self.counts.items() if tag and primary(tag) != "en")
 
     @property
     def model(self) -> str:
-        """The built-in model that fits them."""
+        """The built-in model for these languages."""
         is_foreign = self.foreign and self.foreign >= FOREIGN * self.known
         return MULTILINGUAL_MODEL if is_foreign else ENGLISH_MODEL
 
@@ -344,7 +344,7 @@ async def fitting_embedder(
 ) -> tuple[str, LanguageSample] | tuple[str, None]:
     """The name of the embedder for a new collection of these documents, and the sample that decided.
 
-    Without a sample it is the default one: where the settings have chosen it, or there are no files to read.
+    Without a sample it is the default one: the settings choose it, or there are no files to read.
     """
     if settings.embedder != EmbedderSettings() or not paths:
         return DEFAULT_EMBEDDER, None

@@ -96,8 +96,8 @@ async def ingest(
     Raises:
         ConfigurationError: the settings need an extra that isn't installed.
         InterruptedRunError: the embedder failed; what it had embedded is stored.
-        ProviderError, StoreError: it failed before the first file, or the storage failed; what was written
-        stays.
+        ProviderError, StoreError: the embedder failed before the first file, or the storage failed. Written
+            sources stay.
     """
     check_extras(instructions.settings)
     with containers.spooling(writer.spools_in, writer.collection) as spool:
@@ -121,7 +121,7 @@ async def ingest(
 
 
 async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
-    """Call the steps in the only order in which they work (each reads what those before it left)."""
+    """Call the steps in the only order that works: each uses the state that earlier ones left."""
     await steps.begin(discovery)
     await steps.move(discovery)
     to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # back-pressure bounds both
@@ -148,15 +148,15 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many processors prepare documents. With each, a run holds more documents in memory."""
+        """The number of processors that prepare documents. A run holds more documents in memory for each."""
 
     @property
     def tasks_per_lane(self) -> int:
-        """How many tasks take documents from a lane (`rag.ingest.chunk_vectors.lanes`)."""
+        """The number of tasks that take documents from a lane (`rag.ingest.chunk_vectors.lanes`)."""
 
     @property
     def texts_at_once(self) -> int:
-        """How many texts to hand to the embedder together."""
+        """The number of texts per call of the embedder."""
 
     async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
         """As `Preparation.chunk`.
@@ -183,7 +183,7 @@ class LocalExecutor:
 class GentleExecutor(LocalExecutor):
     """As `LocalExecutor`, but begins no document while the machine runs on battery.
 
-    `tell` is called when it begins to wait, and when it goes on.
+    `tell` is called when it begins to wait, and when it continues.
     """
 
     tell: Callable[[Literal["paused", "resumed"]], None] = lambda _event: None
@@ -196,7 +196,7 @@ class GentleExecutor(LocalExecutor):
         async with self._looking:  # so that two lanes tell it once
             if self.on_battery():
                 self.tell("paused")
-                while self.on_battery():  # noqa: ASYNC110 no event comes of it
+                while self.on_battery():  # noqa: ASYNC110 there is no event to wait for
                     await anyio.sleep(self.look_seconds)
                 self.tell("resumed")
         return await preparation.chunk(content, budget)
@@ -206,9 +206,9 @@ class GentleExecutor(LocalExecutor):
 class Instructions:
     """What to ingest and how, and who may see new documents.
 
-    `chunking` comes from the settings; the collection's own goes first. Without `max_tokens`, chunks are as
-    long as is usual for the embedder. `removes` confirms the removal of sources although many files are
-    missing (`rag.ingest.known_sources`). `executor` prepares documents.
+    `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens`, the size of
+    chunks is the usual one for the embedder. `removes` confirms the removal of sources although many files
+    are missing (`rag.ingest.known_sources`). `executor` prepares documents.
     """
 
     settings: IngestSettings
@@ -246,8 +246,8 @@ class IngestSteps:
     `rag.ingest.ingest_run` calls them in this order, and each relies on those before it: `look_up`, `begin`,
     `move`, then `prepare`, `embed` and `write` at the same time, then `settle`, `remove` and `report`.
 
-    `_stored` are the stored sources by URI. `_moved` are stored sources that `move` found under a new URI
-    with a changed text, by this new URI: the new text is stored under the old id.
+    `_stored` are the stored sources by URI. `_moved` are stored sources that `move` found at a new URI with a
+    changed text, by the new URI: the new text gets the old id.
     """
 
     def __init__(
@@ -258,8 +258,8 @@ class IngestSteps:
         progress: Progress,
         records: Mapping[str, AccessRecord],
     ) -> None:
-        # Written by `embed` alone, and never reset. `prepare` reads it while `embed` still runs; reading it
-        # late only prepares a document in vain. After all three have ended, `_bring_to` reads it.
+        # Only `embed` sets it, and nothing resets it. `prepare` reads it concurrently; reading it late only
+        # prepares a document in vain. After all three have ended, `_bring_to` reads it.
         self.failure: ProviderError | None = None
         self._writer = writer
         self._embedder = embedder
@@ -288,7 +288,7 @@ class IngestSteps:
 
     @property
     def recipe(self) -> str:
-        """What the digests of this run depend on besides the documents."""
+        """Everything but the documents that the digests of this run depend on."""
         return self._preparation.recipe
 
     async def look_up(self) -> Mapping[str, KnownSource]:
@@ -297,7 +297,7 @@ class IngestSteps:
         return self._stored
 
     async def begin(self, discovery: Discovery) -> None:
-        """Narrow access, ask again for missing vectors, and report files that need no reading."""
+        """Narrow access, request missing vectors again, and report files that need no reading."""
         self._claims.learn(discovery)
         self._kept_out.withheld = discovery.withheld
         # First of all, so that an interrupted run never leaves a source more visible than it should be.
@@ -312,7 +312,7 @@ class IngestSteps:
         for uri, remark in discovery.remarks.items():
             self.outcomes.remark(uri, remark)
         self.outcomes.finish(discovery.outcomes)
-        for uri in discovery.unchanged & self._stored.keys():  # the others only contain documents
+        for uri in discovery.unchanged & self._stored.keys():  # others are mere containers
             self.outcomes.finish_source("unchanged", self._stored[uri])
         if folders := self._claims.remember(discovery.folders):
             await self._writer.remember(folders)
@@ -326,8 +326,8 @@ class IngestSteps:
     async def move(self, discovery: Discovery) -> None:
         """Find stored sources under new URIs, and move those whose text stays the same.
 
-        This comes before anything is stored. A file that moved and changed takes its id along, and the file
-        that is at its old path now must not inherit that id.
+        It comes before anything is stored: a file that moved and changed keeps its id, and a new file at its
+        old path must not inherit that id.
         """
         new_files = [file for uri, file in discovery.files.items() if uri not in self._stored]
         if not new_files or not self._stored:
@@ -345,7 +345,7 @@ class IngestSteps:
             self._moved[uri] = source
             self.outcomes.remark(uri, f"it was {path_of(source.uri)}")
             self._recorded.note_moved(source.record, uri)
-        for uri, source in matched.items():  # a second loop: a part asks for the id of its moved container
+        for uri, source in matched.items():  # a second loop: a part needs the new id of its moved container
             self._unchanged.follow(source, contents[uri])
         unmatched = [file.uri for file in new_files if file.uri not in matched]
         self._recorded.note_missing(await to_thread.run_sync(lost_ids, self._stored, discovery, unmatched))
@@ -354,7 +354,7 @@ class IngestSteps:
             self._stored[source.uri] = source
 
     def _earlier(self, uri: str) -> KnownSource | None:
-        """The stored source at a URI, or moved there."""
+        """The source that is stored at a URI, or moved there."""
         return self._stored.get(uri) or self._moved.get(uri)
 
     def _id_of(self, uri: str) -> str:
@@ -383,7 +383,7 @@ class IngestSteps:
             if self.failure:
                 return
             if document := await self._prepared_or_reported(discovery.files[uri], discovery):
-                # From here on it counts by the size of its text, not of its file.
+                # From here on, the size of its text counts, not of its file.
                 await self._back_pressure.enter(uri, len(document.chunked.document.text))
                 with suppress(anyio.BrokenResourceError):  # the embedder failed
                     await to_embed.send(document)
@@ -439,7 +439,7 @@ class IngestSteps:
                 sources, self.failure = await chunk_vectors.with_vectors(
                     self._embedder, batch, collection, self._bytes.counter(batch), at_once=at_once
                 )
-                for source in sources:  # what was embedded before a failure is stored
+                for source in sources:  # sources embedded before a failure are stored
                     await to_write.send(source)
                 if self.failure:
                     self._back_pressure.open()  # wakes tasks of `prepare`, which then see the failure
@@ -458,7 +458,7 @@ class IngestSteps:
             await self._commit(wave)
 
     async def _commit(self, wave: Sequence[NewSource]) -> None:
-        # Both before the rows: searches must know what to look for.
+        # Before the rows, so that searches know these languages and expiries.
         await document_admission.note_expiring(self._writer, wave)
         await note_languages(self._writer, wave)
         records = await self._writer.replace(wave)
@@ -481,7 +481,7 @@ class IngestSteps:
     async def settle(self) -> None:
         """Write the access of sources whose text stays; remove sources that are kept out or have expired.
 
-        Only now is it known which containers were stored and who may see them.
+        It comes after `write`: only then is it known which containers were stored and who may see them.
         """
         await self._unchanged.settle()
         may_expire = self._stored.matching(partial(can_expire, keep_days=self._writer.collection.keep_days))
@@ -500,7 +500,7 @@ class IngestSteps:
         return notes
 
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
-        """Finish writing. Returns the outcomes, with these notes and those on the run as a whole."""
+        """Finish writing. Returns the outcomes, with these notes and notes on the run as a whole."""
         await settle_languages(self._writer)
         await to_thread.run_sync(return_memory)  # building indexes takes most
         removed = await self._writer.follow_others()

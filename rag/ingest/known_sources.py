@@ -1,11 +1,11 @@
-"""Sources that are stored already: recognizes moves, keeps texts that stay, and removes what is gone.
+"""Stored sources: recognizes moves, keeps unchanged texts, and removes sources whose files are gone.
 
 Moved and renamed files and folders keep their ids and rights. A run can change the URI, the access and the
-recorded state of the file of a source whose text stays.
+recorded file state of a source without changing its text.
 
-An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
-at once, nothing of it is removed until an operator confirms it with --yes. The same holds for containers and
-for origins; origins, and folders without a file to read, also need it to lose their last document.
+An unmounted share looks like a folder from which everything was deleted. If too many files of a folder are
+gone at once, nothing is removed until an operator confirms it with --yes. The same holds for containers and
+origins. For origins, and folders without a file to read, the last document needs confirmation, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rag.ingest.report import Outcomes
     from rag.store.write.collection_writer import CollectionWriter
 
-MAX_END = 64  # folders that a common end of two paths counts
+MAX_END = 64  # folders compared for the common end of two paths
 
 
 def moved_sources(
@@ -52,9 +52,9 @@ def moved_sources(
     """The stored sources that moved, by their new URI. `contents` are the digests of new files by URI.
 
     A source moved if a new file has its content and its own file is certainly gone. A copy is not a move:
-    while the original exists, the new file is a document of its own. Each source moves at most once. Among
-    files of equal content, those whose paths end alike belong together: when a/x.md and b/y.md were moved to
-    c/x.md and c/y.md, neither must get the id and the rights of the other.
+    while the original exists, the new file is another document. Each source moves at most once. Files of
+    equal content are matched by the ends of their paths: when a/x.md and b/y.md were moved to c/x.md and
+    c/y.md, neither must get the id and the rights of the other.
     """
     new_contents = {*contents.values()}
     gone: dict[str, list[KnownSource]] = defaultdict(list)
@@ -73,7 +73,7 @@ def moved_sources(
 
 
 def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Pair new with old URIs: those with the longest common end first, then in order.
+    """Pair new with old URIs: first by the longest common end, then in order.
 
     An archive can have ten thousand members of equal content, so this avoids comparing all pairs.
     """
@@ -90,9 +90,9 @@ def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]
 
 
 def name_below_outermost_folder(discovery: Discovery, stored: Mapping[str, KnownSource]) -> None:
-    """Name files by their paths below the outermost folder with which documents beside them were ingested.
+    """Name files by their paths below the outermost folder that documents beside them were ingested with.
 
-    So a document has one path, whether a command names its folder or one above it.
+    So a document has the same path if a command names its folder or one above it.
     """
     above: dict[Path, str] = {}
     for uri, file in discovery.files.items():
@@ -106,9 +106,9 @@ def name_below_outermost_folder(discovery: Discovery, stored: Mapping[str, Known
 
 
 def _path_above(folder: Path, stored: Mapping[str, KnownSource], uri: str) -> str:
-    """What the paths of a folder's stored documents begin with, if they came with one above it; or "".
+    """The prefix of the paths of a folder's stored documents, if ingested with a folder above it; or "".
 
-    One of them tells: that at `uri`, or else the first.
+    One document tells: the one at `uri`, or else the first.
     """
     if uri not in stored:
         prefix = prefix_of(folder)
@@ -130,8 +130,8 @@ def keeps_title(source: KnownSource, file: LocalFile) -> bool:
 class UnchangedSources:
     """The sources of a run whose text stays.
 
-    Moves are written by `move`, before anything else of the run. Access is written by `settle`, at its end:
-    only then is it known who may see the containers. `parse` parses the content of a file.
+    `move` writes moves, before anything else of the run. `settle` writes access, at the end: only then is it
+    known who may see the containers. `parse` parses the content of a file.
     """
 
     writer: CollectionWriter
@@ -145,7 +145,7 @@ class UnchangedSources:
     _renamed: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def follow(self, source: KnownSource, content: FileContent) -> None:
-        """Plan the move of a source to this file, if its text stays. `move` carries it out."""
+        """Plan the move of a source to this file, if its text stays; `move` writes it."""
         if not self._stays(source, content):
             return
         self._note_file(source, content)
@@ -162,7 +162,7 @@ class UnchangedSources:
     async def move(self) -> list[KnownSource]:
         """Write the planned moves. Returns the sources with their new URIs.
 
-        A part is finished by `settle`: its new container may be stored, or narrowed, later in this run.
+        `settle` finishes parts: their new containers may be stored, or narrowed, later in this run.
         """
         moved = {id_: move for id_, (_, move) in self._to_move.items()}
         records = await self.writer.move(moved) if moved else {}
@@ -182,7 +182,7 @@ class UnchangedSources:
         return uri in self._moved
 
     def _note_file(self, source: KnownSource, content: FileContent) -> None:
-        """Plan to record the state of a file that was touched or copied, for the sign `stale` of a search."""
+        """Plan to record the state of a file that was touched or copied, for the field `stale` of hits."""
         if content.state and not (source.file and content.state.same_as(source.file)):
             self._files[source.id] = content.state
 
@@ -190,7 +190,7 @@ class UnchangedSources:
         """Keep an unchanged source. It is finished now, or by `settle` if its access may change.
 
         Raises:
-            ParseError: the access that the document requests is needed, and the file can't be parsed.
+            ParseError: the document's own request is needed, and the file can't be parsed.
         """
         self._note_file(source, content)
         name = printable(content.file.name)
@@ -202,14 +202,14 @@ class UnchangedSources:
             self.outcomes.finish_source("unchanged", source)
 
     async def _claim(self, source: KnownSource, content: FileContent) -> Claim | None:
-        """The claim of a source whose access may change: by the run, its own request or what contains it."""
+        """The claim of a source whose access may change: by the run, its own request or its container."""
         rights, metadata = self.claims.rights, None
         if rights.asks(source.record.requested) and not self.claims.is_synced(source.uri):
             metadata = (await self.parse(content)).metadata if rights.of_documents else {}
         return self.claims.of_unchanged(source, content.file, content.content_digest, metadata)
 
     async def settle(self) -> None:
-        """Write the access that is still open, longer paths, and the new states of files."""
+        """Write the remaining claims, longer paths, and new states of files."""
         claims = {id_: (source.uri, claim) for id_, (_, source, claim) in self._to_claim.items()}
         records = await self.writer.claim(claims) if claims else {}
         for id_, (kind, source, claim) in self._to_claim.items():
@@ -220,7 +220,7 @@ class UnchangedSources:
             await self.writer.note_files(self._files)
 
     def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
-        # An earlier run has reported why its access is what it is. What an origin says is always reported.
+        # An earlier run has reported the reasons for its access. Those of an origin are always reported.
         reported = kind == "unchanged" and record.access == source.record.access and not claim.policy.is_sync
         remarks = () if reported else self.claims.report.remarks(source.uri, claim, record)
         self.outcomes.finish_source(kind, source, remarks, record.access)
@@ -229,7 +229,7 @@ class UnchangedSources:
 GONE, REPLACED = "the file is gone", "a folder or a link is in its place"
 STAYS = "the file is gone, perhaps not for good: nothing was removed"
 MOST_GONE, FEW_GONE = 0.33, 10
-"""The share of a folder's files, and their number: with more of both gone, perhaps it isn't mounted."""
+"""A share and a number of a folder's files: if more than both are gone, it may be unmounted."""
 
 
 async def remove_vanished(
@@ -300,7 +300,7 @@ def perhaps_unmounted(
 ) -> dict[str, set[str]]:
     """The URI prefixes below which too much is missing at once, with the ids of the missing sources.
 
-    An empty folder is what the mount point of an unmounted share looks like, however little was on the share.
+    An empty folder counts, too: it looks like the mount point of an unmounted share.
     """
     whole = discovery.whole
     ids: dict[str, set[str]] = defaultdict(set)
@@ -321,7 +321,7 @@ def perhaps_unmounted(
 def _is_origin(prefix: str) -> bool:
     """Whether a prefix is an origin or below one, rather than a folder or container.
 
-    A connector that was signed out often answers with an empty list, and nobody empties a wiki in passing.
+    A connector that was signed out often answers with an empty list, and wikis are rarely emptied.
     """
     return not is_local(prefix) and "#" not in prefix
 

@@ -1,8 +1,8 @@
 """From a file to a chunked document: read, digest, parse, describe, admit, chunk.
 
-The *content digest* recognizes a document under another name. The *digest* says whether the stored text is
-still what a run would store: it covers everything that the text and its chunks depend on, with the chunking
-of the document at its end: "a7…/254/sentence/32/0/1".
+The *content digest* recognizes a document under another name. The *digest* says whether a run would store the
+same text: it covers everything that the text and its chunks depend on, and ends with the document's chunking:
+"a7…/254/sentence/32/0/1".
 
 Nothing here depends on what is stored or who may see it; `rag.ingest.ingest_run` adds that.
 """
@@ -63,7 +63,7 @@ from rag.uris import web_address
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file that was read, with its sidecar, and its state just before; None if unknown."""
+    """The bytes of a file with its sidecar. `state` is its state just before reading, None if unknown."""
 
     file: LocalFile
     data: bytes
@@ -74,7 +74,7 @@ class FileContent:
 
 
 def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileContent:
-    """A file and its sidecar; the digest covers `cut` and `admission`, the recipes for its text."""
+    """The content of a file; its digest includes `cut` and `admission`, the recipes for its text."""
     state = _state(file)
     data = read(file, max_bytes)
     sidecar = read_sidecar(file)
@@ -83,7 +83,7 @@ def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileC
 
 
 def as_stored(file: LocalFile, source: KnownSource) -> FileContent:
-    """The content of a part that is as it is stored, without its bytes."""
+    """The content of an unchanged part, without its bytes."""
     return FileContent(file, b"", b"", source.record.content, source.digest, _state(file))
 
 
@@ -104,7 +104,7 @@ def stated_json(file: LocalFile) -> bytes:
 
 
 def content_digest(data: bytes) -> str:
-    """A digest of a document's content, whatever its name and however it is parsed.
+    """A digest of a document's content, independent of its name and of parsing.
 
     The encoding of a text, a byte order mark, the kind of line ends and trailing white space don't count:
     editors and archives change them.
@@ -127,12 +127,12 @@ def _is_utf8(data: bytes) -> bool:
 
 
 CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS = 254, 320
-"""The most tokens of a chunk, if nothing else is set; the latter for multilingual-e5-small, whose tokens are
-shorter. Chosen by what replies show, and by their lengths (rag/evaluate/measuring.md)."""
+"""The default size of a chunk in tokens; the second for multilingual-e5-small, whose tokens are shorter.
+Chosen by the content of replies and their lengths (rag/evaluate/measuring.md)."""
 
 
 def usual_tokens(embedder: EmbedderIdentity) -> int:
-    """The most tokens of a chunk for an embedder, if nothing else is set."""
+    """The default size of a chunk in tokens for an embedder."""
     is_multilingual = (embedder.provider, embedder.model) == ("builtin", MULTILINGUAL_MODEL)
     return MULTILINGUAL_CHUNK_TOKENS if is_multilingual else CHUNK_TOKENS
 
@@ -150,12 +150,12 @@ def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Ch
 
 
 def limit_of(chunking: Chunking, window: int) -> int:
-    """The tokens that a passage has at most, for an embedder with this window."""
+    """The maximum tokens of a passage, for an embedder with this window."""
     return min(chunking.max_tokens or window, window)
 
 
 def cut_key(chunking: Chunking, window: int) -> str:
-    """All that passages depend on, as part of a digest: "254" of the usual one, or "254/sentence/20/1"."""
+    """The chunking as a part of a digest: "254" by default, or "254/sentence/20/1"."""
     limit = str(limit_of(chunking, window))
     if replace(chunking, max_tokens=None, match="*") == Chunking():
         return limit
@@ -173,16 +173,16 @@ def cut_of(digest: str) -> str:
     return digest.partition("/")[2]
 
 
-OCR_TIMES = 30  # as many seconds as for parsing: a page takes some, and scans have hundreds of pages
+OCR_TIMES = 30  # times the seconds for parsing: a page takes some, and scans have hundreds of pages
 
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """A document as it will be stored, in passages, with what the report says about it.
+    """A document as it will be stored, in passages, with values for the report.
 
-    `stated` is its metadata before admission changed any: rights are computed from it. An empty `digest`
-    makes the next run store the document again. `masked` counts the masked values by kind. `undeclared` are
-    names in its front matter and sidecar without a declared field. `derived` is set by a worker of a cluster.
+    `stated` is its metadata before admission changed it: rights are computed from it. An empty `digest` makes
+    the next run store the document again. `masked` counts the masked values by kind. `undeclared` are names
+    in its front matter and sidecar without a declared field. A worker of a cluster sets `derived`.
     """
 
     document: Document
@@ -201,7 +201,7 @@ class Chunked:
 class Prepared:
     """A chunked document, to be stored under this id.
 
-    `metadata` is what readers see of its metadata. `state` is the file's state just before it was read.
+    `metadata` is the part that readers see. `state` is the file's state just before it was read.
     """
 
     file: LocalFile
@@ -249,7 +249,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Prepares the documents of a run. Has everything that a stored text depends on besides its file.
+    """Prepares the documents of a run. It holds everything that a stored text depends on besides its file.
 
     The first of `chunkings` that matches a document applies, with `max_tokens` where it has no size of its
     own. `declared` are the fields of the collection.
@@ -264,7 +264,7 @@ class Preparation:
 
     @property
     def recipe(self) -> str:
-        """What the digests depend on besides the documents: a different recipe means reading all again."""
+        """All that digests depend on but the documents. If it changes, all documents are read again."""
         cuts = (self.chunkings, self.max_tokens, self.embedder.window)
         return digest_of((repr(cuts) + self.admission.recipe).encode())
 
@@ -309,7 +309,7 @@ class Preparation:
             EmptyFileError: it has no text.
             NotAdmittedError: a policy keeps it out, or it has expired.
         """
-        language = partial(to_thread.run_sync, load)  # the first time, loading takes as long as parsing
+        language = partial(to_thread.run_sync, load)  # loading the classifier takes as long as parsing
         parsed = cast("Document", (await concurrently((partial(self.parse, content, budget), language)))[0])
         admitted = await self.admission.admit(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)
@@ -345,7 +345,7 @@ class Preparation:
 
 
 def all_metadata(document: Document | Source) -> dict[str, str]:
-    """The metadata that declared fields take their values from."""
+    """All metadata that declared fields can get their values from."""
     stated = {"url": document.url, "date": document.date and document.date.isoformat()}
     filled = {key: value for key, value in stated.items() if value}
     return {"title": document.title, **document.metadata, **filled}
@@ -365,7 +365,7 @@ _EXPECTED: dict[FieldType, str] = {
     "string list": f"a list of strings of at most {MAX_CHARS} characters",
 }
 _OF_OUR_OWN = ACCESS_KEYS | {EXPIRES, LEFT_OUT, "title", "date", "url", "language", "encoding", "path"}
-"""Names with a meaning of their own, which needs no declaration."""
+"""Names with a built-in meaning, which need no declaration."""
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
@@ -402,7 +402,7 @@ def undeclared_names(
     """
     names = {*(_entries(sidecar) if sidecar else ())}
     if document.mime_type == MARKDOWN:
-        names |= document.metadata.keys() - document_parts.SHARED  # those come with every format
+        names |= document.metadata.keys() - document_parts.SHARED  # shared ones come with every format
     return tuple(sorted(name for name in names - declared.keys() if name.casefold() not in _OF_OUR_OWN))
 
 
@@ -457,7 +457,7 @@ def read_sidecar(file: LocalFile) -> bytes:
     """The content of a document's sidecar, empty if it has none.
 
     Raises:
-        ParseError: it has one that can't be read. It may restrict the document, so the document is skipped.
+        ParseError: it can't be read. It may restrict the document, so the document is skipped.
     """
     path = Path(f"{file.read_from}{SIDECAR_SUFFIX}")
     try:
@@ -468,9 +468,9 @@ def read_sidecar(file: LocalFile) -> bytes:
 
 
 def access_requested(file: LocalFile) -> dict[str, str]:
-    """What a sidecar, or else the container or origin, requests for a document and its parts.
+    """The access and expiry that a sidecar, or else the container or origin, requests for a document.
 
-    That is their access, and when they expire.
+    They hold for its parts, too.
 
     Raises:
         ParseError: the sidecar can't be read.
@@ -491,8 +491,7 @@ def with_stated_metadata(
 ) -> Document:
     """The document with the metadata of its sidecar and container, and with the address in its `url` key.
 
-    Its sidecar goes before what its container or origin states (`LocalFile.stated`), and that before its own
-    metadata.
+    In order of precedence: its sidecar, its container or origin (`LocalFile.stated`), its own metadata.
 
     Raises:
         ParseError: the sidecar is not valid.
@@ -520,7 +519,7 @@ def _with_address(document: Document) -> Document:
 def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
     day = document_parts.date(entries.get("date", ""))
     built_in = {"title", "date"} if day else {"title"}
-    # The access comes from one of both as a whole: two halves of it could add up to more than either.
+    # The whole access comes from one of both: two halves could add up to more than either.
     replaced = ACCESS_KEYS if not ACCESS_KEYS.isdisjoint(map(str.casefold, entries)) else frozenset[str]()
     before = {key: value for key, value in document.metadata.items() if key.casefold() not in replaced}
     return replace(
@@ -548,7 +547,7 @@ def _read_entries(sidecar: bytes) -> Mapping[str, str]:
     try:
         parsed = tomllib.loads(text)
         texts = {key: plain_text(value) for key, value in parsed.items()}
-    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError also for a number with thousands of digits
         raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
     for key, value in texts.items():
         if value is None:

@@ -1,12 +1,12 @@
 """Parses, chunks and embeds documents on a Ray cluster; the rest of a run stays on this machine.
 
-This machine reads the files, compares them with what is stored, decides their rights and commits. A worker
-gets the bytes of one document, or texts, and returns passages, or vectors. It writes nothing and opens only a
-model, so Ray may repeat the task of a dead worker. Embedders behind endpoints are called from this machine,
-so no key leaves it.
+This machine reads the files, compares them with the stored sources, decides their rights and commits. A
+worker gets the bytes of one document, or texts, and returns passages, or vectors. It writes nothing and opens
+only a model, so Ray may repeat the task of a dead worker. Embedders behind endpoints are called from this
+machine, so no key leaves it.
 
-This process is a client of the cluster, also of its own (`local`): Ray ends a process that is part of a
-cluster if the head dies. Nothing here waits for a cluster that is silent (`Cluster.look`).
+This process is only a client of the cluster, also of a `local` one: Ray ends a process that is part of a
+cluster if the head dies. Nothing here waits forever for a silent cluster (`Cluster.look`).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOCAL = "local"
-NOWHERE = "http://127.0.0.1:9"  # no key belongs to it, and nothing is sent
+NOWHERE = "http://127.0.0.1:9"  # a placeholder: no key belongs to it, and nothing is sent
 TEXTS = 32  # in a task: half a second with the built-in model, where Ray takes a millisecond for it
 RETRIES = 3  # of a task whose worker or node died
-LOOK_SECONDS = 10.0  # without a result, until it is looked whether the cluster is still there
+LOOK_SECONDS = 10.0  # without a result, before checking that the cluster still answers
 SILENT_SECONDS = 120.0  # a head on a busy machine takes many seconds to answer
 IDLE_SECONDS = 600.0  # a cluster that grows by itself takes minutes to start its first node
 END_SECONDS = 20.0
@@ -76,8 +76,8 @@ os.dup2(2, 1)
 sys.stdin.buffer.read()
 os.killpg(0, 9) if os.name == "posix" else os._exit(0)
 """
-"""The head of a cluster of this machine. The main thread starts it: Ray's processes end with the thread that
-started them. It ends with its standard input, and they with it. A server listens only while it has a name."""
+"""The head of a local cluster. Its main thread starts Ray, whose processes end with the thread that started
+them. It ends when its standard input closes. `server` must be bound: otherwise it stops listening."""
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Model:
 
     @classmethod
     def of(cls, settings: EmbedderSettings, embedder: Embedder) -> Model:
-        """This machine's model. Without the address of an endpoint: workers only count its tokens."""
+        """This machine's model, without the address of an endpoint: workers only count its tokens."""
         if settings.provider == "openai":
             settings = settings.model_copy(update={"base_url": NOWHERE, "options": EmbedderOptions()})
         return cls(settings, embedder.identity, embedder.window, f"{version('refdesk')}, recipe {RECIPE}")
@@ -131,7 +131,7 @@ class Cluster:
     _looked: _Looked = field(default_factory=lambda: _Looked(anyio.Lock()))
 
     def embedder(self, here: Embedder) -> ClusterEmbedder:
-        """The embedder of this machine, on the workers."""
+        """An embedder that runs this machine's model on the workers."""
         return ClusterEmbedder(here, self)
 
     @property
@@ -141,7 +141,7 @@ class Cluster:
 
     @property
     def texts_at_once(self) -> int:
-        """As many as keep all workers busy."""
+        """Enough to keep all workers busy."""
         return max(EMBED_AT_ONCE, 2 * TEXTS * self.workers)
 
     @property
@@ -163,12 +163,12 @@ class Cluster:
             ) from error
 
     async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunk`, on a worker, with what the rows have from the text alone.
+        """As `Preparation.chunk`, on a worker, with the `Derived` values of the rows.
 
         Raises:
             ProviderError: the cluster failed.
         """
-        elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model stays where it is opened
+        elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model can't be sent
         try:
             stored = pickle.dumps((elsewhere, self.collection, self.rights))
             return await self._done(_chunk, self.pickled, stored, content, budget)
@@ -351,7 +351,7 @@ def _ray(address: str) -> Any:  # noqa: ANN401 the module, which need not be ins
 
 @asynccontextmanager
 async def _own_cluster() -> AsyncIterator[str]:
-    """Starts a cluster on this machine, and yields its address. It ends with this process, however that ends.
+    """Starts a cluster on this machine, and yields its address. It ends with this process, even if killed.
 
     Raises:
         ConfigurationError: it doesn't start.
@@ -359,7 +359,7 @@ async def _own_cluster() -> AsyncIterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Workers import from this working folder first, and anybody may be able to write to the present one.
+    # Workers import from their working folder first, and others may be able to write to the present one.
     with subprocess.Popen(  # noqa: ASYNC220, S603 takes milliseconds; our own program
         [sys.executable, "-P", "-c", HEAD, str(port), str(cores())],
         stdin=subprocess.PIPE,
@@ -395,7 +395,7 @@ def _connect(ray: Any, address: str, there: str) -> None:  # noqa: ANN401 Ray's 
         # LanceDB warns of the processes that Ray forks, but none of its threads runs yet.
         with chdir(sys.prefix), warnings.catch_warnings(action="ignore"):
             ray.init(there, log_to_driver=False, logging_level="ERROR")
-        logging.getLogger("ray").setLevel(logging.CRITICAL)  # what matters is raised
+        logging.getLogger("ray").setLevel(logging.CRITICAL)  # errors are raised anyway
         warnings.filterwarnings("ignore", module=r"ray\.")  # of a connection that is lost later
     except (ConnectionError, RuntimeError, ValueError) as error:
         log.debug("no cluster", exc_info=error)
@@ -425,7 +425,7 @@ class _Place:
 
 @lru_cache(maxsize=1)
 def _place(model: bytes) -> _Place:
-    """The state of this worker, made once in its life.
+    """The state of this worker, made once.
 
     Raises:
         ConfigurationError: the model can't be opened on this worker, or differs from the driver's.
@@ -461,11 +461,11 @@ def _start_error(model: bytes) -> Exception | bool:
 
 
 def _chunk(model: bytes, stored: bytes, content: FileContent, budget: Budget) -> Chunked | Exception:
-    """A document in passages. What is wrong with it is returned: Ray would log what is raised."""
+    """A document in passages. Errors are returned, because Ray would log raised ones."""
     try:
         preparation, collection, rights = _preparation(model, stored)
         chunked = _place(model).portal.call(preparation.chunk, content, budget)
-        # Only who may see it, and its id and vectors, are decided elsewhere. Nothing here depends on these.
+        # Access, id and vectors are decided on the other machine; nothing here depends on them.
         claim = cast("Claim", None)
         prepared = Prepared(content.file, "", chunked, claim, rights.shown(chunked.document.metadata))
         new = prepared.new_source(collection.name, np.zeros((len(chunked.passages), 1), np.float32))
@@ -475,7 +475,7 @@ def _chunk(model: bytes, stored: bytes, content: FileContent, budget: Budget) ->
 
 
 def _vectors(model: bytes, texts: Sequence[str]) -> Vectors | Exception:
-    """The vectors of documents. One text at a time is one thread: other workers have the other processors."""
+    """The vectors of documents, one text at a time in one thread: other workers use the other processors."""
     try:
         worker = _place(model)
         return np.concatenate(

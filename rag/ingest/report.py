@@ -1,4 +1,4 @@
-"""The report of an ingestion run: the outcome of every file, how far the run is, and notes on all of it."""
+"""The report of an ingestion run: the outcome of every file, the progress, and notes on the whole run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rag.text.languages import LANGUAGE, primary
 NOT_THERE = "no such file or folder"
 LeftOut = Literal["", "unsupported", "empty", "link", "policy", "expired"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
-"""Flags whose documents somebody should look at; of personal data, the number is enough."""
+"""Flags whose documents are listed, for somebody to look at; for personal data, the number is enough."""
 NAMED = 5  # documents in a note
 _STORED = frozenset({"added", "replaced", "moved"})
 OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored"]
@@ -39,11 +39,11 @@ OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "mis
 class Outcome:
     """The outcome of one file.
 
-    `skipped` means that it failed, for `reason`; `ignored`, that it holds nothing to ingest (`kind` says
-    why); `missing`, that it is gone, but too many others are, too, so that nothing was removed. `access` is
-    who may see the source, if this run decided it. `without_vector` counts chunks without a valid vector.
-    `flags` are set only if this run read the text. `cause` classifies the reason of a skipped file. `masked`
-    counts the masked values by kind. `language` is the tag of the document's language, empty if unknown.
+    A `skipped` file failed, for `reason`; an `ignored` one holds nothing to ingest (`kind` says why); a
+    `missing` one is gone, but so many others are that nothing was removed. `access` is set if this run
+    decided it. `without_vector` counts chunks without a valid vector. `flags` are set only if this run read
+    the text. `cause` classifies the reason of a skipped file. `masked` counts the masked values by kind.
+    `language` is the tag of the document's language, empty if unknown.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Outcomes:
-    """The outcomes so far, in the order in which files were finished; each is passed on to `progress`.
+    """The outcomes so far, in the order in which files were finished; `progress` gets each.
 
     Remarks on a source are collected by its URI until it is finished. `parts` are the digests of stored
     parts of containers, and `empty` the outcomes of parts without text, by URI. `undeclared` counts documents
@@ -160,8 +160,8 @@ class Report:
     """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole.
 
     `bill` is None if the embedder is not remote. `known_failures` counts failures that an earlier run
-    reported for the same unchanged files. `embedder` says which model a new collection got, and why, unless
-    somebody had chosen it.
+    reported for the same unchanged files. `embedder` says which model a new collection got, and why; empty if
+    the operator chose it.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -222,7 +222,7 @@ class Report:
 
 
 class InterruptedRunError(ProviderError):
-    """The embedder failed during a run. What it had embedded is stored; `report` has what was done."""
+    """The embedder failed during a run. Embedded documents are stored; `report` has the outcomes so far."""
 
     def __init__(self, error: ProviderError, report: Report, unfinished: int) -> None:
         done = counted(sum(1 for outcome in report.outcomes if outcome.outcome in _STORED), "document")
@@ -303,9 +303,9 @@ _NOUNS: Mapping[Flag, tuple[str, str]] = {
 
 
 def vector_notes(outcomes: Iterable[Outcome], *, vectors_added: int) -> Iterator[str]:
-    """Notes on chunks without a vector, and on stored chunks that got theirs in this run."""
+    """Notes on chunks without a vector, and on stored chunks that got a vector in this run."""
     if vectors_added:
-        yield f"{counted(vectors_added, 'chunk')} got the vector that an earlier run asked for in vain."
+        yield f"{counted(vectors_added, 'chunk')} got the vector that an earlier run lacked."
     lacking = {outcome.path: outcome.without_vector for outcome in outcomes if outcome.without_vector}
     if not lacking:
         return
@@ -346,19 +346,19 @@ def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 BACK_AS_BEFORE = "it is back, with its earlier rights"
-MOST_NAMED = 3  # documents that are gone, in the notes of a run
+MOST_NAMED = 3  # removed documents in the notes of a run
 
 
 AS_NEW = "as new documents here are"
 
 
 class AccessReport:
-    """Collects, while claims are made and settled, what the report says about access.
+    """Collects remarks and notes on access while claims are made and settled.
 
-    `records` are the access records at the start of the run, by id. `_reasons` are, by URI, why a document
-    may get a narrower access than a new one, and `_gone` the removed document that it may be a new version
+    `records` are the access records at the start of the run, by id. By URI, `_reasons` says why a document
+    may get narrower access than a new one, and `_gone` is the removed document that it may be a new version
     of. `_successors` counts the documents that were narrowed because of a removed one, by its id. `_kept` are
-    pairs of a source's access and what the run would give it.
+    pairs of a source's access and the access that the run would give it.
     """
 
     def __init__(self, records: Mapping[str, AccessRecord]) -> None:
@@ -376,7 +376,7 @@ class AccessReport:
             self._gone[uri] = gone
 
     def note_container(self, uri: str) -> None:
-        """Note that a part's container may narrow its access, unless there is a nearer reason."""
+        """Note that a part's container may narrow its access, unless another reason is known."""
         self._reasons[uri] = self._reasons.get(uri) or "as what contains it"
 
     def note_kept(self, access: Access | None, run_access: Access | None, *, by_command: bool) -> None:
@@ -462,7 +462,7 @@ def _forgetting(gone: AccessRecord) -> str:
 
 
 class Progress:
-    """Follows a run. This one shows nothing of it."""
+    """Follows a run. This class shows nothing."""
 
     def started(self, files: int, work: int) -> None:
         """The number of files to finish (removed ones come on top), and their bytes to work on."""
@@ -471,7 +471,7 @@ class Progress:
         """`work` more bytes were embedded, or need no embedding."""
 
     def embedded(self, chunks: int) -> None:
-        """`chunks` more were embedded."""
+        """`chunks` more chunks were embedded."""
 
     def finished(self, outcome: Outcome) -> None:
         """A file is finished."""

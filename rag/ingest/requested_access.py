@@ -45,18 +45,18 @@ class RequestedAccess:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What decides the access of new documents in a run.
+    """The sources of access for new documents in a run.
 
     `command` is the request of the command line, for everything below its paths. `folders` are the accesses
-    that folders, by URI, were ingested with before; the deepest folder counts. `rules` are from the settings;
+    that folders were ingested with before, by URI; the deepest folder counts. `rules` are from the settings;
     the first match counts. `stated` are the accesses that origins in the settings state for their folders, by
-    URI; here, too, the deepest counts, whichever origin brings a document in. With `of_documents`, documents
-    may request access themselves. If several of these apply, the narrowest access results, except that the
-    command overrides rules, and with `set_access` everything but `stated`. If none applies, it is `usual`,
-    the collection's visibility for new documents.
+    URI; the deepest counts, also for documents of other origins. With `of_documents`, documents may request
+    access themselves. If several of these apply, the narrowest access results, except that the command
+    overrides rules, and with `set_access` everything but `stated`. If none applies, it is `usual`, the
+    collection's visibility for new documents.
 
-    `links` are what this run reads by other names than it has, as pairs: where a path without links leads,
-    and the path as it was named. What is said of either place counts for what is there.
+    `links` are pairs of a path without links and the same path as it was named by links. Access for either
+    name counts.
     """
 
     usual: Visibility
@@ -108,7 +108,7 @@ class Rights:
         )
 
     def of_path(self, path: Path, *, by_command: bool = True, around: Sequence[Path]) -> Access | None:
-        """The access from command, folders and rules for a path; None if none of them applies.
+        """The access by command, folders and rules for a path; None if none of them applies.
 
         `by_command` says whether the command applies to this path at all. For a part, each step inwards can
         only narrow the access of its containers, at the places `around` it.
@@ -132,12 +132,12 @@ class Rights:
         return narrower(*applying) if applying else None
 
     def _nearest(self, folders: Mapping[str, Access], path: Path) -> Iterator[Access]:
-        """The accesses of the deepest of these folders above a path, for each of its names."""
+        """The access of the deepest of these folders above a path, for each name of the path."""
         for name in self._names(path) if folders else ():
             yield from islice((folders[uri] for uri in _uris(name.parent) if uri in folders), 1)
 
     def stated_of_folder(self, uri: str, access: Access) -> Access:
-        """An access for a folder, no wider than what the settings state for it."""
+        """An access for a folder, no wider than the settings state for it."""
         path = Path(local_path(uri)) / "any file"
         return narrower(access, *self._nearest(self.stated, path)) or access
 
@@ -150,14 +150,14 @@ class Rights:
         return RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual)
 
     def _names(self, path: Path) -> Iterator[Path]:
-        """A path, and the names under which this run was told to read it."""
+        """A path, and its names by links in this run."""
         yield path
         for real, link in self.links:
             if path.is_relative_to(real):
                 yield link / path.relative_to(real)
 
     def names_of_folder(self, folder: Path) -> Iterator[Path]:
-        """A folder of the run, and the names under which this run was told to read it."""
+        """A folder of the run, and its names by links in this run."""
         yield folder
         yield from (link for real, link in self.links if real == folder)
 
@@ -196,7 +196,7 @@ class Rights:
         return {key.casefold(): value for key, value in metadata.items() if key.casefold() in keys}
 
 
-@lru_cache(1024)  # a run asks four times for each file, and these were 40 % of a move of 10,000
+@lru_cache(1024)  # called four times for each file; uncached, it was 40 % of a move of 10,000 files
 def _uris(folder: Path) -> tuple[str, ...]:
     """The URIs of a folder and of those above it, the deepest first."""
     return tuple(outer.as_uri() for outer in (folder, *folder.parents))
@@ -216,7 +216,11 @@ UNKNOWN_VISIBILITY = "its visibility must be tenant or restricted"
 
 
 def _request_in(entries: Mapping[str, str]) -> RequestedAccess:
-    """The access that a document requests. Raises if unreadable (fail closed): it may ask to be hidden."""
+    """The access that a document requests.
+
+    Raises:
+        WithheldError: it can't be read (fail closed): the document may ask to be hidden.
+    """
     for key, value in entries.items():
         if not value:
             raise WithheldError(f"its {key} can't be read; write a list of plain values", "access")

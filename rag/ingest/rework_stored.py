@@ -1,9 +1,9 @@
-"""Changes what is stored of a collection without the files: its tables, its language, its declared fields.
+"""Changes a collection without its files: rebuilds its tables, changes its language, declares fields.
 
-A rebuild makes tables from the stored texts, next to the present ones. Everything but cutting and vectors is
-copied: ids, URIs, metadata, declared fields, generations. Access records are the tenant's and don't change;
-the copies of their labels are brought up to date at the end. A source that is already there as it must be is
-skipped, so a rebuild goes on where it stopped.
+A rebuild makes tables from the stored texts, next to the present ones. It makes new chunks and vectors, and
+copies the rest: ids, URIs, metadata, declared fields, generations. Access records are the tenant's and don't
+change; the copies of their labels are updated at the end. Sources that are already up to date are skipped, so
+an interrupted rebuild continues.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ async def _at_once() -> bool:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What a rebuild did. `kept` are the paths of sources that only an ingestion can cut as it should be.
+    """The result of a rebuild. `kept` are the paths of sources that only an ingestion can chunk correctly.
 
-    Where it wasn't `switched`, searches use the former tables still, and the new ones wait for another call.
+    Unless it `switched`, searches still use the former tables, and another call continues.
     """
 
     sources: int = 0
@@ -80,7 +80,7 @@ class Rebuilt:
     switched: bool = True
 
 
-async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
+async def rebuild(  # noqa: PLR0913 as for an ingestion
     writer: CollectionWriter,
     coming: Build,
     embedder: Embedder,
@@ -93,9 +93,8 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
 ) -> Rebuilt:
     """Make the coming build, or complete it, and switch to it in one commit.
 
-    `chunkings` and `max_tokens` come from the settings. `progress` gets the number of finished sources and of
-    all. When the build is complete, and the catalog names it as the coming one, `approved` decides whether to
-    switch. `around` encloses the switch.
+    `chunkings` and `max_tokens` come from the settings. `progress` gets the numbers of finished and of all
+    sources. When the build is complete, `approved` decides whether to switch. `around` encloses the switch.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed. The present tables stay in use, and
@@ -154,7 +153,7 @@ async def _complete(
 
 
 def _source_row(row: Mapping[str, Any], target_row: Mapping[str, Any]) -> dict[str, Any]:
-    """The present row of a source, as the target has it, with what is known of the target's passages."""
+    """The present row of a source for the target, with the target's values that depend on its passages."""
     fields, target_fields = json.loads(row["fields"]), json.loads(target_row["fields"])
     fields = {name: value for name, value in fields.items() if name not in schema.OF_PASSAGES}
     fields |= {name: value for name, value in target_fields.items() if name in schema.OF_PASSAGES}
@@ -208,7 +207,7 @@ class _Rebuild:
         await self.target.put([recut_source.with_vectors(part) for recut_source, part in parts])
 
     async def result(self, stayed: int) -> Rebuilt:
-        """What was done, all sources of the target counted."""
+        """The result, counted over all sources of the target."""
         rows = (await self.target.rows()).values()
         self.rebuilt.sources, self.rebuilt.copied = len(rows), self.rebuilt.copied + stayed
         self.rebuilt.chunks = sum(row["chunk_count"] for row in rows)
@@ -216,7 +215,7 @@ class _Rebuild:
         return self.rebuilt
 
     def _cut(self, stored: WholeSource, collection: Collection) -> WholeSource:
-        """A source with its chunks: as they are, if they are cut so already; else from its text."""
+        """A source with its chunks: the present ones if they have this chunking, else new ones."""
         source, window = stored.source(collection.name), self.embedder.window
         chunking = prepare.chunking_of(source.name, self.chunkings, self.max_tokens)
         cut = prepare.cut_key(chunking, window)
@@ -229,7 +228,7 @@ class _Rebuild:
         if prepare.cut_of(source.digest) == cut and fits:
             return self._as_it_is(stored.with_words(collection))
         paged = any(page is not None for page in stored.pages)
-        if paged:  # where its pages begin is known for its present passages only
+        if paged:  # its pages are known for its present passages only
             self.rebuilt.kept.append(source.name)
             if fits:
                 return self._as_it_is(stored.with_words(collection))
@@ -237,7 +236,7 @@ class _Rebuild:
         reading = Reading(foreign, window - limit)
         new_passages = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
         self.rebuilt.recut += 1
-        # Its digest stays as it was, so that the next ingestion stores it again.
+        # Its digest stays, so that the next ingestion stores it again.
         digest = source.digest if paged else prepare.digest_with_cut(source.digest, cut)
         new_passages = _with_pages(new_passages, stored) if paged else new_passages
         return stored.with_passages(new_passages, digest, self.access.get(source.id), collection)
@@ -372,7 +371,7 @@ MAX_FIELDS = 32  # of a collection
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The changed collection. `filled` counts the sources with a value, for each new field.
+    """A collection with new fields. `filled` counts the sources with a value, by field.
 
     `complaints` are pairs of a source's path and a value that doesn't have the declared type.
     """
@@ -397,7 +396,7 @@ async def declare(
 
     def values(source: Source) -> Mapping[str, Value]:
         metadata = prepare.all_metadata(source)
-        path = metadata.pop("path", source.uri)  # which refdesk adds
+        path = metadata.pop("path", source.uri)  # added by refdesk
         values, wrong = prepare.declared_fields(metadata, fields)
         for name in values:
             filled[name] += 1

@@ -1,4 +1,4 @@
-"""The files of sources: their URIs as paths, how they are opened, and how much time one may take.
+"""The files of sources: their URIs and paths, opening them safely, and their budgets of CPU time.
 
 A file has the URI of its path. A part of a file has that URI, "#" and its percent-encoded path inside:
 file:///d/mails.zip#june/a.eml/report.pdf is an attachment of a mail in an archive. A document of another
@@ -60,7 +60,7 @@ class LocalFile:
 
 
 def printable(path: Path | str) -> str:
-    """A path as valid text on one line, whatever bytes its name holds."""
+    """A path as valid text on one line, whatever its bytes."""
     text = os.fsencode(path).decode("utf-8", "replace")
     shown = (sign if sign.isprintable() or sign in JOINERS else "�" for sign in text)
     return without_hidden("".join(shown))
@@ -134,9 +134,9 @@ def prefix_of(folder: Path) -> str:
 
 
 def is_gone(path: str) -> bool:
-    """Whether the path certainly doesn't exist, or leads through a link, which nothing was ingested through.
+    """Whether the path certainly doesn't exist, or leads through a link, which is never followed.
 
-    A file in an unreadable folder may exist.
+    A file in an unreadable folder may exist, so it isn't gone.
     """
     try:
         os.lstat(path)
@@ -335,10 +335,10 @@ def _open_and_check(path: Path, flags: int) -> int:
     raise OSError(errno.ELOOP, "it, or a folder above it, was replaced by a link")
 
 
-# What a file may take.
+# The budget of a file.
 #
-# Opening, parsing and chunking a file draw on the same budget, in whatever process they run. It counts CPU
-# time, not the clock: a busy machine must not refuse good files.
+# Opening, parsing and chunking a file share one budget, in any process. It counts CPU time, not wall-clock
+# time: a busy machine must not refuse good files.
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -362,7 +362,7 @@ class Budget:
 
     @property
     def patience(self) -> float:
-        """The seconds by the clock after which its next step is ended."""
+        """The wall-clock seconds after which its next step is ended."""
         return PATIENCE * self.left
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

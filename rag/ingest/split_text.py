@@ -1,10 +1,10 @@
-"""How large slices of a text are, where a block that is too large is cut, and what heads a part of a table.
+"""Measures slices of a text, cuts blocks that are too large, and finds the headers of tables.
 
-A slice has two sizes: what a reader has to read, and what an embedder reads of it. An embedder's vocabulary
-cuts a language that it doesn't know into single letters. Its tokens then say nothing of how much there is to
-read, and its window needn't bind what it can't read anyway.
+A slice has two sizes: units for a reader, and tokens for an embedder. An embedder's vocabulary cuts an
+unknown language into single letters. Then its tokens don't measure the text, and its window needn't limit
+text that it can't read anyway.
 
-A part of a table is headed by the row that names the columns, or by the first line of a record.
+The header of a table is the row that names the columns; of a record, its first line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rag.text.plain_text import TABLE_RULE, Span, sentence_ends, trimmed
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
 CHARACTERS_PER_TOKEN = 12  # WordPiece counts any run of over 100 characters as one token
-WINDOW = 1 << 16  # characters tokenized at once: more of them cost memory, and time
+WINDOW = 1 << 16  # characters tokenized at once: more take memory and time
 LETTERS_PER_UNIT = 4  # of a long word in English, without the space after it
 GLUE = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # white space, but BERT's tokenizer joins the words around it
 
@@ -38,9 +38,9 @@ _SIGN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an embedder reads of a document: all but its `foreign` parts, in passages as large as its window.
+    """How an embedder reads a document: it skips `foreign` parts, and its window limits passages.
 
-    The window is `slack` tokens larger than a passage may be.
+    The window is `slack` tokens larger than the limit of a passage.
     """
 
     foreign: Sequence[Span] = ()
@@ -50,9 +50,9 @@ class Reading:
 class Measure:
     """The size of slices of a text, in an embedder's tokens.
 
-    With `reading`, words that aren't ASCII count as much as English ones of their length (*units*), and each
-    sign of Chinese and Japanese as one, if that is less than their tokens. Then the tokens of a slice have to
-    fit the window, too, unless it is foreign.
+    With `reading`, words that aren't ASCII count like English ones of their length (*units*), and each
+    character of Chinese and Japanese as one, if that is less than their tokens. Then the tokens of a slice
+    must fit into the window, too, unless it is foreign.
     """
 
     def __init__(self, text: str, token_spans: TokenSpans, reading: Reading | None = None) -> None:
@@ -71,14 +71,14 @@ class Measure:
         return bisect_left(self._starts, end) - bisect_left(self._starts, start)
 
     def units(self, start: int, end: int) -> int:
-        """What there is to read of the slice alone."""
+        """The number of units of the slice alone."""
         if self._inside_word(start) or self._inside_word(end):
             text = self.text[start:end]
             return len(self.token_spans(text)) if self._units is self._starts else self._units_of(text)
         return bisect_left(self._units, end) - bisect_left(self._units, start)
 
     def taken(self, context: str) -> int:
-        """What a context takes of a passage: its tokens, or its units if the whole document is foreign."""
+        """The size of a passage's context: its tokens, or its units if the whole document is foreign."""
         if self._is_foreign(*trimmed(self.text, 0, len(self.text)) or (0, 0)):
             return self._units_of(context)
         return len(self.token_spans(context))
@@ -87,11 +87,11 @@ class Measure:
         return len(_unit_starts(text, array("L", [start for start, _ in self.token_spans(text)])))
 
     def size(self, start: int, end: int) -> int:
-        """The units of the slice, or what its characters count as, whichever is more."""
+        """The units of the slice, or its characters by `CHARACTERS_PER_TOKEN`, whichever is more."""
         return max(self.units(start, end), -(-(end - start) // CHARACTERS_PER_TOKEN))
 
     def fits(self, start: int, end: int, room: int) -> bool:
-        """Whether the size is at most `room`, and the embedder reads all of it that it can read."""
+        """Whether the size is at most `room`, and the tokens fit into the window unless it is foreign."""
         if end - start > CHARACTERS_PER_TOKEN * room or self.units(start, end) > room:
             return False
         if self._units is self._starts or self._is_foreign(start, end):
@@ -105,7 +105,7 @@ class Measure:
         return max(start + 1, min(after, start + CHARACTERS_PER_TOKEN * room))
 
     def before(self, end: int, units: int) -> int:
-        """Where the last `units` units before `end` begin."""
+        """The position where the last `units` units before `end` begin."""
         unit = bisect_left(self._units, end) - units
         return self._units[unit] if unit > 0 else 0
 
@@ -121,7 +121,7 @@ class Measure:
 
 
 def _unit_starts(text: str, starts: array[int]) -> array[int]:
-    """Where the units of a text begin, whose tokens begin at `starts`."""
+    """The starts of a text's units, from the starts of its tokens."""
     if text.isascii():
         return starts
     units: array[int] = array("L")
@@ -199,14 +199,14 @@ BORDERS: dict[BlockKind, Sequence[Border]] = {
         WORDS,
     ),
 }
-"""Where a block that is too large may be cut, the best places first."""
+"""The borders at which a block that is too large may be cut, best first."""
 
 
 def within(seconds: float, token_spans: TokenSpans) -> TokenSpans:
-    """The same, but an error when this thread has computed for so long: hostile texts take minutes to cut.
+    """`token_spans` with a limit of CPU seconds for this thread: hostile texts take minutes to cut.
 
     Raises:
-        ParseError: by what it returns.
+        ParseError: from the returned function, when the time is up.
     """
     deadline = thread_time() + seconds
 
@@ -219,13 +219,13 @@ def within(seconds: float, token_spans: TokenSpans) -> TokenSpans:
 
 
 def pieces(measure: Measure, block: Block, room: int) -> Iterator[Span]:
-    """The block if its size is at most `room`, else parts that are, in order; nothing of an empty one."""
+    """The block if its size is at most `room`, else smaller parts, in order; nothing for an empty block."""
     span = Span(block.start, block.end)
     return pieces_at(measure, span, room, BORDERS[block.kind]) if span.end > span.start else iter(())
 
 
 def pieces_at(measure: Measure, span: Span, room: int, borders: Sequence[Border]) -> Iterator[Span]:
-    """The span if its size is at most `room`, otherwise parts that are, cut at the first borders that do."""
+    """The span if its size is at most `room`, else smaller parts, cut at the first borders that suffice."""
     if measure.fits(*span, room):
         yield span
     elif borders:
@@ -255,7 +255,7 @@ def _hard_cuts(measure: Measure, span: Span, room: int) -> Iterator[Span]:
 
 
 MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
-_KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # of a record: a longer value names nothing
+_KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # first line of a record; a longer value isn't a name
 _INNER = re.compile(  # within an item of a list or a quotation
     r"^(?P<mark>[ \t>]*+)(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)?(?P<header>\|[^\n]{1,2000})\n"
     r"[ \t>]*+\|[ \t]*:?-[-:+| \t]*+(?:\n|\Z)",
@@ -265,11 +265,11 @@ _ROW = re.compile(r"[ \t>]*+\|[^\n]*+(?:\n|\Z)")
 
 
 class Table(NamedTuple):
-    """A table: its header row, where the rows below it begin, where the last one ends, and where it starts.
+    """A table: its header row, the start of the rows below, the end of the last row, and its own start.
 
-    Where one row names groups of columns and the next one the columns, the header has both on one line. A
-    record ("Article: Bolt M6", and a line for each further column) has its first line as its header. Rows
-    that nothing names have no header; they are tables only if they have a caption.
+    If one row names groups of columns and the next one the columns, the header has both on one line. The
+    header of a record ("Article: Bolt M6", and a line for each further column) is its first line. Rows
+    without a header are a table only if they have a caption.
     """
 
     header: str
@@ -278,9 +278,9 @@ class Table(NamedTuple):
     is_record: bool = False
     start: int = 0
     captions: tuple[str, ...] = ()
-    """The lines of its caption, the outermost first: its name, the period, the unit of its numbers."""
+    """The lines of its caption, outermost first: its name, the period, the unit of its numbers."""
     unbroken: tuple[Span, ...] = ()
-    """What stays in one piece if it fits: caption and first row, or last row and caption."""
+    """The spans not to break if they fit: caption and first row, or last row and caption."""
 
     @property
     def is_captioned_below(self) -> bool:
@@ -312,7 +312,7 @@ def tables_of(document: Document) -> list[Table]:
 
 
 def _parts(document: Document) -> Iterator[Block]:
-    """The blocks of a document, where rows that follow each other directly are one."""
+    """The blocks of a document, with directly consecutive rows as one."""
     rows: Block | None = None
     for block in document.blocks:
         if rows and block.kind == "table" and block.start == rows.end + 1:
@@ -330,7 +330,7 @@ def _parts(document: Document) -> Iterator[Block]:
 
 
 def _caption_line(text: str, part: Block) -> str:
-    """What a part says as a caption, on one line; "" if it is none."""
+    """A part as a caption, on one line; "" if it isn't a caption."""
     if part.kind == "paragraph":
         return table_heads.caption_line(
             text[max(part.start, part.end - table_heads.MAX_PARAGRAPH) : part.end]
@@ -344,10 +344,10 @@ def _caption_line(text: str, part: Block) -> str:
 
 
 def _captions_below(parts: Sequence[Block], lines: Sequence[str]) -> set[int]:
-    """The numbers of the parts that are captions of the table above them, not of one below.
+    """The indexes of parts that are captions of the table above them, not of one below.
 
-    They begin with the same word below each of some tables, and no such line stands above the first one. A
-    single table must have a number there.
+    Such lines begin with the same word below each of several tables, and none stands above the first table. A
+    single table's caption must have a number.
     """
     below: set[int] = set()
     for is_run, run in groupby(range(len(parts)), lambda at: bool(parts[at].kind == "table" or lines[at])):
@@ -365,7 +365,7 @@ def _captions_below(parts: Sequence[Block], lines: Sequence[str]) -> set[int]:
 
 
 def _with_caption(text: str, table: Table, above: Sequence[Block], below: Block | None) -> Table:
-    """A table whose header names groups of columns, too, with its caption."""
+    """A table with its caption, and with groups of columns in its header."""
     lines = [text[part.start : part.end] for part in above[-table_heads.CAPTION_PARTS :]]
     if table.is_record:
         return table._replace(
@@ -403,7 +403,7 @@ def _continues(table: Table, before: Table) -> bool:
 
 
 def _inner(text: str, block: Block) -> Iterator[Table]:
-    """The tables in a list or a quotation, whose rows begin with a stroke."""
+    """The tables in a list or a quotation; their rows begin with |."""
     for match in _INNER.finditer(text, block.start, block.end):
         end = match.end()
         while row := _ROW.match(text, end, block.end):
@@ -417,6 +417,6 @@ def _table(text: str, block: Block) -> Table | None:
     has_strokes = end > 0 and "|" in text[block.start : end]
     if has_strokes and (rule := TABLE_RULE.match(text, end + 1, block.end)):
         return Table(text[block.start : end].strip(), rule.end(), block.end, start=block.start)
-    if key := _KEY.match(text, block.start, block.end):  # only now: a header row may have a colon, too
+    if key := _KEY.match(text, block.start, block.end):  # checked last: a header row may have a colon, too
         return Table(key[0].strip(), key.end(), block.end, is_record=True, start=block.start)
     return Table("", block.start, block.end, start=block.start) if text.startswith("|", block.start) else None

@@ -127,7 +127,7 @@ async def test_the_next_run_asks_for_what_is_missing_and_for_nothing_else(librar
 
     library.embedder.word = ""
     mended = await library.ingest()
-    assert mended.notes == ("1 chunk got the vector that an earlier run asked for in vain.",)
+    assert mended.notes == ("1 chunk got the vector that an earlier run lacked.",)
     assert mended.counts["unchanged"] == 2
     assert not outcomes(mended)["bad.md"].without_vector
     assert any(BAD in text for text in await library.by_meaning("zanzibar"))

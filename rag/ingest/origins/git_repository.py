@@ -1,7 +1,7 @@
 """Reads the files of a git repository at a ref from its objects, never from a work tree.
 
-No hook, filter, pager or external program of the repository runs, and nothing is fetched but the ref: a
-repository can be hostile, and so can its configuration. A file whose blob is unchanged is not read.
+No hook, filter, pager or external program of the repository runs, and only the ref is fetched: a repository
+and its configuration can be hostile. A file with an unchanged blob is not read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rag.ingest.origins.guarded_http import too_large
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
-GIT_SECONDS = 3600.0  # for a clone, a fetch and the list of files: so long takes a history of gigabytes
+GIT_SECONDS = 3600.0  # for a clone, a fetch and the list of files, of a history of gigabytes
 LFS = b"version https://git-lfs.github.com/spec/"
 OPTIONS = (
     *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
@@ -138,7 +138,7 @@ async def _open_repository(origin: GitOrigin, folder: Path, environment: Mapping
 
 
 def _environment(variables: Mapping[str, str], protocols: str, folder: str) -> dict[str, str]:
-    """The environment for git: nobody is asked, and no other protocol or repository is used."""
+    """The environment for git: no prompts, and no other protocol or repository."""
     inherited = {
         name: value for name, value in variables.items() if not name.startswith("GIT_") or name in _KEPT
     }
@@ -179,7 +179,7 @@ class _Git:
                 input=stdin,
                 env=self.environment,
                 check=False,
-                start_new_session=True,  # without a terminal, no ssh can ask anybody, whatever its settings
+                start_new_session=True,  # without a terminal, ssh can't prompt, whatever its settings
             )
         except FileNotFoundError as error:
             raise ConfigurationError(
@@ -260,7 +260,7 @@ _REASONS = {
     "not a git repository": "it is not a git repository",
     "cannot change to": "its folder is not on this machine, or can't be opened",
 }
-"""What git says, and the same in our own words."""
+"""Messages of git, and the same in our own words."""
 
 
 def _why(command: str, error: str) -> str:

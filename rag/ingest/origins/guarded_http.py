@@ -1,8 +1,8 @@
-"""Requests to web servers and buckets: to allowed addresses, and no answer larger or later than allowed.
+"""Requests to web servers and buckets: only to allowed addresses, with limits on size and time of answers.
 
-Allowed are addresses that anybody may reach, and those that the settings allow. A name can lead anywhere: to
-this machine, to the network behind it, to a cloud's metadata service, and to another address a moment later.
-So the name is resolved here, every address is judged, and the connection goes to a judged address, never to
+Allowed are public addresses and those in the settings. A name can lead anywhere: to this machine, to the
+network behind it, to a cloud's metadata service, and to another address a moment later (SSRF, DNS rebinding).
+So the name is resolved here, every address is checked, and the connection goes to a checked address, never to
 the name.
 """
 
@@ -107,8 +107,8 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 PART_BYTES = 1 << 16
-REQUEST_SECONDS = 30.0  # for a page or an object, of 20 MB at most by default, until its last byte
-RETRIED = frozenset({429, 500, 502, 503, 504})  # perhaps another time
+REQUEST_SECONDS = 30.0  # for a page or an object (20 MB at most by default), until its last byte
+RETRIED = frozenset({429, 500, 502, 503, 504})  # statuses that may go away
 MAX_REDIRECTS = 5
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 
@@ -134,7 +134,7 @@ class Reply:
 
 
 def user_agent(desk: str) -> str:
-    """How refdesk introduces itself: the desk's name in ASCII, and the program."""
+    """The User-Agent of refdesk: the desk's name in ASCII, and the program."""
     name = "".join(
         character if character.isascii() and (character.isalnum() or character in " ._-") else "-"
         for character in desk
@@ -215,7 +215,7 @@ async def _body(parts: AsyncIterator[bytes], headers: Mapping[str, str], max_byt
 
 
 def inflated(inflate: zlib._Decompress, part: bytes, room: int) -> bytes:
-    """A part decompressed, one byte more than `room` at most.
+    """A part decompressed, up to one byte more than `room`.
 
     Raises:
         FetchError: it is damaged.
@@ -232,7 +232,7 @@ def too_large(max_bytes: int) -> RefusedError:
 
 
 def _why(error: BaseException) -> str:
-    """A failed connection in our own words: the text of a library never reaches a person."""
+    """The reason of a failed connection in our own words, never in those of a library."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -246,7 +246,7 @@ def _why(error: BaseException) -> str:
 
 
 def seconds_to_wait(headers: Mapping[str, str], now: datetime) -> float:
-    """What Retry-After asks for, in seconds from `now`; 0 if it says nothing readable."""
+    """The seconds from `now` that Retry-After asks for; 0 if it is missing or invalid."""
     header = headers.get("retry-after", "").strip()
     if header.isdecimal():
         return float(header[:6])

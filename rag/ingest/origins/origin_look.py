@@ -1,4 +1,4 @@
-"""What an origin gets from a run (`OriginContext`), what it returns (`OriginFindings`), and its errors.
+"""The input of an origin from a run (`OriginContext`), its result (`OriginFindings`), and its errors.
 
 An error of a single document becomes an outcome in the report.
 """
@@ -20,7 +20,7 @@ from rag.ingest.source_files import LocalFile, place_of, printable
 
 
 class FetchError(Exception):
-    """The document can't be fetched now. What is stored of it stays."""
+    """The document can't be fetched now. Its stored version stays."""
 
 
 class RefusedError(FetchError):
@@ -32,15 +32,15 @@ class GoneError(FetchError):
 
 
 State: TypeAlias = "dict[str, dict[str, Any]]"
-"""What an origin keeps of each document, by its name at the origin. Each entry has its "uri"."""
+"""The state of an origin for the next run: an entry with "uri" for each document, by name at the origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class OriginContext:
-    """What an origin needs to know of the run.
+    """The parts of a run that an origin uses.
 
     `before` is the origin's state from the last run. `stored` are the URIs of its stored documents.
-    `is_current` says whether the stored version of a document is good if the origin calls it unchanged.
+    `is_current` says whether the stored version of a document can stay if the origin calls it unchanged.
     `agent` is the User-Agent for servers.
     """
 
@@ -82,7 +82,7 @@ class OriginContext:
         return is_wanted(path.rpartition("/")[2], self.settings)
 
     def may_read(self, path: str) -> bool:
-        """Whether a file of this name is read, or could be by its content (`reads`)."""
+        """Whether a file of this name is read, or may be, depending on its content (`reads`)."""
         return self.knows(path) or is_unnamed(path.rpartition("/")[2])
 
     def reads(self, path: str, data: bytes) -> bool:

@@ -30,8 +30,8 @@ VERSION = 1
 class OriginRun:
     """Discovers the documents of an origin when called; `keep` stores its state in `folder` after the run.
 
-    `agent` is the User-Agent for servers. `stdin` is for records without a command or file. A temporary clone
-    goes to `scratch`, else to `folder`.
+    `agent` is the User-Agent for servers. Records without a command or file come from `stdin`. A temporary
+    clone goes to `scratch`, if set, else to `folder`.
     """
 
     name: str
@@ -47,7 +47,7 @@ class OriginRun:
     _recipe: str = field(default="", init=False)
 
     async def __call__(self, beforehand: DiscoveryInput) -> Discovery:
-        """What the origin has now. If it can't be reached, all of its stored documents stay.
+        """The present documents of the origin. If it can't be reached, all of its stored documents stay.
 
         Raises:
             ConfigurationError: the origin's settings can't work on this machine.
@@ -125,7 +125,7 @@ class OriginRun:
         return state if isinstance(state, dict) and state.get("kind") == kind else {}
 
     def keep(self, sources: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
-        """Keep the state of the documents that are stored now, for the next run.
+        """Write the state of the documents that are stored now, for the next run.
 
         A document that was fetched but not stored has no state, so that it is fetched again.
 

@@ -1,7 +1,7 @@
 """Extracts links, canonical addresses and robots directives from web pages, sitemaps and feeds.
 
-This runs outside of the sandbox, so it takes time proportional to the page, and XML with a document type is
-not read: it could be an entity bomb.
+It runs outside of the sandbox, so it takes time proportional to the page, and refuses XML with a document
+type, which could be an entity bomb.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rag.ingest.parse.decode import rough_text
 from rag.uris import STANDARD_PORTS, web_address
 
 MAX_LINKS = 5000  # of one page
-MAX_TAGS = 20_000  # of one page that are looked at, which takes a second
+MAX_TAGS = 20_000  # of one page, which take a second
 _TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE
@@ -107,9 +107,9 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
 
 
 def visible_text(body: bytes) -> str:
-    """The text of an HTML page without its tags, scripts and styles, to tell whether two pages say the same.
+    """The text of an HTML page without tags, scripts and styles, to tell whether two pages are the same.
 
-    What changes with each answer (nonces, tokens of forms) stands in attributes and scripts.
+    Values that change with each answer (nonces, form tokens) are in attributes and scripts.
     """
     page = rough_text(body)
     pieces: list[str] = []
@@ -149,7 +149,7 @@ _DATES = ("pubDate", "published", "date", "updated")
 
 @dataclass(frozen=True, slots=True)
 class SitemapEntry:
-    """A listed address, as written, with what a feed says of it."""
+    """A listed address, as written, with the values that a feed states for it."""
 
     url: str
     title: str = ""
@@ -186,7 +186,7 @@ def listing(body: bytes) -> Listing | None:
     """The entries of a sitemap or feed; None if it is neither.
 
     Raises:
-        FetchError: it begins like one, but is damaged or cut off: what it lists can't be told.
+        FetchError: it begins like one, but is damaged or cut off, so its list is unknown.
     """
     reader = _SitemapParser()
     parser = expat.ParserCreate(namespace_separator=" ")

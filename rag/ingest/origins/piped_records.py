@@ -1,11 +1,11 @@
-"""Records, version 1, and taking them from a pipe: from a command, from a file or from standard input.
+"""Reads records, version 1, from a command, from a file or from standard input.
 
-They are JSON Lines as `records.md` beside this module describes them. A record whose access can't be read is
-for nobody. A line that can't be read as a record at all makes the stream incomplete: nobody knows which
-record it was.
+They are JSON Lines as described in `records.md` beside this module. A record whose access can't be read is
+for nobody (fail closed). A line that isn't a record makes the stream incomplete, because it could be any
+record.
 
 The origin owns its documents and their rights. A stream that is cut off, or whose command failed, removes
-nothing; what it says of the records that came is taken, above all whom it keeps out.
+nothing; its complete records are used, above all their access.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Fields: TypeAlias = "dict[str, Any]"
 
 
 def longest_line(text_bytes: int) -> int:
-    """The most bytes of a line whose text has `text_bytes`: JSON may need six bytes for one."""
+    """The most bytes of a line with a text of `text_bytes`: JSON may need six bytes for one."""
     return 6 * text_bytes + 1_000_000
 
 
@@ -69,7 +69,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record. `access` is None if it states none. With `problems`, its text can't be used."""
+    """A record. `access` is None if the record states none. With `problems`, its text can't be used."""
 
     line: int
     id: str
@@ -84,7 +84,7 @@ class Record:
 
 @dataclass(slots=True)
 class Stream:
-    """The records of a file, read one by one. `is_complete` and `problems` are valid when all were read."""
+    """The records of a file, read one by one. `is_complete` and `problems` are valid after the last one."""
 
     file: IO[bytes]
     max_line: int
@@ -183,7 +183,7 @@ def _object(line: bytes) -> Fields:
 
 
 def _record(entry: Fields, line: int, sync: Sync) -> Record:
-    """A record. What is wrong with it, but not with its id, is in its `problems`.
+    """A record. Its errors, except those of its id, are in its `problems`.
 
     Raises:
         _InvalidError: it has no valid id.
@@ -219,7 +219,7 @@ def _record(entry: Fields, line: int, sync: Sync) -> Record:
 
 
 def _deletion(entry: Fields, line: int, sync: Sync) -> Record:
-    """A deletion. Whoever meant one, but wrote it wrongly, wants nobody to see the document."""
+    """A deletion. An invalid one hides the document from everybody (fail closed)."""
     if sync == "full":
         problem = "a full stream has no deletions: what it leaves out is deleted"
     elif entry["deleted"] is not True or entry.keys() != {"id", "deleted"}:
@@ -233,7 +233,7 @@ def _access(value: object) -> Access:
     """The access that a record states.
 
     Raises:
-        _InvalidError: it can't be read, so it is for nobody.
+        _InvalidError: it can't be read, so nobody may see the record.
     """
     if not isinstance(value, dict) or not value or value.keys() - ACCESS_KEYS:
         raise _InvalidError('its "access" must be an object with visibility, allow and deny')
@@ -252,7 +252,7 @@ def _access(value: object) -> Access:
 
 
 def _stated_values(entry: Fields) -> dict[str, str]:
-    """Title, address, date and metadata, in the words of a sidecar.
+    """Title, address, date and metadata, under the keys of a sidecar.
 
     Raises:
         _InvalidError: a value is of another type.
@@ -315,8 +315,8 @@ def look_through_records(
         discovery.retained |= context.unseen(discovery)
     if stream.sync == "full" and not is_whole:
         discovery.notes.append(
-            f"{context.name}: the stream was not complete, so nothing was removed. What it says of the "
-            "records that came was taken."
+            f"{context.name}: the stream was not complete, so nothing was removed. Its complete "
+            "records were ingested."
         )
     return findings
 
@@ -423,7 +423,7 @@ def _open_records(
 
 @contextmanager
 def _running(origin: RecordsOrigin, environment: Mapping[str, str]) -> Iterator[_Opened]:
-    """The output of the origin's command, which is ended if it takes too long."""
+    """The output of the origin's command, which is killed if it takes too long."""
     try:
         process = subprocess.Popen(  # noqa: S603 the operator's own command, without a shell
             origin.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=dict(environment)

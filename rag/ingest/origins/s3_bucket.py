@@ -52,7 +52,7 @@ class _Object(NamedTuple):
 async def look_through_bucket(
     origin: S3Origin, context: OriginContext, environment: Mapping[str, str]
 ) -> OriginFindings:
-    """What an S3 origin has now. The library reads the variables AWS_… of this process by itself.
+    """Discover the objects of an S3 origin. The library itself reads the variables AWS_… of this process.
 
     Raises:
         ConfigurationError: the library isn't installed, or a variable is not valid.
@@ -118,7 +118,7 @@ async def _discover(bucket: _Bucket, origin: S3Origin, context: OriginContext) -
             data = await bucket.read(prefix + path, context.most_bytes(path))
             beside = await _sidecar(bucket, prefix + path + SIDECAR_SUFFIX) if sidecar else b""
         except GoneError:
-            del findings.state[path]  # somebody deleted it meanwhile
+            del findings.state[path]  # deleted since the listing
         except FetchError as error:
             findings.failed(path, str(error))
             findings.discovery.retained.add(uri)
@@ -138,7 +138,7 @@ async def _sidecar(bucket: _Bucket, key: str) -> bytes:
     """The sidecar of a listed object.
 
     Raises:
-        FetchError: it can't be read, or it is gone. Without it, a document could be wider than it should be.
+        FetchError: it can't be read, or it is gone. Without it, a document could get too wide access.
     """
     try:
         return await bucket.read(key, SIDECAR_BYTES)
@@ -151,7 +151,7 @@ async def _sidecar(bucket: _Bucket, key: str) -> bytes:
 async def _keep_unlisted(
     bucket: _Bucket, prefix: str, objects: Collection[str], findings: OriginFindings, context: OriginContext
 ) -> None:
-    """Retain documents that the listing lacks, unless the bucket answers that they are gone.
+    """Retain documents missing from the listing, unless the bucket confirms that they are gone.
 
     The library takes any XML or HTML for an empty listing, even the login page of a captive portal.
     """
@@ -163,7 +163,7 @@ async def _keep_unlisted(
         except GoneError:
             continue
         except FetchError:
-            pass  # it is larger than this, or the bucket didn't answer: it may still exist
+            pass  # too large, or no answer: it may still exist
         findings.failed(path, "the bucket's listing lacks it, but it isn't gone")
         findings.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
         if path in context.before:
@@ -251,6 +251,6 @@ class _Bucket:
 
 
 def _why(error: Exception) -> str:
-    """Why the library failed, in our own words; what an endpoint writes is in its."""
+    """Why the library failed, in our own words: its text quotes the endpoint."""
     text = str(error)
     return next((words for part, words in _WORDS.items() if part in text), reason(error))

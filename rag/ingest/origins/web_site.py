@@ -1,8 +1,8 @@
-"""Looks through a web site: the listed pages, what sitemaps and feeds list, and what pages link to.
+"""Crawls a web site: the listed pages, the pages in sitemaps and feeds, and the pages that these link to.
 
-Its servers are asked politely: one request at a time, with a delay, as robots.txt allows. An unchanged page
-(304) is not fetched, and keeps its links from the last run. A page that is gone (404, 410) or that the
-server doesn't give out any more (401, 403, 451) is removed; one that can't be fetched now stays as it is.
+It is polite: one request at a time, with a delay, as robots.txt allows. An unchanged page (304) is not
+fetched, and keeps its links from the last run. A page that is gone (404, 410) or no longer served (401, 403,
+451) is removed; one that can't be fetched now stays as it is.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def look_through_site(origin: WebOrigin, context: OriginContext) -> Origin
 
 LONGER = "a larger max_pages raises it"
 FORBIDDEN, NOT_INDEXED = "robots.txt forbids it", "the page asks not to be indexed"
-FEW_ALIKE, SHARE_ALIKE = 4, 1 / 3  # of the stored pages: fewer, but not all, may well have got the same text
+FEW_ALIKE, SHARE_ALIKE = 4, 1 / 3  # of the stored pages; fewer of them can be alike by chance
 ONE_PAGE = (
     "the server answers {} addresses with this same page, perhaps a log-in. It replaces nothing. If it is "
     "right, remove the stored pages, and run the command again"
@@ -177,7 +177,7 @@ class _Crawl:
         return self._findings
 
     def _keep_what_one_page_would_replace(self) -> None:
-        """Keep the stored pages if the server now gives one and the same page at many of their addresses."""
+        """Keep the stored pages if the server now sends the same page, like a log-in, for many of them."""
         discovery, state = self._findings.discovery, self._findings.state
         former = {url: entry["text"] for url, entry in self._context.before.items() if "text" in entry}
         changed = Counter(
@@ -234,7 +234,7 @@ class _Crawl:
                 self._findings.state[visit.url] = dict(before)
 
     def _uri(self, url: str) -> str:
-        """The URI under which an address is, or would be, stored."""
+        """The URI for storing an address."""
         return self._context.before.get(url, {}).get("uri") or self._context.uri(path_below(url))
 
     def _chain(self, url: str) -> list[str]:
@@ -298,7 +298,7 @@ class _Crawl:
         file = self._context.local_file(path_below(url), reply.body, stated=stated, suffix=suffix)
         is_own_address = url == visit.url
         if not is_own_address and (file.uri in discovery.files or file.uri in discovery.unchanged):
-            return  # the canonical page itself was here
+            return  # the canonical page itself is already stored
         discovery.unchanged.discard(file.uri)
         discovery.files[file.uri] = file
         self._findings.state[visit.url] = {
@@ -339,19 +339,19 @@ def _feed_values(entry: SitemapEntry) -> dict[str, str]:
 
 
 def _digest(reply: Reply) -> str:
-    """The digest of what a reader sees of a page."""
+    """The digest of a page's visible text."""
     content = visible_text(reply.body).encode() if reply.kind in _PAGES else reply.body
     return hashlib.sha256(content).hexdigest()
 
 
 def _is_no_text(url: str) -> bool:
-    """Whether an address names a picture, a recording, a font, or what pages need to look good."""
+    """Whether an address names a picture, a recording, a font, a style or a script."""
     kind, _ = mimetypes.guess_type(urlsplit(url).path)
     return bool(kind) and (str(kind).partition("/")[0] in _NO_TEXT or kind in _NO_TEXT)
 
 
 ATTEMPTS = 3
-LONGEST_WAIT = 120.0  # seconds; a server that asks for more is asked again in the next run
+LONGEST_WAIT = 120.0  # seconds; if a server asks for more, the next run tries again
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -371,7 +371,7 @@ class Visitor:
     _robots: dict[tuple[str, str], Protego | FetchError] = field(default_factory=dict)
 
     async def robots_of(self, url: str) -> Protego:
-        """The rules of an address's server, fetched once. Requests then have the delay that it asks for.
+        """The rules of an address's server, fetched once. Later requests keep the server's delay.
 
         Raises:
             FetchError: they can't be read.
@@ -400,7 +400,7 @@ class Visitor:
         raise FetchError("it redirects to another host, or too often")
 
     async def reply(self, url: str, headers: Mapping[str, str], max_bytes: int) -> Reply:
-        """The server's answer. Retries when the server is overloaded, after the time that it asks for.
+        """The server's answer. If the server is overloaded, retries after the time that it asks for.
 
         Raises:
             FetchError: the server doesn't answer.
@@ -418,10 +418,10 @@ class Visitor:
         return reply
 
 
-# What a server's robots.txt allows (RFC 9309), and the delay that it asks for.
+# The rules of a server's robots.txt (RFC 9309), and the delay that it asks for.
 
 AGENT = "refdesk"
-ROBOTS_BYTES = 1_000_000  # RFC 9309 asks for 500 KiB at least
+ROBOTS_BYTES = 1_000_000  # RFC 9309 requires at least 500 KiB
 LONGEST_DELAY = 60.0  # seconds; more would make a site unreadable
 
 

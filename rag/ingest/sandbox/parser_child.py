@@ -32,10 +32,10 @@ REQUEST = struct.Struct("!cIIQ")
 PARSE, SCAN, MEMBERS = b"p", b"s", b"m"
 ANSWER = struct.Struct("!III")
 READY = b"ready"
-_OCR_SHARE = 0.8  # of the time limit of a file; the rest is for the other steps
+_OCR_SHARE = 0.8  # of a file's time limit; other steps have the remainder
 TOO_MUCH_MEMORY = "parsing needed too much memory"
 MAX_ABOUT_BYTES, MAX_CONTENT_BYTES = 1 << 24, 1 << 26
-"""No useful answer is longer, and the pool rejects one that announces more.
+"""Useful answers are shorter, and the pool rejects longer ones.
 
 The JSON can have a million blocks, which take 350 MB to validate.
 """
@@ -47,7 +47,7 @@ _BLOCK_VALUES = attrgetter("kind", "start", "end", "level", "title")
 def main() -> None:
     """Answer requests until stdin ends."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what a parser prints is not an answer
+    sys.stdout = sys.stderr  # output of a parser is not an answer
     import_lazy_modules(sys.argv[2])
     parsers.prepare(sys.argv[2])
     confine(int(sys.argv[1]))
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def import_lazy_modules(family: str) -> None:
-    """Import what the functions of a parser module import later: after `confine` no file can be opened."""
+    """Import the lazy imports of a parser module now: after `confine` no file can be opened."""
     codecs.unregister(encodings.search_function)
     codecs.register(_codec_without_search)
     for name in ("_strptime", "encodings.*", *parsers.libraries_of(family)):
@@ -79,7 +79,7 @@ def import_lazy_modules(family: str) -> None:
 
 
 def _codec_without_search(name: str) -> codecs.CodecInfo | None:
-    """A codec, or None for an unknown one, whose search would open files; codecs then raises LookupError."""
+    """A codec; None for an unknown one, so that no search opens files, and codecs raises LookupError."""
     try:
         return encodings.search_function(name)
     except OSError:

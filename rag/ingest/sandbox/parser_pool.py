@@ -1,4 +1,4 @@
-"""A pool of parser processes, and what is taken from their answers: a hostile file can make a parser do harm.
+"""A pool of parser processes, and the validation of their answers: a hostile file can control its parser.
 
 It can make it hang, crash or take too much memory. So a process (`rag.ingest.sandbox.parser_child`) gets a
 file's content, answers with data, and can do nothing else (`rag.confined`). It is reused for the next file
@@ -6,7 +6,7 @@ of its *family*, a parser module with its libraries, until a file breaks it, the
 ends (`end_idle`). Compared with parsing in this process, a file takes half a millisecond more, and each new
 process 0.2 s.
 
-The file may control the answer, too: what doesn't fit is no document.
+The file may control the answer, too, so an invalid answer is refused.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ MEMORY_BYTES = 1 << 30
 OCR = ocr.__name__
 MOST_IDLE = 3  # processes that wait for the next file of their family; each takes 40 to 60 MB
 LARGE_FILE_BYTES = 2_000_000  # a process doesn't return the memory of such a file, so it is ended
-PIECE_BYTES = 1 << 18  # of a file, sent at once: what the pipe can't take yet is buffered twice
+PIECE_BYTES = 1 << 18  # of a file sent at once: bytes that the pipe can't take yet are buffered twice
 SHORT_ANSWER_BYTES = 8_000  # validated in less than a millisecond, so not in a thread
 START_SECONDS = 60.0
 END_SECONDS = 5.0  # wall clock, from the end of a process's output until the system has its exit status
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.parser_child import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
-"""Environment variables that Python may need to start. Others may hold secrets, and are not passed on."""
+"""Environment variables that Python may need to start. Others may hold secrets and are not passed on."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Numeric libraries would start threads, which takes memory and is forbidden once confined."""
@@ -210,7 +210,7 @@ async def _borrow_process(memory_bytes: int, family: str) -> AsyncIterator[_Chil
         try:
             yield child
         except ParseError as error:
-            if error.cause == "crashed":  # it may lack memory for the next file
+            if error.cause == "crashed":  # the process may lack memory for the next file
                 await child.end()
             else:
                 await _return_process(pool, child)
@@ -285,7 +285,7 @@ async def _pool() -> _Pool:
 
 
 async def _pool_of_the_loop() -> AsyncGenerator[_Pool]:
-    """Yields one pool. An event loop closes its generators when it ends, which ends the processes here."""
+    """Yields one pool. At its end, an event loop closes its generators, which ends the processes."""
     pool = _Pool()
     try:
         yield pool
