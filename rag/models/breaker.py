@@ -4,9 +4,9 @@
                                ^                                           |
                                +------------ twice the pause -- it fails --+
 
-An endpoint that is merely slow differs from one that fails: that a call waited for a second in vain says
-nothing about a call that can wait for twenty. So a breaker remembers how long a call waited, and holds back
-only calls that have about as little time, or less.
+A slow endpoint differs from a failing one: a call that timed out after a second says nothing about a call
+that can wait for twenty. So a breaker remembers how long a call waited, and holds back only calls with about
+as little time, or less.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rag.errors import ProviderError
 
 FIRST_PAUSE = 1.0  # seconds that calls are held back after the first failure; doubled with each failed trial
 LONGEST_PAUSE = 30.0  # seconds; also the longest that a recovery goes unnoticed
-MUCH_LONGER = 2  # times the patience of a call that timed out: a call with that much is sent
+MUCH_LONGER = 2  # a call with so many times the patience of one that timed out is sent
 
 
 class HeldBackError(ProviderError):
@@ -33,13 +33,13 @@ class RefusedError(ProviderError):
 
 
 def note_failure(log: logging.Logger, error: ProviderError) -> None:
-    """Log a failure that the search goes on in spite of; a call that was not sent, only at level info."""
+    """Log a failure that doesn't end the search; a call that was not sent, only at level info."""
     log.log(logging.INFO if isinstance(error, HeldBackError) else logging.WARNING, "%s", error)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is sent, and can wait for `patience` seconds. A `trial` finds out if the endpoint works."""
+    """A call that can wait for `patience` seconds. A `trial` tests whether the endpoint works again."""
 
     began: float
     patience: float
@@ -50,7 +50,7 @@ class Call:
 class Fault:
     """Why calls are held back until `until`, and for how many seconds the last one `waited` in vain.
 
-    `waited` is infinite if the endpoint failed outright, whatever time it had.
+    `waited` is infinite if the endpoint failed outright, not by a timeout.
     """
 
     cause: str
@@ -108,12 +108,12 @@ class Breaker:
         now, waited = self.clock(), call.patience if late else inf
         when, took = self._last_success
         if when > call.began and took < waited:
-            return  # meanwhile it answered others in the time that this call had: only this call failed
+            return  # it answered other calls within this call's patience: only this call failed
         fault, pause = self.fault, FIRST_PAUSE
         if fault and call.trial:
             pause = min(2 * fault.pause, LONGEST_PAUSE)
         elif fault and fault.waited >= waited:
-            return  # known already, by a call that began before it was
+            return  # the fault is already known; this call began before it
         self.fault = Fault(cause, waited, pause, now + pause)
 
     def abandoned(self, call: Call) -> None:

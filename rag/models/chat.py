@@ -41,7 +41,7 @@ T = TypeVar("T", bound=Form)
 
 
 class _Part(BaseModel):
-    """A part of the endpoint's JSON; everything else in it is ignored."""
+    """A part of the endpoint's JSON; other fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -201,10 +201,10 @@ class TextScores(Form):
 async def chat_scores(
     chat: Chat, query: str, texts: Sequence[str], used: Callable[[Usage], None]
 ) -> list[float | None]:
-    """How well each text answers the query, from 0 to 1; None for texts without exactly one valid score.
+    """A score for each text's answer to the query, from 0 to 1; None without exactly one valid score.
 
     Raises:
-        ProviderError: the model gave no scores.
+        ProviderError: the model returned no scores.
     """
     if not texts:
         return []
@@ -225,8 +225,8 @@ async def chat_scores(
 def weighted(semantic: Sequence[float | None], similarities: Sequence[float]) -> list[float | None]:
     """The weighted sum of the model's score, the similarity and the rank so far, for each hit in order.
 
-    Hits that the model gave no score get None. The rank counts 1 for the first hit, and 1 / n less for each
-    next.
+    Hits without a score of the model get None. The rank counts 1 for the first hit, and 1 / n less for each
+    next one.
     Example: [1.0, None], [0.5, 0.9] -> [0.4 + 0.2 + 0.2, None].
     """
     return [

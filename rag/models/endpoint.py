@@ -3,8 +3,8 @@
 The retry loop is our own because the SDK's has no timeout per attempt, obeys the reply's `x-should-retry`,
 and doesn't report how many attempts it made.
 
-Whoever awaits an answer may set a deadline (`anyio.fail_after`). A little before it the call ends by itself,
-with an error that says what happened, and its breaker learns that the endpoint was late.
+The caller may set a deadline (`anyio.fail_after`). A little before it, the call ends itself with an error
+that says what happened, and its breaker learns that the endpoint was late.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | Timeo
 FIRST_DELAY = 0.5  # seconds before the second attempt; doubled with every attempt
 ATTEMPTS = 5
 LONGEST_WAIT = 30  # seconds; caps the server's Retry-After
-SPARE = 0.05  # the share of the caller's time that is left when a call ends by itself,
-MOST_SPARE = 1.0  # and the most of it, in seconds
+SPARE = 0.05  # the share of the caller's time that is left when a call ends itself
+MOST_SPARE = 1.0  # the most of it, in seconds
 TRANSIENT = frozenset({408, 409, 429})  # worth another attempt, like all statuses from 500
-REFUSED = frozenset({400, 413, 422})  # how servers refuse a large batch, a long text or a parameter
+REFUSED = frozenset({400, 413, 422})  # statuses for a large batch, a long text or a wrong parameter
 SERVER_ERROR = 500
 ADVICE = {
     401: "; check the API key in {key}",
@@ -77,7 +77,7 @@ class RemoteModel(Protocol):
 
     @property
     def options(self) -> EndpointOptions:
-        """What the operator adds to each request."""
+        """The operator's additions to each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Endpoint:
             self._succeeded(call)
             raise
         except anyio.get_cancelled_exc_class():
-            if anyio.current_time() >= last:  # the event loop was too busy to end the call itself
+            if anyio.current_time() >= last:  # the event loop was too busy to end the call in time
                 self.breaker.failed(call, self._lateness(call), late=True)
             raise
         finally:
@@ -124,7 +124,7 @@ class Endpoint:
         """The JSON of an answer.
 
         Raises:
-            ProviderError: it is something else, such as the page of a proxy or of a wrong address.
+            ProviderError: it isn't JSON, but for example the page of a proxy or of a wrong address.
         """
         try:
             return json.loads(body)
@@ -133,7 +133,7 @@ class Endpoint:
 
     def invalid(self, problem: str, *, for_caller: str = "gave an invalid answer") -> ProviderError:
         """The error for a useless answer: `problem` is a predicate, "refused to answer"."""
-        self.breaker.failures += 1  # it answered, and at once, so nothing is to be held back
+        self.breaker.failures += 1  # it answered at once, so no call is held back
         return self._error(problem, for_caller)
 
     def _begun(self, patience: float) -> Call:
@@ -189,7 +189,7 @@ class Endpoint:
             return f"HTTP {status}" + advice.format(key=self.key_name)
         if isinstance(error, TimeoutError):
             return f"no answer within {self.timeout_seconds:g} seconds"
-        # What is left is a connection error of the SDK. Only the class of its cause is safe to rely on.
+        # Otherwise it is a connection error of the SDK. Only the class of its cause is reliable.
         if type(error.__cause__).__name__ == "ConnectError":
             return "no connection; check base_url, and whether the server is running"
         return "the connection broke"

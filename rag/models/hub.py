@@ -1,10 +1,9 @@
-"""The Hugging Face hub and its mirrors: what a repository holds, and the download of one of its files.
+"""The Hugging Face hub and its mirrors: the files of a repository, and their download.
 
-Its own library `huggingface_hub` knows addresses, redirects, refusals and when to try again. Its cache, its
-stored tokens, its telemetry and its transfers by `hf_xet` are not used. `_client` limits what a request may
-do.
+Its library `huggingface_hub` handles addresses, redirects, refusals and retries. Its cache, its stored
+tokens, its telemetry and its transfers by `hf_xet` are not used. `_client` restricts requests.
 
-A download is resumable, and present under its name only when its bytes are the expected ones.
+A download is resumable, and gets its final name only after its bytes were verified.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
 HUB = "https://huggingface.co"
 MAX_REDIRECTS = 5
-SILENCE_SECONDS = 60  # of a description; of a file HF_HUB_DOWNLOAD_TIMEOUT, which is 10
-LATER = frozenset({408, 429, 500, 502, 503, 504})  # perhaps another time
+SILENCE_SECONDS = 60  # timeout of a description; of a file it is HF_HUB_DOWNLOAD_TIMEOUT, 10
+LATER = frozenset({408, 429, 500, 502, 503, 504})  # statuses that may go away
 YES = frozenset({"1", "on", "true", "yes"})
 LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 AGENT = f"refdesk/{version('refdesk')}"
@@ -52,14 +51,14 @@ logging.getLogger("huggingface_hub").setLevel(
 
 
 class LaterError(ProviderError):
-    """The hub can't answer now, or the connection broke; what came is kept."""
+    """The hub can't answer now, or the connection broke; received bytes are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of a repository, its bytes, and what the hub states of its content, in hexadecimal digits.
+    """A file of a repository: its size, and the checksums that the hub states, in hexadecimal digits.
 
-    Large files have a SHA-256. The others have `blob`, the SHA-1 of git, which covers a header, too.
+    Large files have a SHA-256. Others have `blob`, git's SHA-1, which includes a header.
     """
 
     path: str
@@ -80,7 +79,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A hub or its mirror. `token` is sent to `endpoint` only, and only where nobody can listen."""
+    """A hub or its mirror. `token` is sent only to `endpoint`, and only encrypted or on this machine."""
 
     endpoint: str = HUB
     token: str = field(default="", repr=False)
@@ -91,16 +90,16 @@ class Hub:
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def page(self, repository: str) -> str:
-        """Where people read about a repository and its licence."""
+        """The web page about a repository and its licence."""
         return f"{self.endpoint}/{repository}"
 
     def repository(self, name: str, revision: str = "main") -> Repository:
-        """What a repository holds at a revision: a branch, a tag or a commit.
+        """A repository at a revision: a branch, a tag or a commit.
 
         Raises:
             ConfigurationError: the repository or revision doesn't exist, or needs a token.
             LaterError: the hub can't answer now.
-            ProviderError: the hub's answer makes no sense.
+            ProviderError: the hub's answer is invalid.
         """
         api = HfApi(endpoint=self.endpoint, token=self.token or False)
         try:
@@ -119,7 +118,7 @@ class Hub:
 
     @contextmanager
     def errors(self, repository: str) -> Iterator[None]:
-        """Turn the library's errors into ours; what a server says never reaches a person.
+        """Turn the library's errors into ours, without text of the server.
 
         Raises:
             ConfigurationError: the hub refuses, or has no such file; a retry is useless.
@@ -213,7 +212,7 @@ def _client(hub: Hub) -> httpx2.Client:
     home = httpx2.URL(hub.endpoint)
 
     def restrict(request: httpx2.Request) -> None:
-        """Before each request, redirected ones too: no way out of encryption, and the token stays home."""
+        """Before each request, also a redirected one: require encryption; send the token only to the hub."""
         url = request.url
         if home.scheme == "https" != url.scheme:
             raise ConfigurationError(
@@ -224,7 +223,7 @@ def _client(hub: Hub) -> httpx2.Client:
         request.headers.update({"accept-encoding": "identity", "user-agent": AGENT})
 
     def bound_wait(response: httpx2.Response) -> None:
-        """The library sleeps as long as a server says; at more than 999 seconds it decides by itself."""
+        """Limit the wait that a server asks for: above 999 seconds the library decides itself."""
         for name in ("retry-after", "ratelimit"):
             if re.search(r"\d{4}", response.headers.get(name, "")):
                 del response.headers[name]
@@ -274,7 +273,7 @@ class WrongBytesError(ProviderError):
 
 @dataclass(frozen=True, slots=True)
 class HubCommit:
-    """Where a file comes from: the hub, the repository and the commit."""
+    """The origin of a file: the hub, the repository and the commit."""
 
     hub: Hub
     repository: str
@@ -286,13 +285,13 @@ class HubCommit:
 
 
 def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
-    """Fetch a file to `target`, and return its SHA-256. `came` is told of the bytes as they come.
+    """Fetch a file to `target`, and return its SHA-256. `came` is called with the numbers of received bytes.
 
     It resumes an interrupted download, and reconnects if the connection breaks.
 
     Raises:
         WrongBytesError: the bytes are not those of `file`; none are kept.
-        LaterError: the hub can't be reached, or breaks off again and again; what came is kept.
+        LaterError: the hub can't be reached, or keeps breaking off; received bytes are kept.
         ConfigurationError: the hub refuses, or the folder can't be written.
         StoreError: the disk is full.
     """
@@ -307,7 +306,7 @@ def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[
             return sha256
         came(-_size(part))
         part.unlink()
-    if resumed:  # perhaps of another file: once more, as a whole
+    if resumed:  # the old part may be of another file: start over once
         return download(origin, file, target, came)
     raise WrongBytesError(
         f"{origin.url(file)} has not the bytes that it must have, so it was deleted. If a mirror or a proxy "
@@ -316,7 +315,7 @@ def download(origin: HubCommit, file: RemoteFile, target: Path, came: Callable[[
 
 
 def _append(origin: HubCommit, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
-    """Fetch what `part` lacks."""
+    """Fetch the bytes that `part` lacks."""
     try:
         with _Part(part, file.size, came) as opened, origin.hub.errors(origin.repository):
             http_get(
@@ -341,7 +340,7 @@ def _append(origin: HubCommit, file: RemoteFile, part: Path, came: Callable[[int
 
 
 class _Part(FileIO):
-    """What came of a file so far. The library appends, or begins again where a hub ignores the range.
+    """The received part of a file. The library appends, or starts over if a hub ignores the range.
 
     At most `limit` bytes are accepted, any number if it is 0.
     """

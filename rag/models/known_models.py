@@ -23,7 +23,7 @@ LIST = Path(__file__).with_suffix(".toml")
 
 
 class Figure(BaseModel):
-    """A result that the publisher states; nobody here measured it."""
+    """A result that the publisher states; not measured by us."""
 
     model_config = _FORM
     benchmark: str
@@ -32,7 +32,7 @@ class Figure(BaseModel):
 
 
 class KnownFile(BaseModel):
-    """A file of a model. Without a checksum it was not verified; a size of 0 is not known."""
+    """A file of a model. Without a checksum it wasn't verified; a size of 0 is unknown."""
 
     model_config = _FORM
     path: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")]
@@ -41,7 +41,7 @@ class KnownFile(BaseModel):
 
 
 class KnownModel(BaseModel):
-    """A model that refdesk knows: where its files are, what they are, and what it is good for."""
+    """A model that refdesk knows: the place of its files, their checksums, and its description."""
 
     model_config = _FORM
     name: str
@@ -108,7 +108,7 @@ LISTED = 12  # graphs in a message
 
 
 def graph_among(paths: Collection[str], graph: str | None) -> str:
-    """The path of the graph: the one that is asked for, or the usual one, or the only one.
+    """The path of the graph: the requested one, or the usual one, or the only one.
 
     Raises:
         ConfigurationError: no graph fits, or several do and `graph` is None.

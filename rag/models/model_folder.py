@@ -1,10 +1,10 @@
 """The facts of a local model besides its weights, and the files in its folder that state them.
 
-`refdesk-admin model` writes a file of facts: from the list of known models, or from what the administrator
-says of an own model. For a folder without that file, the publisher's files are read, as sentence-transformers
-writes them: `modules.json` lists the steps from tokens to a vector, and each step has a folder with its own
-config.json. What these files don't say is None in the facts. Nothing is guessed, because a wrong pooling
-gives vectors that look right and find little.
+`refdesk-admin model` writes a file of facts: from the list of known models, or from the administrator's
+options. For a folder without that file, the publisher's files are read, in the format of
+sentence-transformers: `modules.json` lists the steps from tokens to a vector, and each step has a folder with
+a config.json. Facts that these files lack are None. Nothing is guessed, because a wrong pooling gives vectors
+that look right and find little.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """The facts of a model. What is None or empty is not known, and the folder's own files may say it.
+    """The facts of a model. None or empty values are unknown, and may come from the folder's files.
 
-    `repository` and `revision`, a commit, say where the files on a hub came from; an own model has neither.
+    `repository` and `revision`, a commit, are the origin of files from a hub; an own model has neither.
     `graph` is the path of the ONNX graph below the folder. `dense` are the folders of the dense layers that
     follow the pooling, in order. `normalise` says whether the model was trained for vectors of unit length.
     `dimension` is that of a whole vector, and `truncations` are the smaller ones that it may be cut to.
@@ -74,7 +74,7 @@ _FORM = TypeAdapter(ModelFacts)
 
 
 def read_facts(folder: Path) -> ModelFacts | None:
-    """The facts that refdesk keeps in a model's folder; None if it has put none there.
+    """The facts that refdesk stored in a model's folder; None without them.
 
     Raises:
         ConfigurationError: they can't be read.
@@ -97,7 +97,11 @@ def facts_as_json(facts: ModelFacts) -> bytes:
 
 
 def check_pulled(model: str, folder: Path) -> None:
-    """Raise ConfigurationError, with the command that brings it, if a model of the settings is missing."""
+    """Check that a model of the settings is on this machine.
+
+    Raises:
+        ConfigurationError: it is missing; the message has the command that fetches it.
+    """
     if model and not folder.is_dir():
         raise ConfigurationError(
             f"The model {model} is not on this machine: there is no folder {folder}. Run refdesk-admin model "
@@ -128,7 +132,7 @@ _STEPS = {"Transformer", "Pooling", "Dense", "Normalize", "Dropout"}
 
 
 def facts_of_folder(folder: Path) -> ModelFacts:
-    """What is known of the model in `folder`: what refdesk keeps there, completed from the publisher's files.
+    """The facts of the model in `folder`: refdesk's file, completed from the publisher's files.
 
     Raises:
         ConfigurationError: a file isn't valid JSON, refdesk's facts contradict the publisher's files, or
@@ -149,7 +153,7 @@ def facts_of_folder(folder: Path) -> ModelFacts:
 
 
 def published_facts(folder: Path) -> ModelFacts:
-    """What the publisher's files alone say.
+    """The facts from the publisher's files alone.
 
     Raises:
         ConfigurationError: a file isn't valid JSON, or asks for a step that refdesk doesn't have.
@@ -220,7 +224,7 @@ def _pooling(folder: Path, path: str) -> Pooling:
 
 
 def _dimension(folder: Path, pooling: Sequence[str], dense: Sequence[str]) -> int | None:
-    """The length of a vector after the last step that says it."""
+    """The length of a vector after the last step that states it."""
     if dense:
         last: int | None = _config(folder, f"{dense[-1]}/config.json").get("out_features")
         return last

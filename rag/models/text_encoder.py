@@ -1,11 +1,11 @@
-"""Text encoders: the tokens of a text, the graph that maps them to vectors, and what follows the graph.
+"""Text encoders: the tokens of a text, the graph that maps them to vectors, and the head behind the graph.
 
-A model in a folder has a tokenizer.json. The multilingual built-in one has a model of SentencePiece: read by
-the other library, its 250,000 pieces would take 295 MB of memory instead of 57.
+A model in a folder has a tokenizer.json. The multilingual built-in one has a SentencePiece model: with the
+`tokenizers` library, its 250,000 pieces would take 295 MB of memory instead of 57.
 
 ONNX Runtime runs the graph: one text or pair per run, one thread per run. Runs without batches need no
-padding. So an output never depends on the other texts of a batch, and the throughput per core is the highest.
-Where the graph returns a vector per token, pooling and the dense layers that some models have follow here.
+padding. So an output never depends on other texts, and the throughput per core is the highest. If the graph
+returns a vector per token, the head pools them and applies the dense layers of some models.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _KEPT_WORDS = 1 << 15
 _KEPT_LENGTH = 64  # characters; longer words seldom occur again
 
 WORD_LETTERS = 5  # of an English word, rounded up from 4.7
-IDEOGRAPHS = 3000  # that everyday Chinese is written with; the built-in model has 997 single signs
+IDEOGRAPHS = 3000  # characters of everyday Chinese; the built-in model has 997
 _SAMPLE = 250  # characters in a stretch, about 40 words
-_STRETCHES = 16  # so that a table or a foreign quotation at one place doesn't speak for the whole
+_STRETCHES = 16  # samples, so that a single table or foreign quotation doesn't decide
 
 
 class Tokens:
@@ -108,8 +108,8 @@ class Tokens:
     def _encoded_as_text(self, text: str) -> Encoding:
         """The tokens of `text` alone; special tokens that it spells out are plain text.
 
-        The pieces of some vocabularies (Unigram: XLM-R and its kin) include the special tokens, so they would
-        be found even where the tokenizer doesn't look for them. They are spelled with spaces then.
+        Some vocabularies (Unigram: XLM-R and its kin) include the special tokens as pieces, so they would be
+        found anyway. There they are spelled with spaces.
         """
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         if self._not_of_text.isdisjoint(encoding.ids):
@@ -120,17 +120,17 @@ class Tokens:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def window(self, limit: int, prefix: str) -> int:
-        """The tokens that are left for text, of `limit`, after the special tokens and `prefix`."""
+        """The tokens of `limit` that are left for text after the special tokens and `prefix`."""
         return limit - self._special - len(self.spans(prefix))
 
     def vocabulary_share(self, text: str) -> float:
-        """The share of letters that stand in words of the vocabulary; 1 for a text without letters.
+        """The share of letters in words of the vocabulary; 1 for a text without letters.
 
-        A word that is one token of two letters or more is known. A word that is split counts the more the
-        longer its pieces are: not at all if it is spelled letter by letter, and in whole if a piece has as
-        many letters as an English word. So technical terms, which are split into long pieces, are mostly
-        known, and scripts whose letters are nearly all that the vocabulary has are not. A word that has
-        no tokens at all is unknown. Of a long text, stretches of `_SAMPLE` characters are read.
+        A word that is one token of two letters or more is known. A split word counts by the length of its
+        pieces: 0 if it is spelled letter by letter, 1 if a piece has as many letters as an English word. So
+        technical terms, which are split into long pieces, are mostly known, and scripts of which the
+        vocabulary has little more than letters are not. A word without tokens is unknown. Of a long text,
+        samples of `_SAMPLE` characters are read.
 
         Example: "leap seconds" -> 1; "myocardial" (my, oca, rdial) -> 0.58; "Москва" (м, о, с, к, в, а) -> 0.
         """
@@ -142,7 +142,7 @@ class Tokens:
         return in_vocabulary / letters if letters else 1.0
 
     def _counts(self, text: str) -> tuple[int, float]:
-        """The letters in `text`, and how many of them are known."""
+        """The number of letters in `text`, and of known ones."""
         words = [(sum(map(str.isalpha, word)), ids) for word, ids in self._pieces(text)]
         in_vocabulary = (letters * self._known_share(letters, ids) for letters, ids in words)
         return sum(letters for letters, _ in words), sum(in_vocabulary)
@@ -170,7 +170,7 @@ class Tokens:
 
     @cached_property
     def _has_ideographs(self) -> bool:
-        """Whether the vocabulary has as many single signs as one needs to read Chinese or Japanese."""
+        """Whether the vocabulary has enough single characters for Chinese or Japanese."""
         return sum(len(token) == 1 for token in self._tokenizer.get_vocab()) >= IDEOGRAPHS
 
     def _without_space(self, text: str) -> Spans:
@@ -196,7 +196,7 @@ class Tokens:
 
 
 class SentencePieces:
-    """The tokenizer in a model of SentencePiece. No text spells one of its control pieces.
+    """The tokenizer of a SentencePiece model. No text can contain its control pieces.
 
     Raises:
         ConfigurationError: the file is missing or invalid.
@@ -236,7 +236,7 @@ def _encodable(text: str) -> str:
 
 
 def _sample(text: str) -> list[str]:
-    """The text, or if it is long, stretches at equal distances from its beginning to its end."""
+    """The text; of a long one, samples at equal distances."""
     if len(text) <= _SAMPLE * _STRETCHES:
         return [text]
     step = (len(text) - _SAMPLE) / (_STRETCHES - 1)
@@ -254,7 +254,7 @@ TYPES = {
     "tensor(bool)": np.bool_,
     "tensor(float)": np.float32,
 }
-"""The types of an input that refdesk can give; masks are the ones that are not always integers."""
+"""The supported types of inputs; only masks are not always integers."""
 
 
 def opened_model(path: Path) -> onnxruntime.InferenceSession:
@@ -339,7 +339,7 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What follows the graph. `cut` is the number of components that are kept; 0: all."""
+    """The steps after the graph. `cut` is the number of components to keep; 0: all."""
 
     pooling: Pooling
     layers: tuple[Callable[[Rows], Rows], ...] = ()
@@ -407,7 +407,11 @@ def dense_layer(folder: Path) -> Dense:
 
 
 def _linear(tensors: dict[str, Rows], shape: tuple[int | None, int | None]) -> tuple[Rows, Rows | None]:
-    """The weight, of this shape, and the bias; raises ValueError or LookupError for other tensors."""
+    """The weight, of this shape, and the bias.
+
+    Raises:
+        ValueError, LookupError: these are other tensors.
+    """
     weight, bias = tensors.pop("linear.weight"), tensors.pop("linear.bias", None)
     if tensors or weight.shape != shape:
         raise ValueError("these are not the tensors of a linear layer")

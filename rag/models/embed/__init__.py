@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TextKind = Literal["query", "document"]
 log = logging.getLogger(__name__)
-LOADED_AGAIN_SECONDS = 30  # after a model could not be loaded; each attempt can cost seconds of CPU
+LOADED_AGAIN_SECONDS = 30  # before another attempt to load a model, which can cost seconds of CPU
 
 
 class Embedder(Protocol):
@@ -37,7 +37,7 @@ class Embedder(Protocol):
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What collections remember: only vectors of the same identity are comparable."""
+        """The identity that collections store: only vectors of the same identity are comparable."""
 
     @property
     def window(self) -> int:
@@ -47,10 +47,9 @@ class Embedder(Protocol):
         """The model's tokens in `text`, in order, each as (start, end) in characters."""
 
     def vocabulary_share(self, text: str) -> float:
-        """The share of a text, from 0 to 1, that the model knows by its vocabulary; 1 if nothing tells.
+        """The share of a text, from 0 to 1, that the model knows by its vocabulary; 1 if that can't be told.
 
-        The model has learnt nothing of a text of which it knows 0. A long text is judged by a sample, in a
-        few milliseconds.
+        At 0 its vectors are meaningless. A long text is judged by a sample, in a few milliseconds.
         """
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
@@ -64,7 +63,7 @@ class Embedder(Protocol):
 
 
 class WrappedEmbedder:
-    """What an embedder around another one, `inner`, has from it: all but `embed`."""
+    """A base for an embedder around another one, `inner`: delegates everything but `embed`."""
 
     __slots__ = ()
     inner: Embedder
@@ -90,9 +89,9 @@ class WrappedEmbedder:
 
 @dataclass(slots=True)
 class Embedders:
-    """The embedders of the settings by their names. The default is open; others open when first needed.
+    """The embedders of the settings by name. The default is open; others are opened on first use.
 
-    So a model that no search needs takes no memory. `opened` are those that are open.
+    So an unused model takes no memory. `opened` are the open ones.
     """
 
     opened: dict[str, Embedder]
@@ -108,14 +107,14 @@ class Embedders:
         return self.opened[DEFAULT_EMBEDDER]
 
     def baseline(self, name: str) -> float | None:
-        """The cosine that this embedder gives to unrelated texts, if the settings have one."""
+        """The cosine of unrelated texts for this embedder, if the settings have one."""
         return self.settings[name].baseline if name in self.settings else None
 
     async def embedder(self, name: str) -> Embedder:
         """The embedder of this name.
 
         Raises:
-            ConfigurationError: the settings have none, or it can't be loaded.
+            ConfigurationError: the settings lack it, or it can't be loaded.
         """
         return self.opened.get(name) or await self._newly_opened(name)
 

@@ -43,7 +43,7 @@ T = TypeVar("T")
 FILE = "embeddings.sqlite"
 WAIT_SECONDS = 10.0  # for another process that is writing
 SAME_MODEL = 0.99  # the least cosine of two vectors of the control text; rounding leaves more than 0.999
-FILLED = 0.9  # the share of the limit that is kept when entries are dropped, so that this is rare
+FILLED = 0.9  # the share of the limit that remains after dropping entries, so that this is rare
 AT_ONCE = 500  # keys in a query
 _DAY = 86_400  # seconds
 OTHER_MODEL = (
@@ -64,9 +64,9 @@ CREATE TABLE IF NOT EXISTS models (model BLOB PRIMARY KEY, control BLOB NOT NULL
 
 
 def fingerprint(identity: EmbedderIdentity, window: int, dimensions: int) -> str:
-    """What the vectors of documents depend on besides their text.
+    """A key for everything but the text that vectors of documents depend on.
 
-    `window` is the number of tokens after which texts are cut, `dimensions` what the settings ask for, or 0.
+    `window` is the number of tokens after which texts are cut, `dimensions` the setting, or 0.
     """
     parts = [identity.provider, identity.model, identity.document_prefix, identity.document_body]
     return json.dumps([*parts, window, dimensions])
@@ -81,8 +81,8 @@ def cache_file(data: Path) -> Path:
 class EmbeddingCache:
     """The entries of one model and tenant. Safe to use from several threads and processes.
 
-    `max_bytes` is the limit of the whole cache. `notes` say what happened to it, for the report. It never
-    raises: what can't be read counts as missing, and what can't be written is left out.
+    `max_bytes` is the limit of the whole cache. `notes` are for the report. It never raises: entries that
+    can't be read are missing, and entries that can't be written are left out.
     """
 
     data: Path
@@ -172,7 +172,7 @@ class EmbeddingCache:
         return tokens / seconds if tokens and seconds else None
 
     def close(self) -> None:
-        """Drop the entries that were not used for longest if there are too many bytes, and close the file."""
+        """Drop the least recently used entries if there are too many bytes, and close the file."""
         if self._connection:
             self._with(self._trim, None)
             with suppress(sqlite3.Error):
@@ -193,7 +193,7 @@ class EmbeddingCache:
         connection.execute("VACUUM")
 
     def _with(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """What `work` returns, whose changes are one transaction; `otherwise` if the file can't be used."""
+        """The result of `work`, in one transaction; `otherwise` if the file can't be used."""
         with self._lock:
             if self._off:
                 return otherwise
@@ -218,11 +218,11 @@ class EmbeddingCache:
             self.notes.append(note)
 
 
-LARGEST = 32_767  # of the numbers of 16 bits that stand for those of a vector
+LARGEST = 32_767  # of the 16-bit numbers that a vector is quantized to
 
 
 def rounded(vectors: Vectors) -> Vectors:
-    """Vectors as they come out of the cache: in steps of their largest number / `LARGEST`."""
+    """Vectors as the cache returns them: quantized in steps of their largest number / `LARGEST`."""
     return np.stack([_unpacked(_packed(vector)) for vector in vectors]) if len(vectors) else vectors
 
 
@@ -267,7 +267,7 @@ def forget(
     texts: Iterable[str] = (),
     collections: Iterable[str] | None = None,
 ) -> int:
-    """Delete the entries of these collections, except those of `texts`, for good. None: of the whole tenant.
+    """Delete the entries of these collections (None: of all) for good, except entries of `texts`.
 
     Returns their number. A cache that can't be cleaned is deleted as a whole.
 
@@ -341,9 +341,9 @@ def _reason(error: sqlite3.OperationalError | OSError) -> str:
 class CachedEmbedder(WrappedEmbedder):
     """An embedder with a cache of the vectors of documents.
 
-    If it has `parts`, which has vectors as soon as an endpoint has answered, these are in the cache at once.
-    `cached` counts the texts that were not embedded, `tokens` and `seconds` what the others took; without
-    `parts` no tokens are counted.
+    With `parts`, which yields vectors as soon as an endpoint answers, these are cached at once. `cached`
+    counts texts from the cache, `tokens` and `seconds` are those of the others; without `parts`, tokens are
+    not counted.
     """
 
     inner: Embedder
@@ -357,7 +357,7 @@ class CachedEmbedder(WrappedEmbedder):
         """As the embedder itself; equal texts are embedded once.
 
         Raises:
-            ProviderError: the endpoint failed; what it had embedded until then is in the cache.
+            ProviderError: the endpoint failed; vectors embedded before that are in the cache.
         """
         if kind == "query":
             return await self.inner.embed(texts, kind)
@@ -382,7 +382,7 @@ class CachedEmbedder(WrappedEmbedder):
                 vectors |= new
                 valid = [(text, vector) for text, vector in new.items() if vector.any()]
                 await to_thread.run_sync(partial(self.cache.keep, valid))
-                if self.parts:  # the rate of a model on this machine is measured when somebody asks
+                if self.parts:  # the rate of a local model is measured on demand
                     self.tokens += sum(len(self.token_spans(text)) for text in new)
         self.seconds += time.monotonic() - began
         return vectors

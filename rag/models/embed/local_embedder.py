@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinModel:
-    """A model that comes with refdesk: its folder, and what its publisher says of it.
+    """A model that comes with refdesk: its folder, and its publisher's facts.
 
     `limit` is in tokens, special ones included. Vectors have 384 dimensions. `mean_queries` is a file with
-    the mean vectors of questions of all kinds by language, English first, if part of them is to be subtracted
-    from queries.
+    the mean vectors of questions by language, English first, if a part of them is subtracted from queries.
     """
 
     folder: Path
@@ -71,7 +70,7 @@ What queries have in common tells nothing about any of them, and it is nearer to
 above all across languages (rag/evaluate/measuring.md). The language is the one whose mean query is nearest.
 Among Latin letters that is no sign: keywords in English are near the mean of Thai.
 """
-LAST_LATIN = "\u024f"  # but for Vietnamese letters with marks of tone: it counts as another script
+LAST_LATIN = "\u024f"  # Vietnamese letters with tone marks come later: Vietnamese counts as another script
 BEYOND_LATIN = 0.1  # of a query's letters
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
@@ -104,7 +103,7 @@ class LocalEmbedder:
         return self.tokens.spans(text)
 
     def vocabulary_share(self, text: str) -> float:
-        """What the tokens say of a built-in model, and of one whose facts say that it is for one language."""
+        """The share by tokens for a built-in model, and for one whose facts say that it has one language."""
         is_told = self.facts is None or self.facts.multilingual is False
         return self.tokens.vocabulary_share(text) if is_told else 1.0
 
@@ -130,7 +129,7 @@ class LocalEmbedder:
 
 
 def shared_parts(texts: Sequence[str], vectors: Vectors, means: Vectors) -> Vectors:
-    """What is to be subtracted from each query's vector; `means` are those of languages, English first."""
+    """The vectors to subtract from each query's; `means` are those of languages, English first."""
     middle = means.mean(axis=0)
     parts = np.tile(OF_MEAN_QUERY * middle, (len(texts), 1))
     directions = unit_rows(means - middle)
@@ -175,11 +174,11 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
 def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
     """The model in `folder`: the graph and tokenizer.json of a text encoder.
 
-    What else must be known of it, the folder's files say (`facts_of_folder`) or the settings.
+    Other facts come from the folder's files (`facts_of_folder`) or the settings.
 
     Raises:
-        ConfigurationError: a file is missing or invalid, the settings contradict the files, something must be
-            known that neither says, or the model doesn't map text to one vector.
+        ConfigurationError: a file is missing or invalid, the settings contradict the files, both lack a
+            necessary fact, or the model doesn't map text to one vector.
     """
     check_pulled(settings.model, folder)
     facts = facts_of_folder(folder)
@@ -219,10 +218,10 @@ def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
     return sha.hexdigest()[:12]
 
 
-# What a model's graph, its files and the settings say together of its vectors; nothing is guessed.
+# Facts about a model's vectors from its graph, its files and the settings together; nothing is guessed.
 #
-# Where two of them contradict each other, the model isn't loaded. Only prefixes may be others than in the
-# files, because people try them out; that is logged.
+# If two of them contradict each other, the model isn't loaded. Only prefixes may differ from the files,
+# because people try them out; that is logged.
 
 POOLED = "sentence_embedding"
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
@@ -238,7 +237,7 @@ def output_of(session: onnxruntime.InferenceSession) -> str:
     """The output to read: the text's vector if the graph has it.
 
     Raises:
-        ConfigurationError: no output has a name that says what it is, and there are several.
+        ConfigurationError: there are several outputs, and none has a known name.
     """
     names = [node.name for node in session.get_outputs()]
     of_tokens = [name for name in OF_TOKENS if name in names]
@@ -255,17 +254,16 @@ def output_of(session: onnxruntime.InferenceSession) -> str:
 def head_of(
     folder: Path, facts: ModelFacts, settings: EmbedderSettings, output: npt.NDArray[np.float32]
 ) -> Head:
-    """What follows the graph, whose output for one text is `output`.
+    """The head of a model whose graph returns `output` for one text.
 
     Raises:
-        ConfigurationError: files and settings contradict each other or the graph, or nothing says how to
-            pool.
+        ConfigurationError: files and settings contradict each other or the graph, or the pooling is unknown.
     """
     pooling = _pooling(folder, facts, output)
     width = output.shape[-1]
     dense = tuple(text_encoder.dense_layer(folder / path) for path in facts.dense)
     if pooling == "graph" and dense and width == dense[-1].weight.shape[0]:
-        dense = ()  # an export that pools has the layers behind it, too
+        dense = ()  # an exported graph that pools includes the dense layers
     if dense and width != dense[0].weight.shape[1]:
         raise ConfigurationError(
             f"The graph of the model in {folder} returns {width} components, and its dense layer takes "
@@ -297,7 +295,7 @@ def _pooling(folder: Path, facts: ModelFacts, output: npt.NDArray[np.float32]) -
 
 
 def _kept_components(folder: Path, facts: ModelFacts, setting: int | None, whole: int) -> int:
-    """How many components of `whole` are kept; 0: all."""
+    """The number of components of `whole` to keep; 0: all."""
     if setting in {None, whole}:
         return 0
     if setting not in facts.truncations:
@@ -310,7 +308,7 @@ def _kept_components(folder: Path, facts: ModelFacts, setting: int | None, whole
 
 
 def prefixes_of(settings: EmbedderSettings, facts: ModelFacts) -> tuple[str, str]:
-    """The prefixes of queries and of documents: of the settings where they say it, else of the files."""
+    """The prefixes of queries and of documents, from the settings or else from the files."""
     prefixes = []
     for kind in ("query_prefix", "document_prefix"):
         setting, published = getattr(settings, kind), getattr(facts, kind)

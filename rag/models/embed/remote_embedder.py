@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 Encoding = Literal["base64", "float"]
 CONTROL = "refdesk"
-"""A text that every model embeds: if this one fails, too, no other text is to blame."""
+"""A text that every model embeds: if it fails, too, the model is at fault and not a text."""
 
 
 @dataclass(slots=True)
 class SentTexts:
-    """What an endpoint was sent and answered: texts, and their tokens as it reports them.
+    """Totals of an endpoint: texts that it embedded, and their tokens as it reports them.
 
     `unreported` counts the texts of answers without a number of tokens.
     """
@@ -66,7 +66,7 @@ class VectorModel:
     async def vectors(self, texts: Sequence[str], dimension: int = 0, kind: TextKind = "document") -> Vectors:
         """One vector of unit length per text, in order; each has `dimension` components, unless that is 0.
 
-        A vector that is zero or not finite is zero.
+        A vector that isn't finite becomes zero.
 
         Raises:
             TooFastError: the endpoint limits the rate, and there are several texts.
@@ -135,17 +135,17 @@ def _row(embedding: str | list[float]) -> npt.NDArray[np.float64]:
     return np.asarray(embedding, np.float64)
 
 
-# Texts in batches that an endpoint accepts: what it refuses is halved, and what that taught is kept.
+# Batches of texts: a refused batch is halved, and the accepted size is remembered.
 #
 # An endpoint refuses a batch because it is too large, or because of one text in it. Halving finds out: if
 # every part is accepted, the size was the cause, and later batches are not larger. If a single text is
-# refused, that text was the cause, and the size is again what it was before.
+# refused, that text was the cause, and the former size applies again.
 #
-# An endpoint that limits the rate is sent smaller batches, after the time that it asks for. They grow again;
-# if it then limits the rate again, the next growth comes after twice as many batches.
+# If an endpoint limits the rate, batches get smaller, after the wait that it asks for. They grow again; if it
+# limits the rate again, the next growth comes after twice as many batches.
 
 BATCH_TEXTS = 256  # of one request: OpenAI takes 2,048; an endpoint that refuses it gets fewer from then on
-BATCH_TOKENS = 100_000  # of one request, estimated: OpenAI takes 300,000; who refuses it gets fewer texts
+BATCH_TOKENS = 100_000  # of one request, estimated: OpenAI takes 300,000; if one refuses, it gets fewer texts
 GROWS_AFTER = 8  # accepted batches in a row, before a batch that the rate limit shrank doubles
 
 
@@ -159,10 +159,10 @@ class TooFastError(Exception):
 
 @dataclass(slots=True)
 class BatchSize:
-    """How many texts an endpoint takes at once, as learnt until now; kept as long as its embedder.
+    """The number of texts that an endpoint accepts at once, learnt during the life of its embedder.
 
-    `limit` is `BATCH_TEXTS`, or what the endpoint accepted when it refused more. `now` is smaller than that
-    while the endpoint limits the rate.
+    `limit` is `BATCH_TEXTS`, or the accepted size if the endpoint refused more. `now` is smaller while the
+    endpoint limits the rate.
     """
 
     limit: int
@@ -172,7 +172,7 @@ class BatchSize:
     grew: bool = False
 
     def next_size(self, counts: Sequence[int], start: int) -> int:
-        """How many texts from `start` are the next batch, at least one. `counts` are their tokens."""
+        """The number of texts from `start` in the next batch, at least one. `counts` are their tokens."""
         total = 0
         for number, count in enumerate(counts[start : start + self.now]):
             total += count
@@ -204,7 +204,7 @@ LONGEST_TOKEN = 16  # characters; WordPiece may count a longer unknown word as o
 class RemoteEmbedder:
     """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here.
 
-    `control` is its vector of `CONTROL`, for the cache of embeddings; None if it was opened without a probe.
+    `control` is its vector of `CONTROL`, for the cache of embeddings; None without a probe.
     """
 
     identity: EmbedderIdentity
@@ -242,7 +242,7 @@ class RemoteEmbedder:
         return np.concatenate(parts) if parts else np.empty((0, self.identity.dimension), np.float32)
 
     async def parts(self, texts: Sequence[str], kind: TextKind) -> AsyncGenerator[Vectors]:
-        """The same in parts, each as soon as it is there: what was paid for survives a failure.
+        """The same in parts, each as soon as it arrives, so that paid vectors survive a failure.
 
         Raises:
             ProviderError: as `embed`.

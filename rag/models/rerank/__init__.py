@@ -38,7 +38,7 @@ class Reranker(Protocol):
         """
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
-        """One score from 0 to 1 per text, in the texts' order; None where the model gave none.
+        """One score from 0 to 1 per text, in the texts' order; None without a score.
 
         Raises:
             ProviderError: a remote model failed, or its reply holds no scores.
@@ -171,7 +171,8 @@ def by_index(results: Sequence[tuple[Any, Any]], count: int) -> list[float | Non
 def probabilities(scores: Sequence[float | None]) -> list[float | None]:
     """`scores`, unchanged if all lie in [0, 1]; otherwise they are logits and become probabilities.
 
-    Some models give percentages or other points, whose probabilities would all be 1: shares of the highest.
+    Some models return percentages or points, whose probabilities would all be 1; these become shares of the
+    highest.
     Example: [0.2, None, 0.9] stays; [2.0, None, 0.0] -> [0.88, None, 0.5]; [100.0, 50.0] -> [1.0, 0.5].
     """
     highest = max((score for score in scores if score is not None), default=0.0)

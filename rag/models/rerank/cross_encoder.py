@@ -70,7 +70,7 @@ class CrossEncoder:
         logistic function of their difference.
 
         Raises:
-            ConfigurationError: the model returns neither one number per pair nor two.
+            ConfigurationError: the model doesn't return one or two numbers per pair.
         """
         pair = self.tokens.pair(query, text, self.limit)
         output = text_encoder.run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
@@ -98,7 +98,7 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     """The model in the folder `settings.path`.
 
     Raises:
-        ConfigurationError: there is none, it can't be loaded, has another checksum, or is no
+        ConfigurationError: the model is missing, can't be loaded, has another checksum, or isn't a
             cross-encoder.
     """
     folder = settings.path
@@ -142,7 +142,7 @@ def _check(graph: Path, sha256: str) -> None:
     digest = hashlib.sha256()
     for file in sorted(graph.parent.glob(f"{graph.name}*")):
         with file.open("rb") as opened:
-            hashlib.file_digest(opened, lambda: digest)  # goes on with it
+            hashlib.file_digest(opened, lambda: digest)  # continues the same digest
     if digest.hexdigest() != sha256:
         raise ConfigurationError(
             f"The model {graph} was not loaded, because its SHA-256 checksum is {digest.hexdigest()}, but "
@@ -151,7 +151,7 @@ def _check(graph: Path, sha256: str) -> None:
         )
 
 
-# The head of a cross-encoder whose graph ends at the tokens: the folders beside the graph hold its layers.
+# The head of a cross-encoder whose graph returns token vectors: the folders beside the graph hold its layers.
 #
 # sentence-transformers lists the steps of such a model in modules.json: the graph, a pooling, then dense
 # layers and layer norms. The last of them returns the score.
