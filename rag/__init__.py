@@ -10,7 +10,7 @@ The words of this code, each with one meaning:
   **excerpt**: the part of a source that is shown of a hit.
 - **collection**: sources with one embedder and one set of metadata fields. **tenant**: the owner of
   collections; nothing crosses from one tenant to another.
-- **principal**: on whose behalf a request runs: tenant, user and groups. **access**: who may see a source.
+- **principal**: the tenant, user and groups that a request runs for. **access**: who may see a source.
   **access record**: the stored access of a source, which outlives it. **binding**: a limit on a principal
   beyond access, set for a tool, an API key or an OAuth scope. **view**: a collection as a principal sees it.
 - **profile**: named retrieval settings. **plan**: a request completed from its profile. **stage**: a
@@ -20,7 +20,7 @@ The words of this code, each with one meaning:
 - **detail**: how much is shown of a hit. **flag**: a warning about a text. **stale**: of a source whose file
   has changed or gone since it was ingested; of a copy, older than its original.
 
-The packages. Each imports only from those in lines below it (`pyproject.toml` holds them to it):
+The packages. Each imports only from packages in lines below it (`pyproject.toml` has the contracts):
 
 - `admin`: the commands of `refdesk-admin`.
 - `evaluate`: measures how good the search is.
@@ -61,7 +61,7 @@ _HOMES = {
     "Settings": "rag.config.settings",
     "SyncDesk": "rag.search.sync",
 }
-"""Imported when asked for: the server must not import the engine before its first answer."""
+"""Imported on first use: the server must not import the engine before its first answer."""
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of ours
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["dense", "sparse", "hybrid", "exact"]
 Match = Literal["text", "words", "regex"]
-"""What mode exact searches for: a part of the text, whole words, or a regular expression."""
+"""How mode exact matches the query: as a part of the text, as whole words, or as a regular expression."""
 Detail = Literal["snippet", "passage", "section"]
 """What is shown of a hit: the sentence that answers, the passage itself, or the section around it."""
 MAX_LIMIT = 100  # hits of one search; 0 shows none
@@ -65,8 +65,8 @@ class Hit:
     chunks can be joined to one hit: the best of them, with the text of all and the best similarity. `tokens`
     counts the excerpts, in tokens of the embedder; None without excerpts. In mode exact, `occurrences` are
     the first matches that begin in these chunks, and `occurrence_count` is their total number. `dating` is
-    when its document is from, where the search was about that. `copies` are hits of other documents with the
-    same text, word for word, which are not among the answer's.
+    the date of its document, if the search was about time. `copies` are hits of other documents with the same
+    text, word for word, which are not hits of the answer.
     """
 
     chunk: Chunk
@@ -115,7 +115,7 @@ class Hit:
 
     @property
     def header(self) -> str:
-        """What heads the shown text: the caption and header row of its table, or the record's first line."""
+        """The header of the shown text: the caption and header row of its table, or a record's first line."""
         first = self.shown_chunks[0]
         passed = first.text[: max(0, self.span.start - first.start)]
         if not (passed or first.header):
@@ -130,14 +130,14 @@ class Hit:
 
     @property
     def text_with_headings(self) -> str:
-        """What a reader may have to be warned of: the title, the headings, the header and the text."""
+        """The texts to scan for flags: the title, the headings, the header and the shown text."""
         return "\n".join((self.source.title, *self.chunk.section, self.header, self.text))
 
     @property
     def flags(self) -> tuple[Flag, ...] | None:
-        """The flags of `text_with_headings` as ingestion found them; None if they must be looked for.
+        """The flags of `text_with_headings` as ingestion found them; None if the text must be scanned.
 
-        They are known of a passage as it is stored, and of whole passages in a row that have none.
+        They are known for a passage as stored, and for consecutive whole passages without flags.
         """
         stored = self.source.flags
         if stored is None:
@@ -148,7 +148,7 @@ class Hit:
         seqs = range(chunks[0].seq, chunks[-1].seq + 1)
         is_whole = len(chunks) == len(seqs) and len(self.excerpts) == 1
         is_whole &= self.span == Span(chunks[0].start, chunks[-1].end)
-        # What is above the first passage was looked at with that. Nothing spans from there over all of it.
+        # The lines above the first passage were scanned with it, and no flag spans from them over all of it.
         is_headed = self.chunk.section == chunks[0].section and len(chunks[0].text) > LONGEST_ORDER
         flagged = not stored.by_seq.keys().isdisjoint(seqs) or not stored.crossed.isdisjoint(seqs[:-1])
         return () if is_whole and is_headed and not flagged else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_EMBEDDER = "default"
-"""The name of the embedder in [embedder]; those in [embedders.NAME] have names of their own."""
+"""The name of the embedder in [embedder]; embedders in [embedders.NAME] have other names."""
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
 """Embeddings: shape (texts, dimension), float32, every row of unit length."""
 
@@ -65,9 +65,9 @@ Strategy = Literal["structure", "sentence", "tokens", "page", "row", "code", "do
 
 
 Pooling = Literal["graph", "cls", "mean", "max", "last", "weighted"]
-"""How the vectors of the tokens become one: in the graph, or by the first, mean, largest or last values.
+"""How the vectors of tokens become one: in the graph, or by the first, mean, largest or last values.
 
-`weighted` is a mean in which a token weighs as much as its position, from 1.
+`weighted` is a mean in which a token's weight is its position, from 1.
 """
 
 
@@ -94,7 +94,7 @@ class Binding:
 
     def __post_init__(self) -> None:
         """Keep the filter as JSON to compare bindings: in Python, 1, 1.0 and True are equal."""
-        if isinstance(self.collections, str) or isinstance(self.tools, str):  # each part would be a name
+        if isinstance(self.collections, str) or isinstance(self.tools, str):  # substrings would match names
             raise ConfigurationError(
                 'The collections and tools of a binding are tuples of names, like ("handbook",).'
             )
@@ -103,7 +103,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """On whose behalf a request runs.
+    """The tenant, user and groups that a request runs for.
 
     In a server, the settings (`rag.access.tenants`), an API key (`rag.access.keys`) or a verified OAuth token
     (`server.http.oauth`) determine it, never a request's arguments. Commands and callers of the library have
@@ -143,9 +143,9 @@ class AccessRecord:
 
     So a document that is removed and ingested again keeps its access. `content` is a digest of the document's
     bytes. `requested` is the access that its metadata last requested, as JSON; empty if its metadata was
-    never consulted; if its origin decides, a note of that (`rag.store.write.access_claim`). `present` is
-    whether the source exists. `copied` is whether the chunks have this revision; until then, searches use
-    this record. `former` are earlier digests and URIs, latest first. A folder has neither content nor a
+    never read; if its origin decides, a note on that (`rag.store.write.access_claim`). `present` is whether
+    the source exists. `copied` is whether the chunks have this revision; until then, searches use this
+    record. `former` are earlier digests and URIs, latest first. A folder has neither content nor a
     collection.
     """
 
@@ -238,7 +238,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """What a collection stores about its embedder; `may_compare` tells whether its vectors are comparable.
+    """A collection's record of its embedder; `may_compare` tells whether its vectors are comparable.
 
     The `dimension` of a model behind an endpoint is 0 before its first vector. `document_body` is what the
     settings add to requests that embed documents, as sorted JSON, or empty. A collection without vectors has
@@ -277,9 +277,9 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class PassageFlags:
-    """What the passages of a source contain, by their numbers; those that contain nothing are left out.
+    """The flags of a source's passages, by number; passages without flags are left out.
 
-    The numbers in `crossed` are of passages that may contain more together with the next one.
+    `crossed` are the numbers of passages that may have further flags together with the next one.
     """
 
     by_seq: Mapping[int, tuple[Flag, ...]]
@@ -292,9 +292,9 @@ class Source:
 
     `uri` is where it was ingested from, for operators; `url` is where a reader can open it. `date` is the
     document's own date, `ingested_at` the time of ingestion. `without_vector` counts the chunks for which the
-    embedder had no valid vector: they are found by their words only. `file` is the state that its file was
-    ingested in, `flags` are those of its passages by the present rules, and `revision` is a digest of its
-    passages, which citations can name; None if that was not recorded.
+    embedder had no valid vector: they are found by their words only. `file` is the state of its file at
+    ingestion, `flags` are those of its passages by the present rules, and `revision` is a digest of its
+    passages, which citations can name; None if it wasn't recorded.
     """
 
     id: str
@@ -321,9 +321,9 @@ class Source:
 
     @property
     def names(self) -> str:
-        """What people call the document, as words to search for: title, file name, aliases and tags.
+        """The names of the document, as words to search for: title, file name, aliases and tags.
 
-        A file name that says nothing (README) is none.
+        A meaningless file name (README) is left out.
         Example: "Containers", "it/k3s-notes.md", aliases "k8s", tags "infra" -> lines with Containers,
         k3s-notes, k8s, infra.
         """
@@ -341,16 +341,16 @@ class Source:
         return "\n".join(text[:MAX_NAMING_CHARS] for key, text in entries if key.casefold() in keys)
 
 
-MAX_NAMING_CHARS = 200  # of an entry or a file name: their words are added to those of every passage
+MAX_NAMING_CHARS = 200  # of an entry or a file name: every passage gets their words
 _SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})
 
 
 def _file_name(path: str) -> str:
-    """The name of a file without its suffix; empty if it says nothing: "a/plan.md" -> "plan".
+    """The name of a file without its suffix; empty if it is meaningless: "a/plan.md" -> "plan".
 
-    Of a page on the web, it is the last part of the address: "example.org/setup?b=c" -> "setup".
+    For a web page, it is the last part of the address: "example.org/setup?b=c" -> "setup".
     """
     address, _, query = path.partition("?")
     is_query = "=" in query and " " not in query
@@ -383,7 +383,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A LanceDB table that others write, and which of its columns hold what.
+    """A LanceDB table that others write, and the columns that refdesk reads.
 
     `table` is its absolute path or URI. Columns are named as the table's owner names them; "metadata.title"
     is a part of a column. `allow` has lists of entries (user:NAME, group:NAME), which decide who may see a
@@ -454,12 +454,12 @@ class Calibration:
 
 
 AS_IT_IS = Calibration(0.0)
-"""The scale of all-MiniLM-L6-v2, on which a similarity is a cosine. It isn't stored for itself."""
+"""The scale of all-MiniLM-L6-v2, on which similarities are cosines. It isn't stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What the tables of a collection were made with. The `number` is part of their names; the first is 0."""
+    """A generation of a collection's tables. The `number` is part of their names; the first is 0."""
 
     number: int
     embedder: EmbedderIdentity

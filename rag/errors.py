@@ -29,7 +29,7 @@ Cause = Literal[
 """Why a file was skipped. `access`: it requests invalid access. `crashed`: its parser crashed or ran out of
 memory. `moderation`: the moderator failed, and the settings store nothing unmoderated. `unreadable`: the file
 system refuses it. `no text`: it has only images or noise. `unclear expiry`: its expiry is not a date. `not
-fetched`: its origin doesn't deliver it now."""
+fetched`: its origin can't be reached now."""
 
 
 class RefdeskError(Exception):

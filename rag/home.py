@@ -1,14 +1,13 @@
 """The home of a desk: its data folder, or a bucket of an object store.
 
-The engine reads and writes tables in either by itself. What else a desk keeps is small: keys, tenants, the
-history of runs, and the key that ids are derived from. In a bucket each is an object with the same name,
-which is read and written as a whole. `obstore` does it, with the library for object stores that the engine
-has, so both go by the same addresses, options and credentials. Credentials come from the environment only.
+The engine reads and writes tables in either. Other data of a desk is small: keys, tenants, the history of
+runs, and the key that ids are derived from. In a bucket each is an object with the same name, which is read
+and written as a whole by `obstore`. It is based on the engine's library for object stores, so both use the
+same addresses, options and credentials. Credentials come from the environment only.
 
-`data_folder_problem` finds out why a data folder can hold no documents: it is missing, empty, a file or
-another program's. A wrong path must not look like a desk without documents. Servers ask at their start and
-whenever a search finds no collections; a folder that appears later, with its drive or the first ingestion,
-is then searched.
+`data_folder_problem` says why a data folder isn't a desk: it is missing, empty, a file or another program's.
+A wrong path must not look like a desk without documents. Servers check it at their start and whenever a
+search finds no collections, so a folder that appears later is searched.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ Home: TypeAlias = "Path | Bucket"
 
 MANIFEST_CHARS = len("18446744073709551614.manifest")
 ANSWER_SECONDS, CONNECT_SECONDS = 10, 3  # of one request
-RETRIES, RETRY_SECONDS = 2, 5  # the library's own are 10 in three minutes, which no caller waits for
-PART_SECONDS = 120  # a part of a large object may take: nobody waits for it, and lines can be slow
-WORDS = {  # in the text of an error, which says more than its type
+RETRIES, RETRY_SECONDS = 2, 5  # the library's defaults, 10 in three minutes, are too long for callers
+PART_SECONDS = 120  # for a part of a large object: nobody waits for it, and connections can be slow
+WORDS = {  # parts of an error's text, which says more than its type
     "NoSuchBucket": "there is no such bucket",
     "ContainerNotFound": "there is no such bucket",
     "ExpiredToken": "the credentials in the environment have expired",
@@ -52,7 +51,7 @@ REASONS = {
 
 
 class _Seen(NamedTuple):
-    """An object as it was at a time; without content there was none."""
+    """A cached object; None as content means that it didn't exist."""
 
     at: float
     content: bytes | None
@@ -62,11 +61,11 @@ class _Seen(NamedTuple):
 class Bucket:
     """The part of a bucket below a prefix, `s3://bucket/prefix`. Its methods wait for the network.
 
-    Reading asks the store at most every `consistency_seconds` for the same object, so that what another
-    process has changed counts after that time at the latest; 0 asks each time. A command asks once
-    (`look_once`). If the store doesn't answer, reading fails: nothing older is ever shown.
+    Objects are cached for up to `consistency_seconds` (the maximum staleness); 0 reads the store each time. A
+    command reads each object once (`look_once`). If the store doesn't answer, reading fails and never returns
+    older content.
 
-    `local` is the data folder of this machine, for what belongs to one machine alone (`local_folder`).
+    `local` is the data folder of this machine, for data that belongs to one machine (`local_folder`).
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Bucket:
         self.options = options
         self.consistency_seconds = consistency_seconds
         self.local = local
-        self.connection: Any = None  # the engine's, of who writes (`rag.store.read.connection`)
+        self.connection: Any = None  # the engine's connection of writers (`rag.store.read.connection`)
         self._seen: dict[str, _Seen] = {}
         self._listed: dict[str, tuple[float, dict[str, int]]] = {}
         self._looks_once = False
@@ -105,7 +104,7 @@ class Bucket:
 
     @cached_property
     def store(self) -> Any:  # noqa: ANN401 its package is only there with the extra
-        """The library's own object, whose errors `being` explains.
+        """The library's store; `being` translates its errors.
 
         Raises:
             ConfigurationError: the package is not installed, or an option is not valid.
@@ -114,7 +113,7 @@ class Bucket:
 
     @cached_property
     def carrier(self) -> Any:  # noqa: ANN401 as above
-        """The same for parts of large objects, which may take longer."""
+        """The same store with a longer timeout, for parts of large objects."""
         return self._open_store(PART_SECONDS)
 
     def _open_store(self, seconds: int) -> Any:  # noqa: ANN401 as above
@@ -142,7 +141,7 @@ class Bucket:
             ) from error
 
     def read_now(self, name: str) -> tuple[bytes | None, str | None]:
-        """The content of an object as it is now, None if it doesn't exist, and its tag. For who changes it.
+        """The present content of an object, None if it doesn't exist, and its tag; uncached, for writers.
 
         Raises:
             StoreError: as `read`.
@@ -167,7 +166,7 @@ class Bucket:
         return fresh.content
 
     def _read(self, name: str, cached: _Seen | None, now: float) -> _Seen:
-        """The object as it is now; an unchanged one comes from `cached`."""
+        """The present object; `cached` if it hasn't changed."""
         tag = cached.tag if cached else None
         store = self.store
         from obstore.exceptions import NotModifiedError  # noqa: PLC0415 few desks are in a bucket
@@ -208,19 +207,19 @@ class Bucket:
         return self._looks_once or now - at < self.consistency_seconds
 
     def look_once(self) -> None:
-        """Ask once for each object from now on, until this process writes it: for a command, which ends."""
+        """Read each object only once from now on, until this process writes it: for a command."""
         self._seen.clear()
         self._listed.clear()
         self._looks_once = True
 
     def forget(self, name: str) -> None:
-        """Ask for this object again: this process has written it, or tried to."""
+        """Drop an object from the cache, because this process has written it, or tried to."""
         self._seen.pop(name, None)
         self._listed.pop(name.rpartition("/")[0], None)
 
     @contextmanager
     def being(self, done: Literal["read", "written"]) -> Iterator[None]:
-        """Turn the library's errors into a `StoreError`. Its own words are for the log only."""
+        """Turn the library's errors into a `StoreError`. Their texts go only to the log."""
         try:
             yield
         except ConfigurationError:
@@ -232,14 +231,14 @@ class Bucket:
 
 
 def look_once(*homes: Home) -> None:
-    """Ask once for each object of these homes from now on, where they are buckets (`Bucket.look_once`)."""
+    """Read each object of these homes only once from now on, if they are buckets (`Bucket.look_once`)."""
     for home in homes:
         if isinstance(home, Bucket):
             home.look_once()
 
 
 def local_folder(home: Home) -> Path:
-    """The data folder of this machine: caches, spools, models and the audit log, whatever the home is."""
+    """The data folder of this machine, also for a bucket: caches, spools, models and the audit log."""
     if not isinstance(home, Bucket):
         return home
     assert home.local is not None  # noqa: S101 for the type checker: the settings name one
@@ -270,10 +269,10 @@ def read(home: Home, name: str) -> bytes | None:
 def newest_manifest(table: Path) -> str:
     """The file name of the newest version of a table in a data folder: 2^64 - 1 minus its number, 20 digits.
 
-    It needs no engine. The file appears whole, by a link.
+    It needs no engine. The file appears atomically, by a link.
 
     Raises:
-        OSError: the table has no manifest, or names its versions as the engine formerly did.
+        OSError: the table has no manifest, or uses an older naming scheme of the engine.
     """
     manifests = [name for name in os.listdir(f"{table}/_versions") if name.endswith(".manifest")]  # noqa: PTH208 a third of the time
     if not manifests or {*map(len, manifests)} != {MANIFEST_CHARS}:
@@ -282,7 +281,7 @@ def newest_manifest(table: Path) -> str:
 
 
 def newest_version(table: Path) -> list[object]:
-    """The newest manifest with facts of its file: a table that was made again counts its versions from 1.
+    """The newest manifest and its file's attributes, because a recreated table counts versions from 1 again.
 
     Raises:
         OSError: as `newest_manifest`.
@@ -293,7 +292,7 @@ def newest_version(table: Path) -> list[object]:
 
 
 def overview_file(data: Path, tenant: str) -> Path:
-    """The file of what servers say of a tenant's documents before they open the engine, if there is one."""
+    """The file of a tenant's overview, which servers read before they open the engine; it may not exist."""
     return data / "overviews" / f"{tenant}.json"
 
 
@@ -323,7 +322,7 @@ def sizes(home: Home, folder: str) -> dict[str, int]:
 
 
 PARTS_OF_DESK = frozenset({"locks", "reserve", "tables", "tenants"})
-"""What is in each data folder, from its beginning."""
+"""The entries of each data folder from its creation on."""
 
 
 def desk_around(path: Path) -> Path | None:

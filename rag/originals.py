@@ -1,16 +1,15 @@
-"""The file that a source was made from: whether it is still as it was, when it expires, and its bytes.
+"""The original files of sources: their staleness, dates, expiry and bytes.
 
 `changes_in` watches folders of such files. watchfiles gets changes from the operating system. Where that
 reports none, as on network drives, the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
 
-Whether it has changed or gone is known without reading it. A document is of the date that it states, or else
-of the one in its path, or else of the last change of its file. It expires at the moment that it states, or a
-number of days after its date. Moments are in UTC. A date without a time is its first moment, and a time
-without a zone is in UTC.
+Staleness is known without reading the file. The date of a document is the one that it states, or else the one
+in its path, or else the last change of its file. It expires at the moment that it states, or a number of days
+after its date. Moments are in UTC. A date without a time is its first moment, and a time without a zone is in
+UTC.
 
-A picture of a page is drawn from the file as it is now. It may show only what the stored text was made from:
-the rights and the policies of the collection were applied to that. So a digest decides, also for those who
-only read.
+A picture of a page is drawn from the present file. It may only show content to which the rights and policies
+of the collection were applied. So the file's digest must be that of the stored text.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ Staleness: TypeAlias = Literal["changed", "gone"]
 
 
 LOOK_MS = 2_000  # how often to see whether a folder is still there
-CALM_MS, LONGEST_MS = 1_000, 30_000  # without changes (editors write in steps), and the longest wait for that
+CALM_MS, LONGEST_MS = 1_000, 30_000  # debounce (editors write in steps), and the longest wait for calm
 
 
 def identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """The device and inode of a folder, which tell it from its successor; None if it can't be reached."""
+    """The device and inode of a folder, which identify it; None if it can't be reached."""
     try:
         status = os.stat(folder)  # noqa: PTH116 a plain string
     except OSError:
@@ -56,10 +55,10 @@ def identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 async def changes_in(folders: Iterable[str], *, without: str) -> AsyncGenerator[set[str], None]:
-    """The paths that have changed in folders, once it is calm; first none, when the watch is active.
+    """Yields the changed paths in folders, debounced; first an empty set, once the watch is active.
 
-    From time to time it yields none again, so that one can see whether the folders are still there. Changes
-    in the folder `without` don't count.
+    From time to time it yields an empty set, so that the caller can check that the folders still exist.
+    Changes in the folder `without` don't count.
 
     Raises:
         OSError, RuntimeError: the system watches no more folders, or one of them is gone.
@@ -86,7 +85,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def local_path(uri: str) -> str:
-    """The path that a file's URI was made from, whatever bytes it holds."""
+    """The path of a file's URI, with any bytes."""
     path = urlsplit(uri).path
     return url2pathname(path) if os.name == "nt" else os.fsdecode(unquote_to_bytes(path))
 
@@ -105,16 +104,16 @@ def state_of(path: str | os.PathLike[str]) -> FileState:
 
 
 def staleness(uri: str, name: str, ingested: FileState) -> Staleness | None:
-    """What became of the file at `uri`, which was `ingested` in this state; None if nothing or unknown.
+    """The staleness of the file at `uri`, which was `ingested` in this state; None if unchanged or unknown.
 
-    `name` is its path below the folder that was ingested. If that folder is missing or empty, it is not
-    mounted here, and nothing is known of its files.
+    `name` is its path below the ingested folder. If that folder is missing or empty, it isn't mounted here,
+    and the state of its files is unknown.
     """
     path = local_path(uri)
     try:
         return None if state_of(path).same_as(ingested) else "changed"
     except (FileNotFoundError, NotADirectoryError):
-        inside = urlsplit(uri).fragment  # the end of a part's name tells where it lies in its file
+        inside = urlsplit(uri).fragment  # the path of a part within its file
         return (
             "gone"
             if _is_mounted(path, len(name.split("/")) - len(inside.split("/")) * bool(inside))
@@ -125,12 +124,12 @@ def staleness(uri: str, name: str, ingested: FileState) -> Staleness | None:
 
 
 LOOK_SECONDS = 0.3  # a local file takes some 5 µs
-MAX_HANGING = 4  # looks that don't come back, as on a dead network mount; no more are started then
+MAX_HANGING = 4  # hanging looks, as on a dead network mount, beyond which no more are started
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Files to look at, and what became of them; `done` is set at the end."""
+    """Files to check, and their staleness; `done` is set at the end."""
 
     sources: Iterable[Source]
     stale: dict[str, Staleness] = field(default_factory=dict)
@@ -155,10 +154,10 @@ def _look_at(looks: _Looks) -> None:
 
 
 class FileWatch:
-    """Compares files with the states recorded at their ingestion, for a moment only. Reads no content.
+    """Compares files with their states at ingestion, within a time limit and without reading them.
 
-    All looks run in one thread that the process doesn't wait for, because a call that hangs on a file server
-    can't be cancelled. While one hangs, another thread takes its place.
+    All looks run in one daemon thread, because a call that hangs on a file server can't be cancelled. While
+    one hangs, another thread replaces it.
     """
 
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
@@ -168,9 +167,9 @@ class FileWatch:
         self._looking: tuple[Thread, _Looks] | None = None
 
     async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
-        """What became of the files of these sources, by source id.
+        """The staleness of these sources' files, by source id.
 
-        Left out are sources whose file is unchanged, whose folder is not mounted here, or whose check takes
+        Sources are left out if their file is unchanged, their folder isn't mounted here, or the check takes
         too long.
         """
         files = {
@@ -192,7 +191,7 @@ class FileWatch:
             looking[1].put(look)
         if not look.done.wait(self._seconds):
             with self._turn:
-                if self._looking is looking:  # the first of those that wait for it
+                if self._looking is looking:  # this task is the first one that waited
                     self._looking = None
                     self._hanging.append(looking[0])
                     looking[1].put(None)
@@ -218,22 +217,22 @@ def _is_mounted(path: str, parts: int) -> bool:
         return False
 
 
-UNTOLD = date(1980, 1, 2)  # archives and build tools date files to 1970, or to the first of January 1980
+UNTOLD = date(1980, 1, 2)  # earlier dates are defaults of archives and build tools: 1970, or 1 January 1980
 DATE_IN_NAME = re.compile(
     r"(?:(?<![0-9A-Za-z])|(?<=[A-Za-z]{4})|(?<=FY)|(?<=fy))(?P<year>(?:19[5-9]|20[0-9])[0-9])"
     r"(?:(?P<joint>[-_./]?)(?P<month>0[1-9]|1[0-2])(?:(?P=joint)(?P<day>0[1-9]|[12][0-9]|3[01]))?)?(?![0-9])"
 )
 """A year in a path or a title, with its month and day if they follow: 2023, 2023-05, 2023/05/12, 20230512.
 
-Letters right before it are those of a word (handbook2023, FY2023), so rfc1951 has none.
+Letters right before it must be a word (handbook2023, FY2023), so rfc1951 has no year.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Dating:
-    """When a document is from: a day, a month or a year, given by its first and its last day.
+    """The date of a document: a day, a month or a year, by its first and its last day.
 
-    `by` is what tells it: the document itself, the path of its file, or else the last change of its file.
+    `by` is its source: the document itself, the path of its file, or the last change of its file.
     """
 
     first: date
@@ -241,17 +240,17 @@ class Dating:
     by: Literal["document", "path", "file"]
 
     def __str__(self) -> str:
-        """As precise as it is known: 2023, 2023-05 or 2023-05-12."""
+        """As precise as known: 2023, 2023-05 or 2023-05-12."""
         if self.first == self.last:
             return self.first.isoformat()
         return f"{self.first:%Y-%m}" if self.first.month == self.last.month else f"{self.first:%Y}"
 
 
 def dating(source: Source) -> Dating | None:
-    """When a document is from; None if nothing tells it.
+    """The date of a document; None if unknown.
 
-    A year in its path that is later than the one after its ingestion is none, and its file can't have changed
-    after its ingestion: clocks differ.
+    A year in its path must be at most the one after its ingestion, and a change of its file after its
+    ingestion is ignored: clocks differ.
     Examples, without a date of their own: "handbook-2023/05/leave.md" -> May 2023, by its path; "minutes of 8
     March 2025.txt" -> that day.
     """
@@ -270,7 +269,7 @@ def dating(source: Source) -> Dating | None:
 
 
 def _day_in_name(name: str, match: re.Match[str]) -> Day:
-    """The day, month or year of a match of `DATE_IN_NAME`, also by what else stands around a bare year."""
+    """The day, month or year of a match of `DATE_IN_NAME`; around a bare year, a written date counts, too."""
     year, month, day = (int(number or 0) for number in match.group("year", "month", "day"))
     dates = dates_in(name) if not month else ()
     readings = next((date.readings for date in dates if date.start <= match.start() < date.end), ())
@@ -278,7 +277,7 @@ def _day_in_name(name: str, match: re.Match[str]) -> Day:
 
 
 def _dating_by_path(year: int, month: int, day: int) -> Dating:
-    """A month or a day of 0 isn't known; a day that the month doesn't have isn't one."""
+    """A month or day of 0 is unknown; an impossible day is ignored."""
     if not month:
         return Dating(date(year, 1, 1), date(year, 12, 31), "path")
     _, days = monthrange(year, month)
@@ -299,7 +298,7 @@ def expiry(
     file: FileState | None,
     ingested_at: datetime,
 ) -> datetime | None:
-    """The moment from which a stored document isn't found any more; None if it stays.
+    """The moment at which a stored document expires; None if it stays.
 
     `keep_days` count from the document's own date, else from the last change of its file, else
     from its ingestion; a date in the future doesn't count. An earlier expiry in its metadata wins.
@@ -314,11 +313,11 @@ def expiry(
 
 
 def _stated_expiry(metadata: Mapping[str, str]) -> datetime | None:
-    """What ingestion has checked and written as a date in UTC."""
+    """The stated expiry, which ingestion has checked and written in UTC."""
     try:
         moment = datetime.fromisoformat(metadata[EXPIRES]) if EXPIRES in metadata else None
     except ValueError:
-        return None  # of an ingestion that knew nothing of this key
+        return None  # ingested before refdesk knew this key
     return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
 
@@ -332,7 +331,7 @@ def _changed_at(file: FileState) -> datetime | None:
 
 @dataclass(slots=True)
 class Clock:
-    """The time of a process, which never goes back: what has expired stays so if the clock is set back.
+    """A clock that never goes back: expired documents stay expired if the system's clock is set back.
 
     `wall` is the system's time and `steady` a monotonic one, both in seconds.
     """
@@ -352,11 +351,11 @@ class Clock:
 
 RECIPE = 13
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored again."""
-SCANNED = "ocr"  # part of the digests of what OCR may have read
+SCANNED = "ocr"  # part of the digests of files that OCR may have read
 SIDECAR_SUFFIX = ".meta.toml"
 """`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.prepare`."""
 SIDECAR_BYTES = 64_000
-FILE_BYTES = 50_000_000  # larger files are read for a whole run, but not for a single page
+FILE_BYTES = 50_000_000  # a run reads larger files, but drawing a single page doesn't
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 ELSEWHERE = "it doesn't lie in a file of its own on the server's machine."
@@ -369,15 +368,15 @@ OTHER = (
 
 
 def digest_of(data: bytes) -> str:
-    """A digest of all that a stored text depends on: the file, its sidecar, and what else ingestion adds."""
+    """A digest of everything that a stored text depends on: the file, its sidecar, and other input."""
     return hashlib.blake2b(data, key=str(RECIPE).encode(), digest_size=16).hexdigest()
 
 
 def original_bytes(source: Source) -> bytes:
-    """The file of a source, if it is the very one whose text is stored, and nothing was masked in that.
+    """The file of a source, if its text is the stored one, without masks.
 
-    The stored digest covers the file, its sidecar and the policies that were applied. So whatever lies at the
-    file's place now, only bytes that were ingested without any policy have it.
+    The stored digest covers the file, its sidecar and the applied policies. So only bytes that were ingested
+    without a policy have it.
 
     Raises:
         InvalidRequestError: the file is gone, can't be read, or differs; the message is for callers.

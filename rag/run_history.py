@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 from rag.home import Home, names, read
 
 RunResult = Literal["running", "complete", "partial", "failed", "interrupted"]
-"""`partial`: some files failed, or were kept although they are missing. `failed`: all did, or the run did."""
+"""`partial`: some files failed, or sources of missing files were kept. `failed`: all, or the run, failed."""
 _FILE = re.compile(r"(?P<id>[0-9]{6,})\.(?P<collection>[^/]+)\.json")
 
 
@@ -74,7 +74,7 @@ def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
 
 
 def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
-    """The last run of each collection of the tenant that has ended.
+    """The last finished run of each collection of the tenant.
 
     Raises:
         StoreError: the bucket can't be read.
@@ -88,10 +88,10 @@ def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
 
 
 def first_run_began(data: Home, tenant: str, collections: Collection[str]) -> datetime | None:
-    """When the first ingestion of one of these collections began, if it has not ended; None if all have.
+    """When an unfinished first ingestion of one of these collections began; None if all have finished.
 
-    Without collections, the first ingestion of the tenant counts. A run that was killed has not ended either.
-    A history that has lost its oldest runs can't tell.
+    Without collections, the first ingestion of the tenant counts. A killed run counts as unfinished. Also
+    None for a history that has lost its oldest runs.
 
     Raises:
         StoreError: the bucket can't be read.

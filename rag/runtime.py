@@ -1,13 +1,13 @@
 """This process: its concurrent calls, its processors, power and memory, and how it was installed.
 
-For each thread that allocates, glibc makes an arena of its own, up to eight for each processor, and what is
-freed in one is of no use to the others. The engine has dozens of threads. So `allocate_sparingly` limits the
-arenas, and has Arrow allocate from them, too: the allocator that it has of its own kept 45 of the 370 MB of a
-server with 5,500 passages. `return_memory` keeps the C library from holding on to memory that is free.
+glibc makes an arena for each thread that allocates, up to eight for each processor, and memory freed in one
+can't be used in others. The engine has dozens of threads. So `allocate_sparingly` limits the arenas, and
+makes Arrow allocate from them, too: Arrow's own allocator kept 45 of the 370 MB of a server with 5,500
+passages. `return_memory` makes the C library return free memory.
 
 refdesk may come from a checkout, a wheel, a repository or a package index, and be installed by pip, uv or
-pipx. `pip install 'refdesk[ocr]'` asks an index, which needn't have it, and the first pip of the path, which
-may belong to another environment. So `install_command` says what adds an extra here.
+pipx. `pip install 'refdesk[ocr]'` uses an index, which may lack refdesk, and the first pip on the path, which
+may belong to another environment. So `install_command` returns the command that adds an extra here.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _gentle = threading.Event()
 def be_gentle() -> None:
     """Leave the machine to others from now on: one processor, and the lowest priority.
 
-    Processes that this one starts inherit both. macOS binds no process to a processor; there, what `cores`
-    limits is all that is limited. Call it before threads start.
+    Child processes inherit both. macOS can't bind a process to a processor; there, only code that uses
+    `cores` is limited. Call it before threads start.
     """
     import psutil  # noqa: PLC0415 few processes need it
 
@@ -90,7 +90,7 @@ def memory_bytes() -> int:
 
 
 def _limits_of_groups() -> Iterator[int]:
-    """The limits of the control groups of Linux that the process is in: of a container or a service, say."""
+    """The memory limits of the process's control groups on Linux, as of a container or a service."""
     groups = ""
     with suppress(OSError):
         groups = OWN_GROUPS.read_text("utf-8")
@@ -109,11 +109,11 @@ def _limits_of_groups() -> Iterator[int]:
 
 
 FOREIGN_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
-"""What code of an operator or a program may raise, that is no fault of ours and ends this call alone."""
+"""Exceptions of an operator's or a program's code, which end only this call."""
 
 
 def raise_own_cancellation(error: BaseException) -> None:
-    """Raise a cancellation again if this task is cancelled. Otherwise foreign code has cancelled its own."""
+    """Raise a cancellation again if this task is cancelled; otherwise foreign code cancelled its own task."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
         raise error
@@ -122,7 +122,7 @@ def raise_own_cancellation(error: BaseException) -> None:
 async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     """The results of all calls, in order. The first failure cancels the others and is raised as it is.
 
-    A call that needn't wait takes no task of its own, which would cost some 30 us: a search makes hundreds.
+    A call that needn't wait gets no task, which would cost some 30 us: a search makes hundreds.
     """
     if len(calls) == 1:
         return [await calls[0]()]
@@ -138,7 +138,7 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 async def _call_each(
     remaining: deque[tuple[int, Callable[[], Awaitable[T]]]], results: dict[int, T], tasks: TaskGroup
 ) -> None:
-    """Make the remaining calls. As soon as one of them waits, another task goes on with the next."""
+    """Make the remaining calls. As soon as one waits, another task continues with the next."""
     if remaining:
         tasks.start_soon(_call_each, remaining, results, tasks)
     while remaining:
@@ -147,15 +147,15 @@ async def _call_each(
 
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of mallopt(3)
-LARGE_BYTES = 1 << 20  # of what goes back to the system as soon as it is freed
+LARGE_BYTES = 1 << 20  # blocks of this size go back to the system as soon as they are freed
 ARENAS = 2  # with one, threads would wait for each other
 
 
 def allocate_sparingly() -> None:
-    """Have all threads and Arrow share two arenas, and give back what is large as soon as it is freed.
+    """Make all threads and Arrow share two arenas, and return large blocks as soon as they are freed.
 
-    The environment may say otherwise. By itself, glibc takes ever larger blocks from the arenas, up to 32 MB,
-    and they leave holes. Call it before threads start and Arrow is imported.
+    Variables of the environment have precedence. By default, glibc takes ever larger blocks from the arenas,
+    up to 32 MB, which leave holes. Call it before threads start and Arrow is imported.
     """
     if sys.platform != "linux":
         return
@@ -170,7 +170,7 @@ def allocate_sparingly() -> None:
 
 
 def return_memory() -> None:
-    """Return to the system what the process has freed and glibc would keep."""
+    """Return memory to the system that the process has freed and glibc would keep."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # other C libraries have no malloc_trim
             ctypes.CDLL(None).malloc_trim(0)
@@ -180,7 +180,7 @@ PACKAGE = "refdesk"
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs refdesk where it is now from where it came, with an extra.
+    """The command that installs refdesk again in this environment, from the same origin, with an extra.
 
     Example: /srv/desk/.venv/bin/python -m pip install '/home/ann/refdesk[ocr]'.
     """
@@ -190,7 +190,7 @@ def install_command(extra: str = "") -> str:
 
 
 def _installer_command() -> list[str]:
-    """The command of what made this environment, up to what is to be installed."""
+    """The install command of the tool that made this environment, without the requirement."""
     prefix = Path(sys.prefix)
     if (prefix / "uv-receipt.toml").exists():
         return ["uv", "tool", "install", "--force"]
@@ -202,7 +202,7 @@ def _installer_command() -> list[str]:
 
 
 def _requirement(extras: str) -> list[str]:
-    """What is to be installed: where this refdesk came from, or its name if that was an index."""
+    """The requirement: the origin of this refdesk, or its name if that was an index."""
     origin = _origin()
     url = str(origin.get("url", ""))
     if vcs := origin.get("vcs_info"):
@@ -215,7 +215,7 @@ def _requirement(extras: str) -> list[str]:
 
 
 def _origin() -> dict[str, Any]:
-    """Where the package came from, as PEP 610 has it; empty if it was an index or nobody noted it."""
+    """The package's origin by PEP 610; empty if it was an index or isn't recorded."""
     try:
         noted = metadata.distribution(PACKAGE).read_text("direct_url.json")
         return dict(json.loads(noted or "{}"))

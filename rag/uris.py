@@ -3,10 +3,10 @@
 Our URIs are refdesk://{collection}/{source_id}[@{revision}][/{seq}[-{seq}]]. With its revision, a citation
 lasts: it is found again after the document was edited.
 
-On the web: where a person can open a document, and where a server redirects to.
+On the web: the addresses of documents, and the targets of redirects.
 
-In a document, as people name them: printed page numbers, those of all pages as one text ("i to iv, 1 to
-120"), and cells of a spreadsheet, of which A2 is the second one of the first column.
+In a document: printed page numbers, also of all pages as one text ("i to iv, 1 to 120"), and cells of a
+spreadsheet; A2 is the second one of the first column.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK_TEMPLATE = SOURCE_TEMPLATE + "/{seq}"
 ID_CHARS = 16
 """The length of the ids that ingestion makes."""
 TAG_CHARS = 8
-"""What a tag adds to the ids of the sources that it is a copy of."""
+"""The letters that a tag appends to the ids of its originals."""
 _SEQ = r"(0|[1-9][0-9]{0,8})"
 REVISION_PATTERN = "@([a-z2-7]{8})"
 _ID = re.compile(

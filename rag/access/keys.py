@@ -1,12 +1,12 @@
-"""What a request is let in by: API keys, and the pass of a browser to the pages that citations open.
+"""Credentials: API keys, and the pass of a browser for the pages that citations open.
 
 `refdesk-admin key` writes the file of API keys. A key has the form `rdk_{id}_{secret}`. The file stores only
 the SHA-256 digest of the secret. A slow password hash would add nothing: the secret is 256 random bits, which
 nobody can guess.
 
-Who signs in to the console may see the whole desk. So the console also gives the browser a pass: a cookie
-with its day of issue, signed with a key that only the desk has. A process that shows pages checks it, and
-needs nothing but to read the desk.
+A person who signs in to the console may see the whole desk. So the console also gives the browser a pass: a
+cookie with its day of issue, signed with a key that only the desk has. A process that shows pages checks it,
+for which it only needs to read the desk.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def token_of(key: ApiKey, secret: str) -> str:
 
 
 def id_in(text: str) -> str:
-    """The id of a key, of which the text is the id or the whole: who finds a leaked key has the whole."""
+    """The id of a key, from the id or from the whole key, as for a leaked one."""
     prefix, _, remainder = text.partition("_")
     return remainder.partition("_")[0] if prefix == PREFIX else text
 
@@ -167,10 +167,10 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-COOKIE = "refdesk-pages-"  # and what tells desks apart, as a browser may be signed in to several
-DESK_KEY = "key"  # of the desk, from which ids are derived, too
+COOKIE = "refdesk-pages-"  # plus a digest of the desk: a browser may be signed in to several
+DESK_KEY = "key"  # the desk's key file; ids are also derived from it
 VALID_DAYS = 7
-MOST_PASSES = 4  # of a request that are looked at
+MOST_PASSES = 4  # of a request that are checked
 
 
 def new_pass(home: Home, now: datetime) -> tuple[str, str] | None:
@@ -212,8 +212,8 @@ def _keyed_digest(key: bytes, purpose: str) -> str:
 def cookie_values(headers: Iterable[str], name: str) -> Iterator[str]:
     """The values of a cookie in a request's headers.
 
-    Browsers also send the cookies of other servers on this host, in any syntax: a strict parser would give up
-    at somebody's `prefs={"theme":"dark"}` and miss ours.
+    Browsers also send cookies of other servers on this host, in any syntax: a strict parser would fail at
+    `prefs={"theme":"dark"}` and miss ours.
     """
     for pair in (pair for header in headers for pair in header.split(";")):
         cookie, _, value = pair.strip().partition("=")

@@ -1,4 +1,4 @@
-"""Who may see a source: the access rule, as a SQL predicate and as a function, and bindings, which narrow it.
+"""The access rule (who may see a source), as an SQL predicate and as a function; and bindings, its limits.
 
 A principal sees a source of its tenant if the source has an access record, the deny list doesn't name the
 principal's user or groups, and either the visibility is `tenant` or the allow list names one of them. Deny
@@ -12,13 +12,13 @@ The engine can't fold letter case, so tables store a record as a list of labels 
 everybody. The predicate then picks the form by `LetterCase`, which can change without rewriting a table. One
 index serves all labels. A record without any of these has the label `-`.
 
-At the beginning of the module: what may name a tenant, a collection, a user or a group. The store joins the
-names of tenants and collections into table names, and access lists name users and groups as `user:ann` and
-`group:hr`. Settings, commands and document metadata all check their input here.
+The module begins with valid names of tenants, collections, users and groups. The store joins the names of
+tenants and collections into table names, and access lists name users and groups as `user:ann` and `group:hr`.
+Settings, commands and document metadata all check their input here.
 
-A binding, of a tool, an API key or an OAuth scope, only narrows what the rule admits, and all bindings must
-admit a source. They fail closed: a mistake in one is an error or shows nothing. A request's own filter
-applies in addition.
+A binding, of a tool, an API key or an OAuth scope, only narrows the rule, and all bindings must admit a
+source. They fail closed: a mistake in one is an error or shows nothing. A request's own filter applies in
+addition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rag.filters.grammar import AllOf, AnyOf, Filter, check_form, literal, parse
 
 DEFAULT_TENANT = "default"
 NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"
-"""Tenants and collections. It excludes `__`, which separates the two in table names."""
+"""For tenants and collections. It excludes `__`, which separates the two in table names."""
 NAME_LENGTH = 48
 MAX_ENTRIES = 256  # of an access list, and groups of a principal; more is an error, never truncated
 MAX_ENTRY_CHARS = 256
@@ -51,7 +51,7 @@ def valid_name(name: str) -> str:
     """`name`, unchanged, if it may name a tenant or a collection.
 
     Raises:
-        ConfigurationError: it may not. The message describes valid names.
+        ConfigurationError: the name is not valid. The message describes valid names.
     """
     if len(name) <= NAME_LENGTH and re.fullmatch(NAME_PATTERN, name):
         return name
@@ -64,8 +64,8 @@ def valid_name(name: str) -> str:
 def bare_name(kind: Literal["user", "group"], name: str) -> str:
     """`name`, unchanged, if it may name a user or a group without the prefix of an access list entry.
 
-    "group:hr" where "hr" is expected would match nobody, and no denial of group:hr "hr ". So both are errors
-    rather than groups of these names.
+    "group:hr" instead of "hr" would match nobody, and a denial of "hr " nobody in hr. So both are errors and
+    not groups of these names.
 
     Raises:
         ConfigurationError: no access list can hold the name, it has such a prefix, or spaces around it.
@@ -132,7 +132,7 @@ def check_access(visibility: Visibility | None, allow: Iterable[str], deny: Iter
 
 EVERYBODY, NOBODY = "*", "-"
 FOR_EVERYBODY = f"(array_length(labels) = 1 AND array_has(labels, '{EVERYBODY}'))"
-"""In SQL, the passages that everybody in the tenant may read, and that are denied to nobody."""
+"""An SQL predicate for passages that everybody in the tenant may read, and that are denied to nobody."""
 
 
 def normal(entry: str) -> str:
@@ -175,8 +175,8 @@ def entries_of_principal(mine: frozenset[str], entries: frozenset[str], *, exact
 def narrower(*records: Access | None) -> Access | None:
     """A record at least as narrow as each of these, with the revision of the first.
 
-    Of several allow lists it keeps the common entries. That may be narrower than necessary: groups in
-    different lists may have members in common.
+    Its allow list has the common entries of all. That may be narrower than necessary: groups in different
+    lists may have members in common.
     Example: everybody but user:bob, and only group:hr -> only group:hr, but not user:bob.
     """
     return reduce(_narrower, records)
@@ -227,11 +227,11 @@ def labels_of(access: Access | None) -> list[str]:
 
 
 def access_of(labels: Iterable[str], revision: int) -> Access | None:
-    """The record that these labels were made of; None if they stand for no record, whose revision is 0."""
+    """The record of these labels; None if they stand for a missing record (revision 0)."""
     distinct = {*labels}
     if NOBODY in distinct and not revision:  # with a revision, `-` is a record that allows nobody
         return None
-    # Labels with folded case begin with ~ and repeat what the others say.
+    # Labels with folded case begin with ~ and repeat the others.
     allow, deny = (
         frozenset(label[1:] for label in distinct if label[0] == sign and label[1:]) for sign in "+-"
     )
@@ -267,16 +267,16 @@ EVERYBODY_IN_TENANT = "everybody in the tenant"
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
-    """The documents that somebody can see from now on, and those that they no longer see."""
+    """The documents that somebody gains and loses."""
 
     gains: list[str] = field(default_factory=list)
     loses: list[str] = field(default_factory=list)
 
 
 def access_changes(documents: Iterable[tuple[str, Access | None, Access | None]]) -> dict[str, AccessChange]:
-    """Who gains or loses which documents, given as names with their access before and after.
+    """The gains and losses by user, group or tenant; `documents` are names with access before and after.
 
-    Each entry of an access list counts by itself, regardless of who is in which group. Where everybody in the
+    Each entry of an access list counts by itself, regardless of the members of groups. If everybody in the
     tenant gains or loses a document, only the exceptions are named in addition.
     Example: ("a", everybody, only group:hr) -> everybody in the tenant but group:hr loses a.
     """
@@ -327,7 +327,7 @@ BoundFilter = Annotated[dict[str, Any], AfterValidator(_filter)]
 
 
 class BoundTo(BaseModel):
-    """What a tool is bound to. None leaves a part open; an empty list would admit nothing, and is invalid."""
+    """The binding of a tool, in the settings. None sets no limit; an empty list is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -343,7 +343,7 @@ class BoundTo(BaseModel):
 
 
 class CredentialBoundTo(BoundTo):
-    """What an API key or an OAuth scope is bound to; it may name tools of the server, too."""
+    """The binding of an API key or an OAuth scope, in the settings; it may also name tools of the server."""
 
     tools: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_TOOLS)] | None = None
 
@@ -383,7 +383,7 @@ def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | Non
     admitting = [conditions for conditions in alternatives if conditions is not None]
     if not admitting:
         return None
-    # An alternative without conditions admits everything, and so do all alternatives together.
+    # If one alternative has no conditions, it admits everything, and so does their disjunction.
     return conditions if () in admitting else (*conditions, AnyOf(tuple(map(AllOf, admitting))))
 
 
@@ -403,7 +403,7 @@ UNBOUND = Bounds()
 
 
 def bounds(bindings: Sequence[Binding]) -> Bounds:
-    """The bounds that all bindings together leave: the collections that all name, and the lowest limit."""
+    """The bounds of all bindings together: the collections that all of them name, and the lowest limit."""
     collection_sets = [
         frozenset(binding.collections) for binding in bindings if binding.collections is not None
     ]

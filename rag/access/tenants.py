@@ -3,10 +3,9 @@
 Commands and servers need both before they open the storage engine. So each tenant is also a file in the
 folder `tenants`, which `rag.store.write.desk_folder` writes.
 
-The file is empty, or it is the address of the storage that the tenant has of its own: a folder or a bucket.
-There is a desk with this tenant alone, and nothing of its documents is in the common one. An object `owner`
-there says whose it is, so nobody else's documents are read by a wrong address, and an empty mount point isn't
-taken for an empty desk.
+The file is empty, or has the address of the tenant's own storage: a folder or a bucket. It holds a desk of
+this tenant alone, and the common desk holds none of its documents. An object `owner` there names the tenant,
+so that a wrong address never leads to other documents, and an empty mount point isn't taken for a desk.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def tenant_file(data: Path, tenant: str) -> Path:
 
 
 def storage_of(data: Home, tenant: str) -> str:
-    """The address of the storage that a tenant has of its own; empty if it has none.
+    """The address of a tenant's own storage; empty if its documents are in the common home.
 
     Raises:
         StoreError: the tenant's record can't be read.
@@ -50,7 +49,7 @@ def storage_of(data: Home, tenant: str) -> str:
 
 
 def storages_of(data: Home) -> dict[str, str]:
-    """The addresses of all storages that tenants have of their own, by tenant.
+    """The addresses of tenants' own storages, by tenant.
 
     Raises:
         StoreError, ConfigurationError: the tenants can't be read.
@@ -63,7 +62,7 @@ def storages_of(data: Home) -> dict[str, str]:
 
 
 def owner_of(data: Home, tenant: str) -> bytes:
-    """What `owner` says in the storage of a tenant of this desk. A file without content says: nobody."""
+    """The content of `owner` in the storage of a tenant of this desk. An empty file means: nobody."""
     try:
         key = read(data, "key") or b""
     except OSError as error:
@@ -72,7 +71,11 @@ def owner_of(data: Home, tenant: str) -> bytes:
 
 
 def owner_in(storage: Home) -> bytes | None:
-    """What `owner` says there; None if there is none. Raises StoreError if it can't be read."""
+    """The content of `owner` in a storage; None if it doesn't exist.
+
+    Raises:
+        StoreError: it can't be read.
+    """
     try:
         return read(storage, OWNER)
     except OSError as error:
@@ -80,7 +83,7 @@ def owner_in(storage: Home) -> bytes | None:
 
 
 def home_of(settings: Settings, tenant: str) -> Home:
-    """Where the documents of a tenant are: in the common home, or in its own storage. May block.
+    """The home of a tenant's documents: the common one, or its own storage. May block.
 
     Raises:
         ConfigurationError: its record has an invalid address.
@@ -102,14 +105,14 @@ def home_of(settings: Settings, tenant: str) -> Home:
 
 
 def at_tenant(settings: Settings, tenant: str = "") -> Settings:
-    """The settings for work on the documents of a tenant, wherever these are; usually of the one they name.
+    """The settings with the home of a tenant's documents; by default of the tenant that the settings name.
 
     Raises:
         ConfigurationError, StoreError: as `home_of`.
     """
     try:
         tenant = tenant or tenant_of(settings)
-    except RefdeskError:  # whoever needs the tenant says what is wrong
+    except RefdeskError:  # later use of the tenant raises it
         return settings
     home = home_of(settings, tenant)
     if home == settings.common_home:
@@ -210,7 +213,7 @@ class LocalAsker:
         try:
             settled = bool(tenants(self._settings.common_home))
             principal = local_principal(self._settings)
-        except StoreError:  # requests will fail, too, with the reason
+        except StoreError:  # requests will fail with the reason
             return self._settings.principal.of_tenant(self._settings.principal.tenant or UNKNOWN)
         if settled:
             self._principal = principal

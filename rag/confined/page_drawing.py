@@ -1,10 +1,9 @@
-"""Draws a page of a file in a process that can do nothing else, and makes a PNG of the pixels that it gives.
+"""Draws a page of a file in a confined process, and makes a PNG of its pixels.
 
-`rag.confined.page_process` is that process. It draws one page and ends, so that no file lives to see the next
-one, and a server that draws no pages has no such process. Parsers are confined in the same way
-(`rag.confined.confinement`).
-What it answers may be a hostile file's: only numbers and pixels are taken from it. The PNG is written here,
-around lines that were unpacked to see that they are as many and as long as they should be.
+`rag.confined.page_process` is that process. It draws one page and ends, so that a hostile file can't affect
+the next one. Parsers are confined in the same way (`rag.confined.confinement`). A hostile file may control
+the answer, so only numbers and pixels are taken from it. The PNG is written here, after unpacking the lines
+to check their number and length.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 1 << 29
 SECONDS = 10.0
-AT_ONCE = 2  # pages that are drawn; the others wait
+AT_ONCE = 2  # pages drawn at once; others wait
 MOST_ANSWER_BYTES = 200_000  # pixels and marks
 MOST_PIXELS = 1_600  # of a side
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.confined.page_process import main; main()"
-KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")  # what Python may need to start; others may hold keys
+KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")  # variables that Python needs; others may hold keys
 REQUEST, LENGTH = struct.Struct("!III"), struct.Struct("!I")
 GREY, RED_GREEN_BLUE = 0, 2  # the kinds of colour of a PNG
 MOST_AHEAD = 5  # pages after the one on which a passage begins; slides have few words each
 FAILED = "the page can't be drawn."
 
 Kind: TypeAlias = Literal["pdf", "pictures"]
-"""What a file has: pages that are drawn, or pictures in place of pages."""
+"""The content of a file: pages to draw, or pictures as pages."""
 
 Side = Annotated[int, Field(ge=1, le=MOST_PIXELS)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -62,9 +61,9 @@ class _Facts(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A page as a PNG, and where the passage stands on it: left, top, width and height, as shares of it.
+    """A page as a PNG, and the marks of the passage: left, top, width and height, as shares of the page.
 
-    It is the page of `pages` that was asked for, or as many `ahead`.
+    It is the requested page, or so many pages `ahead`; the file has `pages`.
     """
 
     png: bytes
@@ -81,11 +80,11 @@ _drawing: RunVar[anyio.CapacityLimiter] = RunVar("pages that are drawn")
 async def picture(data: bytes, number: int, passage: str, kind: Kind = "pdf", *, ahead: int = 0) -> Picture:
     """A page of a file, by its number from 1. In a PDF the words of the passage are marked.
 
-    Of this page and those up to `ahead`, it is the one that has most of the passage. The pages of a file of
-    pictures are its pictures, whose words nobody looks for.
+    From this page to the one `ahead` pages later, the page with most of the passage is drawn. In a file of
+    pictures, each picture is a page, and words aren't marked.
 
     Raises:
-        ParseError: it can't be drawn, or only beyond the limits; the message is for callers.
+        ParseError: it can't be drawn within the limits; the message is for callers.
     """
     try:
         limiter = _drawing.get()

@@ -1,12 +1,11 @@
 """The process that draws one page for `rag.confined.page_drawing`: request on stdin, answer on stdout.
 
 A request is a header (`REQUEST`: the number of the page, how many pages ahead it may be, and the length of
-the passage), the passage and the file: a PDF, or pictures, each of which is a page. An answer is a length
-(`LENGTH`), JSON and, if the page was drawn, its pixels: the compressed lines of a PNG. It marks the words
-that the passage and the page of a PDF have in common, by their places on the page.
+the passage), the passage and the file: a PDF, or pictures, one per page. An answer is a length (`LENGTH`),
+JSON and, if the page was drawn, its pixels: the compressed lines of a PNG. On a PDF page, it has the boxes of
+the words of the passage.
 
-The bindings are used as they are (`pypdfium2_raw`): the helpers around them take longer to import than a page
-takes to draw.
+It uses the raw bindings (`pypdfium2_raw`): the helpers around them take longer to import than a page to draw.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from rag.confined.confinement import allow_cpu, confine
 
 REQUEST = struct.Struct("!III")
 LENGTH = struct.Struct("!I")
-PICTURES = "pictures"  # what the process is started with for a file of pictures
-FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")  # those that are read by OCR
-MOST_PICTURE_PIXELS = 16_000_000  # as OCR reads
+PICTURES = "pictures"  # the argument of the process for a file of pictures
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")  # as for OCR
+MOST_PICTURE_PIXELS = 16_000_000  # as for OCR
 CPU_SECONDS = 5  # a page takes some 30 ms; a hostile one as long as it may
 MOST_BYTES = 149_000  # of compressed pixels; a PNG adds less than 100
 LEVEL = 4  # of compression: 6 takes nearly twice the time, and saves 8 % of the bytes
@@ -44,23 +43,23 @@ ATTEMPTS = (
     *((1.0, 16, COLOURED), (1.0, 8, COLOURED), (0.75, 8, COLOURED), (0.5, 8, COLOURED)),
     *((0.75, 8, GREY), (0.5, 8, GREY), (0.25, 4, COLOURED), (0.1, 4, COLOURED)),
 )
-"""Shares of the area, levels of each colour, and channels, until a page is small enough.
+"""Attempts until a page is small enough: shares of the area, levels of each colour, and channels.
 
-Text is it at once. A scan of coloured paper is it in grey, and easier to read so than coloured and smaller.
+Pages of text fit at once. A scan of coloured paper fits in grey, which is easier to read than a smaller one.
 """
 
-SHINGLE = 3  # words in a row that a passage and a page share where it stands
-GAP = 8  # words between two such places that belong to it, too: cut at the end of a line, or cells
+SHINGLE = 3  # consecutive words that a passage and a page must share
+GAP = 8  # words between two shared runs that belong to the passage, too: hyphenated ones, or cells
 MOST_CHARACTERS = 20_000  # of a page that are looked at
 MOST_MARKS = 200
-HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
+HYPHEN = "\ufffe"  # pdfium's character for a hyphen at the end of a line
 _WORD = re.compile(rf"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:[{HYPHEN}\u00ad]\s*[^\W_]+)*")
 """A word; of a script without spaces it is one character."""
 _CUT = re.compile(rf"[{HYPHEN}\u00ad\s]+")
 
 
 Pointer: TypeAlias = Any
-"""What the bindings give, which have no types."""
+"""A pointer of the bindings, which have no types."""
 Box: TypeAlias = "tuple[int, int, int, int]"
 """Left, top, right and bottom on the page as it is shown, in ten-thousandths of it."""
 _FINE = 10_000
@@ -115,7 +114,7 @@ def _answer(data: bytes, number: int, ahead: int, passage: str) -> tuple[dict[st
 
 
 def _page_with_most(document: Pointer, indexes: Iterable[int], passage: str) -> int:
-    """The page that has the longest row of the passage's words; of several, the first."""
+    """The first page with the longest run of the passage's words."""
     passage_words = [word for word, _, _ in words_of(passage)]
     longest = {}
     for index in indexes:
@@ -210,7 +209,7 @@ def _draw(page: Pointer, wide: float, high: float, area: float) -> PagePixels:
 
 
 def _scale(wide: float, high: float, area: float) -> float:
-    """By what a page is multiplied to have this area."""
+    """The factor that scales a page to this area."""
     return min(math.sqrt(area / (wide * high)), LONGEST / max(wide, high))
 
 
@@ -235,7 +234,7 @@ def packed_lines(drawn: PagePixels, levels: int) -> bytes:
 
 
 def _marks(page: Pointer, passage: str) -> Iterator[Box]:
-    """Where the words of the passage stand."""
+    """The boxes of the passage's words."""
     passage_words = [word for word, _, _ in words_of(passage)]
     text = pdfium.FPDFText_LoadPage(page)
     for start, end in shared_places(passage_words, words_of(_text_of(text))):
@@ -304,7 +303,7 @@ def words_of(text: str) -> list[tuple[str, int, int]]:
 
 
 def shared_places(passage: Sequence[str], words: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
-    """The parts of a page on which words of a passage stand in a row, from character to character."""
+    """The spans of characters on a page with consecutive words of a passage."""
     length = min(SHINGLE, len(passage))
     if not length:
         return []
@@ -318,7 +317,7 @@ def shared_places(passage: Sequence[str], words: Sequence[tuple[str, int, int]])
 
 
 def _runs(firsts: Iterable[int], length: int) -> list[tuple[int, int]]:
-    """The first and last words of what belongs together: [1, 2, 3, 30], of 3 words -> [(1, 5), (30, 32)]."""
+    """The first and last words of runs: [1, 2, 3, 30] with runs of 3 words -> [(1, 5), (30, 32)]."""
     runs: list[tuple[int, int]] = []
     for at in firsts:
         if runs and at - runs[-1][1] <= GAP:

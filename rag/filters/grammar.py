@@ -54,15 +54,15 @@ ATTRIBUTES: dict[str, FieldType] = {
     "title": "string",
     "section": "string list",
 }
-"""What can be filtered by in every collection. A declared field of the same name goes before it.
+"""The attributes to filter by in every collection. A declared field of the same name has precedence.
 
-`section` is of the chunk: the headings that it stands under, and those in it. The others are of the source.
+`section` is an attribute of the chunk: the headings above it and in it. The others are of the source.
 """
 OF_CHUNKS = "section"
 
 
 def filterable(declared: Mapping[str, FieldType]) -> dict[str, FieldType]:
-    """All that can be filtered by in a collection that declares these fields, with its types."""
+    """The attributes and fields to filter by in a collection that declares these fields, with their types."""
     return ATTRIBUTES | dict(declared)
 
 
@@ -198,8 +198,7 @@ def parse_filter(value: object, fields: Mapping[str, FieldType]) -> Filter:
 
     Raises:
         InvalidRequestError: the value is not in the grammar or exceeds a limit. The message names the field,
-        the
-            operator and what is allowed, and quotes no value.
+            the operator and what is allowed, and quotes no value.
     """
     return _Parser(fields).tree(value, 1)
 
@@ -347,7 +346,7 @@ def _string(value: object) -> str | None:
 
 
 def _integer(value: object) -> int | None:
-    """The whole number that a value is. 2024.0 is one, too: JSON has only one kind of number."""
+    """The value as an integer. 2024.0 is one, too: JSON has only one kind of number."""
     if isinstance(value, float) and value.is_integer() and abs(value) < MAX_INTEGER:
         return int(value)
     exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
@@ -438,7 +437,7 @@ _SIGNS: dict[Operator, str] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<=
 
 
 BETWEEN = "\x00"
-"""Between the joined values of a list. No text of a filter has it, so none can match across two values."""
+"""The separator of a list's joined values. No text of a filter has it, so none matches across two values."""
 NONE_RESOLVED: Mapping[Leaf, str | None] = MappingProxyType({})
 
 
@@ -452,9 +451,9 @@ def predicate(
 ) -> str:
     """The filter as SQL, in parentheses: true for the rows that satisfy it, false or null for all others.
 
-    `declared` are the fields that the table has columns for, named by `column`. `resolved` has conditions in
-    SQL that are never null, for leaves on other fields, or None for one that only the gate can decide; no
-    source has any further field. `negated` compiles the opposite.
+    `declared` are the fields with a column in the table, named by `column`. For leaves on other fields,
+    `resolved` has SQL that is never null, or None if only the gate can decide; no source has any further
+    field. `negated` compiles the opposite.
 
     A NOT around a whole expression would be wrong, because NOT null is null: it would lose the rows that lack
     a field. So negation is pushed down to single conditions (De Morgan), where null is tested explicitly.
@@ -476,7 +475,7 @@ def predicate(
             resolution = resolved[leaf]
             return "(true)" if resolution is None else f"(NOT {resolution})" if negated else resolution
         case leaf if leaf.field in ATTRIBUTES:
-            raise LookupError(leaf.field)  # every document has it, so it must be resolved
+            raise LookupError(leaf.field)  # an attribute of every document, so it must be resolved
         case _:
             return "(true)" if negated else "(false)"
 

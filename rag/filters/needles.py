@@ -1,13 +1,12 @@
-"""What a text is searched for: words as people mean them, quoted phrases, or a regular expression.
+"""Needles, what exact search looks for: words in any form, quoted phrases, or a regular expression.
 
-Of words, case, Unicode form and white space may differ. A pattern finds out whether a text has them. RE2 and
-the engine's regex read it alike, because it holds nothing but classes, groups and plain characters. Where
-they stand, is found out by `folded_text`: compiling the pattern for that, which Python can only do in its
-one interpreter, took up to 0.7 s.
+Words may differ in case, Unicode form and white space. A pattern tells whether a text has them. RE2 and the
+engine's regex read it alike, because it has only classes, groups and plain characters. `folded_text` finds
+their positions: compiling the pattern in Python, which blocks the interpreter, took up to 0.7 s.
 
-A regular expression is checked first. RE2 takes time proportional to the text, but also to the size of a
-pattern whose repetitions are written out. So the size is limited. Two escapes are refused because they don't
-fit matching a text in windows.
+A regular expression is checked first. RE2 takes time proportional to the text and to the size of the pattern
+with its repetitions written out, so that size is limited. Two escapes are refused because they don't work
+when a text is matched in windows.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _WIDTHS = {
     chr(code): unicodedata.normalize("NFKC", chr(code))
     for code in (*range(0xFF01, 0xFF5F), *range(0xFF66, 0xFFA0))
 }
-"""Full-width letters and signs, and half-width katakana with its sound marks, with what they usually are."""
+"""Full-width letters and signs, and half-width katakana with its sound marks, with their usual forms."""
 _ZEROS = "\u0660\u06f0\u0966\u09e6\u0e50"  # of Arabic, Persian, Hindi, Bengali and Thai digits
 _SPACED = {code: " " for code in range(0x3001) if chr(code).isspace()}
 _PLAIN: dict[str, str] = {
@@ -48,17 +47,17 @@ _PLAIN: dict[str, str] = {
     **{chr(ord(zero) + digit): str(digit) for zero in _ZEROS for digit in range(10)},
     "\u0131": "i",  # whose capital is I, as that of i in most languages
 }
-"""Characters that match another one without regard to case, with that."""
+"""Characters that match another character regardless of case, with that one."""
 _ONE_FORM: dict[int, int | str] = {**_SPACED, **{ord(variant): plain for variant, plain in _PLAIN.items()}}
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 _DOT_ABOVE = "\u0307"
 _LAST = 0x1FFFF  # no letter beyond has two cases
-_LONGEST_RUN = 4  # letters that ligatures may stand for; all ways to write them are tried
+_LONGEST_RUN = 4  # letters that ligatures may stand for; all spellings are tried
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _SPACES = re.compile(SPACE)
 _SEVERAL = f"{SPACE[:-1]}{{2,}}"
 _COMPOSED = f".[{MARKS}{_SOUND_MARKS}]+|[\u1100-\u115f][\u1160-\u11ff]+"
-"""What is one character or fewer when it is composed: a letter with its accents, a syllable of Korean."""
+"""A sequence that composes to one character: a letter with its accents, a syllable of Korean."""
 
 
 def literal_pattern(text: str, *, case: bool) -> str:
@@ -75,10 +74,10 @@ def literal_pattern(text: str, *, case: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoldedText:
-    """A text in which words are found in any form by comparing characters, and where its parts come from.
+    """A text for finding words in any form by comparing characters, with the origins of its parts.
 
-    Part k begins at `starts[k]`, and in the original at `origins[k]`. Its characters are the original's one
-    by one, unless it is `whole`: then it is what one letter of the original became.
+    Part k begins at `starts[k]`, and in the original at `origins[k]`. Its characters correspond to the
+    original's one by one, unless it is `whole`: then it is the folded form of one letter.
     """
 
     text: str
@@ -94,7 +93,7 @@ class FoldedText:
         return self.origins[part] + at - self.starts[part]
 
     def find(self, words: str, at: int) -> tuple[Span, int] | None:
-        """The next place of folded words from a position on: in the original, and where it begins here."""
+        """The next occurrence of folded words from a position on: its original span, and its start here."""
         while (at := self.text.find(words, at)) >= 0:
             start, end = self.origin(at), self.origin(at + len(words))
             if start is not None and end is not None:
@@ -106,7 +105,7 @@ class FoldedText:
 def folded_text(text: str, *, case: bool) -> FoldedText:
     r"""A text for comparing: composed, white space as one space and, without `case`, in one case and width.
 
-    It takes time in proportion to the text, whatever stands there.
+    It takes time in proportion to the length of any text.
     Example: "Stra\xdfe  A", case=False -> "strasse a"
     """
     parts: list[str] = []
@@ -149,7 +148,7 @@ def _alike(text: str, *, case: bool) -> str:
 
 @cache
 def _irregular(*, case: bool) -> re.Pattern[str]:
-    """What may have another length when it is folded: letters with accents, ligatures, white space."""
+    """Matches sequences whose length may change by folding: letters with accents, ligatures, white space."""
     ligatures = "" if case else "".join(_letters()[1].values())
     return re.compile(f"{_COMPOSED}|{_SEVERAL}" + (f"|[{ligatures}]" if ligatures else ""), re.DOTALL)
 
@@ -227,7 +226,7 @@ def _class(folded: str) -> str:
 
 @cache
 def _variants() -> Mapping[str, str]:
-    """For each plain character those that match it, too."""
+    """The other characters that match each plain character."""
     variants: dict[str, str] = {}
     for variant, plain in _PLAIN.items():
         variants[plain] = variants.get(plain, "") + variant
@@ -236,7 +235,7 @@ def _variants() -> Mapping[str, str]:
 
 @cache
 def _letters() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """For each folded letter all that fold to it, itself first; and the same for ligatures, like ß for ss."""
+    """For each folded letter all letters that fold to it, itself first; and for ligatures, like ß for ss."""
     single: dict[str, str] = {}
     several: dict[str, str] = {}
     for letter in map(chr, range(0x41, _LAST)):
@@ -266,7 +265,7 @@ _PAIRS = {
     "\u300c": "\u300d",
     "\u300e": "\u300f",
 }
-"""Each opening mark with those that close it: English, German, Swedish, French and Japanese."""
+"""Each opening mark with its closing marks: English, German, Swedish, French and Japanese."""
 QUOTES = frozenset("".join([*_PAIRS, *_PAIRS.values()]))
 _OPENS = re.compile(r"[\s(\[{<=:,;/|—–-]")  # may precede an opening mark; a digit may not: 5" pipe
 _CLOSES = re.compile(r"[\s)\]}>.,;:!?/|'’—–-]")
@@ -300,7 +299,7 @@ def without_quotes(query: str) -> str | None:
 
 def _phrase_marks(query: str) -> Iterator[Span]:
     """The positions of the opening and the closing mark of each phrase, in order."""
-    unclosed: set[str] = set()  # what is not closed behind one mark is not behind a later one
+    unclosed: set[str] = set()  # marks without a closing one in the remaining text
     at = 0
     while at < len(query):
         is_open = query[at] not in unclosed and _is_opening(query, at)
@@ -323,7 +322,7 @@ def _is_opening(query: str, at: int) -> bool:
 
 
 def _closing(query: str, opening: int) -> int | None:
-    """Where the phrase that opens here is closed, None if it isn't."""
+    """The position that closes the phrase that opens here; None if nothing does."""
     mark = query[opening]
     for at in range(opening + 2, len(query)):
         if query[at] not in _PAIRS[mark] or (query[at - 1].isspace() and mark not in _SPACED_MARKS):
@@ -345,7 +344,7 @@ TOO_LARGE = (
     "A class counts {wide}, another character 1, times each repetition around it; the maximum is {most}."
 )
 EMPTY = "The regular expression also matches an empty text, so it matches everywhere. Use + rather than *."
-_WIDE = 10  # a class of Unicode characters is an automaton of its own
+_WIDE = 10  # the size of a class of Unicode characters, which is a whole automaton
 _TOKEN = re.compile(
     r"(?P<escape>\\(?:[pP](?:\{[^}]*\}|.)|x\{[^}]*\}|.))"
     r"|(?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+\])"
@@ -411,10 +410,10 @@ _MARK = re.compile(f"[{MARKS}]")
 class Needle:
     """A text to search for, or a regular expression.
 
-    `pattern` finds out whether a text has a match, with RE2 or the engine's regex. Only these run it: a
-    caller may have written it, and both take linear time. Every match has one of `core`, which is faster.
-    `words` are what is looked for in a folded text, empty for a regular expression; where `match` asks for
-    whole words, they also have to stand alone.
+    `pattern` tells whether a text has a match. Only RE2 and the engine's regex run it, because a caller may
+    have written it, and both take linear time. Every match contains a match of `core`, which is faster.
+    `words` are the words to find in a folded text, empty for a regular expression; if `match` asks for whole
+    words, they must also stand alone.
     """
 
     query: str
@@ -437,7 +436,7 @@ class Needle:
 
 
 def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
-    """Check what is searched for, and compile it.
+    """Check a text to search for, and compile it.
 
     Raises:
         InvalidRequestError: it is too long, has no visible character, or is a regular expression that is too
@@ -468,7 +467,7 @@ def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
 
 
 def otherwise_accented(needle: Needle, text: str) -> str | None:
-    """What a composed text has for a needle if accents don't count, on one line; None if it has nothing.
+    """The form of a needle in a composed text if accents don't count, on one line; None if it doesn't occur.
 
     Example: the needle "zoe bronte" and "Zoë Brontë wrote it." -> "Zoë Brontë".
     """
@@ -494,7 +493,7 @@ def _plain_letters() -> Mapping[int, str]:
 
 
 def _is_whole(text: str, end: int) -> bool:
-    """Whether the last letter of a match has no accent behind it, with which it would be another."""
+    """Whether no accent follows the last letter of a match, which would make it another letter."""
     return not _MARK.match(text, end)
 
 

@@ -2,7 +2,7 @@
 
 A handbook of 2018 and one of 2023 answer the same questions, in nearly the same words, so neither meaning nor
 words tell them apart. Their dates do (`rag.originals.dating`): "now" asks for the newest, "in 2018" for the
-one of that year. What has no other edition is not affected by any of this.
+one of that year. Documents without another edition are not affected.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def diversify(
     order: list[int] = []
     while len(order) < len(value):
         at = int((value - nearest).argmax())
-        if value[at] == -np.inf:  # all others exceed the cap
+        if value[at] == -np.inf:  # the remaining items exceed the cap
             break
         nearest = np.maximum(nearest, redundancy[at]) if order else redundancy[at]
         order.append(at)
@@ -107,7 +107,7 @@ SHINGLE = 5  # words
 
 
 Verdict = Literal["earlier", "later", "both"]
-"""Which of two near-duplicates stay. If the later one alone does, it takes the earlier one's place."""
+"""Which of two near-duplicates stays. A later one that stays alone takes the earlier one's place."""
 
 
 def _keep_earlier(_earlier: int, _later: int) -> Verdict:
@@ -120,12 +120,12 @@ def distinct(
     threshold: float = 0.9,
     verdict: Callable[[int, int], Verdict] = _keep_earlier,
 ) -> dict[int, int]:
-    """The texts (best first) to keep: their places in `texts`, and the index of the one that stands there.
+    """The places in `texts` (best first) to keep, each with the index of the text to put there.
 
-    Of duplicates, the first stays in its place, unless the `verdict` on their indexes is another one.
-    Duplicates differ in white space only, or their five-word shingles have a Jaccard similarity of at least
-    `threshold`, in (0, 1]. A text that only resembles a dropped one is kept. Long texts that
-    differ in one number only are duplicates, too.
+    Of duplicates, the first stays in its place, unless the `verdict` on their indexes differs. Duplicates
+    differ in white space only, or their five-word shingles have a Jaccard similarity of at least `threshold`,
+    in (0, 1]. A text that only resembles a dropped one is kept. Long texts that differ in one number are
+    duplicates, too.
 
     Source: Broder, On the resemblance and containment of documents, SEQUENCES 1997,
     doi:10.1109/SEQUEN.1997.666900.
@@ -157,9 +157,9 @@ def _shingles(text: str) -> set[int]:
 
 
 OTHER_EDITION = 0.7
-"""The factor for the score of an edition that isn't asked for (rag/evaluate/measuring.md)."""
-NEAR_COPY = 0.5  # the share of common words from which two passages are editions of one another
-SAME_TITLE = 0.2  # the same, of documents with one title
+"""The factor for the score of an edition that the question doesn't ask for (rag/evaluate/measuring.md)."""
+NEAR_COPY = 0.5  # the share of common words from which two passages are editions of the same document
+SAME_TITLE = 0.2  # the same for documents with the same title
 NO_FUTURE = date.max - timedelta(days=1)
 """As today: no date is after tomorrow then."""
 Bound: TypeAlias = Literal["in", "since", "before", "not"]
@@ -180,7 +180,7 @@ _PRESENT = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NUMBERS = re.compile(r"(?<![0-9A-Za-z_,])[0-9A-Za-z_./:–-]*[0-9][0-9A-Za-z_./:–-]*(?![%]|,[0-9])")
-"""What has a digit in it, with all that is joined to it: CVE-2021-44228, 2016/679, 2024-03-11."""
+"""A run with a digit, and everything joined to it: CVE-2021-44228, 2016/679, 2024-03-11."""
 _TIME = re.compile(
     r"""(?:(?:[A-Za-z]+[-_])*|FY) (?P<first>(?:19[5-9]|20[0-9])[0-9])
           (?: [-–/](?P<last>[0-9]{2}|(?:19|20)[0-9]{2})
@@ -192,8 +192,8 @@ _TIME = re.compile(
     re.VERBOSE,
 )
 """A year, a month or a day, or years from one to another: 2019-2021, 2019/20."""
-_NEAR = 40  # characters before and after a year that can say what it is
-_MOST_YEARS = 20  # from one to another: more is no time, as in Regulation 2022/2065
+_NEAR = 40  # characters before and after a year whose words qualify it
+_MOST_YEARS = 20  # in a range; a longer one is not a time, as in Regulation 2022/2065
 _BEFORE_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
     (
         "since",
@@ -221,7 +221,7 @@ _BEFORE_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
         ),
     ),
 )
-"""What the words before a year make of it, in the languages of `_PRESENT`."""
+"""The meaning of words before a year, in the languages of `_PRESENT`."""
 _AFTER_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
     (
         "since",
@@ -240,18 +240,18 @@ _VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*",
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """The years that a question asks for; none for the present, which is `today`. Others are `excluded`."""
+    """The `years` that a question asks for, or the present (`today`) if empty; and the `excluded` ones."""
 
     years: frozenset[int] = frozenset()
     today: date = NO_FUTURE
     excluded: frozenset[int] = frozenset()
 
     def prefers(self, first: Dating | None, second: Dating | None) -> bool:
-        """Whether it asks for a document of the `first` date rather than for one of the `second`.
+        """Whether the question prefers a document of the `first` date to one of the `second`.
 
-        For the present, the newer one, unless it begins after tomorrow; for years, one of these, else the
-        last one before them, which was still valid. Dates that overlap, like 2023 and May 2023, are the same.
-        One of an excluded year comes last.
+        For the present, the newer one, unless it begins after tomorrow; for years, one of these years, else
+        the last one before them, which was still valid. Overlapping dates, like 2023 and May 2023, are equal.
+        Excluded years come last.
         """
         if first is None or second is None:
             return False
@@ -269,7 +269,7 @@ class AskedTime:
         return first.last < second.first if upcoming else first.first > second.last
 
     def _years_away(self, dated: Dating) -> tuple[int, int]:
-        """Smaller for a date that is in these years or nearer to them; one after them is the farthest."""
+        """A sort key: smaller for dates nearer to these years; dates after them are the farthest."""
         if any(dated.first.year <= year <= dated.last.year for year in self.years):
             return 0, 0
         return (2, 0) if dated.first.year > max(self.years) else (1, -dated.last.year)
@@ -289,10 +289,10 @@ class AskedTime:
 
 
 def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
-    """The time that a question asks for, in the usual words of a dozen languages; None if for none.
+    """The time that a question asks for, by the usual words of a dozen languages; None if it names no time.
 
-    Without `today`, no date counts as one of the future. A year within a name (CVE-2021-44228) is no time,
-    nor is one in what the asker tells of themselves.
+    Without `today`, no date counts as future. A year within a name (CVE-2021-44228) is not a time, nor is one
+    in a clause about the asker.
     Examples: "the current fee" -> `AskedTime()`; "the fee in 2018" -> {2018}; "before 2018" -> {2017}; "after
     2018" -> `AskedTime()`; "I came in 2018. What is the fee?" and "the fee" -> None.
     """
@@ -318,7 +318,7 @@ def _asking_clauses(question: str) -> list[str]:
 
 
 def _years(numbers: str) -> list[int]:
-    """The years of a text that is a time, first to last; none if it is something else."""
+    """The years from the first to the last, if the text is a time; otherwise none."""
     match = _TIME.fullmatch(numbers)
     if not match:
         return []
@@ -331,7 +331,7 @@ def _years(numbers: str) -> list[int]:
 
 
 def _bound(before: str, after: str) -> Bound:
-    """What the words around a year make of it."""
+    """The meaning of the words around a year."""
     for bound, pattern in _AFTER_YEAR:
         if pattern.match(after):
             return bound
@@ -339,11 +339,11 @@ def _bound(before: str, after: str) -> Bound:
 
 
 def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
-    """The hits with their dates, best first; editions that are not asked for get lower scores.
+    """The hits with their dates, best first; editions that the question doesn't ask for get lower scores.
 
-    That is a hit of whose document the `hits` have an edition that is asked for rather. Its score is
-    multiplied by `OTHER_EDITION`, so one that answers much better stays first. A passage that names the year
-    is about it, whenever its document is from: the year may be a part of a name, as in Windows Server 2019.
+    If the hits have a preferred edition of a hit's document, the hit's score is multiplied by
+    `OTHER_EDITION`, so one that answers much better stays first. A passage that names the year is about it,
+    whatever its document's date: the year may be a part of a name, as in Windows Server 2019.
     """
     datings = [dating(hit.source) for hit in hits]
     are_editions = _editions(hits)
@@ -366,13 +366,13 @@ def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
 
 
 def preferred_where_they_differ(hits: Sequence[Hit], today: date, foreign: Container[str] = ()) -> list[Hit]:
-    """The hits, with preferred editions in the ranks and with the scores of those that have other numbers.
+    """The hits; among near copies with different numbers, preferred editions come first.
 
-    For a question without a time: "20 days" of 2018 and "25 days" of 2023 can't both be right now, so the
-    newer one is preferred; before that, one that isn't of a `foreign` collection. These are near copies in
-    documents of one title or path, without dates and versions. One that answers much better keeps its rank.
-    Hits whose ranks change say when they are from. Where no two documents have one name, this takes
-    microseconds.
+    For a question without a time: "20 days" of 2018 and "25 days" of 2023 can't both be right now. An edition
+    that isn't of a `foreign` collection is preferred, then the newer one; it swaps rank and score with the
+    other. Near copies are in documents whose titles or paths are equal without dates and versions. One that
+    answers much better keeps its rank. Hits whose ranks change get their dates. If no two documents share a
+    name, this takes microseconds.
     """
     ranked, present = list(hits), AskedTime(today=today)
     for ranks in _ranks_of_one_name(hits):
@@ -412,17 +412,16 @@ def _differ(ranks: Sequence[int], hits: Sequence[Hit]) -> bool:
 
 
 def with_datings(hits: Sequence[Hit], ranks: Container[int]) -> list[Hit]:
-    """The hits, of which those of these ranks say when their documents are from."""
+    """The hits; those at these ranks get the dates of their documents."""
     return [
         replace(hit, dating=dating(hit.source)) if rank in ranks else hit for rank, hit in enumerate(hits)
     ]
 
 
 def own_and_newer_first(hits: Sequence[Hit], foreign: Container[str]) -> list[Hit]:
-    """The hits in another order, with the scores of their ranks: for those that may all be beside the point.
+    """The hits in another order, with the scores of their ranks: for hits that may all be irrelevant.
 
-    Hits that aren't of a `foreign` collection come first, and of two in a row the one with the later date of
-    its own.
+    Hits that aren't of a `foreign` collection come first, then hits with later dates of their own.
     """
 
     def place(hit: Hit) -> tuple[bool, float]:
@@ -434,7 +433,7 @@ def own_and_newer_first(hits: Sequence[Hit], foreign: Container[str]) -> list[Hi
 
 
 def _ranks_of_one_name(hits: Sequence[Hit]) -> list[list[int]]:
-    """The ranks of hits of several documents that have one title or path, without dates and versions."""
+    """The ranks of hits of several documents whose titles or paths are equal without dates and versions."""
     ranks_by_name: dict[str, list[int]] = {}
     for rank, hit in enumerate(hits):
         title, path = _undated_names(hit.source)
@@ -449,9 +448,9 @@ def _ranks_of_one_name(hits: Sequence[Hit]) -> list[list[int]]:
 def _editions(hits: Sequence[Hit]) -> npt.NDArray[np.bool_]:
     """Which hits are of editions of one document, shape (hits, hits).
 
-    Those are documents whose paths differ in dates or versions only; and passages of different documents that
-    have half of their words in common, or a fifth and the same title. Documents with other numbers in the
-    same name are different things, like contracts with C-2023-102 and C-2024-103.
+    These are hits of documents whose paths differ in dates or versions only, and passages of different
+    documents that have half of their words in common, or a fifth and the same title. Documents whose names
+    differ in other numbers are different things, like contracts C-2023-102 and C-2024-103.
     """
     names = [_undated_names(hit.source) for hit in hits]
     titles, paths = [title for title, _ in names], [path for _, path in names]
@@ -472,14 +471,14 @@ def _equal(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 
 def _differ_in_numbers(texts: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which texts are equal but for long numbers; shape (texts, texts)."""
+    """Which texts differ in long numbers only; shape (texts, texts)."""
     return _equal([_LONG_NUMBER.sub("#", text) for text in texts]) & ~_equal(texts)
 
 
 def _undated_names(source: Source) -> tuple[str, str]:
-    """The title and the path of a document without dates, versions and what joins them.
+    """The title and the path of a document without dates, versions and separators.
 
-    As for `dating`, a year later than the one after its ingestion is none.
+    As in `dating`, a year more than one after its ingestion is not a date.
     Example: "handbook-2018/Leave v2.md" -> "handbookleavemd"; "TCK-2044" -> "tck2044".
     """
     latest = source.ingested_at.year + 1
@@ -494,10 +493,10 @@ def _undated_names(source: Source) -> tuple[str, str]:
 def without_copies(
     hits: Sequence[Hit], question_words: frozenset[str], wanted_time: AskedTime, *, threshold: float
 ) -> list[Hit]:
-    """The hits without near-duplicates: the edition that is asked for stands in the first one's place.
+    """The hits without near-duplicates: the requested edition takes the first one's place.
 
-    A passage with a word of the question that the other one lacks is no copy of it. Neither is one with other
-    numbers, unless their dates tell which edition is asked for: "40 pounds" or "45 pounds" may be right.
+    A passage with a word of the question that the other one lacks is not a copy. Nor is one with other
+    numbers, unless their dates tell which edition is requested: "40 pounds" or "45 pounds" may be right.
     """
     texts = [hit.text for hit in hits]
     bags = [frozenset(words(text)) for text in texts]

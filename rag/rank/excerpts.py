@@ -1,6 +1,6 @@
 """The sentences of a passage that are relevant to a query, verbatim, and the one that answers it.
 
-Extractive compression keeps the relevant ones. The answering sentence is told by the words that it shares
+Extractive compression keeps the relevant ones. The answering sentence is found by the words that it shares
 with the query.
 """
 
@@ -14,8 +14,8 @@ from math import log
 
 from rag.text.plain_text import Span, sentences, words
 
-SHORTEST_STEM = 4  # letters that two forms of a word have in common at least
-LONGEST_ENDING = 3  # letters by which a form may differ at its end
+SHORTEST_STEM = 4  # common letters of two forms of a word
+LONGEST_ENDING = 3  # letters at the end in which forms may differ
 
 
 def excerpts(
@@ -61,7 +61,7 @@ def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) 
 
 
 def forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
-    """The words in the vocabulary that may be forms of `word`: the same but for short endings."""
+    """The words in the vocabulary that may be forms of `word`: equal except for short endings."""
     return {
         candidate
         for candidate in vocabulary
@@ -103,9 +103,9 @@ _ALONE = re.compile(r"[^\S\n]*\n[^\S\n]*\n")  # a blank line follows
 
 
 def statements(text: str) -> list[Span]:
-    """The sentences of `text`, where a heading, a question or an introduction has the next sentence with it.
+    """The sentences of `text`; a heading, a question or an introduction is one with the next sentence.
 
-    Such a sentence has the words of a query, but the answer is behind it.
+    It may have the words of a query, but the answer follows it.
     Example: "Intro. Where to park? Behind the house." -> "Intro.", "Where to park? Behind the house."
     """
     joined: list[Span] = []

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 WORD = 1.5  # the score of one rare word that matches well, in units of the rarest word's weight
 WORDS = 4  # matched rare words that are as strong as a cosine of 1; fewer if the query has fewer
 DEVIATIONS = 3  # standard deviations from the mean to either end of the scale
-TIE = 0.02  # scores that differ by no more are equal
+TIE = 0.02  # scores are equal up to this difference
 MAX_JOINED_CHARS = 3_200  # of one hit: four usual chunks, so that five such hits fit into a reply of 16,000
 FURTHER = 0.7  # of the best score: the least for another hit of a source (rag/evaluate/measuring.md)
-NEXT = 0.5  # the least for a chunk that follows or precedes a hit: it costs its text, and no place
+NEXT = 0.5  # the least for a chunk next to a hit: it takes room for its text, but no place
 
 
 def best_scores(scored: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -135,9 +135,9 @@ def calibrated_fusion(
     `sparse` is in units of the weight of the rarest word possible. One well-matched rare word scores about
     `WORD` units, so the maximum of the scale is `WORD` times the number of the query's `words` (without stop
     words). At most `WORDS` words count, because a good passage needn't contain every word of a long query. A
-    higher score in the list becomes the maximum. So does the best one, as far as its passage is `complete`
-    (from 0 to 1): where it has all words, however common they are, none could match better. An item that
-    `sparse` lacks may score up to `unlisted`.
+    higher score in the list becomes the maximum. So does the best score, as far as its passage is `complete`
+    (from 0 to 1): a passage with all words, even common ones, can't be matched better. An item that `sparse`
+    lacks may score up to `unlisted`.
 
     The quadratic mean lets one strong signal win over two weak ones, so a list that found nothing relevant
     doesn't drown the other. Missing scores and negative cosines count as 0. Cosines are multiplied by their
@@ -157,13 +157,13 @@ def calibrated_fusion(
 
 
 def trust(cosines: Mapping[str, float], shares: Mapping[str, float], *, unlisted: float) -> float:
-    """How far the words of a query bear out its meaning, from 0 to 1.
+    """The factor for cosines, from 0 to 1, by how well words support them.
 
-    A model that is weak on a subject gives high cosines to the wrong passages. Then the passage that it likes
-    best has few of the words that the best passage by words has. So 1 is reduced by the difference of these
-    two in `shares` (scores by words in [0, 1]). Where words find little, or both lists like the same passage,
-    it stays near 1. Only items with a cosine are compared. The one with the highest cosine, if `shares` lacks
-    it, has at most `unlisted`.
+    A model that is weak on a subject gives high cosines to the wrong passages. Then its best passage has few
+    of the words of the best passage by words. So 1 is reduced by the difference of these two in `shares`
+    (scores by words in [0, 1]). If words find little, or both lists have the same best passage, it stays near
+    1. Only items with a cosine are compared. If `shares` lacks the one with the highest cosine, its share is
+    `unlisted`.
     Example: {"a": 0.7, "b": 0.4}, {"b": 0.8, "a": 0.3} -> 0.5.
     """
     best = max((share for item, share in shares.items() if item in cosines), default=0.0)
@@ -178,17 +178,17 @@ def _best_first(scores: Mapping[str, float]) -> dict[str, float]:
 def newer_first(hits: Sequence[Hit]) -> list[Hit]:
     """`hits` (best first) with newer ones first among ties; hits without a date keep their position.
 
-    Hits tie if both their score and their similarity are within `TIE` of the first of them. The similarity
-    is compared, too, because scores computed from ranks are close together whatever the evidence.
+    Hits tie if both their score and their similarity are within `TIE` of the first of them. Similarity
+    counts, too, because scores computed from ranks are always close together.
     """
     starts = [*_ties(hits), len(hits)]
     return [hit for start, end in pairwise(starts) for hit in _by_date(hits[start:end])]
 
 
 def settled_count(hits: Sequence[Hit], following: float) -> int:
-    """How many of the first `hits` keep their places, whatever hits of scores up to `following` come next.
+    """The number of first `hits` whose places are final, if the next hits have scores up to `following`.
 
-    The last group of ties is not settled while a further hit may belong to it.
+    The last group of ties is not final while a further hit may belong to it.
     """
     first = max(_ties(hits), default=0)
     is_complete = bool(hits) and hits[first].score - following > TIE
@@ -196,7 +196,7 @@ def settled_count(hits: Sequence[Hit], following: float) -> int:
 
 
 def _ties(hits: Sequence[Hit]) -> list[int]:
-    """The indexes at which a group of ties begins; a hit that ties with no other is a group of its own."""
+    """The indexes at which groups of ties begin; a hit without a tie is a group."""
     starts: list[int] = []
     for index, hit in enumerate(hits):
         if not starts or not _are_tied(hits[starts[-1]], hit):
@@ -217,10 +217,10 @@ def _by_date(ties: Sequence[Hit]) -> list[Hit]:
 
 
 def copies_as_one(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits (best first) with passages that several documents share, word for word, as one with `copies`.
+    """The hits (best first); passages that documents share word for word become one hit with `copies`.
 
-    It stands where the first of them stood. Of equally good ones, it is that of the document that was shown
-    first, so that passages of a copied document stay together. Within a document, equal passages stay apart.
+    It takes the place of the first of them. Of equally good ones, the hit is of the document that was shown
+    first, so that passages of a copied document stay together. Equal passages of one document stay apart.
     Example: a/0, b/0 and b/1, a/1 of a document and its copy -> a/0 and a/1, with the copies b/0 and b/1.
     """
     wordings = [_wording(hit) for hit in hits]
@@ -248,12 +248,12 @@ def _document(hit: Hit) -> tuple[str, str]:
 
 
 def _wording(hit: Hit) -> tuple[str, str]:
-    """What is shown of a hit, whatever the white space, and the header of the table that it continues."""
+    """The shown text of a hit with single spaces, and the header of the table that it continues."""
     return " ".join(hit.text.split()), hit.chunk.header
 
 
 class HitGroups(NamedTuple):
-    """Hits in groups, best first, each with its best hit first; and how many of the hits were looked at."""
+    """Hits in groups, best first, each with its best hit first; and the number of hits looked at."""
 
     groups: list[list[Hit]]
     looked_at: int
@@ -262,10 +262,10 @@ class HitGroups(NamedTuple):
 def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups:
     """Up to `limit` groups of `hits` (best first): chunks that follow one another in a source are a group.
 
-    A group grows until it would be longer than `MAX_JOINED_CHARS`; only hits that show their chunk and no
-    more take part. Looking ends at the hit that would begin one group too many. If `selective`, a further hit
-    of a source needs `NEXT` of the best score beside a group, and `FURTHER` elsewhere; others are dropped.
-    So what says little more about a source gives way to other sources. That takes positive scores.
+    A group has at most `MAX_JOINED_CHARS`; only hits that show exactly their chunk take part. It stops at the
+    hit that would begin one group too many. If `selective`, a further hit of a source needs `NEXT` of the
+    best score beside a group, and `FURTHER` elsewhere; others are dropped, to make room for other sources.
+    Scores must be positive for that.
     Example: limit 2 and chunks a/4, b/0, a/5, a/9, c/1, c/2 -> [[a/4, a/5], [b/0]], if selective and a/9 is
     poor; a/9 would be the third group, and c/1 is it otherwise.
     """
@@ -289,7 +289,7 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups
 
 
 def _fitting_groups(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
-    """The groups that a hit joins: both that it touches, or one of them if all would be too long."""
+    """The groups that a hit joins: both that it touches, or one of them if both would be too long."""
     for chosen in (touched, touched[:1], touched[1:]):
         chunks = [hit.chunk, *(member.chunk for group in chosen for member in group)]
         if max(chunk.end for chunk in chunks) - min(chunk.start for chunk in chunks) <= MAX_JOINED_CHARS:

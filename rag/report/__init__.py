@@ -1,4 +1,4 @@
-"""Building blocks for what commands and reports print: tables and phrases as text, and HTML.
+"""Building blocks for the output of commands and reports: tables and phrases as text, and HTML.
 
 `Html` is markup. Any other string is text: it is escaped on its way in, without its hidden characters.
 `page` is the frame of all reports: one self-contained HTML file.
@@ -68,7 +68,7 @@ class Html(str):
 def tag(name: str, *content: str, **attributes: str | float | None) -> Html:
     """An element. Text within it and its attributes are escaped; an attribute that is None is left out.
 
-    Underscores in an attribute's name are hyphens; a last one only keeps off Python's own words.
+    Underscores in an attribute's name become hyphens; a trailing one avoids Python's keywords.
     Example: tag("p", "a < b", class_="note") -> <p class="note">a &lt; b</p>
     """
     visible = "".join(

@@ -1,7 +1,7 @@
-"""Chinese characters that are written in two ways: the traditional one of each, and the simplified one.
+"""Traditional Chinese characters and their simplified forms, for comparing words.
 
-Of a traditional character that stands for several simplified ones, this has the usual one. Words are only
-compared by it, so that it may take several words for one, as simplified characters do anyway.
+A traditional character with several simplified forms has the usual one here. So different words may compare
+as equal, as they do in simplified characters anyway.
 
 Source: TSCharacters and JPShinjitaiCharacters of Open Chinese Convert 1.4.2 (Apache-2.0,
 github.com/BYVoid/OpenCC), without characters that neither Big5 nor GBK has.
@@ -133,7 +133,7 @@ _PAIRS = zip(map(ord, "".join(_TRADITIONAL.split())), "".join(_SIMPLIFIED.split(
 SIMPLIFIED = dict(_PAIRS) | dict.fromkeys(map(ord, "帳帐"), "账")  # accounts are written in both ways, too
 """The simplified character of each traditional one, for `str.translate`."""
 
-_OF_JAPANESE = (  # what Chinese has other characters for, and no others: kana are in few Chinese texts, too
+_OF_JAPANESE = (  # characters that only Japanese uses; kana alone don't tell, as some Chinese texts have them
     "両乗亀亜仏仮価値倶倹兎児円処剣剤剰労効勅勧勲単厳収呉呪唖営噛団囲図圏圧塁塩増壊壌壱売変奨姉姫嬢実"
     "寛対専尭巌巣巻帯帰庁広廃弐弾従徳徴応恵悩悪懐戦戯戸戻払抜択拝拠拡挙挿捜掲掻揺摂撃撹斉斎晩暁暦曁曽"
     "栄桜桝桟検楡楽様権歓歩歯歳歴毎気氷汚沢浄涙渇済渉渋渓満溌滝瀬焔焼犠猟獣畳痩発皐県砕稲穂穏穣竃竜粋"
@@ -146,7 +146,7 @@ _TRADITIONAL_ONE = re.compile(f"[{''.join(map(chr, SIMPLIFIED))}]")
 
 
 def simplified(text: str) -> str:
-    """A Chinese text in simplified characters. Japanese stays as it is: its words are cut by its own.
+    """A Chinese text in simplified characters. Japanese stays unchanged, because that would break its words.
 
     Example: "用戶可以設定" -> "用户可以设定"; "ユーザーの設定" -> the same.
     """

@@ -44,7 +44,7 @@ kasim noiembrie nëntor marraskuu* ноя нояб ноябр* ноем* нов�
 aralık aralik dhjetor joulukuu* дек декабр* декем* децем* груд грудень грудн* снежня снежань δεκ δεκεμβρ*
 דצמבר ديسمبر दिसंबर
 """
-"""The names of the months, and the usual short ones. With a star, how a name with several endings begins."""
+"""The names of the months, and their usual short forms. A star stands for any ending."""
 
 _LETTER = r"[^\s\d_.,;:/()\[\]\"'’–-]"  # vowel signs of Hindi included
 _NAME = rf"(?<!{_LETTER})ב?(?P<name>{_LETTER}{{2,13}})"
@@ -65,9 +65,9 @@ _BESIDE_YEAR = tuple(
         r"(?<!\d)(?<!\d[./-])(?P<month>0[1-9]|1[0-2])[./]$",
     )
 )
-"""What stands before a year, up to its beginning, or behind it. What has a day comes first."""
+"""The forms of a date before a year, up to its beginning, or behind it. Forms with a day come first."""
 _WORDS = frozenset({"set", "out", "ago"})  # short names of months that are more often words
-_RECENT = range(1900, 2100)  # years that say a month with a bare number: 03/2025
+_RECENT = range(1900, 2100)  # years after which a bare number is a month: 03/2025
 
 
 class Day(NamedTuple):
@@ -90,7 +90,7 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WrittenDate:
-    """Where a text has a date, and what it may be: two days where nothing tells the month from the day."""
+    """The position of a date in a text, and its readings: two days if month and day can't be told apart."""
 
     start: int
     end: int
@@ -140,7 +140,7 @@ def _readings(year: int, parts: dict[str, str | None]) -> tuple[Day, ...]:
 
 
 def _bare(name: str) -> str:
-    """A name in small letters without marks, as many type it."""
+    """A name in small letters without marks, as people often type it."""
     return "".join(letter for letter in normalize("NFD", name.casefold()) if category(letter) != "Mn")
 
 

@@ -1,9 +1,9 @@
-"""Flags of a text: orders to a model, personal data, and secrets, as far as their form gives them away.
+"""Flags of a text: orders to a model, personal data, and secrets, recognized by their form.
 
-Precise rather than complete: a flag that is often wrong is soon overlooked. So numbers count only with their
-checksum or with a word that says what they are, and examples of the usual kinds don't count. Every pattern is
-linear: no quantifier is unbounded, none is nested in another one that could match the same characters, and
-each begins where it can't begin again one character later.
+Precision over recall: a flag that is often wrong is soon ignored. So numbers count only with a valid checksum
+or with a word that names them, and usual examples don't count. Every pattern is linear: no quantifier is
+unbounded, none is nested in another one that could match the same characters, and no pattern can begin again
+one character later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IN_WORDS: Mapping[Flag, str] = {
 }
 
 PERSONAL: tuple[Flag, ...] = FLAGS[1:]
-"""What a collection can have a policy for: personal data and secrets."""
+"""The flags that a collection can have a policy for: personal data and secrets."""
 MASKS: Mapping[Flag, str] = {
     "secret": "[secret]",
     "card": "[card number]",
@@ -60,7 +60,7 @@ _TOP_LEVEL = (
 _GAP = r"(?:\W{1,3}\w{1,16}){0,3}?\W{1,3}"
 _ORDERS = r"(?:instructions|prompts?|directions|directives|guidelines|rules|orders|commands|context)\b"
 _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
-    # What was said before shall not count.
+    # Orders to ignore earlier text.
     (
         "instructions",
         ("ignore", "disregard", "forget", "override", "bypass"),
@@ -99,7 +99,7 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
         ("忽略", "无视", "忽視", "無視"),
         r"(?:忽略|无视|忽視|無視)\w{0,4}(?:之前|以上|先前|上述|前面)\w{0,4}(?:指令|指示|说明|提示|規則|规则)",
     ),
-    # Who the reader shall be, and what it shall hide or reveal.
+    # Orders to play a role, and to hide or reveal something.
     (
         "instructions",
         ("are now", "re now"),
@@ -133,7 +133,7 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
             r"|that you|of this)\b"
         ),
     ),
-    # The marks that set the turns of a conversation apart.
+    # Marks between the turns of a conversation.
     (
         "instructions",
         ("<|", "<<SYS>>", "INST]"),
@@ -170,7 +170,7 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
             rf"\d(?:{iban_ends()})(?![A-Za-z0-9])"
         ),
     ),
-    # Of Italy, China and France, by their checksums; of the United States, where the text says what it is.
+    # Italy, China and France, by their checksums; the United States, if the text names the number.
     (
         "national_id",
         (),
@@ -236,7 +236,7 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
     ),
     ("email", ("@",), rf"@(?:[0-9{_ALPHA}{_RUN_ON}-]{{1,63}}\.){{1,4}}{_TOP_LEVEL}(?![0-9{_ALPHA}-])"),
 )
-"""The flag, strings of which a text with a match contains one, and the pattern. Looking for a string is a
+"""The flag, strings of which any text with a match contains one, and the pattern. Looking for a string is a
 hundred times faster than for a pattern, and most texts contain none of them."""
 
 _SSN = re.compile(r"\d{3}\W\d{2}\W\d{4}\Z")
@@ -248,7 +248,7 @@ _LOCAL_PART = re.compile(
 )
 """Of an e-mail address. Words of scripts without spaces that stand right before it don't belong to it."""
 _EXAMPLES = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)\Z")
-"""Domains that are nobody's, by RFC 2606."""
+"""Domains that RFC 2606 reserves."""
 _LISTS: Mapping[str, str] = {
     "roles": """
     abuse admin contact datenschutz feedback git hello help hostmaster info kontakt legal mail news
@@ -277,7 +277,7 @@ LEAST_DISTINCT = 10  # characters of a real token; placeholders are made of few
 
 
 def flags_in(text: str) -> tuple[Flag, ...]:
-    """What a text contains, the gravest first.
+    """The flags of a text, the gravest first.
 
     Example: "Write to ann.lee@acorn.org. Ignore all previous instructions!" -> ("instructions", "email").
     """
@@ -289,7 +289,7 @@ def flags_in(text: str) -> tuple[Flag, ...]:
 
 
 def _hinted_patterns(text: str) -> Iterator[tuple[Flag, str]]:
-    """The patterns that may match in a text, as it contains a string of theirs, each with its flag."""
+    """The patterns that may match in a text, because it contains one of their strings, each with its flag."""
     lowered = text.lower()
     for flag, hints, pattern in _PATTERNS:
         hinted = lowered if pattern.startswith("(?i") else text
@@ -321,9 +321,9 @@ def rules() -> str:
 def crossed(text: str, gaps: Sequence[tuple[int, int]]) -> list[bool]:
     """Whether a flag may need text on both sides of each of the `gaps`, which are (start, end), in order.
 
-    Where this is false and no side has a flag of its own, both together have none. So it errs on one side: a
-    gap that isn't white space counts as crossed, and so does one that a pattern spans without regard to its
-    check, with the word in front that says what a number is.
+    If it is false and neither side has a flag, both together have none. So it errs on the safe side: a gap
+    counts as crossed if it isn't white space, or if a pattern (with the word that names a number) spans it,
+    even if its check would fail.
     """
     possible = sorted(_possible_spans(text))
     starts = [start for start, _ in possible]
@@ -352,7 +352,7 @@ class Span(NamedTuple):
 
 
 def spans_in(text: str, chosen: Collection[Flag]) -> list[Span]:
-    """Where a text has these flags, in order and without overlap. Where two overlap, they become one.
+    """The spans of these flags in a text, in order; overlapping ones become one.
 
     A span is the value alone, without a word like "phone" before it. A private key has all its lines.
     Example: "Tel.: 030 901820-12" -> [Span(6, 19, "phone")].
@@ -382,7 +382,7 @@ def _span(flag: Flag, match: re.Match[str]) -> Span:
     elif flag == "national_id" and (number := _SSN.search(match[0])):
         start += number.start()
     elif match[0].startswith("-----BEGIN"):
-        # Not beyond where the next key begins: a text of nothing but beginnings would be read again for each.
+        # Stop at the beginning of the next key: otherwise many beginnings would take quadratic time.
         edge = _KEY_EDGE.search(text, end)
         if edge and edge["end"]:
             return Span(start, edge.end(), flag)
@@ -393,7 +393,7 @@ def _span(flag: Flag, match: re.Match[str]) -> Span:
 
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Compiled when first needed: all together take longer than the start of a server should."""
+    """Compiled on first use: all together would delay the start of a server."""
     return re.compile(pattern, re.MULTILINE)
 
 
@@ -464,7 +464,7 @@ def _is_italian(code: str) -> bool:
 
 
 def _is_phone(match: re.Match[str]) -> bool:
-    """Whether it has the digits of a number, is not one of films (555-01..), and is called one if need be."""
+    """Whether it has enough digits, isn't fictional (555-01..), and is named as a phone number if need be."""
     number = match[0]
     if not FEWEST_DIGITS <= len(_digits(number)) <= MOST_DIGITS or "000000" in number:
         return False

@@ -66,12 +66,12 @@ def is_known(tag: str) -> bool:
 
 
 def rules_of(tag: str) -> Language:
-    """By whose rules words of this language are analysed: "de-AT" -> "German", "uk" -> "none"."""
+    """The language by whose rules words of this tag are analysed: "de-AT" -> "German", "uk" -> "none"."""
     return _STEMMED.get(primary(tag), "none")
 
 
 def analysed_in(collection: Collection, metadata: Mapping[str, str]) -> Language:
-    """By whose rules the words of a source with this metadata are analysed."""
+    """The language by whose rules the words of a source with this metadata are analysed."""
     tag = metadata.get(LANGUAGE, "")
     if collection.language == "auto" and tag:
         return rules_of(tag)

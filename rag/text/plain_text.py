@@ -1,10 +1,9 @@
-"""Plain text: what nobody sees of it, and then its lines, sentences and words.
+"""Plain text: removes its invisible characters, and finds its lines, sentences and words.
 
-Invisible characters are removed: people don't see them, but models and terminals read them. Prompt
-injections can hide in them, because 256 variation selectors can spell any bytes. Invisible are control
-characters, all of Unicode's default ignorable code points, and annotation marks. Characters that change what
-a reader sees are kept: joiners within emoji and within scripts that join letters, and one variation selector
-after a character that has variants.
+Models and terminals read invisible characters, which people don't see. Prompt injections can hide in them,
+because 256 variation selectors can spell any bytes. Invisible are control characters, all of Unicode's
+default ignorable code points, and annotation marks. Characters with a visible effect are kept: joiners within
+emoji and within scripts that join letters, and one variation selector after a character that has variants.
 """
 
 from __future__ import annotations
@@ -68,12 +67,12 @@ def without_hidden(text: str) -> str:
     """
     if not text.isascii():
         return _HIDDEN.sub("", text)
-    # What can be printed between line ends and tabs has none: that is seen ten times as fast as by a pattern.
+    # A printable text apart from line ends and tabs has none: this check is ten times as fast as the pattern.
     return text if text.replace("\n", "").replace("\t", "").isprintable() else _CONTROLS.sub("", text)
 
 
 def hidden_count(text: str) -> int:
-    """How many characters `without_hidden` removes, but for soft hyphens, which any typesetter uses."""
+    """How many characters `without_hidden` removes, except soft hyphens, which any typesetter uses."""
     return len(text) - len(without_hidden(text)) - text.count("\u00ad")
 
 
@@ -119,7 +118,7 @@ def without_trailing_commas(json: str) -> str:
 
 
 def _blanked(match: re.Match[str]) -> str:
-    """What is in a group as it is; spaces in place of anything else, but for the ends of lines."""
+    """A match's groups unchanged; spaces for everything else, except line ends."""
     return match[0] if match.lastindex else re.sub(r"[^\r\n]", " ", match[0])
 
 
@@ -163,7 +162,7 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _ASKING = re.compile("[?\uff1f\u061f\u055e\u037e]\\W*$")  # also full-width, Arabic, Armenian, Greek
 TABLE_RULE = re.compile(r"[^\S\n]*+(?:\|[^\S\n]*+)?:?-[-:+| \t]*+(?:\n|$)")
 """The line below the header row of a Markdown table, like "|---|:-:|"; in other lines it means nothing."""
-ENDING = 32  # words that people write behind a pasted text
+ENDING = 32  # words of a question behind a pasted text
 
 
 class Span(NamedTuple):
@@ -259,10 +258,10 @@ def _after_lines(text: str, start: int, count: int) -> int:
 
 
 def sentences(text: str) -> list[Span]:
-    """The sentences of `text`, in order, trimmed; nothing but white space is left out.
+    """The sentences of `text`, in order and trimmed; only white space is left out.
 
-    Headings, list items and table rows are sentences, too. In doubt two sentences stay together: after
-    an abbreviation or an initial, and before a small letter.
+    Headings, list items and table rows are sentences, too. In doubt two sentences stay together: after an
+    abbreviation or an initial, and before a small letter.
     Example: "Dr. Who came. He left!" -> [(0, 13), (14, 22)].
     """
     cuts = {match.end() for match in _BLOCK.finditer(text)} | set(sentence_ends(text))

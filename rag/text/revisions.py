@@ -1,12 +1,12 @@
-"""Finds a cited passage again after its document was edited, by digests of the former passages alone.
+"""Finds a cited passage again after its document was edited, using only digests of the former passages.
 
-A document's revision is a short digest of its passages as they were cut. Beside the present text, the store
-keeps a `mark` of each passage of former revisions: its length and two digests. No former text is kept. White
-space counts as one space, so a text that was wrapped differently is the same, word for word.
+A document's revision is a short digest of its passages. Beside the present text, the store keeps a `mark` of
+each passage of former revisions: its length and two digests. No former text is kept. White space counts as
+one space, so rewrapping doesn't change a text.
 
-A mark is looked for among the present passages first. Where passages were cut differently, it is looked for
-in the whole text: the rolling digest of Karp and Rabin finds the few places that may have it, and the other
-digest decides (Karp & Rabin, IBM Journal of Research and Development 31(2), 1987, doi:10.1147/rd.312.0249).
+A mark is first compared with the present passages. If the chunking differs, the whole text is searched: the
+rolling digest of Karp and Rabin finds the few candidates, and the other digest decides (Karp & Rabin, IBM
+Journal of Research and Development 31(2), 1987, doi:10.1147/rd.312.0249).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ import numpy.typing as npt
 from rag.text.plain_text import Span
 
 MAX_FORMER = 20  # revisions of a source that are kept
-MAX_PASSAGES = 10_000  # of a revision that is kept: two of them are compared in a second or two
-MAX_FORMER_CHARS = 65_536  # that they take in the source's row; some 3,600 different passages
+MAX_PASSAGES = 10_000  # of a kept revision: comparing two of them takes a second or two
+MAX_FORMER_CHARS = 65_536  # of all marks in the source's row; some 3,600 different passages
 BLOCK = 1 << 20  # characters that are searched at once
-MOST_CITED = 50  # passages that are looked for at once, each in all of a text: 10 ms per million characters
-NEAR = 100  # characters around a place that tell whether a line or a sentence ends there
-MOST_PLACES = 100  # that are compared with one mark: a text may repeat itself as often as it likes
+MOST_CITED = 50  # passages of a citation: each takes 10 ms per million characters of text
+NEAR = 100  # characters around a position that tell whether a line or a sentence ends there
+MOST_PLACES = 100  # candidates that are compared with one mark, because a text may repeat itself
 
 Verdict: TypeAlias = Literal["stands", "changed", "gone"]
-"""What became of a cited passage: it stands word for word, has changed, or nothing stands in its place."""
+"""What became of a cited passage: it stands word for word, has changed, or is gone without a replacement."""
 Codes: TypeAlias = "npt.NDArray[np.uint32]"
 """The characters of a text as numbers, each run of white space as one space."""
 Sums: TypeAlias = "npt.NDArray[np.uint64]"
@@ -63,9 +63,9 @@ def revision_of(marks: Sequence[bytes]) -> str:
 
 
 def packed(former: Mapping[str, Sequence[bytes]]) -> str:
-    """The marks of former revisions, latest first, as text. Without the oldest that don't fit.
+    """The marks of former revisions, latest first, as text; the oldest are dropped if they don't fit.
 
-    Revisions share most of their passages, so packing them takes little more than the newest one.
+    Revisions share most of their passages, so all together take little more than the newest one.
     """
     fitting = ((name, marks) for name, marks in former.items() if len(marks) <= MAX_PASSAGES)
     entries = list(islice(fitting, MAX_FORMER))
@@ -95,9 +95,9 @@ def unpacked(text: str) -> dict[str, tuple[bytes, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What became of cited passages, and the present passages at that place: `text[start:end]`, `seqs`.
+    """What became of cited passages, and the present passages in their place: `text[start:end]`, `seqs`.
 
-    Of what is gone, they are those at the place where it stood.
+    For a passage that is gone, these are the passages where it stood.
     """
 
     verdict: Verdict
@@ -107,7 +107,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Edited:
-    """A text that is cut at `spans`, and the marks of the passages of a former revision of it."""
+    """A text with passages at `spans`, and the marks of the passages of a former revision."""
 
     text: str
     spans: Sequence[Span]
@@ -116,7 +116,7 @@ class Edited:
     def standing(self, cited: range) -> Standing:
         """What became of the passages with these numbers, taken together.
 
-        They stand if each does, and nothing was put between them. They are gone if each is.
+        They stand if all stand and nothing was inserted between them. They are gone if all are.
         """
         parts = [self._outcome(seq) for seq in cited]
         present = [span for verdict, span in parts if verdict != "gone"] or [span for _, span in parts]
@@ -154,7 +154,7 @@ class Edited:
         return Span(start, max(start, end))
 
     def _seqs(self, span: Span) -> range:
-        """The numbers of the passages that hold a part of the text: one if it can be, the next if none."""
+        """The numbers of the passages that hold a part of the text: if possible one, else the next one."""
         for seq, passage in enumerate(self.spans):
             if passage.start <= span.start and span.end <= passage.end:
                 return range(seq, seq + 1)
@@ -178,11 +178,11 @@ class Edited:
 
     @cached_property
     def _spans_by_mark(self) -> dict[bytes, list[Span]]:
-        """Where passages stand as a whole, of those that were looked for."""
+        """The spans where searched passages stand as a whole, by mark."""
         return {}
 
     def _find(self, of_passage: bytes, near: Span) -> Span | None:
-        """Where a passage stands as a whole, as near as possible to a part of the text."""
+        """The span where a passage stands as a whole, the nearest to a part of the text."""
         if of_passage not in self._spans_by_mark:
             self._spans_by_mark[of_passage] = [*filter(self._is_whole, self._equal_spans(of_passage))]
         spans = self._spans_by_mark[of_passage]
@@ -196,7 +196,7 @@ class Edited:
                 yield Span(int(positions[start]), int(positions[start + length - 1]) + 1)
 
     def _is_whole(self, span: Span) -> bool:
-        """Whether lines or sentences begin and end there: a word more could change the sense."""
+        """Whether the span begins and ends with lines or sentences: one more word could change the sense."""
         before = self.text[max(0, span.start - NEAR) : span.start]
         passage, after = self.text[slice(*span)], self.text[span.end : span.end + NEAR]
         return _is_apart(before, passage[0]) and (_is_line_end(after) or _ends_here(passage, after))
@@ -204,7 +204,7 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """Former passages from `first` to before `last`, and those that stand there now."""
+    """Former passages from `first` to before `last`, and the present ones in their place."""
 
     stands: bool
     first: int
@@ -257,14 +257,14 @@ def _sums(codes: Codes) -> Sums:
 
 
 def _powers(base: int, first: int, count: int) -> Sums:
-    """So many powers of the base, from the first on, modulo 2**64."""
+    """`count` powers of the base, from the power `first` on, modulo 2**64."""
     factors = np.full(count, base, np.uint64)
     factors[:1] = pow(base, first, 1 << 64)
     return np.cumprod(factors)
 
 
 def _candidates(sums: Sums, length: int, rolling: int) -> Iterator[int]:
-    """Where `length` characters have this rolling digest, in order, by the sums of a text."""
+    """The positions where `length` characters have this rolling digest, in order, by the sums of a text."""
     inverse = pow(_BASE, -1, 1 << 64)
     for at in range(0, len(sums) - length if length else 0, BLOCK):
         ends = sums[at + length : at + length + BLOCK]

@@ -1,8 +1,8 @@
-"""What heads the rows of a table: the lines above it, and the row that names its columns.
+"""The head of a table: its caption, and the row that names its columns.
 
-A caption says what the figures are: the name of the table, the period, the unit. It is a line above the
-table, a row in which few cells are filled ("In millions of CHF", "", "January to June 2023"), or a few pairs
-of words ("Period", "January to June 2023").
+A caption describes the figures: the name of the table, the period, the unit. It is a line above the table, a
+row with few filled cells ("In millions of CHF", "", "January to June 2023"), or a few pairs of words
+("Period", "January to June 2023").
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from rag.text.plain_text import TABLE_RULE, one_line, sentences
 
-CAPTION_PARTS = 3  # a name, what it covers ("Years ended June 30"), and a unit
+CAPTION_PARTS = 3  # a name, a period ("Years ended June 30"), and a unit
 MAX_CAPTION_CHARS = 160  # of the lines above a table
-MAX_PARAGRAPH = 1_000  # characters of one that are looked at
+MAX_PARAGRAPH = 1_000  # characters of a paragraph that are looked at
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।")
 LABEL = re.compile(r"\W*[^\W\d_]{2,12}\.?\s?\d{1,3}(?:\.\d{1,3})*\s?[.:)–—]")
-"""How a numbered caption begins: "Table 1:", "Tab. 2.3 –"."""
+"""The beginning of a numbered caption: "Table 1:", "Tab. 2.3 –"."""
 PAGE_BREAK = "\x0c"
 """A new page begins here, within the text of a block."""
 
@@ -112,9 +112,9 @@ def _cells(row: str) -> list[str]:
 
 
 def caption_lines(above: Sequence[str]) -> tuple[str, ...]:
-    """What the last of the parts above a table say of it, each on one line; none if they are ordinary text.
+    """The caption in the last parts above a table, each on one line; none if they are ordinary text.
 
-    They are short together, so that replies show all of them.
+    Together they are short enough for replies.
 
     Example: "Sales grew.", "Balance sheets" and "(in millions)" -> "Balance sheets", "(in millions)".
     """
@@ -128,9 +128,9 @@ def caption_lines(above: Sequence[str]) -> tuple[str, ...]:
 
 
 def caption_line(part: str) -> str:
-    """A paragraph that is numbered or doesn't end as a sentence does, or its last sentence before a colon.
+    """A paragraph that is numbered or doesn't end like a sentence, or its last sentence before a colon.
 
-    Of rows, the cells, if these are words and no rule names their columns, unless they are pairs.
+    Of rows, the cells if all rows have words; "" if a rule below them names columns, except for pairs.
     """
     if part.startswith("|"):
         line = _line_of_rows(part.split("\n"))
@@ -153,9 +153,9 @@ def _line_of_rows(rows: Sequence[str]) -> str:
 
 
 def head_of_row(passed: str, row: str, inherited: str, headings: Collection[str]) -> str:
-    """What heads a row of a table that is shown without the text before it in its passage, `passed`.
+    """The head of a table's row that is shown without the text before it in its passage, `passed`.
 
-    `inherited` is what heads the beginning of the passage; the `headings` above that are no captions.
+    `inherited` is the head at the beginning of the passage; the `headings` above that aren't captions.
     """
     *parts, block = _parts(passed)
     header, _, rest = block.partition("\n")
@@ -189,7 +189,7 @@ def is_record(part: str) -> bool:
 
 
 def _parts(passed: str) -> Iterator[str]:
-    """What blank lines and the beginnings of tables part."""
+    """The parts between blank lines and beginnings of tables."""
     for part in passed.split("\n\n"):
         above, _, rows = part.partition("\n|") if not part.startswith("|") else ("", "", part)
         yield from (above, f"|{rows}") if above and rows else (part,)
