@@ -83,7 +83,8 @@ def load_settings(
 def load_env_file(path: Path) -> None:
     """Set the environment variables of a file of lines NAME=value, except those that are set already.
 
-    For keys of models and the like, which hosts and schedulers don't pass on. Values are taken as they are.
+    It is for keys of models, for example, which hosts and schedulers don't pass on. A ${NAME} in a
+    value isn't replaced.
 
     Raises:
         ConfigurationError: the file can't be read, or has another line.

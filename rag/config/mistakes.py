@@ -1,7 +1,7 @@
 """Finds mistakes in settings: wrong values, contradictions, and files that others could read or change.
 
-Each is described with its place and with what to write instead. Pydantic finds the wrong values, but its
-messages are written for programmers, so none of them is shown.
+Each message names the place and what to write instead. Pydantic finds the wrong values, but its messages are
+written for programmers, so they are replaced.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, list[int]]]:
 def suggestion(name: str, candidates: Iterable[str], *, cutoff: float = 0.75) -> str:
     """The end of a sentence about an unknown `name`: "; did you mean …?" if a known one is similar.
 
-    What counts is the last part: whole names have the letters of their table in common.
+    Only the last parts are compared: whole names have the letters of their table in common.
     """
     near = [candidate for candidate in candidates if _alike(_last(candidate), _last(name)) >= cutoff]
     best = max(near, key=lambda candidate: _alike(candidate, name), default="")

@@ -1,4 +1,4 @@
-"""The settings of embedders, rerankers and chat models, and what requests to their endpoints carry.
+"""The settings of embedders, rerankers and chat models, with headers and body fields for their endpoints.
 
 An operator adds headers and fields of the body to requests. A key never stands in the settings file: a header
 can take its value from an environment variable. What refdesk sends itself can't be replaced.

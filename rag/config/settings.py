@@ -1,9 +1,9 @@
 """Everything that an operator can configure, as frozen models; `config.example.toml` mirrors `Settings`.
 
 The two entry points read the settings (`rag.config.load`) and hand every other module the section it needs.
-Here stand the sections of storage, access, ingestion and search. Those of models (`model_settings`), of the
-server (`server_settings`), of profiles and of origins have modules of their own. A bucket's credentials have
-no place in any: they come from the environment, or from the machine's role.
+This module has the sections of storage, access, ingestion and search. The sections of models
+(`model_settings`), of the server (`server_settings`), of profiles and of origins have modules of their own.
+No section holds a bucket's credentials: they come from the environment, or from the machine's role.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ class Settings(Section):
 
     @property
     def home(self) -> Home:
-        """Where the documents are: of a tenant with a database of its own, if these settings are `at` it."""
+        """The home of the documents: the one that `at` has set, or the common one."""
         return self._tenant_home or self.common_home
 
     def home_at(self, address: str) -> Home:
@@ -383,7 +383,7 @@ class Settings(Section):
         )
 
     def at(self, home: Home | None) -> Settings:
-        """These settings for work on the documents in another home; None: in the common one."""
+        """A copy of these settings whose `home` is this one; None: the common home."""
         settings = self.model_copy()
         settings._tenant_home = home  # noqa: SLF001 its own class
         return settings
@@ -415,7 +415,7 @@ class Settings(Section):
         return name in self.embedders_by_name or self.installed_model(name) is not None
 
     def installed_model(self, name: str) -> EmbedderSettings | None:
-        """How to run a built-in or installed model, by the name of its folder; None if none has this name."""
+        """The settings of a built-in or installed model, by the name of its folder; None if it is unknown."""
         for model in BUILTIN_MODELS:
             if model_name(name) == model_name(model):
                 return EmbedderSettings(model=model)

@@ -4,8 +4,8 @@ Two are published: BEIR folders, and folders that judge excerpts. Sources: Thaku
 Datasets and Benchmarks, arXiv:2104.08663; Smith & Troynikov, Evaluating Chunking Strategies for Retrieval,
 Chroma, 2024.
 
-The third are files of questions that operators write about their own documents, and the file that they start
-from.
+The third form are files of questions that operators write about their own documents. `eval new` makes one to
+fill in.
 """
 
 from __future__ import annotations

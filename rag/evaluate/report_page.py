@@ -172,7 +172,7 @@ NAMED = 20  # leaking questions listed per run
 
 
 def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
-    """An HTML page of runs side by side, with the later ones compared with the first by `metric`.
+    """An HTML page of runs side by side. `metric` compares the later ones with the first.
 
     It has no script and no links. Text of documents and questions is escaped.
     """
