@@ -81,7 +81,7 @@ class SourceAccess:
 
     @property
     def is_torn(self) -> bool:
-        """Whether searches hide it from some whom its record lets in."""
+        """Whether searches enforce another access than its record states."""
         return not rule.same_access(self.access, self.effective)
 
 
@@ -117,10 +117,10 @@ async def show_command(
     folders = await to_thread.run_sync(lambda: {Path(os.path.realpath(name)).as_uri() for name in names})
     for record in await reader.folder_records(tenant_of(settings)):
         if record.uri in folders:
-            echo(_of_new_files(record), err=True)
+            echo(_new_files_line(record), err=True)
 
 
-def _of_new_files(folder: AccessRecord) -> str:
+def _new_files_line(folder: AccessRecord) -> str:
     return f"New files in {document_name(folder)} will be {rule.in_words(folder.access)}."
 
 
@@ -342,7 +342,7 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
 async def named_sources(
     settings: Settings, names: tuple[str, ...], collection: str | None, reader: DeskReader
 ) -> list[SourceAccess]:
-    """The distinct sources that the names match, in all collections or one; without names, all of that one.
+    """The distinct sources that the names match, in one collection or all; without names, all of that one.
 
     Raises:
         NotFoundError: a name matches no source, or the collection is empty.
@@ -397,8 +397,8 @@ def _named_folders(
 ) -> list[AccessRecord]:
     """The folders of this machine among the names of sources, each as its first record would be.
 
-    A folder that is named by a link has two: tomorrow the link may lead elsewhere. Without a change, a first
-    record has the narrowest visibility that its collections give new documents.
+    A folder that is named by a link gets two records, of the link and of its target: tomorrow the link may
+    lead elsewhere. A first record has the narrowest visibility that its collections give new documents.
     """
     files = [
         (place_of(source.uri), source.table.collection)
@@ -417,7 +417,7 @@ def _named_folders(
     return folders
 
 
-async def _change(  # noqa: PLR0913 what is changed, and how it is told
+async def _change(  # noqa: PLR0913 the change, and how it is reported
     settings: Settings,
     act: ActName,
     sources: Sequence[SourceAccess],
@@ -443,7 +443,7 @@ async def change_sources(
     *,
     as_seen: bool = False,
 ) -> Pairs:
-    """Change who may see these sources, and files that come into `folders` later; log it as this act.
+    """Change and log who may see these sources, and files that are added to `folders` later.
 
     The change is in force on return. With `as_seen`, nothing is changed if somebody else has changed a record
     since it was read.
@@ -475,13 +475,13 @@ async def change_sources(
 
 
 def change_remarks(pairs: Pairs, changed: AccessChange, grant: Sequence[str]) -> Iterator[str]:
-    """Notes on a change: a grant of what is open already, and limits set by a container or an origin.
+    """Notes on a change: that everybody has the access already, or that a container or an origin limits it.
 
     `grant` holds the entries of a grant; it is empty for other changes.
     """
     for _, after in pairs.values():
         if after.is_folder:
-            yield _of_new_files(after)
+            yield _new_files_line(after)
     of_sources = [(before, after) for before, after in pairs.values() if before and not after.is_folder]
     already = [
         after

@@ -275,7 +275,7 @@ def access_state(access: Access | None) -> State:
 
 
 def logged_access(state: State) -> Access | None:
-    """The access record that a logged state has; None if it has none."""
+    """The access record of a logged state; None for no record."""
     match state:
         case {"visibility": "tenant" | "restricted" as visibility, "allow": list(allow), "deny": list(deny)}:
             return Access(visibility, frozenset(map(str, allow)), frozenset(map(str, deny)))

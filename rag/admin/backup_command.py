@@ -28,7 +28,7 @@ from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import RestoreResult, restore
 from rag.store.write.desk_folder import prepare
 
-SHOWN = 20  # sources in a list for people; --json has all
+SHOWN = 20  # sources in a list; --json has all
 
 _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
@@ -139,7 +139,7 @@ def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:
 
 
 def _restore_keys(desk: Home, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:
-    """Restore the keys of the backup that nobody has revoked. Returns the ids of these and of the others.
+    """Restore the keys of the backup that nobody has revoked. Returns the ids of valid and of invalid keys.
 
     Where the desk has had keys, a missing key counts as revoked. With `exact`, only the log decides.
     """

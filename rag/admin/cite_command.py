@@ -1,4 +1,4 @@
-"""`refdesk-admin cite`: check an answer's citations and quotes; the form of answers that consist of them."""
+"""`refdesk-admin cite`: check an answer's citations and quotes, and print the schema of answers in JSON."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def _with_texts_of(
     principal: Principal,
     case: LetterCase,
 ) -> CheckedAnswer:
-    """The answer with the cited texts that a backup has, of passages that don't stand any more.
+    """The answer with the cited texts of changed and removed passages, as far as the backup has them.
 
-    The asker may read their documents now, or might if they came back where they were `removed`, and must
-    have been allowed to then.
+    The asker must have been allowed to read the document at the time of the backup, and must be allowed to
+    read it now. For a removed document, its record in `removed` decides.
     """
     archive = checked_archive(backup)
     edited = [
@@ -131,9 +131,9 @@ def _with_texts_of(
 def _was_removed(
     citation: CheckedCitation, removed: Mapping[str, AccessRecord], principal: Principal, case: LetterCase
 ) -> bool:
-    """Whether a citation with a revision is of a removed document that its asker might read if it came back.
+    """Whether a citation with a revision is of a removed document whose access record lets the asker in.
 
-    What was purged stays away, and nobody knows who may read what was forgotten.
+    Purged documents don't count, nor do documents without a record any more.
     """
     if citation.readable:
         return False

@@ -53,7 +53,7 @@ NAMED = 5  # documents in a message
     "--questions",
     type=NamedPath(exists=True),
     metavar="FILE",
-    help="Ask these judged questions (eval new makes the file) of the present and of the new tables, show "
+    help="Search the present and the new tables for these judged questions (eval new makes the file), show "
     "which are better, and on a terminal ask whether to switch.",
 )
 @click.option(
@@ -190,7 +190,7 @@ def _print_progress(done: int, total: int) -> None:
 def _lines(name: str, done: Rebuilt, *, undo: bool) -> Iterator[str]:
     if not done.switched:
         yield (
-            f"Searches use the present tables of {name} still. To switch, run the same command without "
+            f"Searches still use the present tables of {name}. To switch, run the same command without "
             f"--if-better; to drop the new tables, run refdesk-admin purge."
         )
         return
@@ -213,7 +213,7 @@ METRIC = "nDCG@10"
 
 
 class Trial:
-    """Asks the questions of a file of the present tables and then of the new ones.
+    """Searches the present tables, then the new ones, for the questions of a file.
 
     `as_json` is the result for `--json`. `if_better` keeps the present tables in use unless the new ones have
     a higher `METRIC`.
@@ -229,7 +229,7 @@ class Trial:
         self.as_json: dict[str, Any] = {}
 
     async def ask_before(self) -> None:
-        """Ask the present tables. If that fails, the new tables are measured without a comparison."""
+        """Measure the present tables. If that fails, the new tables are measured without a comparison."""
         try:
             self._before = await self._evaluate(None)
         except RefdeskError as error:

@@ -24,7 +24,7 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, look_once, overview_file
 from rag.search.overview import is_current, overview_content
 
-OVERVIEW_SECONDS = 10  # a read may take, as of a search by default
+OVERVIEW_SECONDS = 10  # for a read, as the default of a search
 
 
 class NamedPath(click.Path):
@@ -100,7 +100,7 @@ _OPTIONS = (
 )
 
 
-def command(  # noqa: PLR0913 what a command may say of itself
+def command(  # noqa: PLR0913 the properties of a command
     name: str,
     group: click.Group | None = None,
     *,
@@ -114,10 +114,10 @@ def command(  # noqa: PLR0913 what a command may say of itself
     """Turn a coroutine into a command, of a group or alone, with --json, --data, --config and --env-file.
 
     The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
-    adds --tenant, `of_asker` adds --user and --group. The settings are those for the documents of the tenant,
-    wherever these are, unless the command is `of_desk`. It runs on a desk or tenant in a bucket only if it
-    says `on_bucket`. If it also `changes` the desk, it says so; without `on_bucket`, it does. With
-    `makes_settings`, the file of --config needn't exist.
+    adds --tenant, `of_asker` adds --user and --group. The settings point to the home of the tenant's
+    documents; with `of_desk`, to that of the desk. Without `on_bucket`, the command refuses a desk or tenant
+    in a bucket. `changes` tells whether it changes the desk; by default only commands without `on_bucket` do.
+    With `makes_settings`, the file of --config needn't exist.
     """
     changes = not on_bucket if changes is None else changes
 
@@ -176,7 +176,7 @@ async def _run(
 
 
 async def keep_overview(data: Home, tenant: str) -> None:
-    """Keep what servers say of a tenant's documents before they open the engine, if that has changed."""
+    """Write the overview of a tenant's documents, which servers show before they open the engine."""
     if isinstance(data, Bucket):
         return  # its servers ask the engine
     file = overview_file(data, tenant)
@@ -211,7 +211,7 @@ def _not_for_tenant(settings: Settings) -> ConfigurationError:
 
 
 def nothing_yet(nouns: str) -> str:
-    """What a list of none says."""
+    """The message of a command that lists these, when there are none."""
     return f"There are no {nouns} yet. Add documents with refdesk-admin ingest PATH{same_desk()}"
 
 

@@ -164,7 +164,7 @@ def _data_folder_finding(settings: Settings) -> SettingFinding:
 
 
 def _origin_findings(settings: Settings) -> Iterator[SettingFinding]:
-    """Findings on what origins have on this machine; what is elsewhere isn't asked."""
+    """Findings on the files and folders of origins on this machine. Other machines are not asked."""
     for name, origin in settings.origins.items():
         local: list[Path | None] = []
         match origin:

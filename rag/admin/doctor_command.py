@@ -202,7 +202,7 @@ class HealthLine:
 LINES_NAMED = 5  # of the audit log
 MOST_ALIKE = 12  # lines of a check that are each printed
 KEYS_NAMED = 10
-PARTS_NAMED = 3  # of those that a line is about
+PARTS_NAMED = 3  # per line
 WORD = r"[^\W_]+"
 CHECKS: Sequence[Check] = (
     folder_checks.check_tenants,
@@ -214,7 +214,7 @@ CHECKS: Sequence[Check] = (
     folder_checks.check_versions,
     folder_checks.check_stray,
 )
-"""In the order of repair: what a check reports may be caused by what an earlier one found."""
+"""In the order of repair: a finding may be the result of an earlier one."""
 
 
 @command("doctor", of_tenant=False, on_bucket=True)
@@ -281,7 +281,7 @@ async def doctor_command(
 
 
 def _for_people(lines: Sequence[HealthLine]) -> Iterator[str]:
-    """The lines of one check. Of more than `MOST_ALIKE`, those that say the same of several parts are one."""
+    """The lines of one check. Beyond `MOST_ALIKE`, lines that differ only in their part are joined."""
     kinds: dict[object, list[HealthLine]] = defaultdict(list)
     for at, line in enumerate(lines):
         kinds[at if len(lines) <= MOST_ALIKE else (line.state, _shape(line))].append(line)
@@ -294,7 +294,7 @@ def _for_people(lines: Sequence[HealthLine]) -> Iterator[str]:
 
 
 def _shape(line: HealthLine) -> str:
-    """What a finding says, whatever part it says it of: without numbers and the words of the part's name."""
+    """The text of a finding without numbers and the words of its part's name, for comparing findings."""
     words = {*re.findall(WORD, line.part)}
     return " ".join("" if word in words or word.isdigit() else word for word in re.findall(WORD, line.text))
 
@@ -341,7 +341,7 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
 
 
 async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
-    """The findings on what the desk has stored, in the order of repair: in folders, not in buckets."""
+    """The findings on the data in the desk's folders, in the order of repair. Buckets aren't checked."""
     desk = settings.common_home
     if data_folder_problem(desk):
         return  # the settings' findings report it
@@ -390,7 +390,7 @@ async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Find
 
 
 def health_line(finding: Finding) -> HealthLine:
-    """What a finding says."""
+    """The line of a finding."""
     state, text = ("note", finding.note) if finding.note else ("fine", "")
     if finding.problem:
         state, text = "wrong", f"{finding.problem} {finding.remedy}"
@@ -398,7 +398,7 @@ def health_line(finding: Finding) -> HealthLine:
 
 
 async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> HealthLine:
-    """What a finding says, after its repair if `fix` asks for that."""
+    """The line of a finding, which is repaired first with `fix`."""
     line = health_line(finding)
     if not (finding.problem and fix and finding.mend):
         return line

@@ -131,7 +131,7 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
 ) -> DryRun:
     """What a run on these paths, or on an origin, would do to the collection.
 
-    `origin` makes what looks through an origin, with a folder for what it must put somewhere.
+    `origin` makes the run over an origin, from the collection and a folder for its files.
     """
     async with _opened(settings, name, paths, embedder_name) as (choice, embedder, collection):
         check_writable(collection)
@@ -178,7 +178,7 @@ def print_dry_run(rehearsed: DryRun) -> None:
 
 
 def dry_run_json(rehearsed: DryRun, report: dict[str, Any]) -> dict[str, Any]:
-    """It as JSON, given its report as JSON."""
+    """A dry run as JSON, with its report as JSON."""
     changes = {
         entry: {"gains": change.gains, "loses": change.loses} for entry, change in rehearsed.access.items()
     }

@@ -1,4 +1,4 @@
-"""A run of `ingest` or `sync`: its options, embedder and rights, and what is kept and told of it."""
+"""A run of `ingest` or `sync`: its options, embedder, rights, history and notes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RunOptions:
 async def run_ingest(
     settings: Settings, paths: tuple[Path, ...], collection: str, options: RunOptions
 ) -> Report:
-    """Run an ingestion with progress and a summary. Only an origin other than a folder goes without paths.
+    """Run an ingestion with progress and a summary. `paths` are empty only for an origin other than a folder.
 
     Raises:
         InterruptedRunError: the run ended early. Its summary has been printed.
@@ -185,7 +185,7 @@ async def _target(
     choose: Callable[[], Awaitable[ChosenEmbedder]],
     make: Callable[..., Awaitable[Collection]],
 ) -> tuple[ChosenEmbedder, Embedder, Collection]:
-    """The embedder to work with, open as long as the stack, and the collection, made if it is new.
+    """The embedder, open as long as the stack, and the collection, which is made if it is new.
 
     Another run may make the collection while this one chooses. Then the collection's embedder counts.
 
@@ -249,7 +249,7 @@ async def _connection(address: str) -> AsyncIterator[Connection | None]:
 
 @asynccontextmanager
 async def _no_leftover(settings: Settings, collection: Collection, began: datetime) -> AsyncIterator[None]:
-    """Drop a collection that this run made if it fails before anything is stored.
+    """Drop the collection that this run made, if the run fails before anything is stored.
 
     Otherwise the collection would keep an embedder that may have been a mistake, and block the next run.
     """
@@ -264,7 +264,7 @@ async def _no_leftover(settings: Settings, collection: Collection, began: dateti
 
 @dataclass(frozen=True, slots=True)
 class ChosenEmbedder:
-    """The name of an embedder, and if nobody named it for this new collection, the model and why it fits.
+    """The name of an embedder; if refdesk chose it for a new collection, also the model and the reason.
 
     `collection` is None for a new one.
     """
@@ -277,7 +277,7 @@ class ChosenEmbedder:
 async def chosen_embedder(
     settings: Settings, tenant: str, name: str, paths: Sequence[Path], requested: str = ""
 ) -> ChosenEmbedder:
-    """The embedder for documents at these paths that go to a collection; `requested` if it is new.
+    """The embedder for documents at these paths: the collection's; for a new collection, `requested`.
 
     Raises:
         ConfigurationError: the settings lack the embedder, or the collection has another one than requested.
@@ -314,10 +314,10 @@ def _check(settings: Settings, collection: Collection, requested: str) -> None:
 async def foreign_documents_notes(
     settings: Settings, writer: CollectionWriter, report: Report
 ) -> tuple[str, ...]:
-    """What the multilingual model would bring to the writer's collection, at the end of a run.
+    """The advice, at the end of a run, to switch the writer's collection to the multilingual model.
 
-    Nothing if it has another model than the English one, if too few documents are in other languages, or none
-    of this run, or if an earlier run has told it.
+    It is given once: to a collection with the English model, if enough of its documents, and some of this
+    run, are in other languages.
     """
     collection = writer.collection
     is_english = (collection.embedder.provider, collection.embedder.model) == ("builtin", ENGLISH_MODEL)
@@ -392,7 +392,7 @@ def cache_of(settings: Settings, collection: Collection) -> EmbeddingCache:
 
 
 def with_bill(report: Report, embedder: Embedder, model: EmbedderSettings) -> Report:
-    """The report of a run with what it sent to a remote embedder, and the notes of the cache."""
+    """The report of a run with the bill of a remote embedder, and the notes of the cache."""
     cached = 0
     if isinstance(embedder, CachedEmbedder):
         report = replace(report, notes=(*report.notes, *embedder.cache.notes))
@@ -411,7 +411,7 @@ def with_bill(report: Report, embedder: Embedder, model: EmbedderSettings) -> Re
 def origin_run(
     settings: Settings, name: str, collection: Collection, scratch: Path | None = None
 ) -> OriginRun:
-    """The run over an origin. With `scratch`, it keeps its files there and not in the data folder."""
+    """The run over an origin, with its files in `scratch`, by default in the data folder."""
     from rag.ingest.origins.guarded_http import user_agent  # noqa: PLC0415 no command needs it without origins
     from rag.ingest.origins.origin_run import OriginRun  # noqa: PLC0415 the same
 
@@ -432,7 +432,7 @@ def rights_of(
 ) -> Rights:
     """The access of ingested sources, by the options and the settings.
 
-    With `set_access`, the options go before what the settings state for folders, too.
+    With `set_access`, the options also replace the access that the settings state for folders.
     """
     return Rights(
         "tenant",
@@ -445,9 +445,9 @@ def rights_of(
 
 
 def stated_access(settings: Settings, tenant: str | None) -> dict[str, Access]:
-    """What the folder origins of a tenant state for their folders, by the URIs of all names of these.
+    """The access that a tenant's folder origins state for their folders, by each URI of the folder.
 
-    Where it isn't known whose run or whose origin it is, the origin counts.
+    An origin that names no tenant is of the settings' tenant. If it or the run has none, the origin counts.
     """
     stated: dict[str, Access] = {}
     for origin in settings.origins.values():
@@ -462,7 +462,7 @@ def stated_access(settings: Settings, tenant: str | None) -> dict[str, Access]:
 
 
 def access_of_origin(origin: OriginSettings) -> RequestedAccess | None:
-    """What an origin states for its new documents."""
+    """The access that an origin states for its new documents."""
     if origin.visibility or origin.allow or origin.deny:
         return RequestedAccess(origin.visibility, origin.allow, origin.deny)
     return None

@@ -117,7 +117,7 @@ def _installed_model(settings: Settings, here: Mapping[str, ModelFacts], name: s
 
 # The users of installed models: the embedders and the reranker of the settings, and collections.
 
-DIGEST = "-[0-9a-f]{12}"  # behind the name of the folder, in what a collection remembers of its model
+DIGEST = "-[0-9a-f]{12}"  # follows the folder's name in the model's identity that a collection stores
 
 
 async def uses(settings: Settings) -> dict[str, list[str]]:
@@ -235,7 +235,7 @@ def _dimensions(whole: int | None, truncations: Sequence[int]) -> str:
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OWN = ("graph", "reranker", "pooling", "query_prefix", "document_prefix", "window")
-"""The options for what a model's files may not state. Known models need none of them."""
+"""The options for properties that a model's files may not state. Known models need none of them."""
 
 
 fact_options = options(

@@ -1,7 +1,7 @@
 """Installs a model into the models' folder, completely or not at all.
 
-The files are gathered and checked in a staging folder, where the model is opened once. Then the folder gets
-the model's name by an atomic rename. The next run continues with what a killed run left.
+The files are gathered and checked in a staging folder, where the model is opened once. Then an atomic rename
+gives the folder the model's name. If a run is killed, the next one continues from its files.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def remove_model(models: Path, name: str) -> None:
 async def _bring(
     file: RemoteFile, source: HubCommit | Path, staging: Path, former: Path, came: Callable[[int], None]
 ) -> ModelFile:
-    """Bring a file into the staging folder: from there, from the `former` model, or else from the source."""
+    """Bring a file into the staging folder, unless it is there, from the `former` model or the source."""
     target = staging / file.path
     _make(target.parent)
     if sha256 := await to_thread.run_sync(_present_digest, target, file):

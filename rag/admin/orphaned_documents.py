@@ -1,7 +1,7 @@
 """Documents that no run changes or removes any more: their origin or folder is gone, or nothing names it.
 
-Each collection has a note of the folders that runs on this machine read (`note_folders`), since the documents
-of a folder don't tell by which name, link or origin it was read.
+For each collection, `note_folders` keeps the folders that runs on this machine read, and the name, link or
+origin of each. The documents don't tell these.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import origins_folder, write_whole
 
-ORIGIN = "origin:"  # begins the URIs of what isn't a local file
-LOCAL = "file:"  # begins the others
+ORIGIN = "origin:"  # begins the URIs of documents that aren't local files
+LOCAL = "file:"  # begins the URIs of local files
 ROWS = 4_096
 FOLDERS_FILE = ".folders.json"  # no origin has such a name
 MOST_FOLDERS = 1_000  # of a collection; the oldest are forgotten
@@ -40,8 +40,8 @@ MOST_FOLDERS = 1_000  # of a collection; the oldest are forgotten
 class OrphanedDocuments:
     """Documents in a collection whose origin or folder no longer feeds it.
 
-    `tenant` is empty if the desk has only one. `place` is what `remove` takes: an origin or a folder. `why`
-    is said of it, after "which".
+    `tenant` is empty if the desk has only one. `place` is an argument of `remove`: an origin or a folder.
+    `why` continues a sentence about it, after "which".
     """
 
     tenant: str
@@ -69,7 +69,7 @@ class OrphanedDocuments:
 async def orphaned_documents(settings: Settings, tenant: str = "") -> list[OrphanedDocuments]:
     """The documents of origins and folders that were removed, renamed, or moved to another collection.
 
-    Those of all tenants, or of one.
+    They are of `tenant`, or of all tenants.
 
     Raises:
         ConfigurationError, StoreError: the desk can't be read.
@@ -143,7 +143,7 @@ _FOLDERS: TypeAdapter[list[ReadFolder]] = TypeAdapter(list[ReadFolder])
 def note_folders(home: Home, collection: Collection, paths: Iterable[Path], origin: str) -> None:
     """Note the folders among the paths of a run. The caller holds the collection's lock.
 
-    A full disk doesn't stop the run: what isn't noted is not told later.
+    A full disk doesn't stop the run. Without the note, later runs can't report these documents.
     """
     before = read_folders(home, collection)
     new = [
@@ -169,9 +169,9 @@ def read_folders(home: Home, collection: Collection) -> list[ReadFolder]:
 
 
 async def orphaned_by_command(settings: Settings, writer: CollectionWriter) -> list[OrphanedDocuments]:
-    """Those in the collection of a run that a command named the folders of.
+    """The orphaned documents of folders that commands, not origins, read into the collection.
 
-    The sources are read only if a folder is not what it was.
+    The sources are read only if a folder is gone or its name leads elsewhere.
     """
     collection = writer.collection
     folders = read_folders(settings.home, collection)
@@ -190,10 +190,10 @@ def of_former_folders(
     *,
     tenant: str = "",
 ) -> list[OrphanedDocuments]:
-    """The documents of folders that are gone, or that no run reads any more by the name that it was told.
+    """The documents of folders that are gone, or to which the name in the note doesn't lead any more.
 
-    `by_folder` are the numbers of documents by the folder of their file. A desk whose documents were read
-    elsewhere has no note of `folders`, and then nothing is to be said.
+    `by_folder` are the numbers of documents by the folder of their file. Without noted `folders`, as on
+    a desk that another machine filled, there are none.
     """
     current = [*_current_folders(settings, collection, folders)]
     former = {folder.path: folder for folder in folders if not _is_below(folder.path, current)}
@@ -216,7 +216,7 @@ def _folder_of(uri: str) -> str:
 def _current_folders(
     settings: Settings, collection: Collection, folders: Sequence[ReadFolder]
 ) -> Iterator[str]:
-    """The folders that a sync reads, and those that a command reads if it is given again."""
+    """The folders that a sync reads, and those that an earlier command would read again."""
     for name, origin in settings.origins.items():
         if isinstance(origin, FolderOrigin) and _feeds(settings, name, collection):
             yield os.path.realpath(origin.path)
@@ -231,7 +231,7 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _outermost_gone(folder: str) -> str:
-    """The outermost of a folder and those above it that is gone; empty if none is."""
+    """The outermost missing folder among a folder and its parents; empty if the folder exists."""
     gone = ""
     while is_gone(folder) and folder != os.path.dirname(folder):  # noqa: PTH120 as above
         gone, folder = folder, os.path.dirname(folder)  # noqa: PTH120 as above

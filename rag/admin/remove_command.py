@@ -197,7 +197,7 @@ async def _finish(writer: CollectionWriter) -> None:
 def _act(
     collection: Collection, records: Mapping[str, AccessRecord], ids: Iterable[str], *, gives: bool
 ) -> Act:
-    """The removal of these sources, with their URIs and access."""
+    """The act of removing these sources, with their URIs and access."""
     changes: dict[str, tuple[State, State]] = {
         id_: ({"uri": records[id_].uri, **(access_state(records[id_].access) or {})}, None)
         for id_ in sorted(ids)
@@ -266,7 +266,7 @@ def _purge_lines(result: PurgeResult) -> Iterator[str]:
 
 
 def freed_text(size: int) -> str:
-    """Freed bytes in words; none if new files and indexes take more room than the deleted ones did."""
+    """Freed bytes in words. New files and indexes may take more room than the deleted ones did."""
     if size <= 0:
         return "no disk space freed"
     return f"{size / 1e6:.1f} MB freed" if size >= SMALLEST else "less than 0.1 MB freed"

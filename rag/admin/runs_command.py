@@ -120,7 +120,7 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
 
 
 def count_known_failures(data: Home, collection: Collection, report: Report) -> int:
-    """How many failures of a run are old: same file, same reason, and the file is unchanged since then."""
+    """How many failures of a run are known: same file, same reason, and the file hasn't changed since."""
     failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
     earlier: dict[str, tuple[str, datetime]] = {}
     for run in runs_of(data, collection.tenant).values() if failed else ():

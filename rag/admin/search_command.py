@@ -28,7 +28,7 @@ from rag.search.reply.search_reply import search_reply, with_trace
 from rag.search.search_plan import LIMITS, with_every_override
 from rag.search.why import SourceTrace
 
-MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
+MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers take at most 200,000
 
 
 def _vector(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -206,7 +206,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 async def _answer(
     settings: Settings, principal: Principal, request: SearchRequest, expect: str | None, *, is_traced: bool
 ) -> tuple[Answer, list[SourceTrace]]:
-    """The answer, and what became of the source with the id `expect`, if it is given."""
+    """The answer, and the fate of the source with the id `expect`, if it is given."""
     async with Desk.open(settings, os.environ) as desk:
         if expect is None:
             answer = await desk.search(principal, request, trace=is_traced)

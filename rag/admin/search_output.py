@@ -71,7 +71,7 @@ def changes(ranks: Iterable[tuple[str, int | None]]) -> list[tuple[str, int | No
 
 
 def heading_parts(hit: Hit) -> list[str]:
-    """The title, section and page of a hit, without those that it lacks."""
+    """The title, section and page of a hit, as far as it has them."""
     path = hit.chunk.section[1:] if hit.chunk.section[:1] == (hit.source.title,) else hit.chunk.section
     page = page_of(hit.source, hit.chunk.page, hit.chunk.page) if hit.chunk.page else ""
     return [part for part in (label(hit.source.title), label(" > ".join(path)), page) if part]

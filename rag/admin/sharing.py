@@ -1,8 +1,9 @@
 """Whether others can search this desk, which collections they can read, and the default access of documents.
 
-A desk begins as one person's: everything is open, because nobody else can search it. The first API key, OAuth
-or groups make it a shared one. From then on new documents are restricted unless somebody said otherwise, in
-existing collections, too. What is open already stays open, and is reported with the command that changes it.
+A new desk belongs to one person: everything is open, because nobody else can search it. The first API key,
+OAuth or groups make it a shared one. From then on, new documents are restricted unless somebody said
+otherwise, in existing collections, too. Open documents stay open, and are reported with the command that
+restricts them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Exposure:
     desk: str
 
     def __str__(self) -> str:
-        """What is open to whom, and the commands that change it."""
+        """A sentence: which documents are open to whom, and the command that restricts them."""
         collection, readers = self.collection, f"all who ask with {' or '.join(self.askers)}"
         if collection.attached:
             return (
@@ -87,9 +88,9 @@ def first_visibility(settings: Settings) -> Visibility:
 
 
 def usual_visibility(settings: Settings, collection: Collection) -> Visibility:
-    """The visibility of a collection's new documents: what somebody chose, else the narrower of two defaults.
+    """The visibility of a collection's new documents: as somebody chose, else the narrower of two defaults.
 
-    A collection made before others could ask gets new documents as narrow as a new collection would.
+    The defaults are the collection's, from when it was made, and that of a new collection now.
     """
     if collection.visibility_is_set or collection.visibility == "restricted":
         return collection.visibility
@@ -101,7 +102,8 @@ async def exposures(
 ) -> list[Exposure]:
     """The collections of a shared desk that are open to others without anybody having chosen that.
 
-    With `intended` also those that somebody made open. Tags are left out: they follow their collections.
+    With `intended`, also the collections that somebody made open. Tags are left out: they follow their
+    collections.
 
     Raises:
         RefdeskError: the desk can't be read.
@@ -111,7 +113,7 @@ async def exposures(
 
 
 async def unchosen_exposures(settings: Settings) -> AsyncIterator[tuple[str, Exposure]]:
-    """The exposures of all tenants that nobody has chosen, each with its tenant; those that can be read.
+    """The exposures that nobody has chosen, each with its tenant. Unreadable tenants are left out.
 
     Keys and catalog are read once: a desk can have thousands of tenants.
 
@@ -155,7 +157,7 @@ async def _exposures(
 
 
 def reachable(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
-    """The exposures within these collections, to which a credential is bound; None: in all."""
+    """The exposures within the collections to which a credential is bound; None: all collections."""
     return [
         exposure for exposure in exposed if collections is None or exposure.collection.name in collections
     ]

@@ -123,7 +123,7 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
 
 
 async def open_tables(reader: DeskReader, tenant: str, name: str | None) -> list[CollectionReader]:
-    """The same, by a reader that the caller keeps."""
+    """The same as `open_collections`, by the caller's reader."""
     collections = await reader.collections(tenant)
     if not collections:
         check_data_folder(reader.data)

@@ -28,7 +28,7 @@ ENDED: dict[RunResult, str] = {
     "partial": "failed for some files",
     "interrupted": "was interrupted",
 }
-"""How a run ended that somebody should look at."""
+"""The results of runs that somebody should look at."""
 
 
 @command("next", on_bucket=True)

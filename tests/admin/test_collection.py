@@ -419,7 +419,7 @@ def test_another_model_is_tried_beside_judged_used_and_taken_back(house: Desk, t
     before = collection(house)
     tried = house.run(*REBUILD, "--model", "first", "--questions", questions, "--if-better", code=1)
     assert "Run 2 (default, hybrid) against Run 1 (default, hybrid): nDCG@10" in tried.stdout
-    assert "Searches use the present tables of documents still." in tried.stdout
+    assert "Searches still use the present tables of documents." in tried.stdout
     kept = collection(house)
     assert kept.pop("coming")["embedder"].startswith("first-")
     assert kept == before

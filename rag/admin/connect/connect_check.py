@@ -80,7 +80,7 @@ async def check_entry(
 
 
 def hidden_tools_warning(host: Host, entry: Mapping[str, Any]) -> str:
-    """When the host keeps the tools from its model, and what helps; empty if we know of no such case."""
+    """When the host doesn't show the tools to its model, and what helps; empty if we know of no such case."""
     lacking = {member: value for member, value in host.loads_tools.items() if entry.get(member) != value}
     if not lacking:
         return host.hides_tools

@@ -29,7 +29,7 @@ from rag.home import check_data_folder, data_folder_problem
 CONNECTED, NOT_CONNECTED = "connected", "not connected"
 OTHERS_MAY_READ = 0o044
 KEY_ITSELF = re.compile(r"Bearer (?!\$)", re.IGNORECASE)  # "Bearer ${VARIABLE}" names a variable with it
-UNQUOTED_CHARS = 4  # of a value that is hidden wherever it stands; "1" stands in other words, too
+UNQUOTED_CHARS = 4  # from this length on, a secret is masked without quotes, too; "1" would hide other text
 TEMPORARY = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")  # where uv keeps what uvx runs
 
 
@@ -92,7 +92,7 @@ def tell_rest(settings: Settings, wish: Wish, path: Path, remote: str | None) ->
 
 
 def tell_of_key(wish: Wish, remote: str | None) -> None:
-    """Print on standard error where the key comes from if the entry doesn't hold it."""
+    """Print on standard error how the host gets the key, if the entry doesn't hold it."""
     title, variable = wish.host.title, key_variable(wish.name)
     if wish.inputs:
         echo(f"{title} will ask for the key and keep it.", err=True)

@@ -276,7 +276,7 @@ def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
 
 
 def _is_broken(text: str) -> bool:
-    """Whether this isn't TOML, as a beginning isn't that ends within a text or an array of several lines."""
+    """Whether these lines aren't TOML, because they end within a string or an array of several lines."""
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -388,7 +388,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 class TextFormat(NamedTuple):
-    """How a format is read, and how a value at a path of keys is put into a text of it, or dropped."""
+    """The functions of a format: parse a text, and put or drop a value at a path of keys."""
 
     parse: Callable[[str], Any]
     put: Callable[[str, Sequence[str], Any], str]

@@ -1,7 +1,7 @@
 """What all pages of the console share: the desk, its settings, the asker, and templates.
 
-Templates escape whatever a document, a file name or a person wrote, and show its hidden characters. The
-console shows the desk as anybody whom its administrator names sees it.
+Templates escape all text of documents, file names and people, and remove its hidden characters. The console
+shows the desk as any user would see it; the administrator names the user.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Console:
 
     @property
     def settings(self) -> Settings:
-        """The settings with the chosen tenant, for where its documents are."""
+        """The settings with the chosen tenant and the home of its documents."""
         principal = self.base_settings.principal.model_copy(update={"tenant": self.tenant})
         return at_tenant(self.base_settings.model_copy(update={"principal": principal}), self.tenant)
 
@@ -260,7 +260,7 @@ class Asker:
         return cls(str(fields.get("user", "")).strip(), str(fields.get("groups", "")).strip())
 
     def principal(self, tenant: str) -> Principal:
-        """As a principal of a tenant.
+        """The asker as a principal of a tenant.
 
         Raises:
             EntryError: a name is not valid.
