@@ -306,7 +306,6 @@ class SharedDesk:
         return principals
 
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
-        """A server for one session."""
         assert self._lazy_desk  # noqa: S101 the settings are those of the desk
         asker = LocalAsker(settings)
         asker.principal()

@@ -234,7 +234,6 @@ def packed_lines(drawn: PagePixels, levels: int) -> bytes:
 
 
 def _marks(page: Pointer, passage: str) -> Iterator[Box]:
-    """The boxes of the passage's words."""
     passage_words = [word for word, _, _ in words_of(passage)]
     text = pdfium.FPDFText_LoadPage(page)
     for start, end in shared_places(passage_words, words_of(_text_of(text))):

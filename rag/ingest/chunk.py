@@ -166,8 +166,6 @@ def _sections(blocks: Sequence[Block]) -> Iterator[_Section]:
 
 @dataclass(frozen=True, slots=True)
 class _Cutter:
-    """Cuts one document."""
-
     measure: Measure
     title: str
     other_names: str

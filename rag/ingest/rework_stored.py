@@ -183,8 +183,6 @@ def _waves(ids: Iterable[str], rows: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 @dataclass(slots=True)
 class _Rebuild:
-    """Makes the sources of one rebuild."""
-
     writer: CollectionWriter
     target: RebuildTarget
     embedder: Embedder

@@ -224,8 +224,6 @@ MORE_SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class _ReadableSource:
-    """A readable source with a match."""
-
     view: View
     holder: MatchedSource
     stored: StoredSource

@@ -330,7 +330,6 @@ class SlowClientProtocol(H11Protocol):
         self.transport.close()
 
     def _is_busy(self) -> bool:
-        """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _start_header_timer(self) -> None:

@@ -123,7 +123,6 @@ class JwtVerifier(TokenVerifier):
         return claims
 
     async def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        """The principal of a token."""
         if is_of_client(claims):
             return self._client(claims)
         settings = self._settings

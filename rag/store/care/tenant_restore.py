@@ -215,7 +215,6 @@ def _with_narrower_visibility(collection: Collection, present: Collection | None
 
 
 async def _present(data: Home, tenant: str) -> dict[str, Collection]:
-    """The tenant's collections by name."""
     table = await _catalog(data)
     if table is None:
         return {}
@@ -228,7 +227,6 @@ async def _catalog(data: Home) -> lancedb.AsyncTable | None:
 
 
 async def _records(data: Home, tenant: str) -> dict[str, AccessRecord]:
-    """The tenant's access records by id."""
     database = await connection.connect(data, writes=True)
     if await connection.open_if_there(database, schema.access_table(tenant)) is None:
         return {}

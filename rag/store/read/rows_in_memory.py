@@ -588,7 +588,6 @@ def _are_among(addresses: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]
 
 
 def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:
-    """The addresses of rows, in order."""
     return np.sort(rows["_rowid"].to_numpy())
 
 
