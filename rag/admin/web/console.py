@@ -121,9 +121,9 @@ def entry(field: str) -> Iterator[None]:
 class Console:
     """The console of one desk.
 
-    `base_settings` come from the command line, `config` is their file, which may be missing. `chosen` is the
-    tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is
-    what is wrong in a form that was sent. `made_keys` have their secrets until a page has shown them.
+    `base_settings` come from the command line; `config` is their file, which may be missing. `chosen` is the
+    tenant that the administrator selected; `request_tenant` fixes it during a request. `mistake` is the one
+    in a form that was sent. `made_keys` have their secrets until a page has shown them.
     """
 
     base_settings: Settings
