@@ -857,8 +857,9 @@ BARS = "".join(f"{x} {y} 31.5 1 re f {x} {y + 0.5} 0.5 15 re f " for x, y in EDG
 FRAMES = "".join(f"{x} {y - 16} 32 16 re S " for x, y in EDGES if x < 150 and y > 620)
 
 
-@pytest.mark.parametrize("drawn", [CELL_BY_CELL, LINES, BARS, FRAMES])
-def test_the_cells_of_a_tight_table_are_those_that_its_rules_draw(drawn: str) -> None:
+@pytest.mark.parametrize("turn", ["1 0 0 1 0 0", "0 1 -1 0 750 0"])
+@pytest.mark.parametrize("drawn", [CELL_BY_CELL, LINES, f"2 w {LINES}", BARS, FRAMES])
+def test_the_cells_of_a_tight_table_are_those_that_its_rules_draw(drawn: str, turn: str) -> None:
     cells = [
         At(63 + 32 * column, 700 - 16 * row, cell, 10, "F" if row else "B")
         for row, words in enumerate(TIGHT)
@@ -867,7 +868,7 @@ def test_the_cells_of_a_tight_table_are_those_that_its_rules_draw(drawn: str) ->
     rows = ["| " + " | ".join(words) + " |" for words in TIGHT]
     rows[1:1] = ["| --- | --- | --- |"]
     above, below = At(60, 740, "Limits of the crane:"), At(60, 590, "They hold everywhere.")
-    document = parsed([above, *cells, below], drawn=drawn)
+    document = parsed([above, *cells, below], drawn=drawn, turn=turn)
     assert shape(document)[1:-1] == [("table", "\n".join(rows))]
 
 

@@ -35,7 +35,7 @@ _FEW_WORDS = 12  # of cells side by side
 _SIZE = 10.0  # points, of letters on a page without any
 _LONG = 8.0  # points: shorter strokes rule nothing
 _THIN = 2.0  # points
-_UPRIGHT = 3.0  # points: the width of an upright rule, with half its stroke on either side
+_UPRIGHT = 5.0  # points: the width of an upright rule, with half its stroke on either side
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
 _APART = 0.35  # the same: a gap between two words
 _SEAMED = 4  # characters of two words that touch at least
@@ -166,7 +166,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     rules = _rules(page.raw)
     text_page = page.get_textpage()
     try:
-        reader = _PageReader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _UPRIGHT])
+        reader = _PageReader(text_page.raw, rules)
         lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
@@ -276,10 +276,11 @@ class _Font(NamedTuple):
 class _PageReader:
     """Reads one text page. Calls of pdfium take most of the time: one or two per word, four per line."""
 
-    def __init__(self, page: Pdfium, uprights: Sequence[Box]) -> None:
+    def __init__(self, page: Pdfium, rules: Sequence[Box]) -> None:
         import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
-        self._pdfium, self._page, self._uprights = pdfium, page, uprights
+        self._pdfium, self._page = pdfium, page
+        self._uprights = [_uprights(rules, quarter) for quarter in range(_QUARTERS)]
         self._count = pdfium.FPDFText_CountChars(page)
         if self._count > MAX_CHARACTERS:
             raise ValueError(f"{self._count} characters on a page")
@@ -301,7 +302,7 @@ class _PageReader:
         """
         for quarter, run in self._runs():
             words = [word for word in run if not within or word.box.touches(within)]
-            for part in _split_line(words, quarter, self._uprights) if words else ():
+            for part in _split_line(words, quarter, self._uprights[quarter]) if words else ():
                 at = max(part, key=lambda word: len(word.text)).at
                 fonts = [self._font(at)]
                 if any(fonts[0]):  # else the others don't matter
@@ -437,12 +438,19 @@ class _PageReader:
         )
 
 
+def _uprights(rules: Sequence[Box], quarter: int) -> list[Box]:
+    """The rules that are upright for letters turned by `quarter`, in their reading direction."""
+    as_seen = (as_read(rule, quarter) for rule in rules)
+    return [rule for rule in as_seen if rule.right - rule.left < _UPRIGHT]
+
+
 def _split_line(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -> Iterator[Sequence[_Word]]:
     """The words of one of pdfium's lines, split at wide gaps, at rules, and where another line begins."""
     begin = 0
+    boxes = [as_read(word.box, quarter) for word in words]
     for at, (previous, word) in enumerate(pairwise(words), 1):
-        ruled = any(is_between(previous.box, word.box, rule) for rule in uprights)
-        if previous.text.endswith(HYPHEN) or not _is_beside(previous.box, word.box, quarter) or ruled:
+        is_apart = previous.text.endswith(HYPHEN) or not _is_beside(previous.box, word.box, quarter)
+        if is_apart or any(is_between(boxes[at - 1], boxes[at], rule) for rule in uprights):
             yield words[begin:at]
             begin = at
     yield words[begin:]
