@@ -28,7 +28,7 @@ _NOTE = re.compile(r"<a\b[^<>]*\bepub:type=[\"']noteref[^<>]*>([^<>]{1,9})</a>",
 _BOXES = re.compile(r"<(/?)(?:aside|header|footer)\b", re.IGNORECASE)
 _INNER_LINK = re.compile(r"(<a\b[^<>]*?)\shref=([\"'])(?!https?:|mailto:)[^\"'<>]*\2", re.IGNORECASE)
 _NO_TITLE = re.compile(
-    r"(?i)untitled( document)?|unknown|\[?no title\]?|title|cover|.*\.(docx?|x?html?|epub)"
+    r"(?i)untitled( document)?|unknown( title)?|\[?no title\]?|title|cover|.*\.(docx?|x?html?|epub)"
 )
 _NOBODY = re.compile(r"(?i)unknown( author)?|author|anonymous author|admin|user")
 _YEAR = re.compile(r"\d{4}(-\d\d)?")

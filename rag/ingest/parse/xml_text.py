@@ -185,7 +185,7 @@ SECTIONS = listed_names("""
     ack ref-list
 """)
 HEADS = listed_names("""
-    front front-stub info articleinfo bookinfo chapterinfo sectioninfo docinfo teiheader prolog
+    front front-stub info articleinfo bookinfo chapterinfo sectioninfo docinfo teiheader prolog title-info
 """)
 """Elements with facts about a document. Of their text only the title and the abstract are read."""
 PARAGRAPHS = listed_names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
@@ -221,6 +221,7 @@ _NUMERALS = listed_pairs("""
 """How lists count, by what they say of it in DocBook, JATS, TEI and HTML."""
 _LEFT_OUT = listed_names("""
     revhistory indexterm index graphic media imagedata script style meta processing-meta refmeta
+    src-title-info document-info publish-info custom-info
 """)
 _APART = _LISTS | _CODE | _TABLES | {"p", "para", "simpara"}
 """Elements that don't run on from the words before them, where they are read on one line."""

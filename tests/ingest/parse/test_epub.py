@@ -76,8 +76,9 @@ def test_a_book_states_its_title_and_more() -> None:
     }
 
 
-def test_without_a_title_of_its_own_it_is_called_as_its_file() -> None:
-    assert parse(book(about="<dc:title>Untitled</dc:title>"), "my_book.epub").title == "my book"
+@pytest.mark.parametrize("title", ["Untitled", "Unknown", "Unknown Title"])  # as programs write
+def test_without_a_title_of_its_own_it_is_called_as_its_file(title: str) -> None:
+    assert parse(book(about=f"<dc:title>{title}</dc:title>"), "my_book.epub").title == "my book"
 
 
 def test_drm_is_told_from_obfuscated_fonts() -> None:

@@ -59,6 +59,10 @@ TEI = """<TEI xmlns="x"><teiHeader><fileDesc><titleStmt><title>Poem</title><auth
 <head>One</head><p>First<lb/>line.</p><lg><l>a</l><l>b</l></lg></div></body></text></TEI>"""
 DITA = """<topic id="a" xml:lang="de-DE"><title>T</title><shortdesc>S</shortdesc><body><p>text <b>x</b></p>
 <section><title>Sec</title><ol><li>a</li></ol></section></body></topic>"""
+FICTION_BOOK = """<FictionBook><description><title-info><genre>prose</genre><author>
+<first-name>Ann</first-name><last-name>Bee</last-name></author><book-title>Tides</book-title></title-info><document-info><program-used>x
+</program-used></document-info></description><body><section><title><p>One</p></title><p>Low.</p></section></body>
+</FictionBook>"""
 ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>News</title><link rel="self" href="http://x.org/f"/>
 <link href="http://x.org/"/><entry><title>E</title><updated>2024-01-02T00:00:00Z</updated><author><name>Al</name>
 </author><link href="http://x.org/e"/><content type="html">&lt;h1&gt;A&lt;/h1&gt;&lt;p&gt;b
@@ -102,6 +106,13 @@ STRINGS = '<r><string name="app">My App</string><string name="b">Bee</string></r
             None,
             {},
             "- News\n  - A: http://a",
+        ),
+        (
+            FICTION_BOOK,
+            "Tides",
+            None,
+            {"author": "Ann Bee"},
+            "# Tides\n\n## One\n\nLow.",
         ),
         (
             "<doc><title>Own words</title><p>One.</p><p>Two.</p></doc>",
