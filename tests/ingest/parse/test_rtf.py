@@ -33,6 +33,13 @@ def test_headings_lists_and_tables_are_what_they_are() -> None:
     ]
 
 
+def test_a_text_in_the_style_of_titles_is_the_title() -> None:
+    styles = r"{\stylesheet{\s1\fs52 Title;}{\s2 Subtitle;}}"
+    document = parse(rf"{{\rtf1{styles}\pard\s1 Tides\par\pard\s2 By month\par}}".encode(), "a.rtf")
+    assert document.title == "Tides"
+    assert [block.kind for block in document.blocks] == ["heading", "paragraph"]
+
+
 def test_characters_are_read_in_their_code_page() -> None:
     assert read(r"\pard caf\'e9 {\f1 \'e4\'e0} \u8364?5 \emdash  \u-10179?\u-8704?\par") == [
         ("paragraph", "café да €5 — 😀")

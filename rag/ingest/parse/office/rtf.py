@@ -70,7 +70,9 @@ CHARSETS = {
     255: "cp850",
 }
 """The codecs of fonts by their charsets. Others are in the code page of the file."""
-_HEADING = re.compile(r"(?:heading|überschrift|titre|título|titolo|заголовок) ?([1-9])", re.IGNORECASE)
+_HEADING = re.compile(
+    r"(?:heading|überschrift|titre|título|titolo|заголовок) ?([1-9])|title;?$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +336,7 @@ class _Reader:
             return
         if state.into == "stylesheet":
             if match := _HEADING.match(text.strip()):
-                self._styles[self._style] = int(match[1])
+                self._styles[self._style] = int(match[1] or 1)
         elif state.hidden and state.into in {"body", "footnote", "margins"}:
             self.hidden += bool(text.strip())
         elif state.into != "body":
