@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_BOLD_HEADING = 80  # characters of a bold line that stands for a heading
 
 _INDENT = "  "
-_COUNTS_PAGES = re.compile(r"(?i)[\W\d_]*(?:(?:page|seite|of|von|de|p|s)[\W\d_]+)*(?:page|seite)?")
+_COUNTS_PAGES = re.compile(r"(?i)[\W\d_]*(?:(?:page|seite|of|von|de|p|s)[\W\d_]+)*(?:page|seite|of|von|de)?")
 _SENTENCE_END = tuple(".,;:!?…。")
 
 

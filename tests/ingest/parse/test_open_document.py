@@ -81,6 +81,29 @@ def test_deleted_words_that_stand_between_marks_are_left_out() -> None:
     ]
 
 
+def test_headers_and_footers_of_pages_in_use_stand_once_at_the_end() -> None:
+    def page(name: str, *margins: str, more: str = "") -> str:
+        return f'<style:master-page style:name="{name}" {more}>{"".join(margins)}</style:master-page>'
+
+    number = (
+        "<text:p>Page <text:page-number>3</text:page-number> of <text:page-count>9</text:page-count></text:p>"
+    )
+    header = "<style:header><text:p>Secret</text:p></style:header>"
+    pages = [
+        page("Standard", header, f"<style:footer>{number}</style:footer>"),
+        page("First", header, more='style:next-style-name="Next"'),
+        page("Next", "<style:footer><text:p>May</text:p></style:footer>"),
+        page("Next2", '<style:header style:display="false"><text:p>Off</text:p></style:header>'),
+        page("Unused", "<style:footer><text:p>Other</text:p></style:footer>"),
+    ]
+    style = '<style:style style:name="{0}" style:master-page-name="{0}"/>'
+    styles = f"{''.join(map(style.format, ('First', 'Next2')))}{''.join(pages)}</office:automatic-styles>"
+    data = flat("<office:text><text:p>Text.</text:p></office:text>").decode()
+    text = parse(data.replace("</office:automatic-styles>", styles).encode(), "a.fodt").text
+    assert text.startswith("Text.\n\n")
+    assert text.endswith(":\n\nSecret\nMay")
+
+
 def test_a_formula_without_a_source_is_read_by_its_signs() -> None:
     math = "<math xmlns='m'><mfrac><mn>1</mn><mrow><mn>2</mn><mi>a</mi></mrow></mfrac><mi>b</mi></math>"
     body = f"<text:p>Dose<draw:frame><draw:object>{math}</draw:object></draw:frame></text:p>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
@@ -52,6 +52,8 @@ _COLUMNS = frozenset({"table-columns", "table-header-columns", "table-column-gro
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
 _SHAPES = frozenset({"frame", "custom-shape", "g", "rect", "ellipse"})
 _FURNITURE = frozenset({"footer", "header", "date-time", "page-number"})
+_FIRST_PAGE = "Standard"  # the name of the pages with which a text begins that names none
+_PAGE_FIELDS = frozenset({"page-number", "page-count", "page-continuation"})
 _LENGTH = re.compile(r"(-?\d{0,9}(?:\.\d{1,9})?)(cm|mm|in|pt)")
 _CENTIMETRES = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
 
@@ -82,6 +84,7 @@ def parse(data: bytes, name: str) -> Document:
         kind = "text"
         _blank_deleted(text)
         reader.blocks(text)
+        reader.draft.margins(reader.cell_text(margin) for margin in _margins(styles))
         title = reader.title
         reader.draft.pages = [0, *reader.draft.pages] if reader.draft.pages else []
     else:
@@ -97,6 +100,19 @@ def parse(data: bytes, name: str) -> Document:
     meta = package.xml_if_there("meta.xml") if package else next(descendants(content, "meta"), Element(""))
     properties = open_document_properties(meta)
     return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
+
+
+def _margins(roots: Sequence[Element]) -> Iterator[Element]:
+    """The headers and footers of the pages that a text uses, without the numbers of pages."""
+    pages = {page.get("name", ""): page for root in roots for page in root.iter("master-page")}
+    used = {style.get("master-page-name", "") for style in roots[0].iter("style")} | {_FIRST_PAGE}
+    used |= {pages[name].get("next-style-name", "") for name in used & {*pages}}
+    for page in (pages[name] for name in pages if name in used):
+        for margin in page:
+            if margin.tag.startswith(("header", "footer")) and margin.get("display") != "false":
+                for field in (part for part in margin.iter() if part.tag in _PAGE_FIELDS):
+                    field.text = ""
+                yield margin
 
 
 def _blank_deleted(text: Element) -> None:
