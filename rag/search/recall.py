@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
 
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
+QUERIES_K = 2  # for the lists of several queries: in one collection all have nearly the same passages
 LEAST_KNOWN = 0.01  # above 0, to keep the order of a dense ranking whose table has no sparse one
 KNOWN_LITTLE, KNOWN_WELL = 0.7, 0.95
 """Bounds of the share of a query that its model knows. Up to the lower one, words have their full weight."""
@@ -333,7 +334,9 @@ def _merge_queries(
     """
     if plan.query_stages:
         weights = [query.weight for query in queries]
-        return reciprocal_rank_fusion([ranks(scores.items()) for scores in fused], weights=weights, k=RRF_K)
+        return reciprocal_rank_fusion(
+            [ranks(scores.items()) for scores in fused], weights=weights, k=QUERIES_K
+        )
     pairs = zip(queries, fused, strict=True)
     return best_scores(
         (id_, score * query.weight if score > 0 else score)  # weights would raise negative scores

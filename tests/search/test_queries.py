@@ -15,7 +15,9 @@ from rag.config.profiles import MultiQueryStage
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import Chat, open_chat
+from rag.rank.fusion import reciprocal_rank_fusion
 from rag.search.desk import Desk
+from rag.search.recall import QUERIES_K
 from rag.store.write.change_collection import change_collection
 from tests.endpoint import Endpoint
 from tests.search.conftest import Shelf
@@ -76,8 +78,14 @@ async def test_each_query_gets_its_share_of_the_places(
     chat_server.script = [chats.saying(_rephrased("horologium"))]
     desk = shelf.desk(chat=chat, mode="sparse", stages=[{"stage": "multi_query"}])
     hits = (await _asked(desk, limit=4)).hits
-    assert "horologium" in [hit.text for hit in hits][3]
+    assert "horologium" in [hit.text for hit in hits][2]
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_what_is_first_for_one_query_comes_before_what_is_in_the_middle_for_all() -> None:
+    """In one collection the lists of all queries have nearly the same passages."""
+    lists = [{"first": 1, "middle": 15, "second": 40}, {"second": 1, "middle": 15, "first": 40}]
+    assert [*reciprocal_rank_fusion(lists, k=QUERIES_K)] == ["first", "second", "middle"]
 
 
 async def test_similarity_stays_that_to_the_question(
