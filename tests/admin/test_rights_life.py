@@ -253,7 +253,7 @@ def test_what_a_folder_was_ingested_with_holds_under_its_new_name_for_what_is_ne
     assert {"people/new.md", "people/newer/still.md"} < life.found(OF_HR)
     life.write("people/later.md", secret("later"))
     life.ingest(paths=(life.folder / "people/later.md",))
-    assert "later.md" in life.found(OF_HR) - life.found(NOBODY)
+    assert "people/later.md" in life.found(OF_HR) - life.found(NOBODY)
 
 
 def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life) -> None:

@@ -100,7 +100,7 @@ class Rehearsal(CollectionWriter):
     async def _write_nothing(self, *_given: object, **_named: object) -> None:
         """Store nothing. The run itself remembers what it needs."""
 
-    note_files = examine_again = reanalyse = remember = _write_nothing
+    note_files = examine_again = reanalyse = remember = rename = _write_nothing
     copy_labels = finish = drop_old_versions = sweep = _write_nothing
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
