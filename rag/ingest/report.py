@@ -399,16 +399,21 @@ class AccessReport:
             yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
         elif claim.policy.is_sync:
             return
-        elif (before is None and not same_access(claim.access, access)) or self._narrows(claim, access):
-            reason = self._reasons.get(uri) or "others have narrower rights"
-            is_usual = before is None and same_access(claim.access, access)
-            yield f"{in_words(access)}: {AS_NEW if is_usual else reason}"
-            if (gone := self._gone.get(uri)) and not is_usual:
-                self._successors[gone.id] += 1
+        else:
+            yield from self._narrower(uri, claim, access, is_new=before is None)
         requested = claim.requested_access
         new_request = before is None or before.requested != claim.requested
         if requested and not same_access(requested, access) and new_request:
             yield f"it requests to be {in_words(requested)}, which is wider; it is {in_words(access)}"
+
+    def _narrower(self, uri: str, claim: Claim, access: Access | None, *, is_new: bool) -> Iterator[str]:
+        """Why a source is narrower than its claim, or than a document that it could be."""
+        is_claimed = same_access(claim.access, access)
+        if (is_new and not is_claimed) or self._narrows(claim, access):
+            reason = self._reasons.get(uri) or "others have narrower rights"
+            yield f"{in_words(access)}: {AS_NEW if is_new and is_claimed else reason}"
+            if (gone := self._gone.get(uri)) and not (is_new and is_claimed):
+                self._successors[gone.id] += 1
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
         """Whether a document of the floor is wider than the access that resulted."""
