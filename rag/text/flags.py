@@ -303,9 +303,8 @@ def _matches(flag: Flag, pattern: str, text: str) -> Iterator[re.Match[str]]:
     expression, check, at = _compile(pattern), _CHECKS.get(flag), 0
     while match := expression.search(text, at):
         is_confirmed = check is None or check(match)
-        at = (
-            match.end() if is_confirmed else match.start() + 1
-        )  # a value may begin in what only looked like one
+        # A value may begin in what only looked like one.
+        at = match.end() if is_confirmed else match.start() + 1
         if is_confirmed:
             yield match
 

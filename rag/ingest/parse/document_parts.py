@@ -155,11 +155,11 @@ class MergedCells:
     def place(self, text: str, rows: int, columns: int) -> list[str]:
         """The cells of a row that a cell fills which begins at the current column."""
         rows, columns = (min(max(span, 1), MAX_SPAN) for span in (rows, columns))
-        texts = [text, *[""] * (columns - 1)]
-        for text_ in texts:
+        cells = [text, *[""] * (columns - 1)]
+        for cell in cells:
             self._above.pop(self.column, None)
-            self._fill(text_, rows - 1)
-        return texts
+            self._fill(cell, rows - 1)
+        return cells
 
     def repeated(self, column: int | None = None) -> Iterator[str]:
         """The cells from above up to the next free column; with `column`, and blank ones, up to this one."""
