@@ -188,7 +188,8 @@ def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN40
     """`raw` as a value of the setting's type. A list is one of JSON, or its items separated by commas."""
     value: object = raw
     if _is_list(annotation):
-        value = _json_list(raw) or [item for part in raw.split(",") if (item := part.strip())]
+        items = _json_list(raw)
+        value = [item for part in raw.split(",") if (item := part.strip())] if items is None else items
     try:
         adapter = TypeAdapter[object](annotation)
         return adapter.dump_python(adapter.validate_python(value), mode="json")

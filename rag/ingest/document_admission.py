@@ -157,8 +157,8 @@ def check_expiry(source: KnownSource) -> None:
         raise NotAdmittedError(expired_words(source.expires), "expired")
 
 
-UNTOLD = "who may see it now can't be told"
-TOLD = frozenset({"moderation", "unclear expiry"})  # causes that say nothing of who may see a document
+UNKNOWN_ACCESS = "who may see it now can't be told"
+NOT_OF_ACCESS = frozenset({"moderation", "unclear expiry"})  # causes that leave a document's access clear
 
 
 @dataclass(slots=True)
@@ -191,15 +191,17 @@ class KeptOut:
         """Note why a document isn't stored."""
         self._why[file.uri] = why
 
-    def staying(self, file: LocalFile, why: WithheldError, earlier: KnownSource | None) -> KnownSource | None:
-        """The stored version of a document that is withheld, or None if it goes, too.
+    def withhold(
+        self, file: LocalFile, why: WithheldError, earlier: KnownSource | None
+    ) -> KnownSource | None:
+        """Mark the stored version of a withheld document for removal. Returns it if it stays.
 
         It goes if nobody can tell who may see the document now: perhaps fewer people than before. Its access
         record stays, and counts again when the document can be stored.
         """
-        if earlier is None or why.cause in TOLD:
+        if earlier is None or why.cause in NOT_OF_ACCESS:
             return earlier
-        self.removed[earlier.id] = Outcome(printable(file.path), "removed", UNTOLD, earlier.id)
+        self.removed[earlier.id] = Outcome(printable(file.path), "removed", UNKNOWN_ACCESS, earlier.id)
         return None
 
     def outcome(
@@ -229,7 +231,7 @@ class KeptOut:
             self.removed.setdefault(id_, outcome)
         if not (self.removed or self.withheld):
             return
-        outer = {uri: Outcome(path_of(uri), "removed", UNTOLD) for uri in self.withheld}
+        outer = {uri: Outcome(path_of(uri), "removed", UNKNOWN_ACCESS) for uri in self.withheld}
         outer |= {
             uri: self.removed[source.id] for uri, source in sources.items() if source.id in self.removed
         }

@@ -112,7 +112,7 @@ async def ingest(
         else:
             look = partial(discover, paths, instructions.settings, without=local_folder(writer.data))
             discovery = await to_thread.run_sync(look)
-            name_below_outermost_folder(discovery, stored)
+            await to_thread.run_sync(name_below_outermost_folder, discovery, stored)
         await containers.open_containers(discovery, spool, instructions.settings, stored, opened)
         report = await _bring_to(steps, discovery)
         if writer.writes:
@@ -403,7 +403,7 @@ class IngestSteps:
             earlier, hears = self._earlier(file.uri), self._claims.rights.of_documents
             if isinstance(error, WithheldError):
                 self._kept_out.note(file, error)
-                earlier = self._kept_out.staying(file, error, earlier) if hears else earlier
+                earlier = self._kept_out.withhold(file, error, earlier) if hears else earlier
             self.outcomes.fail(file, error, has_earlier=earlier is not None)
         return None
 

@@ -11,9 +11,11 @@ origins. For origins, and folders without a file to read, the last document need
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,27 +97,31 @@ def name_below_outermost_folder(discovery: Discovery, stored: Mapping[str, Known
     So a document has the same path if a command names its folder or one above it.
     """
     above: dict[Path, str] = {}
+
+    @cache  # sorted only if a run has new files: of a known file, its own path tells
+    def in_order() -> list[str]:
+        return sorted(uri for uri in stored if "#" not in uri)
+
     for uri, file in discovery.files.items():
         if not is_local(uri):
             continue
         folder = file.path.parents[file.name.count("/")]
         if folder not in above:
-            above[folder] = _path_above(folder, stored, uri)
+            known = uri if uri in stored else _first_below(prefix_of(folder), in_order())
+            above[folder] = _path_above(folder, stored[known]) if known else ""
         if above[folder]:
             discovery.files[uri] = replace(file, name=above[folder] + file.name)
 
 
-def _path_above(folder: Path, stored: Mapping[str, KnownSource], uri: str) -> str:
-    """The prefix of the paths of a folder's stored documents, if ingested with a folder above it; or "".
+def _first_below(prefix: str, ordered: Sequence[str]) -> str:
+    """The first of the ordered URIs that begins with a prefix; "" if none does."""
+    at = bisect_left(ordered, prefix)
+    return ordered[at] if at < len(ordered) and ordered[at].startswith(prefix) else ""
 
-    One document tells: the one at `uri`, or else the first.
-    """
-    if uri not in stored:
-        prefix = prefix_of(folder)
-        uri = next((uri for uri in stored if uri.startswith(prefix) and "#" not in uri), "")
-    if not uri:
-        return ""
-    outer = path_of(uri).removesuffix(f"/{stored[uri].metadata.get('path', '')}") + "/"
+
+def _path_above(folder: Path, source: KnownSource) -> str:
+    """The part before the folder in the path of a source in it, which came with a folder above; or ""."""
+    outer = path_of(source.uri).removesuffix(f"/{source.metadata.get('path', '')}") + "/"
     inner = printable(folder) + "/"
     return inner.removeprefix(outer) if inner.startswith(outer) else ""
 

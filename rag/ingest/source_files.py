@@ -62,8 +62,8 @@ class LocalFile:
 def printable(path: Path | str) -> str:
     """A path as valid text on one line, whatever its bytes."""
     text = os.fsencode(path).decode("utf-8", "replace")
-    shown = (sign if sign.isprintable() or sign in JOINERS else "�" for sign in text)
-    return without_hidden("".join(shown))
+    signs = (sign if sign.isprintable() or sign in JOINERS else "�" for sign in text)
+    return without_hidden("".join(signs))
 
 
 def is_local(uri: str) -> bool:

@@ -461,11 +461,12 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
     passages must have the letters, too.
     """
     languages = word_analysis.query_languages(view.table.collection)
-    uncounted = ANY_STOP_WORDS | word_analysis.question_words(languages)
+    asking = word_analysis.question_words(frozenset(languages))
     words = {
         word.text
         for word in word_analysis.query_words(text, languages)[: word_analysis.MAX_TERMS]
-        if word.text.isalpha() and word.text.casefold() not in uncounted
+        if word.text.isalpha()
+        and not any(word.text.casefold() in listed for listed in (ANY_STOP_WORDS, asking))
     }
     if not words or any(scored.words is None for scored in ranking):
         return 1.0

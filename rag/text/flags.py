@@ -429,19 +429,17 @@ def _is_in_one_writing(number: str) -> bool:
 
 def _stands_among_numbers(match: re.Match[str]) -> bool:
     """Whether more groups of four digits stand around it: rows of a table may look like a card."""
-    before, after = (
-        match.string[max(0, match.start() - 8) : match.start()],
-        match.string[match.end() : match.end() + 8],
-    )
+    before = match.string[max(0, match.start() - 8) : match.start()]
+    after = match.string[match.end() : match.end() + 8]
     return bool(re.search(r"(?<!\d)\d{4}\s{1,3}\Z", before) or re.match(r"\s{1,3}\d{4}(?!\d)", after))
 
 
 def _is_iban(match: re.Match[str]) -> bool:
-    written = match.string[match.start() - len("DE") : match.end()]
-    *groups, _ = _groups(written)
-    if not _is_in_one_writing(written) or any(len(group) == 1 for group in groups):
+    number = match.string[match.start() - len("DE") : match.end()]
+    groups = _groups(number)
+    if not _is_in_one_writing(number) or any(len(group) == 1 for group in groups[:-1]):
         return False
-    iban = "".join(_groups(written))
+    iban = "".join(groups)
     return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
 
 

@@ -116,18 +116,17 @@ def is_called_phone(number: re.Match[str]) -> bool:
     text, start = number.string, number.start()
     first = max(0, start - MAX_LABEL)
     before = text[first:start]
-    said = before.rstrip(_GLUE)
-    if not said or said[-1].isdecimal() or said[-1] == "\n" or _NOT_DIALLED.match(number[0]):
+    announced = before.rstrip(_GLUE)
+    if not announced or announced[-1].isdecimal() or announced[-1] == "\n" or _NOT_DIALLED.match(number[0]):
         return False
-    line = said.rpartition("\n")[2]
-    words = re.findall(r"\w+", _folded(line))[
-        int(first > 0 and line == said) :
-    ]  # without one that may be cut
+    line = announced.rpartition("\n")[2]
+    is_cut = first > 0 and line == announced  # the first word may lack its beginning
+    words = re.findall(r"\w+", _folded(line))[int(is_cut) :]
     while words and words[-1] in _words(_LINKS):
         words.pop()
     if not words:
         return False
-    label, marks = words[-1], before[len(said) :]
+    label, marks = words[-1], before[len(announced) :]
     if label in _words(_VAGUE) and not any(mark in marks for mark in ".:：|="):
         return bool(_DIALLED.match(number[0]))
     return label in _words(*_LABELS.values()) or label.endswith(_LABEL_ENDS)

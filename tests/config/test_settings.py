@@ -637,6 +637,7 @@ def test_an_entry_where_the_settings_want_a_name_is_refused(write: Write) -> Non
     assert "begins or ends with a space" in _complaint(write('[principal]\ngroups = ["it "]\n'))
     of_json = {"REFDESK_PRINCIPAL_GROUPS": '["hr, it", "staff"]'}
     assert load_settings(write(""), of_json).principal.groups == ("hr, it", "staff")
+    assert load_settings(write(""), {"REFDESK_PRINCIPAL_GROUPS": "[]"}).principal.groups == ()
     assert _complaint(write(""), {"REFDESK_PRINCIPAL_GROUPS": "hr,group:it"}).startswith(
         "REFDESK_PRINCIPAL_GROUPS: Give the group's name without a prefix: it, not group:it."
     )

@@ -1,8 +1,9 @@
-"""What planning finds on several collections, for developers: `python -m tests.evaluate.routing SET SET…`.
+"""What planning finds, for developers: `python -m tests.evaluate.routing SET…`.
 
-Each set is a collection, and all together are one pile. A scripted model plans as told: it names the
-collection of each question. Prints nDCG@10 of single questions, and of two questions in one, from two
-sets, the share for which a document that answers each is shown.
+Each set is a collection, and all together are one pile. A scripted model plans as told: it names each
+question, and its collection where there are several. Prints nDCG@10 of single questions; and of two
+questions in one, from two sets if there are several, the share for which a document that answers each is
+among 8 passages, and among 4.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -54,29 +56,40 @@ async def _measured(sets: Sequence[JudgedSet], most: int) -> None:
         for one in sets
     ]
     single = [(part,) for parts in of_each for part in parts]
-    pairs = [tuple(map(chance.choice, chance.sample(of_each, 2))) for _ in range(most)]
+    pairs = [_pair(of_each, chance) for _ in range(most)]
     with tempfile.TemporaryDirectory() as scratch, running() as server:
-        server.script = [_planning({_text(parts): parts for parts in [*single, *pairs]})]
+        asked = {_text(parts): parts for parts in [*single, *pairs]}
         folder = Path(scratch)
         names = await _stocked(sets, folder)
-        searches: dict[str, tuple[str, dict[str, Any]]] = {
-            "one pile": ("pile", {}),
-            "several, not planned": ("several", {}),
-            "several, planned, best score": ("several", {"stages": [PLANNER]}),
-            "several, planned, ranks": ("several", {"stages": [PLANNER], "fusion": {"queries": "ranks"}}),
-        }
-        for name, (data, search) in searches.items():
+        for data, planned in product(("pile", "several"), (False, True)):
+            name = f"{data}, {'planned' if planned else 'not planned'}"
+            search = {"stages": [PLANNER] if planned else []}
+            server.script = [_planning(asked, names_collections=data == "several")]
             settings = Settings(
                 data=folder / data, chat=chats.settings(server), search=SearchSettings.model_validate(search)
             )
             async with Desk.open(settings) as desk:
                 found = {_text(parts): await _found(desk, _text(parts), names) for parts in [*single, *pairs]}
             gains = [ndcg(found[_text(parts)], _grades(*parts), 10) for parts in single]
-            both = [
-                all(not _grades(one).keys().isdisjoint(found[_text(parts)]) for one in parts)
-                for parts in pairs
-            ]
-            click.echo(f"{name}: nDCG@10 {fmean(gains):.3f}; pairs {fmean(both):.2f}")
+            shares = [_share_with_both(pairs, found, most=places) for places in (8, 4)]
+            click.echo(f"{name}: nDCG@10 {fmean(gains):.3f}; pairs {shares[0]:.2f}, {shares[1]:.2f}")
+
+
+def _pair(of_each: Sequence[Sequence[Part]], chance: random.Random) -> tuple[Part, ...]:
+    """Two questions, from two sets if there are several."""
+    if len(of_each) == 1:
+        return tuple(chance.sample(of_each[0], 2))
+    return tuple(map(chance.choice, chance.sample(of_each, 2)))
+
+
+def _share_with_both(
+    pairs: Sequence[tuple[Part, ...]], found: Mapping[str, Sequence[str]], *, most: int
+) -> float:
+    """The share of pairs with a document that answers each question among the first ones."""
+    return fmean(
+        all(not _grades(part).keys().isdisjoint(found[_text(parts)][:most]) for part in parts)
+        for parts in pairs
+    )
 
 
 def _text(parts: Sequence[Part]) -> str:
@@ -89,15 +102,15 @@ def _grades(part: Part) -> dict[str, int]:
     return {f"{collection} {name}": grade for name, grade in question.documents.items()}
 
 
-def _planning(asked: Mapping[str, Sequence[Part]]) -> Behaviour:
-    """A model that names for each question the collection that answers it."""
+def _planning(asked: Mapping[str, Sequence[Part]], *, names_collections: bool) -> Behaviour:
+    """A model that names each question, and perhaps the collection that answers it."""
 
     def reply(request: dict[str, Any]) -> Reply:
         question = json.loads(request["messages"][-1]["content"])["question"]
         planned = [
             {
                 "query": one.text.strip(),
-                "collections": [name],
+                "collections": [name] if names_collections else [],
                 "conditions": [],
                 "weight": 1.0,
                 "reason": "told",

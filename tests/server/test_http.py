@@ -15,6 +15,11 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from rag.config.server_settings import OWN_PATHS
+from rag.uris import PASSAGE_PAGES
+from server.http.application import MESSAGES_PATH, SSE_PATH
+from server.http.middleware import PROBES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -436,3 +441,8 @@ def test_on_loopback_the_owner_can_do_without_keys(listen: Callable[..., Remote]
     remote = listen(world.data, http_authentication="", principal_tenant="acorn", principal_user="bob")
     assert remote.post().status_code == 200
     assert remote.titles("") == {"open"}
+
+
+def test_the_server_s_own_addresses_are_no_place_for_mcp() -> None:
+    addresses = (*PROBES, SSE_PATH, MESSAGES_PATH, PASSAGE_PAGES)
+    assert {address.split("/")[1] for address in addresses} == OWN_PATHS

@@ -160,8 +160,8 @@ def _shown_text(hit: Hit) -> str:
         start = 0
     start = max(start, 0)
     end = start + SHOWN_CHARS
-    shown = "".join(c for c in text[start:end] if c.isprintable() or c in KEPT)
-    return ("…\n" if start else "") + shown + ("…" if len(text) > end else "")
+    visible = "".join(c for c in text[start:end] if c.isprintable() or c in KEPT)
+    return ("…\n" if start else "") + visible + ("…" if len(text) > end else "")
 
 
 def _stages_table(stages: Sequence[Step]) -> Iterator[Html]:

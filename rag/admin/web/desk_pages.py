@@ -209,10 +209,10 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
         raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")
     asker = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
     holder = asker.principal(console.tenant)
-    made = key_command.create_key(
+    key_and_secret = key_command.create_key(
         console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
     )
-    console.made_keys.append(made)
+    console.made_keys.append(key_and_secret)
     for exposure in await exposures(console.settings, console.tenant, intended=True):
         console.say(str(exposure))
     return see_other("/keys")

@@ -155,8 +155,8 @@ def file_name(sent_name: str) -> str:
         InvalidRequestError: no character is left.
     """
     last = without_hidden(unicodedata.normalize("NFC", sent_name)).replace("\\", "/").rpartition("/")[2]
-    kept = (c if (c.isprintable() or c in JOINERS) and c not in UNWANTED else "_" for c in last)
-    name = "".join(kept).strip(" .")
+    characters = (c if (c.isprintable() or c in JOINERS) and c not in UNWANTED else "_" for c in last)
+    name = "".join(characters).strip(" .")
     if not name:
         raise InvalidRequestError("A file needs a name.")
     stem, dot, suffix = name.rpartition(".")

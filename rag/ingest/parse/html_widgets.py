@@ -456,10 +456,10 @@ def _is_whole(page: str, start: int, end: int, inner: Sequence[tuple[int, int]])
     if not inner or any(len(_BLANK.sub("", page[slice(*span)])) > _LONG for span in inner):
         return not inner
     table = page[start:end]
-    own = with_replacements(table, ((first - start, last - start, _INNER) for first, last in inner))
-    around = [row for row in _ROW.split(own) if _INNER in row]
+    outer = with_replacements(table, ((first - start, last - start, _INNER) for first, last in inner))
+    around = [row for row in _ROW.split(outer) if _INNER in row]
     are_beside = all(len(row) >= _FULL_CELLS for row in map(_cell_lengths, around))
-    return are_beside and not _lays_out(table) and not is_no_data(own)
+    return are_beside and not _lays_out(table) and not is_no_data(outer)
 
 
 def _changed_tables(page: str, change: Callable[[str], str], outside: Callable[[str], str] = str) -> str:

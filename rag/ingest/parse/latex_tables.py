@@ -63,8 +63,10 @@ def _cells(cells: Iterable[str], plain: Callable[[str], str]) -> dict[int, _Cell
     row: dict[int, _Cell] = {}
     column = 0
     for cell in cells:
-        own = cell.partition(r"\begin{")[0]  # a table in the cell has spans of its own
-        across, down = (int(match[1]) if (match := span.search(own)) else 1 for span in (_ACROSS, _DOWN))
+        before_inner = cell.partition(r"\begin{")[0]  # a table in the cell has spans of its own
+        across, down = (
+            int(match[1]) if (match := span.search(before_inner)) else 1 for span in (_ACROSS, _DOWN)
+        )
         across = min(max(across, 1), MAX_SPAN)
         row[column] = _Cell(
             plain(_INNER_MARKS.sub(lambda mark: mark[1] or " ", TABULAR.sub("", cell))), across, down

@@ -418,8 +418,8 @@ def _numbering(element: Element) -> str:
 
 def _mark(item: Element, number: int, kind: str) -> str:
     """What stands before an item: its own label, its number, or a dash."""
-    own = _label_of(item)
-    label = words(own) if own is not None else ""
+    element = _label_of(item)
+    label = words(element) if element is not None else ""
     if any(map(str.isalnum, label)):
         return f"{label}." if label.isalnum() else label
     return f"{numeral(number, kind)}." if kind else "-"

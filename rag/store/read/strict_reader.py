@@ -251,7 +251,7 @@ async def other_spellings(
     that only ask.
     """
     lacking = [await reader.unknown_words(text) for reader in readers]
-    asking = question_words({language for reader in readers for language in reader.languages})
+    asking = question_words(frozenset(language for reader in readers for language in reader.languages))
     unknown = [word for word in dict.fromkeys(lacking[0]) if all(word in words for words in lacking)]
     unknown = [word for word in unknown if word.casefold() not in asking]
     if len(unknown) > MOST_UNKNOWN:

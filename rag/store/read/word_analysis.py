@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 from unicodedata import normalize
 
@@ -708,6 +708,7 @@ QUESTION_WORDS = {language: frozenset(words.split()) for language, words in _ASK
 """Words of questions that an answer needn't contain."""
 
 
-def question_words(languages: Iterable[Language]) -> frozenset[str]:
+@cache
+def question_words(languages: frozenset[Language]) -> frozenset[str]:
     """Words that only ask, in these languages: a few documents may well lack them ("do I get")."""
     return frozenset[str]().union(*(QUESTION_WORDS.get(language, ()) for language in languages))
