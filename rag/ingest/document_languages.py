@@ -336,7 +336,7 @@ class LanguageSample:
             only = "only " if self.model == ENGLISH_MODEL else ""
             are = "is" if self.foreign == 1 else "are"
             return f"{only}{self.foreign} of {counted(self.known, 'file')} read first {are} not in English"
-        return "no file that was read first is in another language than English"
+        return "no language but English was found in the files read first"
 
 
 async def fitting_embedder(

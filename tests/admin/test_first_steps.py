@@ -251,8 +251,8 @@ def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, co
     assert lines[21:] == [
         "Languages: 14 English, 3 without one",
         (
-            "Embedding model: all-MiniLM-L6-v2, because no file that was read first is in another language "
-            "than English (--embedder multilingual-e5-small chooses the other one)"
+            "Embedding model: all-MiniLM-L6-v2, because no language but English was found in the files read "
+            "first (--embedder multilingual-e5-small chooses the other one)"
         ),
         f"17 added: 17 {in_words(Access('tenant'))}",
         f"Started {scripts.server} (MCP 2026-07-28)",
