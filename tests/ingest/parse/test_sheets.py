@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.office.sheets import formatted
+from rag.ingest.parse.office.number_formats import formatted
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 
@@ -385,6 +385,46 @@ def test_cells_have_the_formats_of_their_styles() -> None:
         (-1, "yyyy-mm-dd", "-1"),
         (1e300, "yyyy", "1E+300"),
         (12, "@", "12"),
+        # halves are rounded away from zero, also those that a float can't hold
+        (64.125, "#,##0.00", "64.13"),
+        (1.005, "0.00", "1.01"),
+        (-2.5, "0", "-3"),
+        (0.0755, "0.0%", "7.6%"),
+        (123456789.125, "#,##0.00", "123,456,789.13"),
+        (12345, "0.00E+00", "1.23E+04"),
+        (12355, "0.0E+00", "1.2E+04"),
+        (1250, "0.0E+00", "1.3E+03"),
+        (1e300, "0.00", f"{10**300}.00"),
+        # zero where a section has no digit for it
+        (0, '_-* #,##0.00 €_-;-* #,##0.00 €_-;_-* "-"?? €_-;_-@_-', "- €"),
+        (0, '_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)', "$-"),
+        (0, "#;-#;-#", "-"),
+        (0, "#,###", ""),
+        (0, "#,##0", "0"),
+        # conditions
+        (2125551234, "[<=9999999]###-####;(###) ###-####", "(212) 555-1234"),
+        (5551234, "[<=9999999]###-####;(###) ###-####", "555-1234"),
+        (0, '[=1]"Ja";[=0]"Nein";0', "Nein"),
+        (7, '[=1]"Ja";[=0]"Nein";0', "7"),
+        (500, '[>=1000]#,##0.0,"k";0', "500"),
+        (1500, '[>=1000]#,##0.0,"k";0', "1.5k"),
+        (50, '[<10]"klein";[<100]"mittel";"groß"', "mittel"),
+        (500, '[<10]"klein";[<100]"mittel";"groß"', "groß"),
+        (-5, "[Red][<0]0.0;0", "-5.0"),
+        # languages
+        (45360, r"[$-407]d/\ mmmm\ yyyy;@", "9. März 2024"),
+        (45360, r"[$-407]mmm/\ yy;@", "Mär. 24"),
+        (45360, r"[$-407]dddd\,\ d/\ mmmm\ yyyy", "Samstag, 9. März 2024"),
+        (45360, r"[$-40C]d\ mmmm\ yyyy;@", "9 mars 2024"),
+        (45360, r'[$-C0A]d\ "de"\ mmmm\ "de"\ yyyy;@', "9 de marzo de 2024"),
+        (45360, r"[$-FC19]d\ mmmm\ yyyy", "9 марта 2024"),
+        (45360, r"[$-419]mmmm\ yyyy", "март 2024"),
+        (45360, "[$-F800]dddd, mmmm dd, yyyy", "Saturday, March 09, 2024"),
+        (45360, "[$-409]d/m/yyyy", "9/3/2024"),
+        (45360, r"d\/m\/yyyy", "9/3/2024"),
+        (45360, "[$-413]d/m/yyyy", "9-3-2024"),
+        (45360, "[$-7F]mmmm", "March"),
+        (45360.75, "[$-F400]h:mm:ss AM/PM", "6:00:00 PM"),
         (math.nan, "General", "#NUM!"),
         (math.inf, "# ?/?", "#NUM!"),
     ],

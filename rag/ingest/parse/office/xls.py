@@ -11,7 +11,8 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
-from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
+from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
+from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, OLE
 
 if TYPE_CHECKING:

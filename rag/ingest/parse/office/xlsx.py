@@ -20,7 +20,8 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
 from rag.ingest.parse.office import drawings_and_forms
-from rag.ingest.parse.office.sheets import BUILT_IN, Sheet, formatted, write_sheet
+from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
+from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,

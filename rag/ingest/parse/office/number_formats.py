@@ -1,0 +1,334 @@
+"""Numbers as the number formats of spreadsheets show them: 0.256 as "25.6%", 45413 as "2024-05-01"."""
+
+from __future__ import annotations
+
+import locale
+import operator
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from babel import Locale
+
+BUILT_IN = {
+    0: "General",
+    1: "0",
+    2: "0.00",
+    3: "#,##0",
+    4: "#,##0.00",
+    9: "0%",
+    10: "0.00%",
+    11: "0.00E+00",
+    12: "# ?/?",
+    13: "# ??/??",
+    14: "yyyy-mm-dd",
+    15: "d-mmm-yy",
+    16: "d-mmm",
+    17: "mmm-yy",
+    18: "h:mm AM/PM",
+    19: "h:mm:ss AM/PM",
+    20: "h:mm",
+    21: "h:mm:ss",
+    22: "yyyy-mm-dd h:mm",
+    **dict.fromkeys((*range(27, 32), 36, *range(50, 55), 57, 58), "yyyy-mm-dd"),
+    32: "h:mm",
+    33: "h:mm:ss",
+    37: "#,##0;(#,##0)",
+    38: "#,##0;(#,##0)",
+    39: "#,##0.00;(#,##0.00)",
+    40: "#,##0.00;(#,##0.00)",
+    41: "#,##0;(#,##0);-",
+    42: "$#,##0;$(#,##0);$-",
+    43: "#,##0.00;(#,##0.00);-",
+    44: "$#,##0.00;$(#,##0.00);$-",
+    45: "mm:ss",
+    46: "[h]:mm:ss",
+    47: "mm:ss.0",
+    48: "##0.0E+0",
+    49: "@",
+}
+"""Formats that files name by number. Excel shows 14 and 22 in the order of the user's country, and 27 to 58
+in East Asian calendars; ISO 8601 is clear everywhere."""
+
+_TOKEN = re.compile(
+    r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[0-9A-F]{1,8}))?[^\]]*\]'
+    r"|\[(?P<elapsed>h+|m+|s+)\]|\[(?P<condition>(?:<>|[<>]=?|=)[-+.\d]+)\]|\[[^\]]*\]|(?P<general>General)|(?P<half>AM/PM|A/P|am/pm|a/p)"
+    r"|(?P<scientific>E[+-]0+)|(?P<fraction>[#?0]+\s*[#?0]*/\s*[#?\d]+)|(?P<date>y+|m+|d+|h+|s+)(?P<split>\.0+)?"
+    r"|(?P<digits>[0#?][0#?,.]*|\.[0#?]+)|(?P<percent>%)|(?P<text>@)|(?P<other>.)",
+    re.IGNORECASE | re.DOTALL,
+)
+_LAST_DAY = 2_958_465.999_99  # 9999-12-31
+_MAX_DECIMALS = 15
+_MAX_FORMAT = 255  # characters, as in Excel
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
+    """A number in a format such as "#,##0.00;[Red](#,##0.00)".
+
+    Numbers are in English notation. Months and days have the names of the language that the format names,
+    else English ones. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in
+    Excel.
+    """
+    if not isfinite(number):
+        return "#NUM!"
+    tokens, is_negative = _section(number, form)
+    kinds = {token.kind for token in tokens}
+    if kinds & {"date", "elapsed"}:
+        return _date(number, tokens, since_1904=since_1904)
+    size = abs(number) if is_negative else number
+    if "digits" not in kinds and "fraction" not in kinds:
+        return "".join(
+            _general_format(size) if token.kind in {"general", "text"} else token.text for token in tokens
+        ).strip()
+    return _number(size, tokens).strip()
+
+
+def _section(number: float, form: str) -> tuple[list[_Token], bool]:
+    """The section of a format that applies to a number, and whether it is for negative numbers.
+
+    They are for positive and negative numbers, zero and text, unless the first or second has a condition:
+    then the first whose condition holds applies, else the one after these.
+    """
+    sections = _sections(form[:_MAX_FORMAT])
+    conditions = [_condition(tokens) for tokens in sections[:2]]
+    if any(conditions):
+        holds = (at for at, condition in enumerate(conditions) if condition and condition(number))
+        at = next(holds, 2 if all(conditions) else 1)
+        return [token for token in sections[min(at, len(sections) - 1)] if token.kind != "condition"], False
+    at = 1 if number < 0 else 2 if number == 0 else 0
+    at = at if at < len(sections) else 0
+    return sections[at], at == 1
+
+
+_COMPARISONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "<>": operator.ne,
+}
+
+
+def _condition(tokens: Iterable[_Token]) -> Callable[[float], bool] | None:
+    """Whether a number satisfies the condition of a section, like `[<=9999999]`; None without one."""
+    text = next((token.text for token in tokens if token.kind == "condition"), "")
+    limit = text.lstrip("<>=")
+    try:
+        compare, bound = _COMPARISONS[text.removesuffix(limit)], float(limit)
+    except (KeyError, ValueError):
+        return None
+    return lambda number: compare(number, bound)
+
+
+def _general_format(number: float) -> str:
+    """A number without a format: "12", "0.3", "1.5E+20"."""
+    if number == int(number) and abs(number) < 1e15:  # noqa: PLR2004 digits of a float
+        return str(int(number))
+    return f"{number:.10g}".replace("e", "E")
+
+
+@lru_cache(maxsize=512)
+def _sections(form: str) -> list[list[_Token]]:
+    sections: list[list[_Token]] = [[]]
+    for match in _TOKEN.finditer(form or "General"):
+        kind, text = match.lastgroup or "", match[0]
+        if kind == "split":
+            sections[-1] += [_Token("date", match["date"].lower()), _Token("split", match["split"])]
+        elif kind == "other" and text == ";":
+            sections.append([])
+        elif kind == "locale":
+            sections[-1] += [_Token("literal", match["currency"]), _Token("locale", match["locale"])]
+        elif kind in {"quoted", "escaped", "currency"}:
+            sections[-1].append(_Token("literal", match[kind] or ""))
+        elif kind in {"elapsed", "condition"}:
+            sections[-1].append(_Token(kind, match[kind]))
+        elif kind == "other":
+            sections[-1].append(_Token("slash" if text == "/" else "literal", text))
+        elif kind:
+            sections[-1].append(_Token(kind, text.lower() if kind == "date" else text))
+    return sections
+
+
+def _number(number: float, tokens: list[_Token]) -> str:
+    percents = sum(token.kind == "percent" for token in tokens)
+    digits = [token.text for token in tokens if token.kind == "digits"]
+    if len(digits) > 1 and not any("." in digit_group or "," in digit_group for digit_group in digits):
+        return _digits_between_marks(number, tokens)
+    scientific = any(token.kind == "scientific" for token in tokens)
+    texts, first = [], True
+    for token in tokens:
+        if token.kind == "digits":
+            texts.append(_digits(number * 100**percents, token.text, scientific=scientific) if first else "")
+            first = False
+        elif token.kind == "fraction":
+            texts.append(_fraction(number, token.text))
+        elif token.kind not in {"scientific", "locale"}:
+            texts.append(token.text)
+    return "".join(texts)
+
+
+_EXACT = Context(prec=400, rounding=ROUND_HALF_UP)  # a float has at most 309 digits before its point
+
+
+def _rounded(number: float, decimals: int) -> Decimal:
+    """A number with so many decimals. Programs round half up, and keep 15 digits: 64.125 -> 64.13."""
+    return Decimal(f"{number:.15g}").quantize(Decimal(1).scaleb(-decimals), context=_EXACT)
+
+
+def _digits(number: float, pattern: str, *, scientific: bool) -> str:
+    whole, point, decimals = pattern.partition(".")
+    thousands = len(pattern) - len(pattern.rstrip(","))
+    number /= 1000**thousands
+    max_decimals, min_decimals = min(len(decimals.rstrip(",")), _MAX_DECIMALS), decimals.count("0")
+    if scientific:
+        digits = Context(prec=max_decimals + 1, rounding=ROUND_HALF_UP)
+        return f"{float(digits.create_decimal(f'{number:.15g}')):.{max_decimals}E}"
+    text = f"{_rounded(number, max_decimals):{',' if ',' in whole.rstrip(',') else ''}f}"
+    while max_decimals > min_decimals and text.endswith("0"):
+        text, max_decimals = text[:-1], max_decimals - 1
+    text = text.removesuffix(".") if not min_decimals else text
+    sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
+    before, dot, after = text.partition(".")
+    zeros = min(whole.count("0"), _MAX_DECIMALS)
+    if "," not in before:
+        before = before.zfill(zeros)
+    if not zeros and before == "0" and (dot or not point):
+        before = ""
+    return f"{sign}{before}{dot}{after}"
+
+
+def _digits_between_marks(number: float, tokens: list[_Token]) -> str:
+    """The digits of a number between marks: 5551234 as "000-0000" -> "555-1234"."""
+    remaining = f"{abs(_rounded(number, 0)):f}"
+    texts: list[str] = []
+    first = next(at for at, token in enumerate(tokens) if token.kind == "digits")
+    for at, token in reversed(list(enumerate(tokens))):
+        if token.kind != "digits":
+            texts.append("" if token.kind == "locale" else token.text)
+            continue
+        size = len(remaining) if at == first else len(token.text)
+        part, remaining = remaining[-size:] if size else "", remaining[:-size] if size else remaining
+        texts.append(part.rjust(token.text.count("0"), "0"))
+    return "".join(reversed(texts))
+
+
+def _fraction(number: float, pattern: str) -> str:
+    whole_shown, below = " " in pattern.strip(), pattern.rpartition("/")[2].strip()
+    nearest = Fraction(number).limit_denominator(10 ** min(len(below), 4) - 1)
+    whole, fraction = divmod(abs(nearest), 1)
+    sign = "-" if nearest < 0 else ""
+    if not fraction:
+        return f"{sign}{whole}"
+    return f"{sign}{whole} {fraction}" if whole_shown and whole else f"{sign}{abs(nearest)}"
+
+
+def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
+    if not 0 <= number <= _LAST_DAY:
+        return _general_format(number)
+    days = number + 1 if not since_1904 and 1 <= number < 60 else number  # noqa: PLR2004 Excel's 1900-02-29
+    start = datetime(1904, 1, 1) if since_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 sheets have no zones
+    fine = any(token.kind == "split" for token in tokens)
+    seconds = round(days * 86_400, 3 if fine else 0)
+    try:
+        moment = start + timedelta(seconds=seconds)
+    except OverflowError:
+        return _general_format(number)
+    return "".join(_date_part(number, moment, tokens, at) for at in range(len(tokens))).strip()
+
+
+def _date_part(number: float, moment: datetime, tokens: list[_Token], at: int) -> str:
+    token = tokens[at]
+    text = token.text
+    match token.kind:
+        case "date" if len(text) > 2 and text[0] in "dm":  # noqa: PLR2004 "mmm" is a name
+            text = _name(text, moment, tokens)
+        case "date":
+            text = _digits_of(text, moment, tokens, is_minutes=_is_minutes(tokens, at))
+        case "split":
+            text = f"{moment.microsecond / 1e6:.{min(len(text) - 1, 6)}f}"[1:]
+        case "elapsed":
+            unit = {"h": 3600, "m": 60, "s": 1}[text[0].lower()]
+            text = str(int(round(number * 86_400) // unit)).zfill(len(text))
+        case "half":
+            text = "AM" if moment.hour < 12 else "PM"  # noqa: PLR2004 noon
+        case "slash":
+            text = _date_separator(_language_code(tokens))
+        case "text" | "locale":
+            text = ""
+    return text
+
+
+def _is_minutes(tokens: list[_Token], at: int) -> bool:
+    """Whether an "m" after hours or before seconds is minutes, not months."""
+    before, after = (
+        next((token.text[0].lower() for token in beside if token.kind in {"date", "elapsed"}), "")
+        for beside in (reversed(tokens[:at]), tokens[at + 1 :])
+    )
+    return tokens[at].text[0] == "m" and (before == "h" or after == "s")
+
+
+def _digits_of(pattern: str, moment: datetime, tokens: list[_Token], *, is_minutes: bool) -> str:
+    """A part of a date or time in digits: "yyyy", "yy", "d", "hh"."""
+    size = len(pattern)
+    if pattern[0] == "y":
+        return f"{moment.year:04}" if size > 2 else f"{moment.year % 100:02}"  # noqa: PLR2004 "yy"
+    in_halves = any(token.kind == "half" for token in tokens)
+    number = {
+        "d": moment.day,
+        "m": moment.minute if is_minutes else moment.month,
+        "h": (moment.hour - 1) % 12 + 1 if in_halves else moment.hour,
+        "s": moment.second,
+    }[pattern[0]]
+    return str(number) if size == 1 else f"{number:02}"
+
+
+def _name(pattern: str, moment: datetime, tokens: list[_Token]) -> str:
+    """The name of a month or day of the week, in the language of the format: "mmm", "dddd"."""
+    language = _language(_language_code(tokens))
+    if pattern[0] == "d":
+        width = "abbreviated" if len(pattern) == 3 else "wide"  # noqa: PLR2004 "ddd"
+        return str(language.days["stand-alone"][width][moment.weekday()]).removesuffix(".")
+    if len(pattern) == 3:  # noqa: PLR2004 "mmm"
+        return str(language.months["stand-alone"]["abbreviated"][moment.month]).removesuffix(".")
+    # Beside a day, many languages have another form of the name: "9 марта", "март 2024".
+    has_day = any(token.kind == "date" and token.text in {"d", "dd"} for token in tokens)
+    name = str(language.months["format" if has_day else "stand-alone"]["wide"][moment.month])
+    return name[0] if len(pattern) == 5 else name  # noqa: PLR2004 "mmmmm"
+
+
+def _language_code(tokens: list[_Token]) -> str:
+    """The language that a format names by its number in Windows: `[$-407]` -> "de"; "en" without one."""
+    number = next((int(token.text, 16) for token in tokens if token.kind == "locale"), 0)
+    # Other bits choose a calendar, digits or a form: the lowest ten are the language.
+    names = (locale.windows_locale.get(code) for code in (number & 0xFFFF, number & 0x3FF | 0x400))
+    return next(filter(None, names), "en").partition("_")[0]
+
+
+@lru_cache(maxsize=64)
+def _language(code: str) -> Locale:
+    from babel import Locale, UnknownLocaleError  # noqa: PLC0415 few sheets have names of months
+
+    try:
+        return Locale.parse(code)
+    except UnknownLocaleError:
+        return Locale.parse("en")
+
+
+def _date_separator(code: str) -> str:
+    """What a slash in the format of a date shows: "." in German, "-" in Dutch."""
+    if code == "en":
+        return "/"
+    form = _language(code).date_formats["short"].pattern
+    return next((char for char in form if not char.isalpha()), "/")
