@@ -951,3 +951,92 @@ def test_a_typescript_is_prose() -> None:
     lines = [At(72 + 30 * (row == 3), 740 - 12 * row, " ".join(WORDS), font="C") for row in range(6)]
     document = parse(pdf(lines), "a.pdf")
     assert {block.kind for block in document.blocks} == {"paragraph"}
+
+
+def ruled(xs: Sequence[int], ys: Sequence[int]) -> str:
+    """The rules of a table from edge to edge."""
+    across = (f"{xs[0]} {y} m {xs[-1]} {y} l S " for y in ys)
+    return "".join([*across, *(f"{x} {ys[0]} m {x} {ys[-1]} l S " for x in xs)])
+
+
+JOB = ("Repaint the fence along", "the border of the garden", "before winter comes")
+
+
+@pytest.mark.parametrize("uprights", [(50, 250, 350, 450), (50, 450)])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_lines_of_a_drawn_cell_are_one_cell_wherever_its_neighbours_have_theirs(
+    place: int, uprights: Sequence[int]
+) -> None:
+    """At the top as in Word, in the middle as on the web, at the bottom as in Excel."""
+    lines = [At(54, 660 - 12 * at, text) for at, text in enumerate(JOB)]
+    rows = [(692, ("Task", "Person", "Due")), (660 - 12 * place, ("", "Ann", "1 March"))]
+    rows += [(616, ("Buy seeds", "Bob", "2 March")), (596, ("Mow", "Cem", "3 March"))]
+    cells = [At(x, y, text) for y, row in rows for x, text in zip((54, 254, 354), row, strict=True) if text]
+    drawn = ruled(uprights, (705, 680, 628, 608, 588))
+    assert shape(parsed([At(50, 730, "Jobs of the spring"), *lines, *cells], drawn=drawn))[1:] == [
+        (
+            "table",
+            "| Task | Person | Due |\n| --- | --- | --- |\n"
+            f"| {' '.join(JOB)} | Ann | 1 March |\n| Buy seeds | Bob | 2 March |\n| Mow | Cem | 3 March |",
+        )
+    ]
+
+
+def test_a_drawn_cell_over_several_rows_stands_in_each_and_one_over_columns_in_the_first() -> None:
+    drawn = ruled((50, 150), (700, 660)) + ruled((150, 250, 350), (680, 660))
+    drawn += "150 700 m 350 700 l 350 660 l S " + ruled((50, 150, 250, 350), (660, 640, 620))
+    head = [At(54, 676, "Clock"), At(200, 686, "Drift a day"), At(154, 666, "calm"), At(254, 666, "storm")]
+    body = [
+        At(x, y, text)
+        for y, *row in ((646, "H4", "1 s", "2 s"), (626, "K1", "3 s", ""))
+        for x, text in zip((54, 154, 254), row, strict=True)
+        if text
+    ]
+    assert parsed([*head, *body], drawn=drawn).text.split("\n") == [
+        "| Clock | Drift a day |  |",
+        "| --- | --- | --- |",
+        "| Clock | calm | storm |",
+        "| H4 | 1 s | 2 s |",
+        "| K1 | 3 s |  |",
+    ]
+
+
+def test_rows_that_no_rule_parts_are_rows() -> None:
+    rows = [("Clock", "Year", "Drift"), ("H1", "1735", "3 s"), ("H4", "1759", "2 s"), ("K1", "1769", "4 s")]
+    text = parsed(table(rows), drawn=ruled((50, 200, 350, 500), (615, 593, 550))).text
+    assert [line.count("|") for line in text.split("\n")] == [4] * 5
+    assert "| H1 | 1735 | 3 s |\n| H4 | 1759 | 2 s |" in text
+
+
+def test_a_drawn_header_has_the_rows_below_it_and_drawn_rows_have_the_totals() -> None:
+    grid = (50, 200, 350, 500)
+    header = parsed(table(ROWS), drawn=ruled(grid, (612, 604, 596))).text
+    assert header.split("\n") == TABLE
+    totals = parsed(table([*ROWS, ("", "Sum", "3.6 s")]), drawn=ruled(grid, (612, 596, 582, 568, 554))).text
+    assert totals.split("\n") == [*TABLE, "|  | Sum | 3.6 s |"]
+
+
+INVOICE = [("Pos", "Article", "Price"), ("1", "Chair", "351,00 €"), ("2", "Lamp", "1.100,00 €")]
+
+
+@pytest.mark.parametrize("item", ["351,00 €", "$351.00", "EUR 351", "351.00"])
+def test_each_total_of_an_invoice_is_a_row_of_its_own(item: str) -> None:
+    rows = [*INVOICE, ("", "Net", item), ("", "Tax", item), ("", "Total due", item)]
+    assert parsed(table(rows)).text.endswith(
+        f"| 2 | Lamp | 1.100,00 € |\n|  | Net | {item} |\n|  | Tax | {item} |\n|  | Total due | {item} |"
+    )
+
+
+def test_a_table_ends_where_the_page_goes_on_far_below_and_begins_below_what_states_a_date() -> None:
+    above = [At(60, 626, "Order date: 4 May"), At(260, 626, "Delivery: 9 May")]
+    footer = table([("Acme Ltd", "Bank: Lloyds", "Reg. 12"), ("High Street", "Sort 11", "VAT 9")], 60)
+    text = parsed([*above, *table(ROWS), *footer]).text
+    assert text.startswith("Order date: 4 May Delivery: 9 May\n\n" + "\n".join(TABLE) + "\n\n")
+    assert "Acme Ltd" in text
+
+
+def test_a_first_cell_goes_on_in_the_next_lines() -> None:
+    lines = [(600, ("Task", "Who", "Due")), (582, (JOB[0], "Ann", "1 May")), (570, (JOB[1],))]
+    lines += [(558, (JOB[2],)), (540, ("Buy seeds", "Bob", "2 May")), (522, ("Mow", "Cem", "3 May"))]
+    cells = [At(60 + 150 * at, y, text) for y, row in lines for at, text in enumerate(row)]
+    assert f"| {' '.join(JOB)} | Ann | 1 May |\n| Buy seeds | Bob | 2 May |" in parsed(cells).text

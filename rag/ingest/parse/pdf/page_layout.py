@@ -44,8 +44,8 @@ _SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
 
 def rows_of(lines: Sequence[Line], rules: Sequence[Box]) -> Iterator[list[Row]]:
     """The rows of each region of a page: of each column, and of what stands across columns."""
-    for region in _regions(sorted(lines, key=lambda line: line.box.top), _joined_rules(rules), _DEPTH):
-        yield [_joined_row(row, rules) for row in level_rows(region)]
+    for region in _regions(sorted(lines, key=lambda line: line.box.top), joined_rules(rules), _DEPTH):
+        yield [joined_row(row, rules) for row in level_rows(region)]
 
 
 def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterator[Sequence[Line]]:
@@ -62,7 +62,7 @@ def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterato
             yield from _regions(band, rules, depth - 1)
 
 
-def _joined_rules(rules: Sequence[Box]) -> list[Box]:
+def joined_rules(rules: Sequence[Box]) -> list[Box]:
     """The horizontal rules from top to bottom; those that touch, as the borders of cells do, are one."""
     level = [rule for rule in rules if rule.height < _GUTTER < rule.right - rule.left]
     level.sort(key=lambda rule: (round(rule.top / _SAME_EDGE), rule.left))
@@ -339,7 +339,7 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
-def _joined_row(row: Row, rules: Sequence[Box]) -> Row:
+def joined_row(row: Row, rules: Sequence[Box]) -> Row:
     """A row in reading order, with lines that are close to each other joined, unless they are two cells."""
     if len(row) == 1:
         return row
@@ -352,7 +352,7 @@ def _joined_row(row: Row, rules: Sequence[Box]) -> Row:
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
         reach = _MARK_GAP if _is_list_mark(last, line, row) else _NEAR
         is_near = gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN)
-        if is_near and not _are_cells(last.box, line.box, rules):
+        if is_near and not line.table and not _are_cells(last.box, line.box, rules):
             largest = max(last, line, key=lambda part: len(part.text))
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",

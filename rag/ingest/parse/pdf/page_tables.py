@@ -29,13 +29,18 @@ _LONG = 90  # characters: cells of a table are shorter on average
 _SENTENCE = 20  # characters of a cell that may be a part of a sentence
 _MOVED = 6.0  # points that a table may stand elsewhere on the next page
 _EDGE = 1.0  # points: the cells of a column begin or end so near to each other
+_ELSEWHERE = 3.0  # times the largest distance of two rows: further below stands no row of the table
+_ABOVE = 1.5  # times the distance of the next two rows: how far above a table another row stands
+_NEAR = 3.0  # times the size of the letters: how far from a drawn table its rows without rules stand
 _AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one cell
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 
-_NUMBER = re.compile(r"[(\-+–—]*[\d.,'\s]*\d[\d.,'\s]*[)%]*|[–—-]")
+_CURRENCY = r"(?:[$£€¥₹₽₩₺]|[A-Z]{3}|kr\.?|zł|Kč|Ft|Fr\.)"
+_NUMBER = re.compile(rf"[(\-+–—]*(?:{_CURRENCY}\s?)?[\-+–—]?[\d.,'\s]*\d[\d.,'\s]*{_CURRENCY}?[)%]*|[–—-]")
 _TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
 _HEADING_NUMBER = re.compile(r"(?:[A-Z]\.)?\d{1,2}(?:\.\d{1,2})*\.?")
+_STATED = re.compile(r":\s*\S")
 _YEAR = re.compile(r"(1[5-9]|20)\d\d")
 
 
@@ -60,10 +65,15 @@ class PagePart(NamedTuple):
         return "\n".join(lines).replace(SEAM, "")
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number, an amount of money or a dash for none."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 def _is_numbers(row: Sequence[str]) -> bool:
     """Whether most cells after the first are numbers, as in the rows below a header."""
     filled = [cell for cell in row[1:] if cell]
-    numbers = [cell for cell in filled if _NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell)]
+    numbers = [cell for cell in filled if is_number(cell) and not _YEAR.fullmatch(cell)]
     return 2 * len(numbers) > len(filled)
 
 
@@ -151,18 +161,96 @@ def _continues(table: PagePart, following: PagePart) -> bool:
 def _table_end(rows: Sequence[Row], at: int) -> int:
     """The end of the rows from `at` that have several cells, or one cell that continues a row."""
     end, first_cell_end = at + 1, rows[at][0].box.right
-    if end < len(rows) and _is_heading(rows[at], rows[end]):
+    if rows[at][0].table:
+        return _drawn_end(rows, at)
+    if end < len(rows) and (_is_heading(rows[at], rows[end]) or _is_above_table(rows[at : at + 3])):
         return end
+    farthest = 0.0
     while end < len(rows) and len(rows[at]) > 1:
         row, above = rows[end], rows[end - 1]
-        near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
-        if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
+        pitch = row[0].box.middle - above[0].box.middle
+        if pitch > _ELSEWHERE * farthest > 0:
             break
+        farthest = max(farthest, pitch)
+        near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
+        if row[0].table:
+            fitting = all(_fits(above, row) for above in rows[at:end]) and pitch < _NEAR * row[0].size
+            return _drawn_end(rows, end) if fitting else end
+        if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
+            if not (wrapped := _wrapped_first_cell(rows, at, end)):
+                break
+            end += wrapped
+            continue
         if _is_heading(row, above):
             break
         first_cell_end = row[0].box.right if len(row) > 1 else first_cell_end
         end += 1
     return end
+
+
+def _drawn_end(rows: Sequence[Row], at: int) -> int:
+    """The end of the rows of a drawn table, with those right below it whose cells are in its columns."""
+    end, drawn = at, rows[at]
+    while end < len(rows) and rows[end][0].table and _has_same_columns(rows[end], drawn):
+        end += 1
+    while end < len(rows) and len(rows[end]) > 1 and _fits(rows[end], drawn):
+        if rows[end][0].box.middle - rows[end - 1][0].box.middle > _NEAR * rows[end][0].size:
+            break
+        end += 1
+    return end
+
+
+def _has_same_columns(row: Row, drawn: Row) -> bool:
+    """Whether two rows are of one drawn table, or of two that are its header and its body."""
+    return len(row) == len(drawn) and all(
+        abs(cell.box.left - column.box.left) <= _EDGE for cell, column in zip(row, drawn, strict=True)
+    )
+
+
+def _fits(row: Row, drawn: Row) -> bool:
+    """Whether each cell of a row without rules is in a column of its own of a drawn table."""
+    places = [
+        [
+            at
+            for at, column in enumerate(drawn)
+            if column.box.left - _EDGE <= cell.box.left and cell.box.right <= column.box.right + _EDGE
+        ]
+        for cell in row
+    ]
+    return not row[0].table and all(places) and len({at for at, *_ in places}) == len(row)
+
+
+def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
+    """The number of rows from `begin` that have only a first cell of the table that begins with row `at`.
+
+    They are no wider than its first column, close to each other, and a row of the table follows.
+    """
+    first, second = rows[at][0].box, min(row[1].box.left for row in rows[at:begin] if len(row) > 1)
+    for end in range(begin, len(rows)):
+        (above, *_), row = rows[end - 1], rows[end]
+        cell = row[0]
+        is_near = cell.box.top - above.box.bottom < _WRAPPED * above.box.height
+        if cell.table or cell.runs_left or not is_near or abs(cell.box.left - first.left) > _EDGE:
+            return 0
+        if len(row) > 1:
+            return end - begin
+        if cell.box.right >= second:
+            return 0
+    return 0
+
+
+def _is_above_table(rows: Sequence[Row]) -> bool:
+    """Whether a row stands above a table, like a date and a number above the items of an invoice.
+
+    It has fewer cells than the next two rows, states a value, and is further away from these rows than they
+    are from each other.
+    """
+    pitches = [below[0].box.middle - above[0].box.middle for above, below in pairwise(rows)]
+    if len(pitches) < 2 or len(rows[0]) >= min(map(len, rows[1:])):  # noqa: PLR2004 three rows
+        return False
+    if not any(_STATED.search(cell.text) for cell in rows[0]):
+        return False
+    return pitches[0] > _ABOVE * pitches[1]
 
 
 def _is_heading(row: Row, beside: Row) -> bool:
@@ -178,6 +266,9 @@ def _is_heading(row: Row, beside: Row) -> bool:
 
 def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
     """The rows as a table; None if their cells aren't aligned in columns."""
+    if drawn := next((row for row in rows if row[0].table), None):
+        boxes = [cell.box for cell in drawn]
+        return _table_part([_texts_by_column(row, boxes) for row in rows], rows)
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
@@ -192,20 +283,34 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
         if filled[0]
     ]
     usual = median(pitches) if pitches else math.inf
+    of_whole_rows = [
+        row[0].box.bottom - above[0].box.bottom
+        for above, row in pairwise(rows)
+        if min(len(above), len(row)) > 1
+    ]
+    least = _AS_FAR * min(of_whole_rows, default=0.0)
     cells = texts[:1]
     for above, row, filled in zip(rows, rows[1:], texts[1:], strict=False):
-        is_near = row[0].box.bottom - above[0].box.bottom < _AS_FAR * usual
-        if _may_continue_cells(row, filled, above[0].box, rules) and not _begins_row(
+        pitch = row[0].box.bottom - above[0].box.bottom
+        is_near = pitch < _AS_FAR * usual
+        is_wrapped = (pitch < least and (_has_only_first(filled) or _has_only_first(cells[-1]))) or (
+            _has_only_first(filled) and reads_on(cells[-1][0], filled[0])
+        )
+        continues = _may_continue_cells(row, filled, above[0].box, rules) and not _begins_row(
             cells[-1], filled, is_header=len(cells) == 1, is_near=is_near
-        ):
+        )
+        if continues or (is_wrapped and not _is_ruled_off(row[0].box, above[0].box, rules)):
             cells[-1] = [
                 with_next_line(cell, next_line) for cell, next_line in zip(cells[-1], filled, strict=True)
             ]
         else:
             cells.append(filled)
-    whole = tuple(tuple(row) for row in cells)
+    return _table_part(cells, rows) if len(cells) > 1 else None
+
+
+def _table_part(cells: Sequence[Sequence[str]], rows: Sequence[Row]) -> PagePart:
     box = box_around(cell.box for row in rows for cell in row)
-    return PagePart(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
+    return PagePart(tuple(map(tuple, cells)), box, rows[0][0].size, bold=False, is_table=True)
 
 
 def _texts_by_column(row: Row, columns: Sequence[Box]) -> list[str]:
@@ -299,16 +404,19 @@ def _column(cell: Line, columns: Sequence[Box]) -> int:
 def _begins_row(above: Sequence[str], filled: Sequence[str], *, is_header: bool, is_near: bool) -> bool:
     """Whether cells next to an empty first one are a row of their own, in a group that the first one names.
 
-    They have two numbers below numbers. Or they are as far below as other rows are, in most columns, with a
-    number below a number, or none reads on. Below a header, most are numbers.
+    They have two numbers below numbers. Or they are as far below as other rows are, and end with a number
+    below a number, like totals, or they are in most columns, and none reads on. Below a header, most are
+    numbers.
     """
     pairs = [(cell, text) for cell, text in zip(above, filled, strict=True) if cell and text]
     if is_header:
         return 2 * len(pairs) >= len(filled) and _is_numbers(filled) and not _is_numbers(above)
     in_brackets = [text for _, text in pairs if text[0] == "("]  # standard errors, and units of headers
-    numbers = [pair for pair in pairs if all(map(_NUMBER.fullmatch, pair)) and pair[1] not in in_brackets]
+    numbers = [pair for pair in pairs if all(map(is_number, pair)) and pair[1] not in in_brackets]
     if len(numbers) > 1 or is_near:
         return len(numbers) > 1
+    if numbers and pairs[-1] == numbers[-1] and sum(map(bool, filled)) > 1:
+        return True
     is_full = 2 * len(pairs) > len(filled) and len(pairs) > 1
     return is_full and (bool(numbers) or not (in_brackets or any(reads_on(*pair) for pair in pairs)))
 
@@ -318,11 +426,19 @@ def _may_continue_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequ
     here = row[0].box
     if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
         return False
-    return not any(
-        above.middle < rule.top < here.middle and rule.left <= here.left and rule.right >= here.right
+    return not _is_ruled_off(here, above, rules)
+
+
+def _is_ruled_off(box: Box, above: Box, rules: Sequence[Box]) -> bool:
+    return any(
+        above.middle < rule.top < box.middle and rule.left <= box.left and rule.right >= box.right
         for rule in rules
         if rule.right - rule.left > rule.height
     )
+
+
+def _has_only_first(cells: Sequence[str]) -> bool:
+    return bool(cells[0]) and not any(cells[1:])
 
 
 def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:

@@ -22,6 +22,7 @@ from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, facts, title_line
 from rag.ingest.parse.ocr import OcrReader
+from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import Row, rows_of
 from rag.ingest.parse.pdf.page_tables import (
     PagePart,
@@ -128,7 +129,7 @@ def _are_mostly_even(sheets: Sequence[PageLines]) -> bool:
 def _parts(sheet: PageLines, lines: Sequence[Line]) -> Iterator[PagePart]:
     """The parts of a page in reading order; vertical text comes last, unless it heads columns."""
     lines = with_headers(lines)
-    level = [line for line in lines if not line.turned]
+    level = with_drawn_cells([line for line in lines if not line.turned], sheet.rules)
     for rows in rows_of(level, sheet.rules):
         yield from parts_of(rows, sheet.rules)
     yield from _no_headings([[line] for line in lines if line.turned])

@@ -114,7 +114,7 @@ class Line(NamedTuple):
     `size` is the font size. `turned` counts quarter turns, clockwise, relative to most letters of the page.
     `order` is the position of the line in the file. `words` are the start and end of each word; empty where
     words can't be cells, because the line is long or runs from right to left. Letters are `even` if they have
-    one width.
+    one width. `table` is the number of the table on the page whose rules draw a cell around it; 0 without.
     """
 
     text: str
@@ -125,6 +125,7 @@ class Line(NamedTuple):
     order: int = 0
     words: tuple[tuple[float, float], ...] = ()
     even: bool = False
+    table: int = 0
 
     @property
     def runs_left(self) -> bool:

@@ -1,0 +1,318 @@
+"""The tables that rules draw on a PDF page: the lines of a cell become one, level with the rest of its row.
+
+A cell's text is anywhere in it: at its top as Word places it, at its bottom as Excel does, or in the middle.
+Only the rules say which lines belong together. `page_tables` reads the tables without them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple, TypeAlias
+
+from rag.ingest.parse.pdf.page_layout import joined_row, joined_rules, level_rows
+from rag.ingest.parse.pdf.page_tables import is_number, with_next_line
+from rag.ingest.parse.pdf.pdf_words import Box, Line, box_around
+from rag.ingest.parse.typefaces import TICKED, UNTICKED
+
+_SAME = 2.5  # points: rules that are nearer are one, as the two borders of neighbouring cells
+_MEETING = 0.5  # points between two rules that meet; the frame of a tick box in another one is further off
+_MOST_RULES = 1_000  # of each direction on a page: more are a drawing
+_MOST_CELLS = 10_000
+_FEWEST = 2  # rows with at least as many cells that have text
+_FILLED = 0.25  # share of the cells that have text at least: a chart has few words in its grid
+_MANY_LINES = 4  # of a cell on average: boxes with more are paragraphs next to each other, unless they have
+_MANY_ROWS = 3
+_SEVERAL = 0.1  # share of cells in which texts stand side by side at most
+_TICKS = {TICKED, UNTICKED}
+
+_Place: TypeAlias = "tuple[int, int]"
+"""A row and a column of a grid."""
+
+
+def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
+    """The lines of a page, with one for each cell of each drawn table, also for empty cells.
+
+    The lines of a table have its number from 1 as `table`. A cell over several rows stands in each of them;
+    one over several columns stands in the first.
+    """
+    level = joined_rules(rules)
+    lines = _with_tables(lines, _grids(level, rules))
+    return _with_tables(lines, _ruled_rows(level, [line for line in lines if not line.table]))
+
+
+def _with_tables(lines: Sequence[Line], grids: Iterable[_Grid]) -> list[Line]:
+    rest, number = list(lines), max((line.table for line in lines), default=0)
+    for grid in grids:
+        inside = {line for line in rest if not line.table and grid.contains(line)}
+        cells, used = _cells_of(grid, sorted(inside, key=lambda line: line.order))
+        if cells:
+            number += 1
+            rest = [line for line in rest if line not in used]
+            rest += [cell._replace(table=number) for cell in cells]
+    return rest
+
+
+class _Grid(NamedTuple):
+    """Rules that meet: where columns and rows begin and end, and the level and upright rules between them."""
+
+    xs: list[float]
+    ys: list[float]
+    level: list[Box]
+    upright: list[Box]
+
+    def contains(self, line: Line) -> bool:
+        """Whether the middle of a line is in it."""
+        return self.xs[0] < _across(line) < self.xs[-1] and self.ys[0] < line.box.middle < self.ys[-1]
+
+    def place(self, line: Line) -> _Place:
+        """The row and column of a line that it contains."""
+        return bisect_right(self.ys, line.box.middle) - 1, bisect_right(self.xs, _across(line)) - 1
+
+    def first_cells(self) -> dict[_Place, _Place]:
+        """The first row and column of the drawn cell at each row and column."""
+        above, beside = defaultdict[int, list[Box]](list), defaultdict[int, list[Box]](list)
+        for rule in self.level:
+            above[_nearest(self.ys, rule.top)].append(rule)
+        for rule in self.upright:
+            beside[_nearest(self.xs, rule.left)].append(rule)
+        first: dict[_Place, _Place] = {}
+        over: list[int] = []
+        for row, (top, bottom) in enumerate(pairwise(self.ys)):
+            middle = (top + bottom) / 2
+            begins = [0]
+            for column in range(1, len(self.xs) - 1):
+                is_parted = any(rule.top <= middle <= rule.bottom for rule in beside[column])
+                begins.append(column if is_parted else begins[-1])
+            for column, (left, right) in enumerate(pairwise(self.xs)):
+                across = (left + right) / 2
+                is_ruled_off = any(rule.left <= across <= rule.right for rule in above[row])
+                goes_on = row and not is_ruled_off and _extent(begins, column) == _extent(over, column)
+                first[row, column] = first[row - 1, column] if goes_on else (row, begins[column])
+            over = begins
+        return first
+
+
+def _extent(begins: Sequence[int], column: int) -> tuple[int, int]:
+    """The first column of the cell in a column, and how many it is over."""
+    return begins[column], begins.count(begins[column])
+
+
+def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
+    """The rules of a page that meet, of at least two rows and two columns."""
+    upright = [_transposed(rule) for rule in joined_rules([_transposed(rule) for rule in rules])]
+    if max(len(level), len(upright)) > _MOST_RULES:
+        return
+    groups: list[tuple[list[Box], list[Box]]] = []
+    for rule in upright:
+        near = Box(rule.left - _MEETING, rule.top - _MEETING, rule.right + _MEETING, rule.bottom + _MEETING)
+        crossed = [across for across in level if near.touches(across)]
+        met = [group for group in groups if not set(crossed).isdisjoint(group[0])]
+        crossed += [across for group in met for across in group[0]]
+        uprights = [rule, *(other for group in met for other in group[1])]
+        groups = [group for group in groups if group not in met]
+        groups.append(([*dict.fromkeys(crossed)], uprights))
+    for across, uprights in groups:
+        frame = box_around([*across, *uprights])  # a table may have no rule at its sides
+        xs = _places([frame.left, frame.right, *(rule.left for rule in uprights)])
+        ends = (end for rule in uprights for end in (rule.top, rule.bottom))
+        ys = _places([frame.top, frame.bottom, *(rule.top for rule in across), *ends])
+        if min(len(xs), len(ys)) > _FEWEST and len(xs) * len(ys) <= _MOST_CELLS:
+            yield _Grid(xs, ys, across, uprights)
+
+
+def _ruled_rows(level: Sequence[Box], lines: Sequence[Line]) -> Iterator[_Grid]:
+    """The tables without upright rules that have level ones between all rows."""
+    frames: list[list[Box]] = []
+    for rule in level:
+        last = frames[-1][-1] if frames else None
+        if last and max(abs(rule.left - last.left), abs(rule.right - last.right)) <= _SAME:
+            frames[-1].append(rule)
+        else:
+            frames.append([rule])
+    for frame in frames:
+        ys = _places([rule.top for rule in frame])
+        if len(ys) > _MANY_ROWS:
+            left, right = frame[0].left, frame[0].right
+            grid = _Grid([left, right], ys, frame, [])
+            inside = [line for line in lines if grid.contains(line)]
+            if inside and (gaps := _gaps(inside)) and _are_rows(inside, [left, *gaps, right], ys):
+                upright = [Box(gap, ys[0], gap, ys[-1]) for gap in gaps]
+                yield _Grid([left, *gaps, right], ys, frame, upright)
+
+
+def _gaps(lines: Sequence[Line]) -> list[float]:
+    """The middles of the empty strips between columns, which are wider than those between words."""
+    gaps: list[float] = []
+    ordered = sorted(lines, key=lambda line: line.box.left)
+    reach, least = ordered[0].box.right, median(line.size for line in lines)
+    for line in ordered:
+        if line.box.left > reach + least:
+            gaps.append((reach + line.box.left) / 2)
+        reach = max(reach, line.box.right)
+    return gaps
+
+
+def _are_rows(lines: Sequence[Line], xs: Sequence[float], ys: Sequence[float]) -> bool:
+    """Whether a single row is between two rules each.
+
+    Half of its cells have one line, and the others don't consist of numbers.
+    """
+    grid = _Grid([*xs], [*ys], [], [])
+    parts = defaultdict[int, defaultdict[int, list[Line]]](lambda: defaultdict(list))
+    for line in lines:
+        row, column = grid.place(line)
+        parts[row][column].append(line)
+    return all(_is_row([*columns.values()]) for columns in parts.values())
+
+
+def _is_row(cells: Sequence[Sequence[Line]]) -> bool:
+    wrapped = [cell for cell in cells if len(level_rows(cell)) > 1]
+    has_numbers = any(all(is_number(line.text) for line in cell) for cell in wrapped)
+    return 2 * len(wrapped) <= len(cells) and not has_numbers
+
+
+def _transposed(box: Box) -> Box:
+    return Box(box.top, box.left, box.bottom, box.right)
+
+
+def _places(values: Sequence[float]) -> list[float]:
+    """Values in order, without those that are nearly the same as the one before."""
+    places: list[float] = []
+    for value in sorted(values):
+        if not places or value - places[-1] > _SAME:
+            places.append(value)
+    return places
+
+
+def _nearest(places: Sequence[float], value: float) -> int:
+    return min(range(len(places)), key=lambda at: abs(places[at] - value))
+
+
+def _across(line: Line) -> float:
+    return (line.box.left + line.box.right) / 2
+
+
+def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]]:
+    """The cells of a drawn table, one for each row and column, and the lines that are in them.
+
+    None if the grid is no table. Titles above the first row with two cells and notes below the last aren't
+    in it.
+    """
+    grid = _with_all_rows(grid, lines)
+    first = grid.first_cells()
+    parts = _by_cell(grid, first, lines)
+    counts = Counter(row for row, _ in parts)
+    whole = sorted(row for row, count in counts.items() if count > 1)
+    parts = {place: part for place, part in parts.items() if whole and whole[0] <= place[0] <= whole[-1]}
+    if not _is_table(parts) or _has_coarse_cell(first, parts):
+        return [], set()
+    rows, columns = (sorted({*places}) for places in zip(*parts, strict=True))
+    size = median(line.size for line in lines)
+    texts = {place: _cell(part, size) for place, part in parts.items()}
+    cells = []
+    for row in rows:
+        order = min(cell.order for place, cell in texts.items() if place[0] == row)
+        blank = Line("", Box(0, 0, 0, 0), size, order=order)
+        middle = (grid.ys[row] + grid.ys[row + 1]) / 2
+        cells += [
+            _at(texts, first[row, column], (row, column), blank)._replace(
+                box=Box(grid.xs[column] + 1, middle - size / 2, grid.xs[column + 1] - 1, middle + size / 2)
+            )
+            for column in columns
+        ]
+    return cells, {line for part in parts.values() for line in part}
+
+
+def _at(texts: Mapping[_Place, Line], first: _Place, place: _Place, blank: Line) -> Line:
+    """What stands at a row and column: the cell that begins there, or goes on from above."""
+    return texts.get(place) or (texts.get(first, blank) if first[1] == place[1] else blank)
+
+
+def _by_cell(grid: _Grid, first: Mapping[_Place, _Place], lines: Sequence[Line]) -> dict[_Place, list[Line]]:
+    """The lines of each drawn cell, by its first row and column.
+
+    A cell over several columns may have a text for each of them, as in a header without upright rules.
+    """
+    parts = defaultdict[_Place, list[Line]](list)
+    for line in lines:
+        parts[first[grid.place(line)]].append(line)
+    by_cell = defaultdict[_Place, list[Line]](list)
+    for (row, column), part in parts.items():
+        for line in part:
+            by_cell[row, grid.place(line)[1] if _has_several(part) else column].append(line)
+    return by_cell
+
+
+def _has_several(cell: Sequence[Line]) -> bool:
+    """Whether texts stand side by side in a cell."""
+    return any(len(joined_row(row, ())) > 1 for row in level_rows(cell))
+
+
+def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
+    """The grid, divided between the rows that no rule parts."""
+    first, parts = (
+        grid.first_cells(),
+        defaultdict[int, defaultdict[int, list[Line]]](lambda: defaultdict(list)),
+    )
+    for line in lines:
+        row, column = first[grid.place(line)]
+        parts[row][column].append(line)
+    drawn = [*grid.level]
+    with_text = len({column for columns in parts.values() for column in columns})
+    for columns in parts.values():
+        if _are_several_rows([*columns.values()], with_text):
+            inside = level_rows([line for part in columns.values() for line in part])
+            reach = [max(line.box.bottom for line in level) for level in inside]
+            tops = [min(line.box.top for line in level) for level in inside]
+            between = [(bottom + top) / 2 for bottom, top in zip(reach, tops[1:], strict=False)]
+            drawn += [Box(grid.xs[0], y, grid.xs[-1], y) for y in between]
+    return grid._replace(ys=_places([*grid.ys, *(rule.top for rule in drawn)]), level=drawn)
+
+
+def _are_several_rows(cells: Sequence[Sequence[Line]], columns: int) -> bool:
+    """Whether cells between two rules are several rows.
+
+    One of several with more than one line has numbers, or all cells have as many, in most columns.
+    """
+    counts = [len(level_rows(cell)) for cell in cells]
+    wrapped = [cell for cell, count in zip(cells, counts, strict=True) if count > 1]
+    has_numbers = any(all(is_number(line.text) for line in cell) for cell in wrapped)
+    return len(wrapped) > 1 and (has_numbers or (len({*counts}) == 1 and 2 * len(wrapped) > columns))
+
+
+def _is_table(parts: Mapping[_Place, Sequence[Line]]) -> bool:
+    """Whether lines by the row and column of their cell are those of a table, not of a chart or a layout."""
+    columns = {column for _, column in parts}
+    rows = Counter(row for (row, _), part in parts.items() if not {line.text for line in part} <= _TICKS)
+    lines = sum(map(len, parts.values()))
+    several = sum(any(len(joined_row(row, ())) > 1 for row in level_rows(part)) for part in parts.values())
+    if several > _SEVERAL * len(parts):
+        return False  # rules draw only some of the columns
+    return (
+        sum(count >= _FEWEST for count in rows.values()) >= _FEWEST
+        and len(parts) >= _FILLED * len(rows) * len(columns)
+        and (len(rows) >= _MANY_ROWS or lines <= _MANY_LINES * len(parts))
+    )
+
+
+def _has_coarse_cell(first: Mapping[_Place, _Place], parts: Mapping[_Place, Sequence[Line]]) -> bool:
+    """Whether a cell over several rows has a line for each of them: no rule parts these."""
+    rows = {row for row, _ in parts}
+    spans = Counter(
+        first[row, column] for row, column in first if row in rows and first[row, column][1] == column
+    )
+    return any(len(level_rows(part)) >= spans[place] > 1 for place, part in parts.items() if len(part) > 1)
+
+
+def _cell(lines: Sequence[Line], size: float) -> Line:
+    """The lines of a cell as one."""
+    text = ""
+    for row in level_rows(lines):
+        words = " ".join(line.text for line in joined_row(row, ()))
+        text = with_next_line(text, words) if text else words
+    bold = all(line.bold for line in lines)
+    return Line(text, lines[0].box, size, bold, order=min(line.order for line in lines))
