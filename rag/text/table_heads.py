@@ -88,7 +88,7 @@ def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> Table
 def _groups_columns(upper: str, names: Sequence[str]) -> bool:
     """Whether a row names groups of the columns with these names."""
     groups = _cells(upper)
-    spans = any(group and not following for group, following in pairwise(groups))
+    spans = any(group and following in {"", group} for group, following in pairwise(groups))
     related = groups[0] == "" or any(
         group and group == name for group, name in zip(groups, names, strict=False)
     )
@@ -96,11 +96,13 @@ def _groups_columns(upper: str, names: Sequence[str]) -> bool:
 
 
 def _by_groups(upper: str, names: Sequence[str]) -> str:
-    """The row of the columns by their groups.
+    """The row of the columns by their groups. A group that isn't repeated goes on until the next one.
 
     Example: "| Zone | Sales | |" and ["Zone", "2022", "2023"] -> "| Zone | Sales 2022 | Sales 2023 |".
     """
-    groups: Iterator[str] = accumulate(_cells(upper), lambda current, group: group or current)
+    groups: Iterable[str] = _cells(upper)
+    if not any(group and group == following for group, following in pairwise(groups)):
+        groups = accumulate(groups, lambda current, group: group or current)
     return pipe_row(
         group if name in {"", group} else f"{group} {name}".strip()
         for group, name in zip(groups, names, strict=True)

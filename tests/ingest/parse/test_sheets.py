@@ -12,6 +12,7 @@ import pytest
 from rag.errors import ParseError
 from rag.ingest.parse.office.number_formats import formatted
 from rag.ingest.parse.parsers import parse
+from rag.text.table_heads import table_head
 from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 
 # Workbooks: tables with their header rows, numbers and dates as Excel shows them, and each row's
@@ -96,6 +97,21 @@ def test_rows_that_are_too_wide_to_read_are_lists() -> None:
     names = [f"a rather long name of column {n}" for n in range(12)]
     made = workbook(sheet("|".join(names), "|".join(map(str, range(12)))))
     assert rows_of(made)[1:] == [("A2:L2", "\n".join(f"{name}: {n}" for n, name in enumerate(names)))]
+
+
+def test_a_group_of_columns_ends_where_its_merged_cell_does() -> None:
+    merged = '<s:mergeCells><s:mergeCell ref="B1:C1"/><s:mergeCell ref="D1:E1"/></s:mergeCells>'
+    rows = (
+        "|January||May||||",
+        "Name|Plan|Real|Plan|Real|Sum|Phone",
+        "Ann|5|4|5|3|7|0721",
+        "Bob|5|1|5|2|3|0722",
+    )
+    text = parse(workbook(sheet(*rows, more=merged)), "a.xlsx").text
+    above, header, *_ = [line for line in text.split("\n") if line.startswith("| ")]
+    assert table_head([above], header, []).header == (
+        "| Name | January Plan | January Real | May Plan | May Real | Sum | Phone |"
+    )
 
 
 def test_cells_that_are_merged_downwards_are_repeated() -> None:

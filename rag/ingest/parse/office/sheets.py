@@ -8,7 +8,7 @@ with a single cell above or between tables is a paragraph. Rows that are too wid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -54,7 +54,7 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     if not (rows or sheet.boxes or sheet.charts):
         return hidden
     draft.heading(sheet.name, 1)
-    writer = _Writer(draft)
+    writer = _Writer(draft, {(row, first): last for row, first, _, last in sheet.merged})
     for group in _groups(rows, sheet.hidden_rows):
         for columns in _side_by_side(group, sheet.hidden_columns):
             part = [
@@ -136,14 +136,17 @@ def _names_columns(row: _Row) -> bool:
 
 
 class _Writer:
-    def __init__(self, draft: Draft) -> None:
+    """Writes tables. `ends` has the last column of merged cells by their first row and column."""
+
+    def __init__(self, draft: Draft, ends: Mapping[tuple[int, int], int]) -> None:
         self._draft = draft
+        self._ends = ends
         self._header: dict[int, str] = {}
 
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
         while rows and not self._continues(rows[0]) and (len(rows[0].cells) == 1 or _names_groups(rows)):
-            upper = rows.pop(0)
+            upper = self._with_whole_groups(rows.pop(0), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
                 names = {at: text for at, text in upper.cells.items() if at != columns[0]}
@@ -163,6 +166,17 @@ class _Writer:
         for row, line in zip(rows, lines, strict=True):
             self._draft.row(line, _cells(row, columns), continues=continues)
             continues = True
+
+    def _with_whole_groups(self, row: _Row, columns: list[int]) -> _Row:
+        """A row with the names of groups in each of their columns, so that no group goes on too far."""
+        cells: dict[int, str] = {}
+        name, end = "", 0
+        for column in columns if len(row.cells) > 1 else ():
+            if column in row.cells:
+                name, end = row.cells[column], self._ends.get((row.number, column), column)
+            if column <= end:
+                cells[column] = name
+        return row._replace(cells=cells or row.cells)
 
     def _continues(self, row: _Row) -> bool:
         """Whether a row after a blank row belongs to the table above."""
