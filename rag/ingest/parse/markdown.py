@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 MIME_TYPE = "text/markdown"
-SUFFIXES = (".md", ".markdown", ".mkd", ".qmd", ".rmd")
+SUFFIXES = (".md", ".markdown", ".mdown", ".mkd", ".qmd", ".rmd")
 
 _PARSER = MarkdownIt("commonmark").enable("table")
 _PARSER.disable("reference")  # its lines wouldn't be in any block

@@ -294,8 +294,18 @@ def _document(data: bytes, name: str, suffix: str) -> Document:
     return decoded.annotated(_TEXT[suffix](text, name), left_out)
 
 
+_OF_EXAMPLES = frozenset({".example", ".sample", ".dist", ".template", ".tmpl", ".tpl", ".j2"})
+"""Suffixes behind that of a file which somebody is to fill in: "settings.conf.example"."""
+_WITH_VARIANTS = frozenset({"dockerfile", "containerfile"})
+_OF_BACKUPS = frozenset({".bak", ".old", ".orig", ".rej", ".save", ".swp"})
+
+
 def _suffix(name: str) -> str:
     path = PurePath(name.lower())
+    if path.suffix in _OF_EXAMPLES:
+        path = path.with_suffix("")
+    if path.stem in _WITH_VARIANTS and path.suffix not in SUFFIXES | _OF_BACKUPS:
+        return path.stem
     return path.suffix or path.name
 
 
@@ -306,16 +316,28 @@ _HEADER = re.compile(rb"(?im)^(from|to|subject|date|received|message-id|mime-ver
 _FIELD = re.compile(rb"[A-Za-z-]+:[ \t]")
 _NOTEBOOK = re.compile(rb'\{\s*"(cells|metadata|nbformat)"\s*:')
 _EPUB = b"mimetypeapplication/epub+zip"
+_SCRIPT = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-\S+[ \t]+)*(?:\S*/)?)?([a-z]+)")
+_INTERPRETERS = {
+    b"python": ".py",
+    **dict.fromkeys((b"sh", b"bash", b"dash", b"ksh", b"zsh"), ".sh"),
+    b"node": ".js",
+    b"perl": ".pl",
+    b"ruby": ".rb",
+    b"php": ".php",
+}
 _MAIL_HEADERS = 3  # different ones in its first lines; a text may begin with "From:" and "To:"
 
 
 def sniffed_suffix(beginning: bytes) -> str:
     """The suffix of the format that a file clearly has by its beginning, or "".
 
-    Example: b"%PDF-1.7 ... obj" -> ".pdf"; b"<!DOCTYPE html>..." -> ".html".
+    Example: b"%PDF-1.7 ... obj" -> ".pdf"; b"<!DOCTYPE html>..." -> ".html"; b"#!/bin/sh" -> ".sh".
     """
     start = beginning.removeprefix(codecs.BOM_UTF8).lstrip()
     is_xml = bool(_XML.match(start))
+    script = _SCRIPT.match(start)
+    if script and script[1] in _INTERPRETERS:
+        return _INTERPRETERS[script[1]]
     signs = {
         ".pdf": start.startswith(b"%PDF-") and b" obj" in start,
         ".epub": _EPUB in beginning[:100],

@@ -26,8 +26,10 @@ _LANGUAGES = """
     .clj .cljs .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .zig .swift .m .mm .dart .rb .php .pl
     .pm .lua .r .jl .nim .hs .ml .mli .ex .exs .erl .elm .lisp .el .scm .sh .bash .zsh .fish .ps1 .bat
     .cmd .sql .proto .graphql .gql .diff .patch .css .scss .sass .less .cmake .mk .tf .hcl .nix
-    .properties .xsd .xsl .xslt .wsdl
-    dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile
+    .properties .xsd .xsl .xslt .wsdl .tfvars .sol .f .f90 .f95 .for .v .sv .vhd .vhdl .asm .tcl .cu
+    .hbs .erb .cshtml .jsp .feature .http .puml .mmd .prisma .service .timer .po .strings
+    dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile justfile pipfile
+    brewfile
 """
 SUFFIXES = tuple(_LANGUAGES.split())
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")

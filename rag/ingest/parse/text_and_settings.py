@@ -30,7 +30,10 @@ from rag.ingest.parse.source_code import code_blocks
 from rag.ingest.parse.titles_and_questions import numbered_title
 from rag.text.plain_text import one_line
 
-SUFFIXES = (".txt", ".text", ".log", "readme", "license", "licence", "changelog", "authors", "notice")
+SUFFIXES = (
+    *(".txt", ".text", ".log", "readme", "license", "licence", "copying", "changelog", "changes", "news"),
+    *("authors", "contributors", "contributing", "notice", "todo"),
+)
 
 MAX_WRITERS = 4  # of a chat that its title names
 

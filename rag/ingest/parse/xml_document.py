@@ -55,7 +55,7 @@ from rag.uris import web_address
 
 SUFFIXES = (
     *(".xml", ".rss", ".atom", ".opml", ".enex", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei"),
-    ".fb2",
+    *(".fb2", ".csproj", ".props", ".targets", ".nuspec", ".resx"),
 )
 
 _TEXTS = listed_names("""

@@ -23,7 +23,7 @@ from rag.ingest.parse.document_parts import (
     title_line,
     with_facts,
 )
-from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, is_supported, parse
+from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, format_of, is_document, is_supported, parse
 from rag.ingest.report import Outcome, extra_notes
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
@@ -398,3 +398,27 @@ def test_title_and_headings_are_those_that_people_see(name: str) -> None:
         return  # too many to list
     headings = [one.title for one in document.blocks if one.kind == "heading" and one.title]
     assert headings == TABLE[name]["headings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "suffix"),
+    [
+        ("deploy", b"#!/usr/bin/env python3\nprint(1)\n", ".py"),
+        ("deploy", b"#!/bin/bash -e\ntrue\n", ".sh"),
+        ("deploy", b"#! /usr/bin/env -S node --test\n1\n", ".js"),
+        ("deploy", b"# a comment\n", "deploy"),  # plain text is not unmistakable
+        ("app.YAML.example", b"a: 1\n", ".yaml"),
+        ("paperless.conf.dist", b"A=1\n", ".conf"),
+        ("Dockerfile.prod", b"FROM scratch\n", "dockerfile"),
+        ("Dockerfile.md", b"# Images\n", ".md"),
+        ("Dockerfile.bak", b"FROM scratch\n", ".bak"),
+        ("notes.zip", b"PK", ".zip"),
+        ("TODO", b"Buy seeds\n", "todo"),
+        ("Justfile", b"test:\n", "justfile"),
+    ],
+)
+def test_scripts_examples_and_files_without_a_suffix_have_the_format_that_people_see(
+    name: str, content: bytes, suffix: str
+) -> None:
+    assert format_of(content, name) == suffix
+    assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak"})
