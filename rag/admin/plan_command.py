@@ -27,15 +27,15 @@ CHUNK_CHARACTERS = 894
 """Of a chunk: `refdesk-admin ingest --estimate` on the published set chunking_eval (353,225 characters)."""
 
 INDEX_BYTES, CACHE_ROOM = 607, 1.5
-"""Of the indexes of a chunk, and how much cache they need: rag/store/README.md, "A million chunks"."""
+"""Of the indexes of a chunk of a million, and how much cache they need for their size."""
 
 IN_MEMORY_CHUNKS, REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 90_000, 4, 134
 """The chunks that the default of search.memory_bytes holds; requests of a warm search with and without:
 rag/store/README.md, "What a search costs in a bucket"."""
 
 SMALL_CHUNKS, SMALL_CPU, MILLION_GROWTH = 4_000, 11.07, 10.4
-"""Milliseconds of CPU of a hybrid search of `SMALL_CHUNKS`, and the factor for a million chunks (114 ms:
-rag/store/README.md)."""
+"""Milliseconds of CPU of a hybrid search of `SMALL_CHUNKS`, and the factor for a million chunks through the
+engine (114 ms; 88 to 93 later, see rag/store/README.md)."""
 
 MEASURED_CHUNKS = 1_000_000
 """The largest collection whose searches were measured."""

@@ -20,7 +20,7 @@ from rag.ingest.parse.typefaces import TICKED, UNTICKED
 
 _SAME = 2.5  # points: rules that are nearer are one, as the two borders of neighbouring cells
 _MEETING = 0.5  # points between two rules that meet; the frame of a tick box in another one is further off
-_MOST_RULES = 1_000  # of each direction on a page: more are a drawing
+_MOST_RULES = 400  # of each direction on a page: more are a drawing
 _MOST_CELLS = 10_000
 _FEWEST = 2  # rows with at least as many cells that have text
 _FILLED = 0.25  # share of the cells that have text at least: a chart has few words in its grid
