@@ -434,7 +434,7 @@ def test_cells_have_the_formats_of_their_styles() -> None:
         (45360, r"[$-40C]d\ mmmm\ yyyy;@", "9 mars 2024"),
         (45360, r'[$-C0A]d\ "de"\ mmmm\ "de"\ yyyy;@', "9 de marzo de 2024"),
         (45360, r"[$-FC19]d\ mmmm\ yyyy", "9 марта 2024"),
-        (45360, r"[$-419]mmmm\ yyyy", "март 2024"),
+        (45360, r"[$-419]mmmm\ yyyy", "марта 2024"),
         (45360, "[$-F800]dddd, mmmm dd, yyyy", "Saturday, March 09, 2024"),
         (45360, "[$-409]d/m/yyyy", "9/3/2024"),
         (45360, r"d\/m\/yyyy", "9/3/2024"),

@@ -11,10 +11,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from babel import Locale
+from typing import NamedTuple
 
 BUILT_IN = {
     0: "General",
@@ -76,8 +73,8 @@ class _Token(NamedTuple):
 def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     """A number in a format such as "#,##0.00;[Red](#,##0.00)".
 
-    Numbers are in English notation. Months and days have the names of the language that the format names,
-    else English ones. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in
+    Numbers are in English notation. Months and days have their names in the language of the format, else in
+    English. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in
     Excel.
     """
     if not isfinite(number):
@@ -253,7 +250,7 @@ def _date_part(number: float, moment: datetime, tokens: list[_Token], at: int) -
     text = token.text
     match token.kind:
         case "date" if len(text) > 2 and text[0] in "dm":  # noqa: PLR2004 "mmm" is a name
-            text = _name(text, moment, tokens)
+            text = _name(text, moment, _language(tokens))
         case "date":
             text = _digits_of(text, moment, tokens, is_minutes=_is_minutes(tokens, at))
         case "split":
@@ -264,7 +261,7 @@ def _date_part(number: float, moment: datetime, tokens: list[_Token], at: int) -
         case "half":
             text = "AM" if moment.hour < 12 else "PM"  # noqa: PLR2004 noon
         case "slash":
-            text = _date_separator(_language_code(tokens))
+            text = _language(tokens).separator
         case "text" | "locale":
             text = ""
     return text
@@ -294,41 +291,89 @@ def _digits_of(pattern: str, moment: datetime, tokens: list[_Token], *, is_minut
     return str(number) if size == 1 else f"{number:02}"
 
 
-def _name(pattern: str, moment: datetime, tokens: list[_Token]) -> str:
-    """The name of a month or day of the week, in the language of the format: "mmm", "dddd"."""
-    language = _language(_language_code(tokens))
-    if pattern[0] == "d":
-        width = "abbreviated" if len(pattern) == 3 else "wide"  # noqa: PLR2004 "ddd"
-        return str(language.days["stand-alone"][width][moment.weekday()]).removesuffix(".")
-    if len(pattern) == 3:  # noqa: PLR2004 "mmm"
-        return str(language.months["stand-alone"]["abbreviated"][moment.month]).removesuffix(".")
-    # Beside a day, many languages have another form of the name: "9 марта", "март 2024".
-    has_day = any(token.kind == "date" and token.text in {"d", "dd"} for token in tokens)
-    name = str(language.months["format" if has_day else "stand-alone"]["wide"][moment.month])
-    return name[0] if len(pattern) == 5 else name  # noqa: PLR2004 "mmmmm"
+_NAMES = """
+    en / January February March April May June July August September October November December Monday
+    Tuesday Wednesday Thursday Friday Saturday Sunday
+    bg . януари февруари март април май юни юли август септември октомври ноември декември понеделник
+    вторник сряда четвъртък петък събота неделя
+    ca / gener febrer març abril maig juny juliol agost setembre octubre novembre desembre dilluns dimarts
+    dimecres dijous divendres dissabte diumenge
+    cs . ledna února března dubna května června července srpna září října listopadu prosince pondělí úterý
+    středa čtvrtek pátek sobota neděle
+    da . januar februar marts april maj juni juli august september oktober november december mandag
+    tirsdag onsdag torsdag fredag lørdag søndag
+    de . Januar Februar März April Mai Juni Juli August September Oktober November Dezember Montag
+    Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag
+    el / Ιανουαρίου Φεβρουαρίου Μαρτίου Απριλίου Μαΐου Ιουνίου Ιουλίου Αυγούστου Σεπτεμβρίου Οκτωβρίου
+    Νοεμβρίου Δεκεμβρίου Δευτέρα Τρίτη Τετάρτη Πέμπτη Παρασκευή Σάββατο Κυριακή
+    es / enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre lunes
+    martes miércoles jueves viernes sábado domingo
+    fi . tammikuuta helmikuuta maaliskuuta huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta
+    lokakuuta marraskuuta joulukuuta maanantai tiistai keskiviikko torstai perjantai lauantai sunnuntai
+    fr / janvier février mars avril mai juin juillet août septembre octobre novembre décembre lundi mardi
+    mercredi jeudi vendredi samedi dimanche
+    hr . siječnja veljače ožujka travnja svibnja lipnja srpnja kolovoza rujna listopada studenoga prosinca
+    ponedjeljak utorak srijeda četvrtak petak subota nedjelja
+    hu . január február március április május június július augusztus szeptember október november december
+    hétfő kedd szerda csütörtök péntek szombat vasárnap
+    it / gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
+    lunedì martedì mercoledì giovedì venerdì sabato domenica
+    lt - sausio vasario kovo balandžio gegužės birželio liepos rugpjūčio rugsėjo spalio lapkričio gruodžio
+    pirmadienis antradienis trečiadienis ketvirtadienis penktadienis šeštadienis sekmadienis
+    nb . januar februar mars april mai juni juli august september oktober november desember mandag tirsdag
+    onsdag torsdag fredag lørdag søndag
+    nl - januari februari maart april mei juni juli augustus september oktober november december maandag
+    dinsdag woensdag donderdag vrijdag zaterdag zondag
+    pl . stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada
+    grudnia poniedziałek wtorek środa czwartek piątek sobota niedziela
+    pt / janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro
+    segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado domingo
+    ro . ianuarie februarie martie aprilie mai iunie iulie august septembrie octombrie noiembrie decembrie
+    luni marți miercuri joi vineri sâmbătă duminică
+    ru . января февраля марта апреля мая июня июля августа сентября октября ноября декабря понедельник
+    вторник среда четверг пятница суббота воскресенье
+    sk . januára februára marca apríla mája júna júla augusta septembra októbra novembra decembra pondelok
+    utorok streda štvrtok piatok sobota nedeľa
+    sl . januar februar marec april maj junij julij avgust september oktober november december ponedeljek
+    torek sreda četrtek petek sobota nedelja
+    sv - januari februari mars april maj juni juli augusti september oktober november december måndag
+    tisdag onsdag torsdag fredag lördag söndag
+    tr . Ocak Şubat Mart Nisan Mayıs Haziran Temmuz Ağustos Eylül Ekim Kasım Aralık Pazartesi Salı
+    Çarşamba Perşembe Cuma Cumartesi Pazar
+    uk . січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня понеділок
+    вівторок середа четвер пʼятниця субота неділя
+"""
+"""By language: what a slash in the format of a date shows, the months, the days. Source: Unicode's CLDR 47.
+
+A parser is confined, so it couldn't read them from a library's files.
+"""
 
 
-def _language_code(tokens: list[_Token]) -> str:
-    """The language that a format names by its number in Windows: `[$-407]` -> "de"; "en" without one."""
+class _Language(NamedTuple):
+    separator: str
+    months: tuple[str, ...]
+    days: tuple[str, ...]
+
+
+@lru_cache
+def _languages() -> dict[str, _Language]:
+    words = _NAMES.split()
+    rows = (words[at : at + 21] for at in range(0, len(words), 21))
+    return {row[0]: _Language(row[1], tuple(row[2:14]), tuple(row[14:])) for row in rows}
+
+
+def _language(tokens: Iterable[_Token]) -> _Language:
+    """The language that a format names by its number in Windows: `[$-407]` is German. Others are English."""
     number = next((int(token.text, 16) for token in tokens if token.kind == "locale"), 0)
     # Other bits choose a calendar, digits or a form: the lowest ten are the language.
     names = (locale.windows_locale.get(code) for code in (number & 0xFFFF, number & 0x3FF | 0x400))
-    return next(filter(None, names), "en").partition("_")[0]
+    languages = _languages()
+    return languages.get(next(filter(None, names), "en").partition("_")[0], languages["en"])
 
 
-@lru_cache(maxsize=64)
-def _language(code: str) -> Locale:
-    from babel import Locale, UnknownLocaleError  # noqa: PLC0415 few sheets have names of months
-
-    try:
-        return Locale.parse(code)
-    except UnknownLocaleError:
-        return Locale.parse("en")
-
-
-def _date_separator(code: str) -> str:
-    """What a slash in the format of a date shows: "." in German, "-" in Dutch."""
-    if code == "en":
-        return "/"
-    form = _language(code).date_formats["short"].pattern
-    return next((char for char in form if not char.isalpha()), "/")
+def _name(pattern: str, moment: datetime, language: _Language) -> str:
+    """The name of a month or day of the week: "mmm", "dddd"."""
+    name = language.days[moment.weekday()] if pattern[0] == "d" else language.months[moment.month - 1]
+    if len(pattern) == 3:  # noqa: PLR2004 "mmm", "ddd"
+        return name[:3]
+    return name[0] if pattern == "mmmmm" else name
