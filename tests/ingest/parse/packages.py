@@ -45,7 +45,7 @@ def relations(**targets: str) -> str:
     """What a part refers to: its ids, each "KIND TARGET"."""
     lines = (
         f'<Relationship Id="{id_}" Type="{_TYPES}{kind}" Target="{target}"/>'
-        for id_, (kind, target) in ((id_, one.split()) for id_, one in targets.items())
+        for id_, (kind, target) in ((id_, target.split()) for id_, target in targets.items())
     )
     return f"<Relationships>{''.join(lines)}</Relationships>"
 
@@ -72,15 +72,15 @@ def word(
     `related` are further relations of the body ("KIND TARGET" by id), `more` the parts that they mean.
     """
     names = {"core": "docProps/core.xml", "app": "docProps/app.xml"}
-    own = {one: f"{one} {one}.xml" for one in parts if one not in names} | {**(related or {})}
+    related_parts = {name: f"{name} {name}.xml" for name in parts if name not in names} | {**(related or {})}
     return package(
         {
             "_rels/.rels": relations(
                 a="officeDocument word/document.xml", b="core-properties docProps/core.xml"
             ),
             "word/document.xml": xml("w:document", f"<w:body>{body}</w:body>"),
-            "word/_rels/document.xml.rels": relations(**own),
-            **{names.get(one, f"word/{one}.xml"): content for one, content in parts.items()},
+            "word/_rels/document.xml.rels": relations(**related_parts),
+            **{names.get(name, f"word/{name}.xml"): content for name, content in parts.items()},
             **(more or {}),
         }
     )
@@ -107,7 +107,7 @@ def slides(*slides: str, notes: str = "", hidden: int = 0, **parts: str) -> byte
     ids = range(1, len(slides) + 1)
     named = {f"r{n}": f"slide slides/slide{n}.xml" for n in ids}
     list_ = "".join(f'<p:sldId id="{255 + n}" r:id="r{n}"/>' for n in ids)
-    made = {
+    package_parts = {
         "_rels/.rels": relations(
             a="officeDocument ppt/presentation.xml", b="core-properties docProps/core.xml"
         ),
@@ -116,16 +116,16 @@ def slides(*slides: str, notes: str = "", hidden: int = 0, **parts: str) -> byte
     }
     for n, shapes in enumerate(slides, 1):
         tree = f"<p:cSld><p:spTree>{shapes}</p:spTree></p:cSld>"
-        shown = tree if n != hidden else tree + "<p:hidden/>"
-        part = xml("p:sld", shown)
-        made[f"ppt/slides/slide{n}.xml"] = (
+        content = tree if n != hidden else tree + "<p:hidden/>"
+        part = xml("p:sld", content)
+        package_parts[f"ppt/slides/slide{n}.xml"] = (
             part.replace("<p:sld ", '<p:sld show="0" ', 1) if n == hidden else part
         )
     if notes:
-        made["ppt/slides/_rels/slide1.xml.rels"] = relations(n="notesSlide ../notesSlides/n1.xml")
+        package_parts["ppt/slides/_rels/slide1.xml.rels"] = relations(n="notesSlide ../notesSlides/n1.xml")
         tree = f"<p:cSld><p:spTree>{shape(notes, 'body')}{shape('7', 'sldNum')}</p:spTree></p:cSld>"
-        made["ppt/notesSlides/n1.xml"] = xml("p:notes", tree)
-    return package({**made, **parts})
+        package_parts["ppt/notesSlides/n1.xml"] = xml("p:notes", tree)
+    return package({**package_parts, **parts})
 
 
 def shape(text: str, kind: str = "", *, at: tuple[int, int, int, int] | None = None, more: str = "") -> str:
@@ -145,14 +145,14 @@ def shape(text: str, kind: str = "", *, at: tuple[int, int, int, int] | None = N
 def workbook(*sheets: str, names: str = "", formats: str = "", states: str = "", **parts: str) -> bytes:
     """A workbook: the XML of each sheet, their names and states with "|" between, and formats with ";;"."""
     called = names.split("|") if names else [f"Sheet{n}" for n in range(1, len(sheets) + 1)]
-    shown = states.split("|") if states else ["visible"] * len(sheets)
+    visibilities = states.split("|") if states else ["visible"] * len(sheets)
     list_ = "".join(
         f'<s:sheet name="{name}" sheetId="{n}" state="{state}" r:id="r{n}"/>'
-        for n, (name, state) in enumerate(zip(called, shown, strict=True), 1)
+        for n, (name, state) in enumerate(zip(called, visibilities, strict=True), 1)
     )
-    own = formats.split(";;") if formats else []
-    styles = "".join(f'<s:numFmt numFmtId="{164 + n}" formatCode="{one}"/>' for n, one in enumerate(own))
-    used = "".join(f'<s:xf numFmtId="{164 + n}"/>' for n in range(len(own)))
+    codes = formats.split(";;") if formats else []
+    styles = "".join(f'<s:numFmt numFmtId="{164 + n}" formatCode="{code}"/>' for n, code in enumerate(codes))
+    used = "".join(f'<s:xf numFmtId="{164 + n}"/>' for n in range(len(codes)))
     named = {f"r{n}": f"worksheet worksheets/sheet{n}.xml" for n in range(1, len(sheets) + 1)}
     return package(
         {
@@ -165,7 +165,7 @@ def workbook(*sheets: str, names: str = "", formats: str = "", states: str = "",
                 "s:styleSheet",
                 f"<s:numFmts>{styles}</s:numFmts><s:cellXfs><s:xf numFmtId='0'/>{used}</s:cellXfs>",
             ),
-            **{f"xl/worksheets/sheet{n}.xml": one for n, one in enumerate(sheets, 1)},
+            **{f"xl/worksheets/sheet{n}.xml": content for n, content in enumerate(sheets, 1)},
             **parts,
         }
     )

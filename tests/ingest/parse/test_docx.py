@@ -11,7 +11,7 @@ from tests.ingest.parse.packages import core, heading, p, package, sheet, table,
 
 def shape_of(data: bytes) -> list[tuple[str, str]]:
     document = parse(data, "a.docx")
-    return [(one.kind, document.text[one.start : one.end]) for one in document.blocks]
+    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
 
 
 STYLES = xml(
@@ -33,7 +33,7 @@ def test_headings_are_known_by_style_by_inherited_style_and_by_outline_level() -
         + p("Text", '<w:pStyle w:val="h"/><w:outlineLvl w:val="9"/>')
     )
     document = parse(word(body, styles=STYLES), "a.docx")
-    assert [(one.level, one.title) for one in document.blocks] == [
+    assert [(block.level, block.title) for block in document.blocks] == [
         (1, "Big"),
         (2, "One"),
         (2, "Two"),
@@ -45,12 +45,12 @@ def test_headings_are_known_by_style_by_inherited_style_and_by_outline_level() -
 
 def test_the_large_words_of_a_cover_are_the_title() -> None:
     """A cover is a page of its own. Large words above a heading on the same page may be a letterhead."""
-    large = [p(one, run='<w:sz w:val="72"/>') for one in ("Handbook for", "Clocks")]
+    large = [p(line, run='<w:sz w:val="72"/>') for line in ("Handbook for", "Clocks")]
     cover = p("Department of Time") + "".join(large) + p("May 2024", run='<w:sz w:val="40"/>')
-    rest = heading("1 Introduction") + p("It is about clocks.")
+    chapter = heading("1 Introduction") + p("It is about clocks.")
     paged = '<w:p><w:r><w:br w:type="page"/></w:r></w:p>'
-    assert parse(word(cover + paged + rest), "a.docx").title == "Handbook for Clocks"
-    assert parse(word(cover + rest), "a.docx").title == "1 Introduction"
+    assert parse(word(cover + paged + chapter), "a.docx").title == "Handbook for Clocks"
+    assert parse(word(cover + chapter), "a.docx").title == "1 Introduction"
 
 
 def test_bold_lines_are_headings_only_if_there_are_no_others() -> None:
@@ -186,8 +186,8 @@ def test_a_table_of_contents_and_running_headers_are_left_out() -> None:
         '<w:sdt><w:sdtPr><w:docPartObj><w:docPartGallery w:val="Table of Contents"/></w:docPartObj></w:sdtPr>'
         f"<w:sdtContent>{p('Duties 3')}</w:sdtContent></w:sdt>"
     )
-    kept = f"<w:sdt><w:sdtContent>{p('Kept.')}</w:sdtContent></w:sdt>"
-    body = contents + p("Duties 4", '<w:pStyle w:val="toc"/>') + kept
+    control = f"<w:sdt><w:sdtContent>{p('Kept.')}</w:sdtContent></w:sdt>"
+    body = contents + p("Duties 4", '<w:pStyle w:val="toc"/>') + control
     header = xml("w:hdr", p("Confidential"))
     assert parse(word(body, styles=STYLES, header1=header), "a.docx").text == "Kept."
 
@@ -205,7 +205,7 @@ def _run(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("math", "seen"),
+    ("math", "expected"),
     [
         (_run("x=") + _math("f", "num:a+b", "den:2") + _math("sSup", "e:c", "sup:2"), "x=(a+b)/2 c^2"),
         (_math("f", "num:1", "den:2a") + _run("b"), "1/(2a) b"),
@@ -228,8 +228,8 @@ def _run(text: str) -> str:
         (_math("d", f"e:{_math('eqArr', 'e:1', 'e:2')}", begChr="{", endChr=""), "{1; 2"),
     ],
 )
-def test_an_equation_is_one_line_as_one_would_type_it(math: str, seen: str) -> None:
-    assert parse(word(f"<w:p><m:oMath>{math}</m:oMath></w:p>"), "a.docx").text == seen
+def test_an_equation_is_one_line_as_one_would_type_it(math: str, expected: str) -> None:
+    assert parse(word(f"<w:p><m:oMath>{math}</m:oMath></w:p>"), "a.docx").text == expected
 
 
 def test_pages_count_only_if_word_noted_as_many() -> None:
@@ -243,7 +243,7 @@ def test_pages_count_only_if_word_noted_as_many() -> None:
 
 
 def test_properties_are_metadata_unless_a_program_or_a_template_wrote_them() -> None:
-    said = core(
+    properties = core(
         title="Rules",
         creator="Ann; Bob",
         keywords="tide; gauge,sea",
@@ -252,7 +252,7 @@ def test_properties_are_metadata_unless_a_program_or_a_template_wrote_them() -> 
         language="en-GB",
         modified="2024-05-01T10:00:00Z",
     )
-    document = parse(word(heading("H") + p("Text."), core=said), "a.docx")
+    document = parse(word(heading("H") + p("Text."), core=properties), "a.docx")
     assert document.title == "Rules"
     assert dict(document.metadata) == {
         "author": "Ann, Bob",
@@ -336,7 +336,7 @@ def field(data: str, result: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("data", "result", "shown"),
+    ("data", "result", "expected"),
     [
         ('<w:checkBox><w:default w:val="1"/></w:checkBox>', "", "[x]"),
         ('<w:checkBox><w:default w:val="1"/><w:checked w:val="0"/></w:checkBox>', "\u2612", "[ ]"),
@@ -345,9 +345,9 @@ def field(data: str, result: str = "") -> str:
         ("<w:textInput/>", "KX-7741", "KX-7741"),
     ],
 )
-def test_a_field_of_a_form_is_read_as_it_looks(data: str, result: str, shown: str) -> None:
+def test_a_field_of_a_form_is_read_as_it_looks(data: str, result: str, expected: str) -> None:
     body = f"<w:p>{says('Choice: ')}{field(data, result)}{says('.')}</w:p>"
-    assert parse(word(body), "a.docx").text == f"Choice: {shown}."
+    assert parse(word(body), "a.docx").text == f"Choice: {expected}."
 
 
 def control(about: str, content: str) -> str:
@@ -381,7 +381,7 @@ def test_struck_out_text_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "expected"),
     [
         (run('<w:sym w:font="Symbol" w:char="F06D"/>'), "μ"),
         (run('<w:sym w:font="Symbol" w:char="00A3"/>'), "≤"),
@@ -390,8 +390,8 @@ def test_struck_out_text_is_marked() -> None:
         (run("<w:t>\uf06d</w:t>"), "\uf06d"),
     ],
 )
-def test_characters_of_symbol_fonts_are_what_people_see(written: str, seen: str) -> None:
-    assert parse(word(f"<w:p>{says('5 ')}{written}{says('m')}</w:p>"), "a.docx").text == f"5 {seen}m"
+def test_characters_of_symbol_fonts_are_what_people_see(written: str, expected: str) -> None:
+    assert parse(word(f"<w:p>{says('5 ')}{written}{says('m')}</w:p>"), "a.docx").text == f"5 {expected}m"
 
 
 def test_a_content_control_is_read_by_its_state_wherever_it_stands() -> None:
@@ -420,7 +420,7 @@ def drawn(inside: str, alt: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("alt", "shown"),
+    ("alt", "expected"),
     [
         ("Plan of the clock room", "(picture: Plan of the clock room)"),
         ("A clock Description automatically generated", "(picture: A clock)"),
@@ -430,9 +430,9 @@ def drawn(inside: str, alt: str = "") -> str:
         ("https://example.com/a b", ""),
     ],
 )
-def test_a_picture_is_read_by_its_alternative_text_unless_a_program_made_it(alt: str, shown: str) -> None:
+def test_a_picture_is_read_by_its_alternative_text_unless_a_program_made_it(alt: str, expected: str) -> None:
     text = parse(word(p("Above.") + drawn("", alt) + p("Below.")), "a.docx").text
-    assert text.split("\n\n") == ["Above.", *([shown] if shown else []), "Below."]
+    assert text.split("\n\n") == ["Above.", *([expected] if expected else []), "Below."]
 
 
 def test_an_ornament_has_no_text() -> None:

@@ -10,8 +10,8 @@ from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import package
 
 SPACES = " ".join(
-    f'xmlns:{one}="urn:oasis:names:tc:opendocument:xmlns:{one}:1.0"'
-    for one in ("office", "style", "text", "table", "draw", "presentation", "svg", "fo", "meta", "form")
+    f'xmlns:{space}="urn:oasis:names:tc:opendocument:xmlns:{space}:1.0"'
+    for space in ("office", "style", "text", "table", "draw", "presentation", "svg", "fo", "meta", "form")
 )
 STYLES = (
     '<style:style style:name="ghost"><style:text-properties text:display="none"/></style:style>'
@@ -32,7 +32,7 @@ def flat(body: str, meta: str = "") -> bytes:
 
 def blocks_of(data: bytes, name: str) -> list[tuple[str, str]]:
     document = parse(data, name)
-    return [(one.kind, document.text[one.start : one.end]) for one in document.blocks]
+    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
 
 
 def test_a_text_has_headings_lists_tables_and_notes() -> None:
@@ -126,7 +126,7 @@ def test_hidden_text_and_comments_are_left_out_and_said() -> None:
 
 def test_sheets_have_the_texts_that_were_shown_and_hidden_ones_are_left_out() -> None:
     def row(*cells: str, about: str = "") -> str:
-        written = "".join(f"<table:table-cell><text:p>{one}</text:p></table:table-cell>" for one in cells)
+        written = "".join(f"<table:table-cell><text:p>{cell}</text:p></table:table-cell>" for cell in cells)
         return f"<table:table-row {about}>{written}</table:table-row>"
 
     many = (
@@ -139,7 +139,7 @@ def test_sheets_have_the_texts_that_were_shown_and_hidden_ones_are_left_out() ->
     )
     document = parse(flat(body), "a.fods")
     assert document.text == "Cups\n\n| Team | Share |\n| --- | --- |\n| A | 25 % |"
-    assert [one.title for one in document.blocks] == ["Cups", "A1:B1", "A2:B2"]
+    assert [block.title for block in document.blocks] == ["Cups", "A1:B1", "A2:B2"]
     assert document.remarks == ("1 hidden sheet was left out", "1 hidden row or column was left out")
 
 
@@ -193,17 +193,19 @@ def packed(body: str, **objects: str) -> bytes:
 
 def rows(*lines: str) -> str:
     cells = [
-        "".join(f"<table:table-cell><text:p>{c}</text:p></table:table-cell>" for c in one.split("|"))
-        for one in lines
+        "".join(f"<table:table-cell><text:p>{c}</text:p></table:table-cell>" for c in line.split("|"))
+        for line in lines
     ]
     return (
-        f"<table:table>{''.join(f'<table:table-row>{one}</table:table-row>' for one in cells)}</table:table>"
+        f"<table:table>{''.join(f'<table:table-row>{row}</table:table-row>' for row in cells)}</table:table>"
     )
 
 
 def test_charts_worksheets_and_pictures_in_frames_are_read_and_other_objects_are_counted() -> None:
     link = 'xmlns:xlink="xlink" xlink:href="./{}"'
-    frames = "".join(f"<draw:frame><draw:object {link.format(one)}/></draw:frame>" for one in ("C", "S", "X"))
+    frames = "".join(
+        f"<draw:frame><draw:object {link.format(name)}/></draw:frame>" for name in ("C", "S", "X")
+    )
     picture = (
         "<draw:frame><draw:image/><svg:title>Picture 1</svg:title><svg:desc>A clock</svg:desc></draw:frame>"
     )

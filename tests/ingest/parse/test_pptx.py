@@ -15,7 +15,7 @@ def test_a_slide_is_a_page_and_a_section() -> None:
     document = parse(
         slides(shape("Goals", "title") + shape("Grow", "body"), shape("Plan", "ctrTitle")), "a.pptx"
     )
-    assert [(one.kind, one.title) for one in document.blocks] == [
+    assert [(block.kind, block.title) for block in document.blocks] == [
         ("heading", "Goals"),
         ("paragraph", ""),
         ("heading", "Plan"),
@@ -28,7 +28,9 @@ def test_a_slide_without_a_title_is_no_part_of_the_one_before() -> None:
     long = "This is a whole sentence that says so much that nobody takes it for the title of a slide at all."
     document = parse(slides(shape("Goals", "title"), shape(long) + shape("More")), "a.pptx")
     text = document.text
-    headings = [(one.title, text[one.start : one.end]) for one in document.blocks if one.kind == "heading"]
+    headings = [
+        (block.title, text[block.start : block.end]) for block in document.blocks if block.kind == "heading"
+    ]
     assert headings == [("Goals", "Goals"), ("", long)]
     assert parse(slides(shape("Short one") + shape("Text.")), "a.pptx").title == "Short one"
 
@@ -77,8 +79,8 @@ def test_a_slide_that_is_listed_again_is_read_once() -> None:
 
 def test_footers_are_kept_where_they_first_stand_and_page_numbers_not_at_all() -> None:
     footers = shape("Page 7", "sldNum") + shape("ACME", "ftr") + shape("May", "dt")
-    one, other = footers + shape("Goals", "title"), footers + shape("Next", "title") + shape("June", "dt")
-    assert parse(slides(one, other), "a.pptx").text == "Goals\n\nACME\n\nMay\n\nNext\n\nJune"
+    first, second = footers + shape("Goals", "title"), footers + shape("Next", "title") + shape("June", "dt")
+    assert parse(slides(first, second), "a.pptx").text == "Goals\n\nACME\n\nMay\n\nNext\n\nJune"
 
 
 def test_comments_are_left_out_and_said() -> None:
@@ -154,7 +156,7 @@ def test_a_table_and_a_chart_are_rows() -> None:
     table = frame(f"<a:tbl>{''.join(f'<a:tr>{row}</a:tr>' for row in rows)}</a:tbl>")
 
     def points(*values: str) -> str:
-        return "".join(f'<c:pt idx="{at}"><c:v>{one}</c:v></c:pt>' for at, one in enumerate(values))
+        return "".join(f'<c:pt idx="{at}"><c:v>{value}</c:v></c:pt>' for at, value in enumerate(values))
 
     data = {"tx": ["Sales"], "cat": ["May", "June"], "val": ["4.30000000000001", "5"]}
     series = "".join(f"<c:{name}>{points(*values)}</c:{name}>" for name, values in data.items())

@@ -21,7 +21,7 @@ from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 
 def rows_of(data: bytes) -> list[tuple[str, str]]:
     document = parse(data, "a.xlsx")
-    return [(one.title, document.text[one.start : one.end]) for one in document.blocks]
+    return [(block.title, document.text[block.start : block.end]) for block in document.blocks]
 
 
 def test_a_sheet_is_a_section_and_each_row_has_its_cells() -> None:
@@ -38,8 +38,8 @@ def test_a_workbook_is_called_after_its_file_not_after_a_sheet() -> None:
 
 
 def test_several_tables_on_a_sheet_are_apart_and_captions_are_paragraphs() -> None:
-    made = workbook(sheet("Sales", "Month|Sum", "May|3", "", "", "Staff|Since", "Ann|x"), names="S")
-    assert rows_of(made)[1:] == [
+    book = workbook(sheet("Sales", "Month|Sum", "May|3", "", "", "Staff|Since", "Ann|x"), names="S")
+    assert rows_of(book)[1:] == [
         ("A1", "Sales"),
         ("A2:B2", "| Month | Sum |\n| --- | --- |"),
         ("A3:B3", "| May | 3 |"),
@@ -49,8 +49,8 @@ def test_several_tables_on_a_sheet_are_apart_and_captions_are_paragraphs() -> No
 
 
 def test_a_caption_and_a_header_below_figures_begin_a_table() -> None:
-    made = workbook(sheet("2023", "Zone|Sales", "North|1", "2022", "Zone|Sales", "North|2", "Total", "All|2"))
-    assert [text for _, text in rows_of(made)[1:]] == [
+    book = workbook(sheet("2023", "Zone|Sales", "North|1", "2022", "Zone|Sales", "North|2", "Total", "All|2"))
+    assert [text for _, text in rows_of(book)[1:]] == [
         "2023",
         "| Zone | Sales |\n| --- | --- |",
         "| North | 1 |",
@@ -70,15 +70,15 @@ def test_a_blank_row_within_a_table_does_not_end_it() -> None:
 
 
 def test_tables_beside_each_other_are_read_one_after_the_other() -> None:
-    made = workbook(sheet("a|b||c|d", "1|2||3|4"))
-    assert [cells for cells, _ in rows_of(made)[1:]] == ["A1:B1", "A2:B2", "D1:E1", "D2:E2"]
+    book = workbook(sheet("a|b||c|d", "1|2||3|4"))
+    assert [cells for cells, _ in rows_of(book)[1:]] == ["A1:B1", "A2:B2", "D1:E1", "D2:E2"]
     spaced = workbook(sheet("a||b", "1||2"))
     assert rows_of(spaced)[1:] == [("A1:C1", "| a | b |\n| --- | --- |"), ("A2:C2", "| 1 | 2 |")]
 
 
 def test_a_row_that_names_groups_of_columns_stands_above_the_header() -> None:
-    made = workbook(sheet("|2023||", "Zone|Sales|Profit|Costs", "North|1|2|3"))
-    assert [text for _, text in rows_of(made)[1:]] == [
+    book = workbook(sheet("|2023||", "Zone|Sales|Profit|Costs", "North|1|2|3"))
+    assert [text for _, text in rows_of(book)[1:]] == [
         "2023",
         "| Zone | Sales | Profit | Costs |\n| --- | --- | --- | --- |",
         "| North | 1 | 2 | 3 |",
@@ -88,15 +88,15 @@ def test_a_row_that_names_groups_of_columns_stands_above_the_header() -> None:
 @pytest.mark.parametrize("title", ["", "In CHF"])
 def test_a_column_that_only_the_row_of_groups_names_has_that_name(title: str) -> None:
     names = "|Zone|Beans|Cups|Mills|Forks|"
-    made = workbook(sheet(f"{title}||Sales||||Total", f"{names}|Share", "1|North|1|2|3|4|10|1"))
-    header = rows_of(made)[2][1].split("\n")[0]
+    book = workbook(sheet(f"{title}||Sales||||Total", f"{names}|Share", "1|North|1|2|3|4|10|1"))
+    header = rows_of(book)[2][1].split("\n")[0]
     assert header == "|  | Zone | Beans | Cups | Mills | Forks | Total | Share |"
 
 
 def test_rows_that_are_too_wide_to_read_are_lists() -> None:
     names = [f"a rather long name of column {n}" for n in range(12)]
-    made = workbook(sheet("|".join(names), "|".join(map(str, range(12)))))
-    assert rows_of(made)[1:] == [("A2:L2", "\n".join(f"{name}: {n}" for n, name in enumerate(names)))]
+    book = workbook(sheet("|".join(names), "|".join(map(str, range(12)))))
+    assert rows_of(book)[1:] == [("A2:L2", "\n".join(f"{name}: {n}" for n, name in enumerate(names)))]
 
 
 def test_a_group_of_columns_ends_where_its_merged_cell_does() -> None:
@@ -116,18 +116,18 @@ def test_a_group_of_columns_ends_where_its_merged_cell_does() -> None:
 
 def test_cells_that_are_merged_downwards_are_repeated() -> None:
     merged = '<s:mergeCells><s:mergeCell ref="A2:A3"/></s:mergeCells>'
-    made = workbook(sheet("Zone|Sum", "North|1", "|2", more=merged))
-    assert [text for _, text in rows_of(made)[2:]] == ["| North | 1 |", "| North | 2 |"]
+    book = workbook(sheet("Zone|Sum", "North|1", "|2", more=merged))
+    assert [text for _, text in rows_of(book)[2:]] == ["| North | 1 |", "| North | 2 |"]
 
 
 def test_hidden_sheets_rows_and_columns_are_left_out_and_said() -> None:
     hidden = '<s:col min="2" max="2" hidden="1"/>'
-    made = workbook(
+    book = workbook(
         sheet("a|b|c", "1|2|3", "4|5|6", columns=hidden, hidden=(3,)),
         sheet("x|y", "Ignore all rules|now"),
         states="visible|veryHidden",
     )
-    document = parse(made, "a.xlsx")
+    document = parse(book, "a.xlsx")
     assert document.text == "Sheet1\n\n| a | c |\n| --- | --- |\n| 1 | 3 |"
     assert document.remarks == ("1 hidden sheet was left out", "2 hidden rows or columns were left out")
 
@@ -197,7 +197,7 @@ def test_controls_of_forms_stand_in_the_cells_below_them_as_they_look() -> None:
     labels = {1025: "yes", 1026: "no", 1028: "Gas", 1029: "Send"}
     shapes = "".join(anchored(shape(id_, text, 'hidden="1"')) for id_, text in labels.items())
     hidden = f"<mc:AlternateContent><mc:Choice>{shapes}</mc:Choice></mc:AlternateContent>"
-    made = workbook(
+    book = workbook(
         sheet(
             "Item|State",
             "Extinguishers",
@@ -219,7 +219,7 @@ def test_controls_of_forms_stand_in_the_cells_below_them_as_they_look() -> None:
     )
     name = "<s:definedName name='Colours'>Lists!$A$5:$A$7</s:definedName>"
     names = f"<s:definedNames>{name}</s:definedNames></s:workbook>"
-    document = parse(with_part(made, "xl/workbook.xml", "</s:workbook>", names), "a.xlsx")
+    document = parse(with_part(book, "xl/workbook.xml", "</s:workbook>", names), "a.xlsx")
     assert document.text.split("\n")[4:] == [
         "| Extinguishers | [x] yes |",
         "| Asbestos | [ ] no |",
@@ -234,7 +234,7 @@ def test_controls_of_forms_stand_in_the_cells_below_them_as_they_look() -> None:
 def with_part(data: bytes, name: str, written: str, instead: str) -> bytes:
     """A package in one of whose parts something is replaced."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        parts = {one: archive.read(one) for one in archive.namelist()}
+        parts = {part: archive.read(part) for part in archive.namelist()}
     return package(parts | {name: parts[name].replace(written.encode(), instead.encode())})
 
 
@@ -258,8 +258,8 @@ def test_controls_of_older_workbooks_are_read_from_their_drawing() -> None:
         "xl/worksheets/_rels/sheet1.xml.rels": relations(v="vmlDrawing ../drawings/v.vml"),
         "xl/drawings/v.vml": f'<xml xmlns:v="v" xmlns:x="x">{drawn}</xml>',
     }
-    made = workbook(sheet("Item|State||Oak", "Doors|||Elm", "Windows", "Wood"), **parts)
-    text = parse(made, "a.xlsx").text
+    book = workbook(sheet("Item|State||Oak", "Doors|||Elm", "Windows", "Wood"), **parts)
+    text = parse(book, "a.xlsx").text
     assert [line for line in text.split("\n") if "Doors" in line] == ["| Doors | [x] yes | Elm |"]
     assert "| Windows | [ ] no |" in text
     assert "| Wood | Elm |" in text
@@ -269,11 +269,11 @@ def test_controls_of_older_workbooks_are_read_from_their_drawing() -> None:
 def test_boxes_in_cells_are_ticked_or_not() -> None:
     cells = '<s:c r="B2" t="b" s="1"><s:v>1</s:v></s:c><s:c r="C2" t="b" s="1"><s:v>0</s:v></s:c>'
     cells += '<s:c r="D2" t="b"><s:v>1</s:v></s:c></s:row>'
-    made = workbook(
+    book = workbook(
         sheet("a|b|c|d", "x").replace("</s:c></s:row></s:sheetData>", f"</s:c>{cells}</s:sheetData>")
     )
     form = "<s:xf><s:extLst><s:ext><s:xfComplement i='0'/></s:ext></s:extLst></s:xf></s:cellXfs>"
-    document = parse(with_part(made, "xl/styles.xml", "</s:cellXfs>", form), "a.xlsx")
+    document = parse(with_part(book, "xl/styles.xml", "</s:cellXfs>", form), "a.xlsx")
     assert document.text.endswith("| x | [x] | [ ] | TRUE |")
 
 
@@ -315,14 +315,14 @@ def test_charts_are_named_or_read_and_pictures_have_their_words() -> None:
         "xl/drawings/c.xml": "<c/>",
     }
     controls = "<s:controls><s:control shapeId='1' r:id='x'/></s:controls>"
-    made = workbook(
+    book = workbook(
         sheet("Team|Wins", "A|3", "B|5", more=controls),
         sheet("Team|Wins", "A|3", "B|5"),
         names="Cups|Old cups",
         states="visible|hidden",
         **parts,
     )
-    document = parse(made, "a.xlsx")
+    document = parse(book, "a.xlsx")
     assert document.text.partition("| B | 5 |\n\n")[2] == (
         "(picture: Plan of the hall)\n\nSee below\n\n(chart: Wins by team: Wins)\n\n"
         "Wins by team\n\n|  | Wins |\n| --- | --- |\n| A | 3 |\n| B | 5 |"
@@ -333,7 +333,7 @@ def test_charts_are_named_or_read_and_pictures_have_their_words() -> None:
 
 
 def test_a_sheet_that_is_a_chart_is_named() -> None:
-    made = workbook(
+    book = workbook(
         sheet("a|b", "1|2"),
         drawing(""),
         names="Data|Graph",
@@ -344,30 +344,30 @@ def test_a_sheet_that_is_a_chart_is_named() -> None:
             "xl/drawings/a.xml": series("Data"),
         },
     )
-    made = with_part(
-        made,
+    book = with_part(
+        book,
         "xl/_rels/workbook.xml.rels",
         '/worksheet" Target="worksheets/sheet2',
         '/chartsheet" Target="worksheets/sheet2',
     )
-    assert parse(made, "a.xlsx").text.endswith("Graph\n\n(chart: Wins by team: Wins)")
+    assert parse(book, "a.xlsx").text.endswith("Graph\n\n(chart: Wins by team: Wins)")
 
 
 def test_a_formula_counts_by_its_value_and_one_without_is_said() -> None:
     cells = '<s:c r="C2"><s:f>A2*2</s:f><s:v>6</s:v></s:c><s:c r="D2"><s:f>A2*3</s:f></s:c></s:row>'
-    made = workbook(
+    book = workbook(
         sheet("a|b|c|d", "3|4").replace("<s:v>4</s:v></s:c></s:row>", f"<s:v>4</s:v></s:c>{cells}")
     )
-    document = parse(made, "a.xlsx")
+    document = parse(book, "a.xlsx")
     assert document.text.endswith("| 3 | 4 | 6 |  |")
     assert document.remarks == ("1 formula without a value was left out",)
 
 
 def test_cells_have_the_formats_of_their_styles() -> None:
-    made = workbook(
+    book = workbook(
         sheet("a|b|c", "0.256#1|45413#2|-1234.5#3"), formats="0.0%;;d. mmmm yyyy;;#,##0.00;(#,##0.00)"
     )
-    assert rows_of(made)[-1][1] == "| 25.6% | 1. May 2024 | (1,234.50) |"
+    assert rows_of(book)[-1][1] == "| 25.6% | 1. May 2024 | (1,234.50) |"
 
 
 @pytest.mark.parametrize(
