@@ -55,8 +55,8 @@ def differences(name: Callable[[int], str]) -> bytes:
 def pdf(text: str, codes: Codes, font: tuple[bytes, ...]) -> bytes:
     """A page with this text in lines, shown by the codes of a font, with no map back to characters."""
     lines = [text[at : at + 90] for at in range(0, len(text), 90)]
-    shown = b"".join(b"<%s> Tj T*\n" % codes(line).hex().encode() for line in lines)
-    content = b"BT /F1 10 Tf 50 800 Td 12 TL\n" + shown + b"ET"
+    strings = b"".join(b"<%s> Tj T*\n" % codes(line).hex().encode() for line in lines)
+    content = b"BT /F1 10 Tf 50 800 Td 12 TL\n" + strings + b"ET"
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -78,9 +78,9 @@ def pdf(text: str, codes: Codes, font: tuple[bytes, ...]) -> bytes:
 
 def glyphs_of_arial(text: str) -> bytes:
     """Glyph numbers as in Arial: ASCII less 29, and other letters in the order of Unicode from 98 on."""
-    others = sorted({letter for letter in text if not letter.isascii()})
-    numbers = {letter: 98 + 7 * at for at, letter in enumerate(others)}
-    return b"".join(numbers.get(one, ord(one) - 29).to_bytes(2, "big") for one in text)
+    beyond_ascii = sorted({letter for letter in text if not letter.isascii()})
+    numbers = {letter: 98 + 7 * at for at, letter in enumerate(beyond_ascii)}
+    return b"".join(numbers.get(letter, ord(letter) - 29).to_bytes(2, "big") for letter in text)
 
 
 def by_appearance(first: int, width: int = 1) -> Codes:
@@ -88,10 +88,10 @@ def by_appearance(first: int, width: int = 1) -> Codes:
     number, numbers = count(first), dict[str, int]()
 
     def codes(text: str) -> bytes:
-        for one in text:
-            if one not in numbers:
-                numbers[one] = min(next(number), 255 if width == 1 else 60_000)
-        return b"".join(numbers[one].to_bytes(width, "big") for one in text)
+        for letter in text:
+            if letter not in numbers:
+                numbers[letter] = min(next(number), 255 if width == 1 else 60_000)
+        return b"".join(numbers[letter].to_bytes(width, "big") for letter in text)
 
     return codes
 
@@ -132,8 +132,8 @@ def test_text_without_a_map_to_characters_is_refused_in_six_languages(
 def test_the_same_page_with_a_map_is_read(corpus: Path) -> None:
     page = (corpus / "gps-time.md").read_text(encoding="utf-8").encode("ascii", "ignore").decode()
     text = " ".join(page.split())[:2000]
-    read = parse(pdf(text, lambda line: line.encode("latin-1"), simple()), "a.pdf").text
-    assert "GPS" in read
+    text_with_map = parse(pdf(text, lambda line: line.encode("latin-1"), simple()), "a.pdf").text
+    assert "GPS" in text_with_map
     garbled = pdf(text, glyphs_of_arial, NUMBERED)
     with pytest.raises(ParseError, match="run OCR on it first"):
         parse(garbled, "a.pdf")
@@ -141,20 +141,20 @@ def test_the_same_page_with_a_map_is_read(corpus: Path) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_text_in_six_languages_is_garbled(judged: Path, language: str) -> None:
-    found = passages(judged, language)
-    assert len(found) > 200
-    assert not [text for text in found if is_garbled(text)]
+    texts = passages(judged, language)
+    assert len(texts) > 200
+    assert not [text for text in texts if is_garbled(text)]
 
 
 @pytest.mark.slow
 def test_no_real_pdf_is_garbled(judged: Path, corpus: Path) -> None:
-    read = 0
+    readable = 0
     for path in [*judged.rglob("*.pdf"), *corpus.glob("*.pdf")]:
         try:
-            read += bool(parse(path.read_bytes(), path.name).text)
+            readable += bool(parse(path.read_bytes(), path.name).text)
         except ParseError as error:
             assert "glyphs" not in str(error), path  # noqa: PT017 others have no text or a password
-    assert read >= 20
+    assert readable >= 20
 
 
 RUSSIAN = "Это обычный русский текст о часах и о времени, записанный в старой кодировке. " * 5

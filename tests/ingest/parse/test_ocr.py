@@ -44,7 +44,7 @@ def test_only_what_may_be_a_scan_gets_the_process_with_the_models() -> None:
 
 def test_a_run_finds_pictures_only_where_ocr_is_on(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
-    assert [found.name for found in discover([tmp_path], ON).files.values()] == ["a.png"]
+    assert [file.name for file in discover([tmp_path], ON).files.values()] == ["a.png"]
     assert not discover([tmp_path], IngestSettings()).files
 
 
@@ -101,8 +101,8 @@ async def test_scans_and_pictures_are_read_in_the_confined_process() -> None:
     assert len(document.pages) == 2
     for form in ("PNG", "TIFF"):
         data = saved(pages[0], form)
-        read = await parse_safely(data, f"a.{form.lower()}", budget=Budget(60), ocr_seconds=SECONDS)
-        assert read.text.split() == " ".join(LINES).split()
+        read_picture = await parse_safely(data, f"a.{form.lower()}", budget=Budget(60), ocr_seconds=SECONDS)
+        assert read_picture.text.split() == " ".join(LINES).split()
     with pytest.raises(ParseError, match="the picture is damaged"):
         await parse_safely(b"\x89PNG no", "a.png", budget=Budget(60), ocr_seconds=SECONDS)
     with pytest.raises(ParseError, match="no words that OCR finds"):
@@ -131,12 +131,12 @@ async def test_turning_ocr_on_reads_the_scans_again_and_nothing_else(
     (folder / "a.md").write_text("# Title")
     (folder / "a.pdf").write_bytes(saved(picture(*LINES), "PDF", resolution=100))
     before = await small_desk.ingested(tmp_path / "data", folder)
-    assert {one.path.rpartition(".")[2]: one.outcome for one in before.outcomes} == {
+    assert {outcome.path.rpartition(".")[2]: outcome.outcome for outcome in before.outcomes} == {
         "md": "added",
         "pdf": "skipped",
     }
     after = await small_desk.ingested(tmp_path / "data", folder, settings=ON)
-    assert {one.path.rpartition(".")[2]: one.outcome for one in after.outcomes} == {
+    assert {outcome.path.rpartition(".")[2]: outcome.outcome for outcome in after.outcomes} == {
         "md": "unchanged",
         "pdf": "added",
     }

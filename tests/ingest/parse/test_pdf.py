@@ -30,10 +30,10 @@ def pdf(*pages: str, password: str = "", outline: Entries | None = None, **about
     font = DictionaryObject({NameObject(key): NameObject(value) for key, value in names.items()})
     fonts = DictionaryObject({NameObject("/F"): font})
     for page in pages:
-        shown = " ".join(_shown(line) for line in page.split("\n"))
+        operators = " ".join(_shown(line) for line in page.split("\n"))
         height = max(800, 14 * page.count("\n") + 200)
         content = DecodedStreamObject()
-        content.set_data(f"BT /F 12 Tf 14 TL 50 {height - 100} Td {shown} ET".encode() if page else b"")
+        content.set_data(f"BT /F 12 Tf 14 TL 50 {height - 100} Td {operators} ET".encode() if page else b"")
         blank = writer.add_blank_page(600, height)
         blank[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
         blank[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
@@ -58,8 +58,8 @@ def _shown(line: str) -> str:
 
 def headings(data: bytes) -> list[tuple[str, int, str]]:
     document = parse(data, "a.pdf")
-    found = [block for block in document.blocks if block.kind == "heading"]
-    return [(one.title, one.level, document.text[one.start : one.end]) for one in found]
+    blocks = [block for block in document.blocks if block.kind == "heading"]
+    return [(block.title, block.level, document.text[block.start : block.end]) for block in blocks]
 
 
 def words(text: str) -> list[tuple[int, int]]:
@@ -131,8 +131,10 @@ def test_the_sections_of_a_pdf_are_those_of_its_outline() -> None:
         ("Appendix", 1, "Tables."),
     ]
     document = parse(data, "a.pdf")
-    found = {one.section[-1]: one.page for one in passages(document, token_spans=words, limit=100)}
-    assert found == {"Clocks": 1, "1.1 Big bells of brass": 1, "2 Dials": 2, "Appendix": 3}
+    pages = {
+        passage.section[-1]: passage.page for passage in passages(document, token_spans=words, limit=100)
+    }
+    assert pages == {"Clocks": 1, "1.1 Big bells of brass": 1, "2 Dials": 2, "Appendix": 3}
 
 
 def test_a_pdf_without_an_outline_has_no_sections() -> None:
@@ -211,10 +213,10 @@ def test_a_pdf_that_cannot_be_read_says_why(data: bytes, reason: str) -> None:
 def test_passages_of_a_real_pdf_know_their_pages(judged: Path) -> None:
     document = parse(sample(judged, "pdflatex-4-pages"), "a.pdf")
     assert document.text.startswith("Hello, here is some text")
-    found = passages(document, token_spans=words, limit=100)
-    assert {passage.page for passage in found} == {1, 2, 3, 4}
+    cuts = passages(document, token_spans=words, limit=100)
+    assert {passage.page for passage in cuts} == {1, 2, 3, 4}
     assert "ﬁ" not in document.text
-    for passage in found:
+    for passage in cuts:
         assert passage.page
         assert document.pages[passage.page - 1] <= passage.start
 
@@ -228,8 +230,8 @@ def test_a_real_pdf_is_called_as_its_first_page_says(judged: Path, name: str, ti
 
 
 def test_the_sections_of_a_real_pdf_begin_where_their_headings_stand(judged: Path) -> None:
-    found = headings(sample(judged, "pdflatex-outline"))
-    assert [(title, line) for title, _, line in found][:3] == [
+    outline = headings(sample(judged, "pdflatex-outline"))
+    assert [(title, line) for title, _, line in outline][:3] == [
         ("Foo", "1 Foo"),
         ("Bar", "2 Bar"),
         ("Baz", "3 Baz"),

@@ -62,11 +62,12 @@ def pdf(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **abou
     writer = PdfWriter()
     fonts = DictionaryObject({NameObject(f"/{key}"): _font(name) for key, name in FONTS.items()})
     for page in pages:
-        shown = [
-            f"BT /{one.font} {one.size} Tf {one.x} {one.y} Td ({_escaped(one.text)}) Tj ET" for one in page
+        operators = [
+            f"BT /{line.font} {line.size} Tf {line.x} {line.y} Td ({_escaped(line.text)}) Tj ET"
+            for line in page
         ]
         content = DecodedStreamObject()
-        content.set_data(f"q {turn} cm {drawn}\n{chr(10).join(shown)} Q".encode("cp1252"))
+        content.set_data(f"q {turn} cm {drawn}\n{chr(10).join(operators)} Q".encode("cp1252"))
         blank = writer.add_blank_page(600, 800)
         blank[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
         blank[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
@@ -217,8 +218,10 @@ def test_a_column_whose_first_line_stands_further_left_than_the_others_is_one() 
         *[At(310 + number, 680 - 17 * number, f"right {number}") for number in range(5)],
     ]
     text = parsed([At(50, 750, "Both of them"), *left, *right]).text
-    found = [text.index(f"{side} {name}") for side in ("left", "right") for name in ("one", *range(5))[1:]]
-    assert found == sorted(found)
+    positions = [
+        text.index(f"{side} {name}") for side in ("left", "right") for name in ("one", *range(5))[1:]
+    ]
+    assert positions == sorted(positions)
     assert text.index("left 4") < text.index("The right one") < text.index("right 0")
 
 
@@ -394,10 +397,10 @@ def test_a_table_has_its_header_on_the_next_page_too() -> None:
     rows = [("Clock", "Year", "Drift"), *((f"H{number}", f"{number}", "0.2") for number in range(30, 60))]
     text = parsed(table(rows[:16], 700), table(rows[16:], 760)).text
     assert text.count("| Clock | Year | Drift |\n| --- | --- | --- |\n") == 2
-    own = [("Bell", "Tons", "Tone"), *rows[16:]]
-    assert parsed(table(rows[:16], 700), table(own, 760)).text.count("| Clock | Year | Drift |") == 1
-    other = [row[:2] for row in rows[16:]]
-    assert parsed(table(rows[:16], 700), table(other, 760)).text.count("| Clock | Year | Drift |") == 1
+    second_table = [("Bell", "Tons", "Tone"), *rows[16:]]
+    assert parsed(table(rows[:16], 700), table(second_table, 760)).text.count("| Clock | Year | Drift |") == 1
+    narrow_table = [row[:2] for row in rows[16:]]
+    assert parsed(table(rows[:16], 700), table(narrow_table, 760)).text.count("| Clock | Year | Drift |") == 1
 
 
 @pytest.mark.parametrize("edge", [230, 222])
@@ -415,7 +418,7 @@ def pages_with(header: str, footer: str) -> list[list[At]]:
     return [
         [
             At(50, 770, header.replace("#", str(number)), 9),
-            *[one._replace(text=f"{one.text} on page {number}") for one in PROSE],
+            *[line._replace(text=f"{line.text} on page {number}") for line in PROSE],
             At(280, 30, footer.replace("#", str(number)), 9),
         ]
         for number in range(1, 6)
@@ -430,8 +433,8 @@ def test_a_running_header_is_kept_once_and_page_numbers_not_at_all() -> None:
 
 @pytest.mark.parametrize("footer", ["#", "– # –", "A-#", "# / 5", "# | Page", "Seite # von 5"])
 def test_whatever_counts_the_pages_is_left_out(footer: str) -> None:
-    read = parsed(*pages_with("", footer)).text
-    assert footer.replace("#", "3") not in read.split("\n")
+    text = parsed(*pages_with("", footer)).text
+    assert footer.replace("#", "3") not in text.split("\n")
 
 
 @pytest.mark.parametrize(
@@ -487,8 +490,8 @@ def test_rows_that_come_again_are_no_headers() -> None:
     rows = (
         [("Sum", "12", "0")] * 3 + [(f"r{n}", str(n * 7), "x") for n in range(20)] + [("Sum", "12", "0")] * 3
     )
-    read = parsed(*[table(rows, 780)] * 3).text
-    assert read.count("| Sum | 12 | 0 |") == 18
+    text = parsed(*[table(rows, 780)] * 3).text
+    assert text.count("| Sum | 12 | 0 |") == 18
 
 
 def test_a_page_that_says_only_what_others_say_stays() -> None:
@@ -506,7 +509,7 @@ def test_large_and_bold_lines_are_headings_by_their_size() -> None:
         *column(50, "three", 4, 520),
     ]
     document = parsed(page)
-    headings = [(one.title, one.level) for one in document.blocks if one.kind == "heading"]
+    headings = [(block.title, block.level) for block in document.blocks if block.kind == "heading"]
     assert headings == [("Of clocks", 1), ("Towers", 2), ("Bells", 3)]
     assert document.title == "Of clocks"
 
@@ -521,7 +524,7 @@ def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> D
     """A page that has further lines turned by a quarter, which the file has first."""
     data = PdfReader(io.BytesIO(pdf(page)))
     stamps = "".join(
-        f"q {quarter} {one.x} {one.y} cm BT /F {one.size} Tf ({one.text}) Tj ET Q\n" for one in turned
+        f"q {quarter} {line.x} {line.y} cm BT /F {line.size} Tf ({line.text}) Tj ET Q\n" for line in turned
     )
     stamp = DecodedStreamObject()
     writer = PdfWriter(clone_from=data)
@@ -533,10 +536,10 @@ def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> D
 
 
 def test_what_runs_across_a_page_comes_last() -> None:
-    read = with_turned(PROSE, At(30, 300, "Stamped across", 20))
-    assert read.text.startswith("body 0")
-    assert read.text.endswith("Stamped across")
-    assert read.title == "a"
+    document = with_turned(PROSE, At(30, 300, "Stamped across", 20))
+    assert document.text.startswith("body 0")
+    assert document.text.endswith("Stamped across")
+    assert document.title == "a"
 
 
 @pytest.mark.parametrize(("quarter", "sign"), [("0 1 -1 0", 1), ("0 -1 1 0", -1)])
@@ -585,8 +588,8 @@ def test_words_that_run_down_over_columns_are_their_headers_too() -> None:
 def test_turned_words_beside_charts_are_no_headers() -> None:
     ticks = [At(x, 640 + 20 * y, f"{y}0") for y in range(5) for x in (180, 380)]
     axes = At(170, 640, "Clocks sold"), At(370, 640, "Clocks made")
-    read = with_turned([*ticks, *HEADED], *axes).text
-    assert read.endswith("Clocks sold\nClocks made")
+    text = with_turned([*ticks, *HEADED], *axes).text
+    assert text.endswith("Clocks sold\nClocks made")
 
 
 def test_the_values_of_a_form_stand_where_they_were_written() -> None:
@@ -606,8 +609,8 @@ def test_the_values_of_a_form_stand_where_they_were_written() -> None:
     writer.add_annotation(0, field)
     form = DictionaryObject({NameObject("/Fields"): writer.pages[0]["/Annots"]})
     writer.root_object[NameObject("/AcroForm")] = form
-    read = parse(written(writer), "a.pdf").text
-    assert read.index("Name:") < read.index("Ada Lovelace") < read.index("Yours")
+    text = parse(written(writer), "a.pdf").text
+    assert text.index("Name:") < text.index("Ada Lovelace") < text.index("Yours")
 
 
 def _objects(**entries: object) -> DictionaryObject:
@@ -698,11 +701,11 @@ def _in_japanese(encoding: str, *columns: str) -> bytes:
         DescendantFonts=ArrayObject([descendant]),
     )
     content = DecodedStreamObject()
-    shown = (
+    operators = (
         f"BT 1 0 0 1 {500 - 40 * at} 750 Tm /F 14 Tf 16.8 TL <{column.encode('utf-16-be').hex()}> Tj T* ET"
         for at, column in enumerate(columns)
     )
-    content.set_data(" ".join(shown).encode())
+    content.set_data(" ".join(operators).encode())
     page[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
     page[NameObject("/Resources")] = _objects(Font=_objects(F=font))
     return written(writer)
@@ -796,7 +799,7 @@ def test_embedded_files_are_members_and_ordinary_pdfs_are_not_opened_for_them() 
     writer.add_attachment("notes.txt", b"More.")
     data = written(writer)
     assert is_container(data, "a.pdf", archives=False)
-    assert [(one.name, one.data) for one in members(data, "a.pdf")] == [
+    assert [(member.name, member.data) for member in members(data, "a.pdf")] == [
         ("data/figures.csv", b"a,b\n1,2\n"),
         ("notes.txt", b"More."),
     ]
@@ -808,10 +811,10 @@ def test_the_letters_of_a_ligature_stay_in_their_order_in_arabic() -> None:
     """pdfium turns a word round, and with it the two letters of lam-alef, which are one glyph."""
     first, ligature, last = Box(20, 0, 30, 9), Box(10, 0, 20, 9), Box(0, 0, 10, 9)
     letters = zip("سالم", (first, ligature, ligature, last), strict=True)
-    word = pdf_words._word([pdf_words._Word(one, box, 0) for one, box in letters])  # noqa: SLF001 no font here has it
+    word = pdf_words._word([pdf_words._Word(letter, box, 0) for letter, box in letters])  # noqa: SLF001 no font here has it
     assert word.text == "سلام"
     latin = zip("fi", (first, first), strict=True)
-    assert pdf_words._word([pdf_words._Word(one, box, 0) for one, box in latin]).text == "fi"  # noqa: SLF001
+    assert pdf_words._word([pdf_words._Word(letter, box, 0) for letter, box in latin]).text == "fi"  # noqa: SLF001
 
 
 def _statement(items: range, top: float) -> list[At]:
@@ -895,9 +898,9 @@ TO_DO = "look whether anybody stands behind the gate, before you go on with"
 
 
 @pytest.mark.parametrize("mark", ["{}.", "{}", "[{}]", "\u2022", "Gate {}:"])
-@pytest.mark.parametrize("rest", ["the next one.", "Peter's gate."])
-def test_an_item_whose_lines_hang_below_its_mark_is_a_paragraph(mark: str, rest: str) -> None:
-    items = [((0, f"{mark.format(number)} Please {TO_DO}"), (18, rest)) for number in range(1, 5)]
+@pytest.mark.parametrize("last", ["the next one.", "Peter's gate."])
+def test_an_item_whose_lines_hang_below_its_mark_is_a_paragraph(mark: str, last: str) -> None:
+    items = [((0, f"{mark.format(number)} Please {TO_DO}"), (18, last)) for number in range(1, 5)]
     lines = [line for item in items for line in item]
     assert _indented(*lines) == [f"{first}\n{second}" for (_, first), (_, second) in items]
 

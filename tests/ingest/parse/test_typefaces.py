@@ -12,7 +12,7 @@ _MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "expected"),
     [
         ("9.46 × 10<15> m", "9.46 × 10^15 m"),
         ("10 <15> m, 10<-3>, 10<−3>.", "10 ^15 m, 10^-3, 10^−3."),
@@ -30,8 +30,8 @@ _MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})
         ("<open 5 and close> 6", "open 5 and close 6"),
     ],
 )
-def test_a_script_is_never_glued_to_a_number(written: str, seen: str) -> None:
-    assert with_scripts(written.translate(_MARKS)) == seen
+def test_a_script_is_never_glued_to_a_number(written: str, expected: str) -> None:
+    assert with_scripts(written.translate(_MARKS)) == expected
 
 
 @pytest.mark.usefixtures("in_linear_time")
@@ -41,7 +41,7 @@ def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "seen"),
+    ("html", "expected"),
     [
         ("10<sup>15</sup> m", "10^15 m"),
         ("10<SUP class='x'>15</SUP > H<sub>2</sub>O", "10^15 H2O"),
@@ -52,8 +52,8 @@ def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
         ("<span style='color:red;text-decoration: line-through'>500</span> 700", "~~500~~ 700"),
     ],
 )
-def test_scripts_of_pages(html: str, seen: str) -> None:
-    assert parse(f"<p>{html}</p>".encode(), "a.html").text == seen
+def test_scripts_of_pages(html: str, expected: str) -> None:
+    assert parse(f"<p>{html}</p>".encode(), "a.html").text == expected
 
 
 def _word(*runs: tuple[str, str]) -> bytes:
@@ -142,7 +142,7 @@ def test_scripts_of_other_formats(data: bytes, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "expected"),
     [
         ("<500>< EUR> 700", "~~500 EUR~~ 700"),
         ("a< b >c", "a ~~b~~ c"),
@@ -150,8 +150,8 @@ def test_scripts_of_other_formats(data: bytes, name: str) -> None:
         ("x <a<b>c>", "x a~~b~~c"),
     ],
 )
-def test_struck_out_text_is_between_tildes(written: str, seen: str) -> None:
-    assert with_scripts(written.replace("<", STRUCK).replace(">", STRUCK_END)) == seen
+def test_struck_out_text_is_between_tildes(written: str, expected: str) -> None:
+    assert with_scripts(written.replace("<", STRUCK).replace(">", STRUCK_END)) == expected
 
 
 _LINE = {"out": "style:text-line-through-style='solid'"}
