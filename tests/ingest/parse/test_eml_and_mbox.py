@@ -21,12 +21,12 @@ from rag.ingest.parse.parsers import members, parse
 HEADERS = "From: Ann <ann@x.org>\nSubject: Clocks\nDate: Wed, 01 May 2024 10:00:00 +0200\n"
 
 
-def read(mail: str | bytes) -> Document:
+def parsed(mail: str | bytes) -> Document:
     return parse(mail if isinstance(mail, bytes) else mail.encode(), "a.eml")
 
 
 def body(mail: str | bytes) -> str:
-    return read(mail).text.partition("\n\n")[2]
+    return parsed(mail).text.partition("\n\n")[2]
 
 
 def attached(*parts: tuple[bytes, str, str]) -> EmailMessage:
@@ -43,7 +43,7 @@ def attached(*parts: tuple[bytes, str, str]) -> EmailMessage:
 
 
 def test_a_mail_has_its_subject_people_and_date() -> None:
-    document = read(
+    document = parsed(
         HEADERS + "To: Bo <bo@x.org>, cy@x.org\nCc: Di <di@x.org>\nKeywords: time, oil\n\nTick.\n"
     )
     assert document.title == "Clocks"
@@ -69,14 +69,14 @@ def test_addresses_and_file_names_may_be_written_without_an_encoding(encoding: s
         'From: "Jöhn" <jöhn@bücher.example>\nTo: =?utf-8?q?Zo=C3=AB?= <zoë@käse.example>\nSubject: S\n'
         "Content-Type: application/pdf\nContent-Disposition: attachment; filename=Käse.pdf\n\nabc"
     ).encode(encoding)
-    document = read(mail)
+    document = parsed(mail)
     assert document.metadata["from"] == "Jöhn <jöhn@bücher.example>"
     assert document.metadata["to"] == "Zoë <zoë@käse.example>"
     assert [member.name for member in members(mail, "a.eml")] == ["Käse.pdf"]
 
 
 def test_a_secret_recipient_is_not_told() -> None:
-    assert "@y.org" not in repr(read(HEADERS + "Bcc: eve@y.org\n\nTick.\n"))
+    assert "@y.org" not in repr(parsed(HEADERS + "Bcc: eve@y.org\n\nTick.\n"))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,9 @@ def test_a_text_is_read_whatever_its_charset_is_called(charset: str, encoding: s
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_mail_is_read_however_its_file_was_saved(encoding: str, end: str) -> None:
-    assert read((HEADERS + "\nTick tock.\n").replace("\n", end).encode(encoding)).text.endswith("Tick tock.")
+    assert parsed((HEADERS + "\nTick tock.\n").replace("\n", end).encode(encoding)).text.endswith(
+        "Tick tock."
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_mail_is_read_however_its_file_was_saved(encoding: str, end: str) -> N
     ],
 )
 def test_a_subject_is_read_as_it_is_written(header: str, title: str) -> None:
-    assert read(f"From: a@x.org\nSubject: {header}\n\nTick.\n").title == title
+    assert parsed(f"From: a@x.org\nSubject: {header}\n\nTick.\n").title == title
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_a_subject_is_read_as_it_is_written(header: str, title: str) -> None:
     ],
 )
 def test_a_mail_without_a_date_has_that_of_its_first_server_if_any(headers: str, day: str | None) -> None:
-    date = read(f"From: a@x.org\n{headers}\n\nTick.\n").date
+    date = parsed(f"From: a@x.org\n{headers}\n\nTick.\n").date
     assert (date.date().isoformat() if date else None) == day
 
 
@@ -149,7 +151,7 @@ def test_of_alternatives_the_plain_text_is_read_unless_it_says_much_less() -> No
         "<style>p {}</style><h2>Clocks</h2><p>The pendulum swings slowly.</p>", subtype="html"
     )
     assert body(poor.as_bytes()) == "## Clocks\n\nThe pendulum swings slowly."
-    assert [one.title for one in read(poor.as_bytes()).blocks if one.kind == "heading"] == ["Clocks"]
+    assert [block.title for block in parsed(poor.as_bytes()).blocks if block.kind == "heading"] == ["Clocks"]
 
 
 def test_tables_that_lay_a_mail_out_are_not_read_as_tables() -> None:
@@ -172,8 +174,8 @@ def test_tables_that_lay_a_mail_out_are_not_read_as_tables() -> None:
     ],
 )
 def test_what_a_mail_answers_is_a_section_of_its_own(line: str) -> None:
-    document = read(f"{HEADERS}\nNo, it does not.\n\n{line}\n> Does it tick?\n")
-    [heading] = [one for one in document.blocks if one.kind == "heading"]
+    document = parsed(f"{HEADERS}\nNo, it does not.\n\n{line}\n> Does it tick?\n")
+    [heading] = [block for block in document.blocks if block.kind == "heading"]
     assert document.text[heading.start : heading.end] == line.partition("\n")[0]
     assert document.text.index("No, it") < heading.start < document.text.index("Does it tick")
 
@@ -184,22 +186,26 @@ def test_what_is_attached_are_documents_of_their_own() -> None:
     inner.set_content("Inner.")
     mail = attached((b"%PDF", "application/pdf", "../../etc/r.pdf"), (b"two", "text/plain", "r.pdf"))
     mail.add_attachment(inner)
-    found = [*members(mail.as_bytes(), "a.eml")]
-    assert [(one.name, dict(one.stated)) for one in found] == [
+    files = [*members(mail.as_bytes(), "a.eml")]
+    assert [(file.name, dict(file.stated)) for file in files] == [
         ("etc r.pdf", {"from": "Ann <ann@x.org>", "date": "2024-05-01T08:00:00+00:00"}),
         ("r.pdf", {"from": "Ann <ann@x.org>", "date": "2024-05-01T08:00:00+00:00"}),
         ("v1.0 draft.eml", {}),
     ]
-    assert found[0].data == b"%PDF"
-    assert parse(found[2].data, found[2].name).title == "v1.0/draft"
-    document = read(mail.as_bytes())
+    assert files[0].data == b"%PDF"
+    assert parse(files[2].data, files[2].name).title == "v1.0/draft"
+    document = parsed(mail.as_bytes())
     assert "Attachments: etc r.pdf (4 bytes), r.pdf (3 bytes), v1.0 draft.eml (" in document.text
     assert "Inner." not in document.text
 
 
 def test_files_of_the_same_name_get_numbers() -> None:
     mail = attached(*[(b"x", "text/plain", "a.txt")] * 3)
-    assert [one.name for one in members(mail.as_bytes(), "a.eml")] == ["a.txt", "a (2).txt", "a (3).txt"]
+    assert [member.name for member in members(mail.as_bytes(), "a.eml")] == [
+        "a.txt",
+        "a (2).txt",
+        "a (3).txt",
+    ]
 
 
 def test_hundreds_of_attachments_may_have_one_name_without_counting_anew_for_each(
@@ -221,7 +227,7 @@ def test_signatures_empty_files_and_pictures_that_the_text_shows_are_left_out() 
     mail = attached((b"x", "application/pgp-signature", "s.asc"), (b"", "text/plain", "empty.txt"))
     mail.add_attachment(b"png", "image", "png", filename="logo.png", cid="<logo>")
     mail.add_attachment(b"png", "image", "png", filename="photo.png")
-    assert [one.name for one in members(mail.as_bytes(), "a.eml")] == ["photo.png"]
+    assert [member.name for member in members(mail.as_bytes(), "a.eml")] == ["photo.png"]
 
 
 def wrapped(*attributes: tuple[int, bytes]) -> bytes:
@@ -232,12 +238,12 @@ def wrapped(*attributes: tuple[int, bytes]) -> bytes:
 
 def test_the_files_in_a_winmail_dat_are_attached() -> None:
     begin, title, data = 0x69002, 0x18010, 0x6800F
-    one = [(begin, b"x"), (title, b"a.txt\0"), (data, b"one")]
+    first = [(begin, b"x"), (title, b"a.txt\0"), (data, b"one")]
     two = [(begin, b"x"), (title, b"..\\b.pdf\0"), (data, b"%PDF")]
-    mail = attached((wrapped(*one, *two), "application/ms-tnef", "winmail.dat"))
-    found = [(file.name, file.data) for file in members(mail.as_bytes(), "a.eml")]
-    assert found == [("a.txt", b"one"), ("b.pdf", b"%PDF")]
-    for broken in (wrapped(*one)[:-4], wrapped((0x9003, b"x")), b"", b"no winmail", wrapped(*one)[:20]):
+    mail = attached((wrapped(*first, *two), "application/ms-tnef", "winmail.dat"))
+    files = [(file.name, file.data) for file in members(mail.as_bytes(), "a.eml")]
+    assert files == [("a.txt", b"one"), ("b.pdf", b"%PDF")]
+    for broken in (wrapped(*first)[:-4], wrapped((0x9003, b"x")), b"", b"no winmail", wrapped(*first)[:20]):
         mail = attached((broken, "application/ms-tnef", "winmail.dat"))
         names = [file.name for file in members(mail.as_bytes(), "a.eml")]
         assert names in ([], ["a.txt"])
@@ -245,7 +251,7 @@ def test_the_files_in_a_winmail_dat_are_attached() -> None:
 
 def test_an_encrypted_mail_tells_what_its_headers_tell() -> None:
     mail = HEADERS + "Content-Type: application/pkcs7-mime; smime-type=enveloped-data\n\nMIAG\n"
-    document = read(mail)
+    document = parsed(mail)
     assert (document.title, document.remarks) == (
         "Clocks",
         ("it is encrypted, so only its headers were read",),
@@ -282,19 +288,19 @@ def test_an_answer_stands_apart_from_the_quotation_above_it(quotation: str) -> N
 def test_a_truncated_mail_is_read_as_far_as_it_goes() -> None:
     whole = attached((b"x" * 5000, "application/pdf", "a.pdf")).as_bytes()
     for end in (len(whole) // 2, 400, 250):
-        assert read(whole[:end]).title == "Clocks"
+        assert parsed(whole[:end]).title == "Clocks"
 
 
 @pytest.mark.parametrize("data", [b"\x00\x01\x02\x03", b"Just some text.\n", b"PK\x03\x04" + b"x" * 50])
 def test_what_is_no_mail_is_refused(data: bytes) -> None:
     with pytest.raises(ParseError, match="not a mail"):
-        read(data)
+        parsed(data)
 
 
 @pytest.mark.parametrize("data", [b"From: a@x.org\n\n", b"  \n\n ", b"\r\n"])
 def test_a_mail_without_anything_is_empty(data: bytes) -> None:
     with pytest.raises(EmptyFileError):
-        read(data)
+        parsed(data)
 
 
 def test_parts_within_parts_have_an_end() -> None:
@@ -305,11 +311,11 @@ def test_parts_within_parts_have_an_end() -> None:
             head, depth, depth, mail, depth
         )  # fmt: skip
     with pytest.raises(ParseError, match="nested too deeply"):
-        read(mail)
+        parsed(mail)
 
 
 def test_a_million_recipients_take_no_time() -> None:
-    document = read(f"From: a@x.org\nTo: {'Bo <bo@x.org>, ' * 100_000}\n\nTick.\n")
+    document = parsed(f"From: a@x.org\nTo: {'Bo <bo@x.org>, ' * 100_000}\n\nTick.\n")
     assert document.metadata["to"] == "Bo <bo@x.org>"
 
 
@@ -317,8 +323,8 @@ def test_a_million_recipients_take_no_time() -> None:
 def test_any_bytes_are_a_mail_or_a_parse_error(data: bytes) -> None:
     for mail in (data, b"From: a@x.org\n" + data):
         try:
-            read(mail)
-            assert all(one.name and "/" not in one.name for one in members(mail, "a.eml"))
+            parsed(mail)
+            assert all(member.name and "/" not in member.name for member in members(mail, "a.eml"))
         except ParseError as error:
             assert str(error)  # noqa: PT017 either end is fine
 
@@ -370,7 +376,7 @@ def test_real_mails_have_the_title_date_and_files_that_a_person_sees(judged: Pat
     data = (judged / "office" / "unstructured" / "eml" / f"{name}.eml").read_bytes()
     document = parse(data, f"{name}.eml")
     date = document.date.date().isoformat() if document.date else None
-    names = [one.name for one in members(data, f"{name}.eml")]
+    names = [member.name for member in members(data, f"{name}.eml")]
     assert (document.title, date, names) == SAMPLES[name]
 
 
@@ -402,14 +408,14 @@ def test_a_mailbox_lists_its_messages() -> None:
 
 
 def test_each_message_is_a_member_whose_name_stays_when_others_are_deleted() -> None:
-    found = [*members(BOX, "team.mbox")]
-    assert [one.name for one in found][::2] == ["1@x y.eml", "1@x y (2).eml"]
-    assert [parse(one.data, one.name).title for one in found] == ["One", "Two", "1@x y (2)"]
-    assert parse(found[0].data, "a.eml").text.endswith(
+    mails = [*members(BOX, "team.mbox")]
+    assert [mail.name for mail in mails][::2] == ["1@x y.eml", "1@x y (2).eml"]
+    assert [parse(mail.data, mail.name).title for mail in mails] == ["One", "Two", "1@x y (2)"]
+    assert parse(mails[0].data, "a.eml").text.endswith(
         "From the start, it ticks.\nFrom here on, too.\n>From it."
     )
-    assert not any(one.data.endswith((b"\n\n", b"\n\r\n")) for one in found)  # that is the next one's
-    assert next(iter(members(BOX[BOX.index(b"From bo") :], "team.mbox"))) == found[1]
+    assert not any(mail.data.endswith((b"\n\n", b"\n\r\n")) for mail in mails)  # that is the next one's
+    assert next(iter(members(BOX[BOX.index(b"From bo") :], "team.mbox"))) == mails[1]
 
 
 @pytest.mark.parametrize("data", [b"Just text.\n", b"\x00" * 50, b"From: a@x.org\n\nA mail.\n"])
@@ -445,7 +451,9 @@ def test_the_list_of_a_mailbox_and_its_messages_agree(box: str, end: str) -> Non
 
 
 def test_a_message_without_headers_has_the_sender_and_date_of_its_line() -> None:
-    (mail,) = (parse(one.data, one.name) for one in members(f"{DATED}\nNote: this\n".encode(), "a.mbox"))
+    (mail,) = (
+        parse(member.data, member.name) for member in members(f"{DATED}\nNote: this\n".encode(), "a.mbox")
+    )
     assert mail.metadata["from"] == "ann@x.org"
     assert mail.date is not None
     assert mail.date.isoformat() == "2024-01-01T10:00:00+00:00"

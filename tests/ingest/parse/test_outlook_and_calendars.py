@@ -44,9 +44,9 @@ def test_real_messages_have_the_title_date_author_and_files_that_a_person_sees(
     data = (judged / "office" / f"{name}.msg").read_bytes()
     document = parse(data, f"{name}.msg")
     assert document.date
-    names = [one.name for one in members(data, f"{name}.msg")]
-    seen = (document.title, document.date.date().isoformat(), document.metadata["author"], names)
-    assert seen == SAMPLES[name]
+    names = [member.name for member in members(data, f"{name}.msg")]
+    envelope = (document.title, document.date.date().isoformat(), document.metadata["author"], names)
+    assert envelope == SAMPLES[name]
 
 
 def test_a_message_says_who_wrote_what_to_whom(judged: Path) -> None:
@@ -88,18 +88,18 @@ def test_a_message_that_has_only_rich_text_reads_as_it_does_with_all_of_its_bodi
         only = only.replace(body.encode("utf-16-le"), body.replace("10", "7F", 1).encode("utf-16-le"))
     assert only != data
     assert WORD.findall(parse(only, "a.msg").text) == WORD.findall(parse(data, "a.msg").text)
-    assert not [one.name for one in members(only, "a.msg") if one.name.endswith(".rtf")]
+    assert not [member.name for member in members(only, "a.msg") if member.name.endswith(".rtf")]
 
 
 def test_an_attached_message_has_the_same_bytes_each_time_and_its_parts() -> None:
     def attached() -> bytes:
         bodies = [part_of("text/plain", b"The pendulum."), part_of("text/html", b"<p>The pendulum.</p>")]
-        both = multipart(Message(), "alternative", bodies)
-        return multipart(Message(), "mixed", [both, part_of("text/plain", b"Oil.")]).as_bytes()
+        body = multipart(Message(), "alternative", bodies)
+        return multipart(Message(), "mixed", [body, part_of("text/plain", b"Oil.")]).as_bytes()
 
     assert attached() == attached()
-    read = [part.get_payload(decode=True) for part in message_from_bytes(attached()).walk()]
-    assert [*filter(None, read)] == [b"The pendulum.", b"<p>The pendulum.</p>", b"Oil."]
+    payloads = [part.get_payload(decode=True) for part in message_from_bytes(attached()).walk()]
+    assert [*filter(None, payloads)] == [b"The pendulum.", b"<p>The pendulum.</p>", b"Oil."]
 
 
 def test_html_in_rich_text_is_taken_out_with_its_characters() -> None:
@@ -173,7 +173,7 @@ END:VCALENDAR
 def test_a_calendar_is_a_row_for_each_appointment(end: str) -> None:
     document = parse(CALENDAR.replace("\n", end).encode(), "a.ics")
     assert (document.title, document.mime_type) == ("Clock room", "text/calendar")
-    assert [document.text[one.start : one.end] for one in document.blocks] == [
+    assert [document.text[block.start : block.end] for block in document.blocks] == [
         (
             "Event: Oil, and wind\nStart: 2024-05-01 10:00 (Europe/Berlin)\nRepeats: FREQ=DAILY\n"
             "Except on: 2024-05-02 10:00 (Europe/Berlin), 2024-05-03 10:00 (Europe/Berlin)\n"
