@@ -33,7 +33,7 @@ def book(*, about: str = ABOUT, spine: str = "n c2 c1 gone", **parts: str | byte
     manifest = [f'<item id="{id_}" href="{href}"/>' for id_, href in items.items()]
     manifest += ['<item id="n" href="nav.xhtml" properties="nav"/>']
     manifest += ['<item id="t" href="t.ncx" media-type="application/x-dtbncx+xml"/>']
-    order = [f'<itemref idref="{one}"/>' for one in spine.split()]
+    order = [f'<itemref idref="{name}"/>' for name in spine.split()]
     package = (
         f'<package xmlns:dc="d" xmlns:opf="o" xmlns="p"><metadata>{about}</metadata>'
         f"<manifest>{''.join(manifest)}</manifest><spine>{''.join(order)}</spine></package>"
@@ -59,7 +59,7 @@ def test_chapters_are_read_in_the_order_of_the_spine_with_headings_from_the_tabl
     assert document.text == (
         "# The pendulum\n\nIt swings.\n\n# Käse\n\nSee[1] and [here](https://x.org).\n\nA note."
     )
-    assert [one.title for one in document.blocks if one.kind == "heading"] == ["The pendulum", "Käse"]
+    assert [block.title for block in document.blocks if block.kind == "heading"] == ["The pendulum", "Käse"]
     assert document.remarks == ("1 of its 3 chapters are missing",)
 
 
@@ -150,4 +150,4 @@ def test_real_books_have_the_facts_and_headings_that_a_person_sees(judged: Path,
     title, author, day, headings = SAMPLES[name]
     assert (document.title, document.metadata.get("author")) == (title, author)
     assert (document.date.date().isoformat() if document.date else None) == day
-    assert {*headings} <= {one.title for one in document.blocks if one.kind == "heading"}
+    assert {*headings} <= {block.title for block in document.blocks if block.kind == "heading"}

@@ -49,7 +49,7 @@ def test_a_page_states_its_title_address_language_and_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "seen"),
+    ("html", "expected"),
     [
         ("<ol type=a><li>pay</li><li>go</li></ol>", "- a. pay\n- b. go"),
         ("<ol><li>one<li value=7>seven<li>eight</ol>", "- 1. one\n- 7. seven\n- 8. eight"),
@@ -58,8 +58,8 @@ def test_a_page_states_its_title_address_language_and_date() -> None:
         ("<ol start=3><li>x</ol>", "3. x"),
     ],
 )
-def test_items_have_the_numbers_that_people_see(html: str, seen: str) -> None:
-    assert parse(html.encode(), "a.html").text == seen
+def test_items_have_the_numbers_that_people_see(html: str, expected: str) -> None:
+    assert parse(html.encode(), "a.html").text == expected
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_page_without_content_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "seen"),
+    ("html", "expected"),
     [
         ("<input type=checkbox checked> yes <INPUT TYPE='radio'> no", "[x] yes [ ] no"),
         ("<ul><li><input type='checkbox' checked disabled> done</li></ul>", "- [x] done"),
@@ -175,8 +175,8 @@ def test_a_page_without_content_is_empty() -> None:
         ("<figure><img alt='A bar'><figcaption>Sales</figcaption></figure>", "(picture: A bar)\n\n*Sales*"),
     ],
 )
-def test_what_forms_and_pictures_show_is_text(html: str, seen: str) -> None:
-    assert parse(html.encode(), "a.html").text == seen
+def test_what_forms_and_pictures_show_is_text(html: str, expected: str) -> None:
+    assert parse(html.encode(), "a.html").text == expected
 
 
 def test_what_leads_nowhere_is_no_link() -> None:
@@ -276,7 +276,7 @@ def test_letters_written_as_numbers_do_not_hide_an_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "left"),
+    ("html", "expected"),
     [
         (f"<ul><li hidden>{ORDER}<li>Two</ul>", "<ul><li>Two</ul>"),
         (f"<p hidden>{ORDER}<p>Two", "<p>Two"),
@@ -287,8 +287,8 @@ def test_letters_written_as_numbers_do_not_hide_an_order() -> None:
         (f"Ä\n\nÖ<i hidden>{ORDER}</i\n>ß", "Ä\n\nÖß"),
     ],
 )
-def test_pages_as_people_write_them(html: str, left: str) -> None:
-    assert without_hidden_orders(html)[0] == left
+def test_pages_as_people_write_them(html: str, expected: str) -> None:
+    assert without_hidden_orders(html)[0] == expected
 
 
 @pytest.mark.usefixtures("in_linear_time")
@@ -298,7 +298,7 @@ def test_a_hostile_page_costs_no_more_than_its_length(html: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "seen"),
+    ("html", "expected"),
     [
         (
             "<main><article><header><h1><a href='/a'>Moon</a></h1><p>Lede.</p></header>x</article></main>",
@@ -317,9 +317,9 @@ def test_a_hostile_page_costs_no_more_than_its_length(html: str) -> None:
         ("<p>x</p><header>without an end", "x\n\nwithout an end"),
     ],
 )
-def test_boxes_of_the_content_stay_and_those_of_the_site_go(html: str, seen: str) -> None:
+def test_boxes_of_the_content_stay_and_those_of_the_site_go(html: str, expected: str) -> None:
     text = parse(html.encode(), "a.html").text
-    assert text.startswith(seen)
+    assert text.startswith(expected)
     assert not {"Logo", "Imprint", "Related", "Tag"} & set(text.replace("[", " ").split())
 
 
@@ -330,7 +330,7 @@ def test_a_mail_has_no_boxes_of_a_site() -> None:
 
 
 @pytest.mark.parametrize(
-    ("html", "seen"),
+    ("html", "expected"),
     [
         ("<h1>Widget</h1><p>Price 9 EUR.</p><article>Nice.</article><h2>Specs</h2><p>Weight 2 kg</p>", "all"),
         (
@@ -345,10 +345,10 @@ def test_a_mail_has_no_boxes_of_a_site() -> None:
         ("<script>a long script, which nobody sees</script><p>Teaser<article>Text of it.</article>", "Text"),
     ],
 )
-def test_articles_are_the_page_if_they_are_not_a_small_part_of_it(html: str, seen: str) -> None:
+def test_articles_are_the_page_if_they_are_not_a_small_part_of_it(html: str, expected: str) -> None:
     text = parse(html.encode(), "a.html").text
-    assert ("Specs" in text and "Price" in text) if seen == "all" else text.startswith(seen)
-    assert seen == "all" or not {"Teaser", "Imprint"} & set(text.split())
+    assert ("Specs" in text and "Price" in text) if expected == "all" else text.startswith(expected)
+    assert expected == "all" or not {"Teaser", "Imprint"} & set(text.split())
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ _MERGED_SEEN = "| Region | 2023 | |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n
 
 
 @pytest.mark.parametrize(
-    ("page", "seen"),
+    ("page", "expected"),
     [
         ("<table><tr><td><ul><li>M</ul><td><h1>A</h1><p>One.<p>Two.</table>", "- M\n\n# A\n\nOne.\n\nTwo."),
         ("<table><tr><td><p>One.</p><p>Two.</p><tr><td>x</table>", "One.\n\nTwo.\n\nx"),
@@ -441,8 +441,8 @@ _MERGED_SEEN = "| Region | 2023 | |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n
         (_MERGED.format('class="x" border="0"'), _MERGED_SEEN),
     ],
 )
-def test_a_table_of_data_stays_a_table_and_one_of_layout_becomes_blocks(page: str, seen: str) -> None:
-    assert parse(page.encode(), "a.html").text.endswith(seen)
+def test_a_table_of_data_stays_a_table_and_one_of_layout_becomes_blocks(page: str, expected: str) -> None:
+    assert parse(page.encode(), "a.html").text.endswith(expected)
 
 
 @pytest.mark.usefixtures("in_linear_time")
