@@ -22,7 +22,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
-def read(yaml: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def front_matter(yaml: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """The entries and the remarks of a front matter. The body behind it is never lost."""
     (entries, remarks), body = split_front_matter(f"---\n{yaml}\n---\nText.")
     assert body == "Text."
@@ -54,7 +54,7 @@ again: *it
 empty:
 nothing: ~
 none: []"""
-    assert read(yaml) == (
+    assert front_matter(yaml) == (
         {
             "plain": "some words",
             "quoted": "a: b # c",
@@ -79,11 +79,11 @@ none: []"""
     ["2024-05-01", "2024-05-01T10:00:00Z", "no", "Yes", "1_000", "12:30", "0123", "0x1F", "1e3", "1.10"],
 )
 def test_values_stay_as_they_are_written(written: str) -> None:
-    assert read(f"it: {written}\nthey: [{written}]") == ({"it": written, "they": written}, ())
+    assert front_matter(f"it: {written}\nthey: [{written}]") == ({"it": written, "they": written}, ())
 
 
 def test_fields_decide_what_a_value_is() -> None:
-    entries, _ = read("final: no\nat: 2024-05-01\nnumber: 0123\nsize: 1_000\ntags:\n- a\n- 'b, c'")
+    entries, _ = front_matter("final: no\nat: 2024-05-01\nnumber: 0123\nsize: 1_000\ntags:\n- a\n- 'b, c'")
     fields, complaints = declared_fields(
         entries,
         {"final": "boolean", "at": "datetime", "number": "string", "size": "integer", "tags": "string list"},
@@ -94,7 +94,7 @@ def test_fields_decide_what_a_value_is() -> None:
 
 
 def test_a_field_that_is_a_mapping_is_a_complaint() -> None:
-    entries, _ = read("by: {name: Ann}\nother: {name: Bo}")
+    entries, _ = front_matter("by: {name: Ann}\nother: {name: Bo}")
     assert declared_fields(entries, {"by": "string"})[1] == [
         "by is a mapping, not a string of at most 512 characters"
     ]
@@ -133,21 +133,21 @@ def test_a_field_that_is_a_mapping_is_a_complaint() -> None:
 def test_what_can_not_be_read_is_said_and_the_rest_is_kept(
     yaml: str, entries: dict[str, str] | None, remark: str
 ) -> None:
-    read_entries, (said,) = read(yaml)
-    assert remark in said
+    read_entries, (read_remark,) = front_matter(yaml)
+    assert remark in read_remark
     if entries is not None:
         assert read_entries == entries
     assert sum(map(len, read_entries.values())) <= MAX_CHARS
-    assert parse(f"---\n{yaml}\n---\nText.".encode(), "a.md").remarks == (said,)
+    assert parse(f"---\n{yaml}\n---\nText.".encode(), "a.md").remarks == (read_remark,)
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!mine", "!!binary", "!!int"])
 def test_a_tag_runs_nothing(tag: str) -> None:
-    assert read(f"it: {tag} words") == ({"it": "words"}, ())
+    assert front_matter(f"it: {tag} words") == ({"it": "words"}, ())
 
 
 def test_nothing_is_hidden_in_names_and_values() -> None:
-    assert read(r'"k\u200b": "v\u202e"') == ({"k": "v"}, ())
+    assert front_matter(r'"k\u200b": "v\u202e"') == ({"k": "v"}, ())
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ OF_DOCUMENTS = Rights("tenant", of_documents=True)
     "yaml", ["allow:\n- group:hr\n- user:ann", "allow: [group:hr, user:ann]", "Allow: 'group:hr, user:ann'"]
 )
 def test_access_is_read_however_it_is_written(yaml: str) -> None:
-    assert OF_DOCUMENTS.claim(Path("/a.md"), read(yaml)[0]).access == Access(
+    assert OF_DOCUMENTS.claim(Path("/a.md"), front_matter(yaml)[0]).access == Access(
         "restricted", frozenset({"group:hr", "user:ann"}), revision=1
     )
 
@@ -198,7 +198,7 @@ def test_access_is_read_however_it_is_written(yaml: str) -> None:
 )
 def test_access_that_is_not_clear_refuses_the_document(yaml: str) -> None:
     with pytest.raises(ParseError, match=r"allow can't be read|valid access list entry"):
-        OF_DOCUMENTS.claim(Path("/a.md"), read(yaml)[0])
+        OF_DOCUMENTS.claim(Path("/a.md"), front_matter(yaml)[0])
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=8).map(str.strip).filter(bool), max_size=5))
@@ -208,7 +208,7 @@ def test_items_come_back_as_they_were_listed(items: list[str]) -> None:
 
 @pytest.mark.parametrize("written", ['5" pipe, 6" pipe', '"a" b, c', '"a', "a, , b"])
 def test_items_of_plain_text_are_between_its_commas(written: str) -> None:
-    assert items_of(written) == [one.strip() for one in written.split(",") if one.strip()]
+    assert items_of(written) == [item.strip() for item in written.split(",") if item.strip()]
 
 
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"#?,~ \n\t"), max_size=40))

@@ -80,12 +80,12 @@ def test_a_paper_is_read_without_its_commands(end: str) -> None:
     assert document.date.date().isoformat() == "2020-01-05"
     assert document.metadata == {"author": "Ann Lee, Jörg Müller"}
     assert document.remarks == ("it includes other, which was not read with it",)
-    kinds = [one.kind for one in document.blocks]
+    kinds = [block.kind for block in document.blocks]
     assert kinds == [
         *("heading", "paragraph", "heading", "paragraph", "paragraph", "list"),
         *("heading", "table", "paragraph", "code"),
     ]
-    assert [one.level for one in document.blocks if one.kind == "heading"] == [1, 1, 2]
+    assert [block.level for block in document.blocks if block.kind == "heading"] == [1, 1, 2]
 
 
 def test_an_address_is_literal_and_a_comment_behind_it_is_gone() -> None:
@@ -243,7 +243,7 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "expected"),
     [
         (r"A layer of \SI{5}{\micro\metre}, \SI{10}{\percent}.", "A layer of 5 µm, 10 %."),
         (
@@ -259,8 +259,8 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
             "1. a\n  - b\n2. c\n- x: d",
         ),
         *(
-            (rf"\begin{{enumerate}}{begin}\item a\item b\end{{enumerate}}", seen)
-            for begin, seen in (
+            (rf"\begin{{enumerate}}{begin}\item a\item b\end{{enumerate}}", items)
+            for begin, items in (
                 (r"\def\labelenumi{\alph{enumi})}\setcounter{enumi}{3}\tightlist", "d) a\ne) b"),
                 (r"\addtocounter{enumi}{2}", "3. a\n4. b"),
                 ("[start=7]", "7. a\n8. b"),
@@ -286,12 +286,12 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
         ),
     ],
 )
-def test_what_latex_prints_is_text(written: str, seen: str) -> None:
-    assert parse(written.encode(), "a.tex").text == seen
+def test_what_latex_prints_is_text(written: str, expected: str) -> None:
+    assert parse(written.encode(), "a.tex").text == expected
 
 
 @pytest.mark.parametrize(
-    ("rows", "seen"),
+    ("rows", "expected"),
     [
         (
             r"\multirow{2}{*}{A} & \multicolumn{2}{c|}{B}\\ \cmidrule(lr){2-3} & b & c\\[2pt] 1 & 2 & 3",
@@ -314,10 +314,10 @@ def test_what_latex_prints_is_text(written: str, seen: str) -> None:
     ],
 )
 def test_a_cell_over_rows_and_columns_leaves_the_others_below_their_headers(
-    rows: str, seen: list[str]
+    rows: str, expected: list[str]
 ) -> None:
     document = parse(rf"\begin{{tabular}}{{lcc}}{rows}\end{{tabular}}".encode(), "a.tex")
-    assert [line for line in document.text.split("\n") if "---" not in line] == seen
+    assert [line for line in document.text.split("\n") if "---" not in line] == expected
     assert not document.remarks
 
 

@@ -65,7 +65,7 @@ Example text
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     document = parse(GUIDE.replace("\n", end).encode(), "a.adoc")
-    assert [(one.kind, document.text[one.start : one.end]) for one in document.blocks] == [
+    assert [(block.kind, document.text[block.start : block.end]) for block in document.blocks] == [
         ("heading", "= Guide to Clocks"),
         ("paragraph", "Intro with [a link](https://x.org) and a part."),
         ("heading", "== Start"),
@@ -379,8 +379,8 @@ def test_rst_is_read_without_comments_and_with_its_replacements() -> None:
     document = parse(COMMENTED.encode(), "a.rst")
     assert "Version 3.14, not ``|ver|`` or |other|." in document.text
     assert [word for word in ("Bob", "knows", "..\n") if word in document.text] == []
-    for shown in ("note:: Kept.", "_target:", "[1] A note.", "    Quoted.", "    echo |ver|"):
-        assert shown in document.text
+    for words in ("note:: Kept.", "_target:", "[1] A note.", "    Quoted.", "    echo |ver|"):
+        assert words in document.text
     assert document.remarks == ("1 comment was left out", *unread_files(["inc.txt"]))
 
 
@@ -430,7 +430,7 @@ Last.
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     document = parse(NOTES.replace("\n", end).encode(), "a.org")
-    assert [(one.kind, document.text[one.start : one.end]) for one in document.blocks] == [
+    assert [(block.kind, document.text[block.start : block.end]) for block in document.blocks] == [
         ("paragraph", "Intro with a [link](https://x.org)."),
         ("heading", "* TODO [#A] Wind them :daily:"),
         ("paragraph", "SCHEDULED: <2024-05-02 Thu>"),
@@ -441,7 +441,10 @@ def test_org_is_read_without_settings_and_drawers(end: str) -> None:
         ("paragraph", "Quoted."),
         ("paragraph", "Last."),
     ]
-    assert [(one.level, one.title) for one in document.blocks if one.level] == [(1, "Wind them"), (2, "Code")]
+    assert [(block.level, block.title) for block in document.blocks if block.level] == [
+        (1, "Wind them"),
+        (2, "Code"),
+    ]
     assert (document.title, document.metadata) == ("Clocks", {"author": "Ann", "keywords": "time, oil"})
     assert document.date
     assert document.date.date().isoformat() == "2024-05-01"
@@ -476,7 +479,7 @@ def test_real_org_files_have_the_headings_that_a_person_sees(judged: Path) -> No
     for name in ("README", "README-w-include"):
         data = (judged / "office" / "unstructured" / f"{name}.org").read_bytes()
         document = parse(data, f"{name}.org")
-        headings = [one.title for one in document.blocks if one.kind == "heading"]
+        headings = [block.title for block in document.blocks if block.kind == "heading"]
         assert (document.title, headings) == ("Example Docs", ["Example Docs", "XBRL 10-K"])
 
 

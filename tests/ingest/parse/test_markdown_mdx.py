@@ -141,7 +141,7 @@ def test_a_date_that_is_none_stays_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("written", "expected"),
     [
         ("Seen. ^intro", "Seen."),
         ("- item ^a1b2c3\n    - deep ^note-2", "- item\n    - deep"),
@@ -187,8 +187,8 @@ def test_a_date_that_is_none_stays_metadata() -> None:
         ("T\n\n    %% indented %%\n", "T\n\n    %% indented %%\n"),
     ],
 )
-def test_what_programs_for_notes_do_not_show_is_no_text(written: str, shown: str) -> None:
-    assert parse(written.encode(), "a.md").text == shown
+def test_what_programs_for_notes_do_not_show_is_no_text(written: str, expected: str) -> None:
+    assert parse(written.encode(), "a.md").text == expected
 
 
 def test_what_a_book_includes_is_named() -> None:
@@ -269,7 +269,7 @@ def test_components_imports_and_comments_are_left_out_and_labels_stay() -> None:
         "# Hello x\n\n**Python**\n\nText with `code <Foo>` here.\n\n```python\nimport os\nx = <A/>\n```\n\n"
         "A List<String> and x < y.\n- a\n  - b"
     )
-    assert [one.kind for one in document.blocks] == [
+    assert [block.kind for block in document.blocks] == [
         "heading",
         "paragraph",
         "paragraph",
@@ -280,7 +280,7 @@ def test_components_imports_and_comments_are_left_out_and_labels_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "expected"),
     [
         (
             '<ParamField query="limit" type="integer" default="10" required>\n  Max.\n</ParamField>',
@@ -305,8 +305,8 @@ def test_components_imports_and_comments_are_left_out_and_labels_stay() -> None:
         ('<Card icon="rocket" className="a b" href="/a b" onClick={() => { go("a b") }}>x</Card>', "x"),
     ],
 )
-def test_what_components_show_is_text(written: str, seen: str) -> None:
-    assert parse(written.encode(), "a.mdx").text.strip() == seen
+def test_what_components_show_is_text(written: str, expected: str) -> None:
+    assert parse(written.encode(), "a.mdx").text.strip() == expected
 
 
 def test_a_title_may_be_exported() -> None:
