@@ -285,8 +285,8 @@ def test_a_name_in_a_zip_is_what_its_field_for_unicode_says() -> None:
     assert [member.name for member in members(_zip(["Отчёт.txt"], "cp866", right), "a.zip")] == [
         "Отчёт 2.txt"
     ]
-    others = members(_zip(["Отчёт.txt", "Приказ.txt"], "cp866", wrong), "a.zip")
-    assert [member.name for member in others] == ["Отчёт.txt", "Приказ.txt"]
+    second_archive = members(_zip(["Отчёт.txt", "Приказ.txt"], "cp866", wrong), "a.zip")
+    assert [member.name for member in second_archive] == ["Отчёт.txt", "Приказ.txt"]
 
 
 def _zip(names: Sequence[str], codepage: str, extra: bytes = b"") -> bytes:

@@ -37,7 +37,7 @@ ARTICLES = [
 
 
 @pytest.mark.parametrize(
-    ("above", "said"),
+    ("above", "caption"),
     [
         ("sep=;\n", ""),
         ('"sep=;"\n', ""),
@@ -48,9 +48,9 @@ ARTICLES = [
         ("sep=;\nPreise; netto\n", "Preise netto"),
     ],
 )
-def test_what_stands_above_the_header_names_no_column(above: str, said: str, shape: Shape) -> None:
-    told = [("paragraph", said)] if said else []
-    assert shape(f"{above}Artikel;Preis;Lager\n{ARTICLE_ROWS}", "a.csv") == told + ARTICLES
+def test_what_stands_above_the_header_names_no_column(above: str, caption: str, shape: Shape) -> None:
+    captions = [("paragraph", caption)] if caption else []
+    assert shape(f"{above}Artikel;Preis;Lager\n{ARTICLE_ROWS}", "a.csv") == captions + ARTICLES
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_a_feed_is_a_section_for_each_entry(shape: Shape) -> None:
         "https://a.org/",
         {"language": "en"},
     )
-    other = parse(json.dumps(feed | {"items": "none"}).encode(), "a.json")
-    assert (document.mime_type, other.mime_type) == ("application/feed+json", "application/json")
+    plain = parse(json.dumps(feed | {"items": "none"}).encode(), "a.json")
+    assert (document.mime_type, plain.mime_type) == ("application/feed+json", "application/json")
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
@@ -227,7 +227,7 @@ def test_several_records_have_no_url_in_common(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "written", "seen"),
+    ("name", "written", "expected"),
     [
         (
             "a.json",
@@ -248,9 +248,9 @@ def test_several_records_have_no_url_in_common(text: str) -> None:
         ("a.java", r'String hi = "Gr\u00fc\u00dfe";', None),
     ],
 )
-def test_escaped_letters_are_letters(name: str, written: str, seen: str | None) -> None:
-    kept = written.replace(r"\u003c", "<")
-    assert parse(written.encode(), name).text == (kept if seen is None else seen)
+def test_escaped_letters_are_letters(name: str, written: str, expected: str | None) -> None:
+    decoded = written.replace(r"\u003c", "<")
+    assert parse(written.encode(), name).text == (decoded if expected is None else expected)
 
 
 def test_a_title_has_no_escapes() -> None:

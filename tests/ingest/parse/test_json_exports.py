@@ -240,19 +240,19 @@ def test_documents_spoken_words_and_code_of_chatgpt_are_read_and_marks_of_source
 def test_what_was_pasted_into_claude_and_what_it_wrote_as_a_document_is_read() -> None:
     pasted = {"file_name": "f.txt", "extracted_content": "# Tides\n\nThe pasted text"}
     artifact = {"type": "tool_use", "name": "artifacts", "input": {"title": "Poem", "content": "High water"}}
-    said = [
+    messages = [
         {"sender": "human", "text": "Summarise", "attachments": [pasted]},
         {"sender": "assistant", "text": "Done.", "content": [{"type": "text", "text": "Done."}, artifact]},
     ]
-    document = exported([{"name": "Tides", "chat_messages": said}], "conversations.json")
+    document = exported([{"name": "Tides", "chat_messages": messages}], "conversations.json")
     assert document.text == (
         "# Summarise\n\nf.txt:\n\n# Tides\n\nThe pasted text\n\nAssistant:\n\nDone.\n\nPoem\n\nHigh water"
     )
 
 
 def test_conversations_of_claude_are_sections_too() -> None:
-    said = [{"sender": "human", "text": "Why two tides?"}, {"sender": "assistant", "text": "The moon."}]
-    value = {"uuid": "1-2", "name": "Tides", "chat_messages": said}
+    messages = [{"sender": "human", "text": "Why two tides?"}, {"sender": "assistant", "text": "The moon."}]
+    value = {"uuid": "1-2", "name": "Tides", "chat_messages": messages}
     document = exported([value, value], "conversations.json")
     assert outline(document)[:2] == [(1, "Tides"), (2, "Why two tides?")]
     assert "1-2" not in document.text
@@ -356,7 +356,7 @@ def test_cells_are_read_in_order() -> None:
     assert document.mime_type == "application/x-ipynb+json"
     assert document.metadata == {"author": "Ann"}
     assert document.text == "# Clocks\nThey tick. x\n\n```python\na = 1\na\n```\n\n```\n1\n```"
-    assert [one.kind for one in document.blocks] == ["heading", "paragraph", "code", "code"]
+    assert [block.kind for block in document.blocks] == ["heading", "paragraph", "code", "code"]
 
 
 def test_an_output_is_what_a_reader_sees_of_it() -> None:
@@ -399,4 +399,4 @@ def test_a_notebook_without_text_is_empty() -> None:
 def test_a_real_notebook(judged: Path) -> None:
     document = parse((judged / "office/markitdown/test_notebook.ipynb").read_bytes(), "test_notebook.ipynb")
     assert document.title == "Test Notebook Title"
-    assert [one.title for one in document.blocks if one.title] == ["Test Notebook", "Code Cell Below"]
+    assert [block.title for block in document.blocks if block.title] == ["Test Notebook", "Code Cell Below"]

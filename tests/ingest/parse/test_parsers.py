@@ -132,9 +132,9 @@ def test_deep_nesting_is_a_document_or_a_parse_error(content: str, name: str) ->
 def test_a_passage_lies_under_few_headings_however_deep_a_text_is_nested(content: str, name: str) -> None:
     with suppress(ParseError):
         document = parse(content.encode(), name)
-        assert max(one.level for one in document.blocks) <= MAX_LEVEL
+        assert max(block.level for block in document.blocks) <= MAX_LEVEL
         cut = passages(document, token_spans=lambda text: [(0, len(text))], limit=254)
-        assert max(len(one.section) for one in cut) <= MAX_LEVEL
+        assert max(len(passage.section) for passage in cut) <= MAX_LEVEL
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf", b"---\ntitle: a\n---\n"])
@@ -205,17 +205,17 @@ def test_a_text_that_is_not_utf_8_says_how_it_was_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    ("written", "expected"),
     [
         ("2024-05-01", "2024-05-01T00:00:00+00:00"),
         ("2024-05-01T10:00:00+02:00", "2024-05-01T08:00:00+00:00"),
         ("Wed, 01 May 2024 10:00:00 +0200", "2024-05-01T08:00:00+00:00"),
     ],
 )
-def test_dates_are_in_utc(written: str, read: str) -> None:
-    found = date(written)
-    assert found
-    assert found.isoformat() == read
+def test_dates_are_in_utc(written: str, expected: str) -> None:
+    parsed = date(written)
+    assert parsed
+    assert parsed.isoformat() == expected
 
 
 @pytest.mark.parametrize("written", ["", "soon", "2024-13-01", "0001-01-01T00:00:00+14:00", "99999"])
@@ -278,7 +278,7 @@ def test_nothing_is_hidden_in_any_format_and_lines_end_as_they_are_seen_to(
     document = parse(content.format(HIDDEN).encode(), name)
     assert document.text == text
     assert document.title in {"Ab", "Ab c", "T", "a"}
-    assert all(document.text[one.start : one.end].strip() for one in document.blocks)
+    assert all(document.text[block.start : block.end].strip() for block in document.blocks)
 
 
 def test_a_page_hides_nothing_in_its_url() -> None:
@@ -396,7 +396,7 @@ def test_title_and_headings_are_those_that_people_see(name: str) -> None:
     assert document.title == TABLE[name]["title"]
     if "headings" not in TABLE[name]:
         return  # too many to list
-    headings = [one.title for one in document.blocks if one.kind == "heading" and one.title]
+    headings = [block.title for block in document.blocks if block.kind == "heading" and block.title]
     assert headings == TABLE[name]["headings"]
 
 

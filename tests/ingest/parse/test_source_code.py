@@ -60,18 +60,18 @@ def sections(code: str, name: str, limit: int = 200) -> list[tuple[tuple[str, ..
     """The section and text of each passage."""
     document = parse(code.encode(), name)
     cut = passages(document, token_spans=words, limit=limit)
-    return [(one.section, document.text[one.start : one.end]) for one in cut]
+    return [(passage.section, document.text[passage.start : passage.end]) for passage in cut]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_functions_and_classes_of_a_language_are_found(name: str) -> None:
     code, title = SAMPLES[name]
-    found = definitions(code, "." + name.partition(".")[2])
-    titles = [one.title for one in found]
+    parts = definitions(code, "." + name.partition(".")[2])
+    titles = [part.title for part in parts]
     assert title in titles
     if name != "a.c" and name not in {"a.sh", "a.lua", "a.go"}:
-        (outer,) = (one for one in found if one.title == title)
-        assert [one.title.lower() for one in outer.inside] == ["m"]
+        (outer,) = (part for part in parts if part.title == title)
+        assert [part.title.lower() for part in outer.inside] == ["m"]
     assert "f" in " ".join(titles).replace("(", " ").split()
 
 
@@ -83,9 +83,9 @@ def test_fifteen_languages_are_known() -> None:
 
 
 def test_blocks_without_definitions_end_at_blank_lines(shape: Shape) -> None:
-    one = "first = 1\nsecond = 2"
+    first = "first = 1\nsecond = 2"
     two = "x = (\n\n)"
-    assert shape(f"\n{one}\n\n\n{two}\n", "a.py") == [("code", one), ("code", two)]
+    assert shape(f"\n{first}\n\n\n{two}\n", "a.py") == [("code", first), ("code", two)]
 
 
 def test_a_closing_brace_belongs_to_what_it_closes(shape: Shape) -> None:
@@ -137,7 +137,7 @@ def test_broken_code_is_cut_at_blank_lines(shape: Shape) -> None:
 
 def test_a_mistake_hides_no_other_function() -> None:
     code = "def good():\n    return 1\n\n\nx = = 3\n\n\ndef also():\n    return 2\n"
-    assert [one.title for one in definitions(code, ".py")] == ["good", "also"]
+    assert [part.title for part in definitions(code, ".py")] == ["good", "also"]
 
 
 @pytest.mark.usefixtures("in_linear_time")

@@ -94,7 +94,7 @@ def test_top_level_keys_and_tables_are_sections(
 ) -> None:
     document = parse(content.encode(), name)
     assert (document.title, document.text) == (title, content)
-    assert [(one.level, one.title) for one in document.blocks if one.kind == "heading"] == headings
+    assert [(block.level, block.title) for block in document.blocks if block.kind == "heading"] == headings
 
 
 # Subtitles: what is said, under the time when it is said.
@@ -151,15 +151,15 @@ Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,{\\pos(1,2)}The\\Nclock
 def test_subtitles_are_sentences_under_their_times(name: str, content: str, title: str, text: str) -> None:
     document = parse(content.encode(), name)
     assert (document.title, document.text) == (title, text)
-    headings = [one.title for one in document.blocks if one.kind == "heading"]
+    headings = [block.title for block in document.blocks if block.kind == "heading"]
     assert headings == [line for line in text.split("\n") if line[2:3] == ":"]
 
 
 def test_a_section_is_a_minute_and_ends_with_a_sentence() -> None:
-    said = [f"word {n}{'.' if n % 7 == 0 else ''}" for n in range(200)]
-    cues = [f"00:{n // 60:02}:{n % 60:02}.000 --> 00:59:59.000\n{one}\n" for n, one in enumerate(said)]
+    words = [f"word {n}{'.' if n % 7 == 0 else ''}" for n in range(200)]
+    cues = [f"00:{n // 60:02}:{n % 60:02}.000 --> 00:59:59.000\n{word}\n" for n, word in enumerate(words)]
     document = parse("\n".join(["WEBVTT\n", *cues]).encode(), "a.vtt")
-    headings = [one.title for one in document.blocks if one.kind == "heading"]
+    headings = [block.title for block in document.blocks if block.kind == "heading"]
     assert headings == ["00:00:00", "00:01:04", "00:02:07", "00:03:10"]
 
 
