@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from rag.corpus import Principal
 
 
-def _alike(one: str, other: str, *, case: bool) -> bool:
-    forms = [unicodedata.normalize("NFC", entry) for entry in (one, other)]
+def _alike(entry: str, other_entry: str, *, case: bool) -> bool:
+    forms = [unicodedata.normalize("NFC", entry) for entry in (entry, other_entry)]
     return forms[0] == forms[1] or (not case and forms[0].casefold() == forms[1].casefold())
 
 
 def names(entry: str, who: Principal, *, case: bool) -> bool:
     """Whether an entry of a list means somebody."""
     theirs = [f"group:{group}" for group in who.groups] + ([f"user:{who.user}"] if who.user else [])
-    return any(_alike(entry, one, case=case) for one in theirs)
+    return any(_alike(entry, own_entry, case=case) for own_entry in theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Word:
         return self.everybody or any(names(entry, who, case=True) for entry in self.allow)
 
     def granted(self, entry: str) -> Word:
-        denied = frozenset(one for one in self.deny if not _alike(one, entry, case=False))
+        denied = frozenset(denied for denied in self.deny if not _alike(denied, entry, case=False))
         return replace(self, allow=self.allow | {entry}, deny=denied)
 
     def revoked(self, entry: str) -> Word:
@@ -87,15 +87,15 @@ class Bound:
 
     def narrowed(self, words: Iterable[Word]) -> Bound:
         added = frozenset(words)
-        return Bound(frozenset(one | added for one in self.either))
+        return Bound(frozenset(words | added for words in self.either))
 
-    def both(self, other: Bound) -> Bound:
-        return Bound(frozenset(one | two for one in self.either for two in other.either))
+    def intersected(self, second: Bound) -> Bound:
+        return Bound(frozenset(words | other_words for words in self.either for other_words in second.either))
 
-    def or_else(self, other: Bound) -> Bound:
-        return Bound(self.either | other.either)
+    def or_else(self, second: Bound) -> Bound:
+        return Bound(self.either | second.either)
 
-    def each(self, changed: Callable[[Word], Word]) -> Bound:
+    def mapped(self, changed: Callable[[Word], Word]) -> Bound:
         return Bound(frozenset(frozenset(map(changed, words)) for words in self.either))
 
 
@@ -104,7 +104,7 @@ Act: TypeAlias = "Callable[[Bound], Bound]"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """What a command, a rule or a document says; `visibility` None if only the lists were named."""
 
     visibility: str | None = None
@@ -120,7 +120,7 @@ class Said:
 class Document:
     """A document, whatever it is called: what is recorded of it, and who sees it at most.
 
-    `contents` are those that it was recorded with, `last` is the last of them, and its sidecar. `asked` is
+    `contents` are those that it was recorded with, `last` is the last of them, and its sidecar. `request` is
     what it last asked for itself, None also where it was never `heard`; `unsure` is whether a crash left that
     open. `shares` is the document that stands at its old place and has its record, until it gets one of its
     own.
@@ -130,7 +130,7 @@ class Document:
     bound: Bound
     contents: set[bytes]
     bodies: set[str]
-    asked: Said | None = None
+    request: Statement | None = None
     heard: bool = False
     unsure: bool = False
     stored: bool = True
@@ -142,15 +142,15 @@ class Document:
 class File:
     """A file on the disk; `document` is the one that it truly is, None if it was never ingested.
 
-    `left` is what a run that was killed before it stored the file may have recorded.
+    `leftover` is what a run that was killed before it stored the file may have recorded.
     """
 
     body: str
     titled: bool
-    front: Said | None = None
-    sidecar: Said | None = None
+    front: Statement | None = None
+    sidecar: Statement | None = None
     document: Document | None = None
-    left: Bound | None = None
+    leftover: Bound | None = None
 
     @property
     def content(self) -> bytes:
@@ -164,17 +164,17 @@ class File:
         return _lines(self.sidecar, ' = "', '"').encode() if self.sidecar else None
 
     @property
-    def asks(self) -> Said | None:
+    def asks(self) -> Statement | None:
         return self.sidecar or self.front
 
 
-def _lines(said: Said | None, between: str, after: str = "") -> str:
-    if said is None:
+def _lines(statement: Statement | None, between: str, after: str = "") -> str:
+    if statement is None:
         return ""
     values = {
-        "visibility": said.visibility,
-        "allow": ", ".join(said.allow),
-        "deny": ", ".join(said.deny),
+        "visibility": statement.visibility,
+        "allow": ", ".join(statement.allow),
+        "deny": ", ".join(statement.deny),
     }
     return "".join(f"{key}{between}{value}{after}\n" for key, value in values.items() if value)
 
@@ -184,10 +184,10 @@ class Run:
     """An ingestion: what it was told, and by which settings. Rules are folders' names and what is said."""
 
     paths: tuple[str, ...]
-    command: Said | None = None
+    command: Statement | None = None
     set_access: bool = False
     of_documents: bool = False
-    rules: tuple[tuple[str, Said], ...] = ()
+    rules: tuple[tuple[str, Statement], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +213,12 @@ class Oracle:
 
     # What a run does.
 
-    def found(self, run: Run) -> dict[str, File]:
+    def files_met(self, run: Run) -> dict[str, File]:
         """The files that a run meets."""
         return {
             path: file
             for path, file in self.files.items()
-            if any(one in {path, ""} or path.startswith(f"{one}/") for one in run.paths)
+            if any(run_path in {path, ""} or path.startswith(f"{run_path}/") for run_path in run.paths)
         }
 
     def remember(self, run: Run, folders: Iterable[str]) -> None:
@@ -227,39 +227,43 @@ class Oracle:
         """
         if not run.command:
             return
-        said = run.command.word(self.usual)
+        stated = run.command.word(self.usual)
         for folder in folders:
             before = self._remembered(f"{folder}/x" if folder else "x")
             inside = f"{folder}/" if folder else ""
-            below = {one: word for one, word in self.folders.items() if one.startswith(inside)}
-            for one, word in (below | {folder: before or said}).items():
-                self.folders[one] = said if run.set_access else _met(word, said)
+            below = {path: word for path, word in self.folders.items() if path.startswith(inside)}
+            for path, word in (below | {folder: before or stated}).items():
+                self.folders[path] = stated if run.set_access else _narrower(word, stated)
 
     def planned(self, run: Run) -> list[Planned]:
         """What is to become of the files of a run; what they truly are goes before what they look like."""
         planned: list[Planned] = []
-        for path, file in sorted(self.found(run).items(), key=self._doubt):
-            taken = {one.document for one in planned if not one.split}
-            planned.append(self._planned(path, file, run, taken))
+        for path, file in sorted(self.files_met(run).items(), key=self._doubt):
+            matched = {plan.document for plan in planned if not plan.split}
+            planned.append(self._planned(path, file, run, matched))
         return planned
 
-    def _doubt(self, found: tuple[str, File]) -> tuple[bool, bool]:
-        document = self._same(*found)[0]
-        return not self._stands(document, *found), document is not found[1].document
+    def _doubt(self, place_and_file: tuple[str, File]) -> tuple[bool, bool]:
+        document = self._same(*place_and_file)[0]
+        return not self._stands(document, *place_and_file), document is not place_and_file[1].document
 
     def _stands(self, document: Document | None, path: str, file: File) -> bool:
         """Whether a file is what is stored from its place."""
         return document is not None and document is self.at(path) and document.last[0] == file.content
 
-    def _planned(self, path: str, file: File, run: Run, taken: set[Document | None]) -> Planned:
+    def _planned(self, path: str, file: File, run: Run, matched: set[Document | None]) -> Planned:
         document, split = self._same(path, file)
-        if document in taken and not split:
+        if document in matched and not split:
             document, split = self._in_place(path)
         gone: list[Document] = []
         if document is None or (split and not document.stored):  # who copies and deletes, moves
-            gone = [one for one in self.documents if one.stored and one.last[0] == file.content]
-            gone = [one for one in gone if one.path not in self.files]
-            free = [one for one in gone if one not in taken]
+            gone = [
+                document
+                for document in self.documents
+                if document.stored and document.last[0] == file.content
+            ]
+            gone = [document for document in gone if document.path not in self.files]
+            free = [document for document in gone if document not in matched]
             document, split = (free[0] if free else None, False) if gone else (document, split)
         if run.set_access:
             return Planned(file, path, document, Bound.of(self._fresh(path, file, run)), split)
@@ -268,49 +272,55 @@ class Oracle:
         else:
             bound = self._kept(path, file, run, document or gone[0])
         if not self._stands(document, path, file) and (document is None or document is not file.document):
-            for other in self.documents:
-                if file.content in other.contents:
-                    bound = bound.both(other.bound)
-        return Planned(file, path, document, bound.or_else(file.left) if file.left else bound, split)
+            for document_alike in self.documents:
+                if file.content in document_alike.contents:
+                    bound = bound.intersected(document_alike.bound)
+        return Planned(file, path, document, bound.or_else(file.leftover) if file.leftover else bound, split)
 
     def _kept(self, path: str, file: File, run: Run, document: Document) -> Bound:
         """Who sees a document at most that was there before."""
         bound = document.bound
-        before, here = self._said(document.path, replace(run, command=None)), self._said(path, run)
+        before, here = (
+            self._words_of_place(document.path, replace(run, command=None)),
+            self._words_of_place(path, run),
+        )
         if (path != document.path and self._differ(before, here)) or (
             not document.stored and file.content not in document.contents
         ):
             bound = bound.narrowed(here)
-        asked = file.asks if run.of_documents else None
+        request = file.asks if run.of_documents else None
         changed = (file.content, file.beside) != document.last or not document.heard
-        if changed and asked and asked != document.asked:
-            narrowed = bound.narrowed([asked.word("tenant")])
+        if changed and request and request != document.request:
+            narrowed = bound.narrowed([request.word("tenant")])
             bound = bound.or_else(narrowed) if document.unsure else narrowed
         return bound
 
     def _same(self, path: str, file: File) -> tuple[Document | None, bool]:
         """The document that a file is or takes the place of; whether it is another in that one's place."""
-        own = file.document if file.document in self.documents else None
+        original = file.document if file.document in self.documents else None
         if (stands := self.at(path)) and stands.last[0] == file.content:
             return stands, False
-        if own and (
-            own.path == path
-            or file.content in own.contents
-            or (_folder(own.path) == _folder(path) and not stands and self._vanished(own))
+        if original and (
+            original.path == path
+            or file.content in original.contents
+            or (_folder(original.path) == _folder(path) and not stands and self._vanished(original))
         ):
-            return own, False
+            return original, False
         return self._in_place(path)
 
     def _in_place(self, path: str) -> tuple[Document | None, bool]:
         """The document that another one stands in the place of."""
-        here = sorted((one for one in self.documents if one.path == path), key=lambda one: not one.stored)
+        here = sorted(
+            (document for document in self.documents if document.path == path),
+            key=lambda document: not document.stored,
+        )
         return (here[0], True) if here else (None, False)
 
     def _vanished(self, document: Document) -> bool:
         """Whether neither a file at its place nor any other looks like it."""
         here = [
             document.path in self.files,
-            *(one.content == document.last[0] for one in self.files.values()),
+            *(file.content == document.last[0] for file in self.files.values()),
         ]
         return not any(here)
 
@@ -319,77 +329,83 @@ class Oracle:
 
         Where it isn't a whole run, their rights may be those of before.
         """
-        there = set(rows)
-        before = [(one, one.path, one.bound) for one in self.documents if one.stored]
-        for one in planned:
-            maybe = one.bound.or_else(one.document.bound) if one.document else one.bound
-            self._store(one if whole else replace(one, bound=maybe), run)
+        stored_paths = set(rows)
+        before = [(document, document.path, document.bound) for document in self.documents if document.stored]
+        for plan in planned:
+            maybe = plan.bound.or_else(plan.document.bound) if plan.document else plan.bound
+            self._store(plan if whole else replace(plan, bound=maybe), run)
         for document in self.documents:
-            document.stored = document.stored and document.path in there
+            document.stored = document.stored and document.path in stored_paths
         for document, path, bound in before:  # what went elsewhere can stand at its old place as well, still
-            if path in there and path != document.path and not self.at(path):
-                left = replace(document, path=path, bound=bound, stored=True, shares=None)
-                left.contents, left.bodies = {*document.contents}, {*document.bodies}
-                self.documents.append(left)
+            if path in stored_paths and path != document.path and not self.at(path):
+                copy = replace(document, path=path, bound=bound, stored=True, shares=None)
+                copy.contents, copy.bodies = {*document.contents}, {*document.bodies}
+                self.documents.append(copy)
 
-    def _store(self, one: Planned, run: Run) -> None:
-        document = one.document
-        if document is None or one.split:
-            made = Document(one.path, one.bound, set(), set())
-            if document and document.path == one.path:
-                document.shares, document.stored = made, False
-            self.documents.append(made)
-            document = made
-        for other in self.documents:
-            if other is not document and other.path == one.path:
-                other.stored = False
-        now = one.file.content, one.file.beside
+    def _store(self, plan: Planned, run: Run) -> None:
+        document = plan.document
+        if document is None or plan.split:
+            new_document = Document(plan.path, plan.bound, set(), set())
+            if document and document.path == plan.path:
+                document.shares, document.stored = new_document, False
+            self.documents.append(new_document)
+            document = new_document
+        for overwritten in self.documents:
+            if overwritten is not document and overwritten.path == plan.path:
+                overwritten.stored = False
+        now = plan.file.content, plan.file.beside
         if document.last != now or run.set_access or (run.of_documents and not document.heard):
-            document.asked, document.unsure = one.file.asks if run.of_documents else None, False
+            document.request, document.unsure = plan.file.asks if run.of_documents else None, False
             document.heard = run.of_documents
-        document.path, document.bound, document.stored, document.shares = one.path, one.bound, True, None
+        document.path, document.bound, document.stored, document.shares = plan.path, plan.bound, True, None
         document.last = now
-        document.contents.add(one.file.content)
-        document.bodies.add(one.file.body)
-        one.file.document, one.file.left = document, None
+        document.contents.add(plan.file.content)
+        document.bodies.add(plan.file.body)
+        plan.file.document, plan.file.leftover = document, None
 
-    def leave(self, one: Planned) -> None:
+    def leave(self, plan: Planned) -> None:
         """A run was cut short before a file was stored; its rights may be recorded."""
-        if one.document and not one.split:
-            one.document.bound = one.document.bound.or_else(one.bound)
-            one.document.unsure = True
+        if plan.document and not plan.split:
+            plan.document.bound = plan.document.bound.or_else(plan.bound)
+            plan.document.unsure = True
         else:
-            one.file.left = one.file.left.or_else(one.bound) if one.file.left else one.bound
+            plan.file.leftover = plan.file.leftover.or_else(plan.bound) if plan.file.leftover else plan.bound
 
     # What an administrator does.
 
     def act(self, document: Document, act: Act) -> None:
         document.bound = act(document.bound)
-        for other in self.documents:
-            if other.shares is document and not other.stored:
-                other.bound = other.bound.or_else(act(other.bound))
+        for sharer in self.documents:
+            if sharer.shares is document and not sharer.stored:
+                sharer.bound = sharer.bound.or_else(act(sharer.bound))
 
     def forget(self, documents: Iterable[Document]) -> None:
         gone = set(documents)
-        self.documents = [one for one in self.documents if one not in gone and one.shares not in gone]
+        self.documents = [
+            document for document in self.documents if document not in gone and document.shares not in gone
+        ]
 
     def at(self, path: str) -> Document | None:
         """The document that is stored with this path."""
-        return next((one for one in self.documents if one.stored and one.path == path), None)
+        return next(
+            (document for document in self.documents if document.stored and document.path == path), None
+        )
 
     # What was said.
 
     def _fresh(self, path: str, file: File, run: Run) -> list[Word]:
         if run.set_access and run.command:
             return [run.command.word(self.usual)]
-        asked = file.asks if run.of_documents else None
-        said = self._said(path, run)
-        if asked:
-            return [*said, asked.word("tenant" if said else self.usual)]
-        return said or [Said().word(self.usual)]
+        request = file.asks if run.of_documents else None
+        words = self._words_of_place(path, run)
+        if request:
+            return [*words, request.word("tenant" if words else self.usual)]
+        return words or [Statement().word(self.usual)]
 
-    def _said(self, path: str, run: Run) -> list[Word]:
-        rule = next((said for name, said in run.rules if name.casefold() in _folded_folders(path)), None)
+    def _words_of_place(self, path: str, run: Run) -> list[Word]:
+        rule = next(
+            (statement for name, statement in run.rules if name.casefold() in _folded_folders(path)), None
+        )
         spoken = run.command.word(self.usual) if run.command else rule and rule.word(self.usual)
         return [word for word in (spoken, self._remembered(path)) if word]
 
@@ -397,18 +413,20 @@ class Oracle:
         above = [_folder(path)]
         while above[-1]:
             above.append(_folder(above[-1]))
-        return next((self.folders[one] for one in above if one in self.folders), None)
+        return next((self.folders[folder] for folder in above if folder in self.folders), None)
 
     def _differ(self, before: list[Word], here: list[Word]) -> bool:
-        seen = [[all(word.lets(who) for word in words) for who in self.everybody] for words in (before, here)]
-        return bool(here) and (not before or seen[0] != seen[1])
+        sights = [
+            [all(word.lets(who) for word in words) for who in self.everybody] for words in (before, here)
+        ]
+        return bool(here) and (not before or sights[0] != sights[1])
 
 
-def _met(one: Word, other: Word) -> Word:
+def _narrower(first: Word, second: Word) -> Word:
     """A word by which nobody sees what either keeps from them."""
-    lists = [word.allow for word in (one, other) if not word.everybody]
+    lists = [word.allow for word in (first, second) if not word.everybody]
     allow = frozenset.intersection(*lists) if lists else frozenset[str]()
-    return Word(not lists, allow, one.deny | other.deny)
+    return Word(not lists, allow, first.deny | second.deny)
 
 
 def _folder(path: str) -> str:

@@ -42,7 +42,18 @@ from rag.store.write.access_writer import AccessTable, change_access
 from rag.store.write.change_collection import copy_labels, open_writer
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
-from tests.ingest.history_oracle import Act, Bound, Document, File, Oracle, Run, Said, Word, names, seen_by
+from tests.ingest.history_oracle import (
+    Act,
+    Bound,
+    Document,
+    File,
+    Oracle,
+    Run,
+    Statement,
+    Word,
+    names,
+    seen_by,
+)
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -65,26 +76,26 @@ EVERYBODY = (
     Principal("default", "jose\u0301", frozenset({"it"})),
 )
 ENTRIES = ("user:ann", "group:hr", "group:HR", "user:bob", "user:Jos\u00e9")
-SAID = (
-    Said("restricted", ("group:hr",)),
-    Said("tenant"),
-    Said("restricted"),
-    Said(None, ("user:ann",)),
-    Said(None, (), ("group:hr",)),
-    Said("tenant", (), ("user:Jos\u00e9",)),
-    Said("restricted", ("user:bob", "group:hr"), ("user:ann",)),
+STATEMENTS = (
+    Statement("restricted", ("group:hr",)),
+    Statement("tenant"),
+    Statement("restricted"),
+    Statement(None, ("user:ann",)),
+    Statement(None, (), ("group:hr",)),
+    Statement("tenant", (), ("user:Jos\u00e9",)),
+    Statement("restricted", ("user:bob", "group:hr"), ("user:ann",)),
 )
-ASKS = (None, None, *SAID)
+ASKS = (None, None, *STATEMENTS)
 RULES = (
     (),
-    (("hr", Said("restricted", ("group:hr",))),),
-    (("PAY", Said("restricted", ("user:bob",))), ("it", Said("tenant", (), ("user:ann",)))),
+    (("hr", Statement("restricted", ("group:hr",))),),
+    (("PAY", Statement("restricted", ("user:bob",))), ("it", Statement("tenant", (), ("user:ann",)))),
 )
 PLACES = tuple(f"{folder}{name}.md" for folder in ("", "hr/", "hr/pay/", "it/") for name in "abc")
 FOLDERS = ("", "", "", "hr", "it", "hr/pay")
 MOST_FILES = 6
 
-Seen: TypeAlias = "dict[Document, tuple[str, set[Principal]]]"
+Viewers: TypeAlias = "dict[Document, tuple[str, set[Principal]]]"
 
 
 class Killed(Exception):  # noqa: N818 it is no error
@@ -96,9 +107,9 @@ class Step:
     """What happens, and to what of what there is: numbers that are taken modulo how much there is."""
 
     what: str
-    one: int = 0
-    two: int = 0
-    three: int = 0
+    first: int = 0
+    second: int = 0
+    third: int = 0
 
 
 @dataclass(slots=True)
@@ -115,17 +126,17 @@ class History:
     away: list[tuple[str, File]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     of_documents: bool = False
-    rules: tuple[tuple[str, Said], ...] = ()
+    rules: tuple[tuple[str, Statement], ...] = ()
     bodies: int = 0
     rows: dict[str, StoredSource] = field(default_factory=dict)
     turn: int = 0
 
     async def take(self, step: Step) -> bool:
         """Take a step, and hold what is to be seen then against the rules; whether anything was done."""
-        said = await getattr(self, f"_{step.what}")(step)
-        if said:
-            self.log.append(said)
-        return bool(said)
+        description = await getattr(self, f"_{step.what}")(step)
+        if description:
+            self.log.append(description)
+        return bool(description)
 
     # What people do to files.
 
@@ -135,8 +146,8 @@ class History:
 
     def _free(self, number: int, folder: str | None = None) -> str | None:
         """A place without a file, in a folder if one is named."""
-        free = [one for one in PLACES if one not in self.oracle.files]
-        free = [one for one in free if folder is None or one.rpartition("/")[0] == folder]
+        free = [place for place in PLACES if place not in self.oracle.files]
+        free = [place for place in free if folder is None or place.rpartition("/")[0] == folder]
         return free[number % len(free)] if free else None
 
     def _body(self) -> str:
@@ -160,18 +171,18 @@ class History:
         return File(file.body, file.titled, file.front, file.sidecar)
 
     async def _wait(self, step: Step) -> str:
-        await self._look(EVERYBODY[step.one % len(EVERYBODY)])
+        await self._look(EVERYBODY[step.first % len(EVERYBODY)])
         return ""
 
     async def _write(self, step: Step) -> str:
-        path = self._free(step.one)
+        path = self._free(step.first)
         if not path or len(self.oracle.files) >= MOST_FILES:
             return ""
-        self._put(path, File(self._body(), bool(step.two % 2), ASKS[step.three % len(ASKS)]))
+        self._put(path, File(self._body(), bool(step.second % 2), ASKS[step.third % len(ASKS)]))
         return f"write a new {path}, which asks for {self.oracle.files[path].front}"
 
     async def _edit(self, step: Step) -> str:
-        if not (path := self._pick(step.one)):
+        if not (path := self._pick(step.first)):
             return ""
         file = self._take(path)
         file.body = self._body()
@@ -180,45 +191,45 @@ class History:
 
     async def _rename(self, step: Step) -> str:
         """Within its folder; sometimes it is edited as well."""
-        return self._moved(self._pick(step.one), step, same_folder=True)
+        return self._moved(self._pick(step.first), step, same_folder=True)
 
     async def _move(self, step: Step) -> str:
-        return self._moved(self._pick(step.one), step, same_folder=False)
+        return self._moved(self._pick(step.first), step, same_folder=False)
 
     def _moved(self, path: str | None, step: Step, *, same_folder: bool) -> str:
-        to = path and self._free(step.two, path.rpartition("/")[0] if same_folder else None)
+        to = path and self._free(step.second, path.rpartition("/")[0] if same_folder else None)
         if not path or not to:
             return ""
         file = self._take(path)
-        edited = step.three % 3 == 0
+        edited = step.third % 3 == 0
         file.body = self._body() if edited else file.body
         self._put(to, file)
         return f"mv {path} {to}{', and edit it' if edited else ''}"
 
     async def _copy(self, step: Step) -> str:
         """To a free place, or over another file."""
-        path, over = self._pick(step.one), step.three % 3 == 0
-        to = self._pick(step.two) if over else self._free(step.two)
+        path, over = self._pick(step.first), step.third % 3 == 0
+        to = self._pick(step.second) if over else self._free(step.second)
         if not path or not to or to == path or (not over and len(self.oracle.files) >= MOST_FILES):
             return ""
         self._put(to, self._copied(self.oracle.files[path]))
         return f"cp {path} {to}"
 
     async def _swap(self, step: Step) -> str:
-        one, two = self._pick(step.one), self._pick(step.two)
-        if not one or not two or one == two:
+        first_path, second_path = self._pick(step.first), self._pick(step.second)
+        if not first_path or not second_path or first_path == second_path:
             return ""
-        first, second = self._take(one), self._take(two)
-        self._put(one, second)
-        self._put(two, first)
-        return f"swap {one} and {two}"
+        first, second = self._take(first_path), self._take(second_path)
+        self._put(first_path, second)
+        self._put(second_path, first)
+        return f"swap {first_path} and {second_path}"
 
     async def _vanish(self, step: Step) -> str:
         """A file, or all of a folder."""
-        folder = FOLDERS[step.two % len(FOLDERS)]
+        folder = FOLDERS[step.second % len(FOLDERS)]
         all_ = [path for path in self.oracle.files if path.startswith(f"{folder}/")]
-        path = self._pick(step.one)
-        paths = all_ if step.three % 3 == 0 else [path] if path else []
+        path = self._pick(step.first)
+        paths = all_ if step.third % 3 == 0 else [path] if path else []
         self.away += [(path, self._take(path)) for path in paths]
         return f"take away {', '.join(paths)}" if paths else ""
 
@@ -226,50 +237,50 @@ class History:
         """To the same place or another, sometimes edited."""
         if not self.away or len(self.oracle.files) >= MOST_FILES:
             return ""
-        path, file = self.away.pop(step.one % len(self.away))
-        to = path if step.two % 2 and path not in self.oracle.files else self._free(step.two)
+        path, file = self.away.pop(step.first % len(self.away))
+        to = path if step.second % 2 and path not in self.oracle.files else self._free(step.second)
         if not to:
             return ""
-        edited = step.three % 4 == 0
+        edited = step.third % 4 == 0
         file.body = self._body() if edited else file.body
         self._put(to, file)
         return f"bring back what was {path} as {to}{', edited' if edited else ''}"
 
     async def _recreate(self, step: Step) -> str:
         """Delete a file, and write another of its name."""
-        if not (path := self._pick(step.one)):
+        if not (path := self._pick(step.first)):
             return ""
         self._take(path)
-        self._put(path, File(self._body(), bool(step.two % 2)))
+        self._put(path, File(self._body(), bool(step.second % 2)))
         return f"rm {path}, and write a new one"
 
     async def _front(self, step: Step) -> str:
-        if not (path := self._pick(step.one)):
+        if not (path := self._pick(step.first)):
             return ""
         file = self._take(path)
-        file.front = ASKS[step.two % len(ASKS)]
+        file.front = ASKS[step.second % len(ASKS)]
         self._put(path, file)
         return f"let {path} ask for {file.front} in its front matter"
 
     async def _sidecar(self, step: Step) -> str:
-        if not (path := self._pick(step.one)):
+        if not (path := self._pick(step.first)):
             return ""
         file = self._take(path)
-        file.sidecar = ASKS[step.two % len(ASKS)]
+        file.sidecar = ASKS[step.second % len(ASKS)]
         self._put(path, file)
         return f"let the sidecar of {path} ask for {file.sidecar}"
 
     async def _clock(self, step: Step) -> str:
         """The clock was wrong when everything that is stored was written."""
-        ahead = (step.one % 3 - 1) * 7200
+        ahead = (step.first % 3 - 1) * 7200
         for path in self.data.rglob("*"):
             time = path.stat().st_mtime + ahead
             os.utime(path, (time, time))
         return f"the clock was {ahead} s ahead"
 
     async def _settings(self, step: Step) -> str:
-        self.rules = RULES[step.one % len(RULES)]
-        self.of_documents = bool(step.two % 3)
+        self.rules = RULES[step.first % len(RULES)]
+        self.of_documents = bool(step.second % 3)
         return f"set of_documents to {self.of_documents} and rules to {self.rules}"
 
     # What administrators do.
@@ -277,7 +288,7 @@ class History:
     async def _ingest(self, step: Step) -> str:
         run = self._run(step)
         await self._ingested(run, step)
-        return f"ingest {_told(run)}"
+        return f"ingest {_described(run)}"
 
     async def _crash(self, step: Step) -> str:
         """A run that ends at some point, if it gets there."""
@@ -288,15 +299,15 @@ class History:
 
         run = self._run(step)
         await self._ingested(run, step, point, when, number, killed)
-        return f"ingest {_told(run)}, killed {when} the {number + 1}. {point}"
+        return f"ingest {_described(run)}, killed {when} the {number + 1}. {point}"
 
     async def _meanwhile(self, step: Step) -> str:
         """A run in the middle of which another administrator changes who may see a source."""
         point, when, number = _moment(step)
         if not self.rows:
             return ""
-        path = sorted(self.rows)[step.three % len(self.rows)]
-        words, act, changed, entry = _act(step.one // 3, step.two // 5)
+        path = sorted(self.rows)[step.third % len(self.rows)]
+        words, act, changed, entry = _act(step.first // 3, step.second // 5)
         document = self.oracle.at(path)
         acted: list[bool] = []
 
@@ -309,35 +320,35 @@ class History:
         run = self._run(step)
         id_ = self.rows[path].source.id
 
-        def known(rows: dict[str, StoredSource]) -> list[Document]:
+        def note_act(rows: dict[str, StoredSource]) -> list[Document]:
             """The same source may hold another document since; then it is open which of the two was meant."""
             meant = []
-            for one in self.oracle.documents if acted and document else ():
-                here = rows.get(one.path) if one.stored else None
+            for candidate in self.oracle.documents if acted and document else ():
+                here = rows.get(candidate.path) if candidate.stored else None
                 mine = bool(here and here.source.id == id_)
-                if one is document and (mine or not one.stored):
-                    self.oracle.act(one, act)
-                elif one is document or mine:
-                    one.bound = one.bound.or_else(act(one.bound))
-                meant += [one] if one is document or mine else []
+                if candidate is document and (mine or not candidate.stored):
+                    self.oracle.act(candidate, act)
+                elif candidate is document or mine:
+                    candidate.bound = candidate.bound.or_else(act(candidate.bound))
+                meant += [candidate] if candidate is document or mine else []
             return meant
 
-        await self._ingested(run, step, point, when, number, changes, known)
-        return f"ingest {_told(run)}, and {when} the {number + 1}. {point} {words} {path} {entry}"
+        await self._ingested(run, step, point, when, number, changes, note_act)
+        return f"ingest {_described(run)}, and {when} the {number + 1}. {point} {words} {path} {entry}"
 
     async def _access(self, step: Step) -> str:
         """`access set`, `grant` or `revoke` of a source or two."""
         if not self.rows:
             return ""
-        paths = {sorted(self.rows)[number % len(self.rows)] for number in (step.one, step.three)}
-        words, act, changed, entry = _act(step.two, step.three)
-        before = self._seen()
+        paths = {sorted(self.rows)[number % len(self.rows)] for number in (step.first, step.third)}
+        words, act, changed, entry = _act(step.second, step.third)
+        before = self._viewers()
         await self._changed(sorted(paths), changed)
-        if step.three % 2:
+        if step.third % 2:
             await copy_labels(self.data, self.collection)
-        documents = [one for path in sorted(paths) if (one := self.oracle.at(path))]
-        for one in documents:
-            self.oracle.act(one, act)
+        documents = [document for path in sorted(paths) if (document := self.oracle.at(path))]
+        for document in documents:
+            self.oracle.act(document, act)
         await self._hold(before, named=documents)
         for path in sorted(paths):
             for who in EVERYBODY:
@@ -345,7 +356,7 @@ class History:
                     assert path not in await self._look(who)
                 if words == "grant" and names(entry, who, case=True):
                     word = _word(self.rows[path].access)
-                    denied = word and any(names(one, who, case=False) for one in word.deny)
+                    denied = word and any(names(denied_entry, who, case=False) for denied_entry in word.deny)
                     assert denied or path in await self._look(who)
         return f"access {words} {', '.join(sorted(paths))} {entry}"
 
@@ -353,8 +364,8 @@ class History:
         """Remove a source; sometimes forget who might see it, too."""
         if not self.rows:
             return ""
-        path, forget = sorted(self.rows)[step.one % len(self.rows)], step.two % 2
-        document, before = self.oracle.at(path), self._seen()
+        path, forget = sorted(self.rows)[step.first % len(self.rows)], step.second % 2
+        document, before = self.oracle.at(path), self._viewers()
         async with open_writer(self.data, self.collection) as writer:
             await writer.remove([self.rows[path].source.id])
             if forget:
@@ -368,27 +379,27 @@ class History:
 
     async def _purge(self, step: Step) -> str:
         """Purge; sometimes forget who might see what is gone, too."""
-        before, forget = self._seen(), step.one % 2
+        before, forget = self._viewers(), step.first % 2
         async with open_writer(self.data, self.collection) as writer:
             if forget:
                 await writer.forget(
-                    [id_ for id_, one in (await writer.records()).items() if not one.is_folder]
+                    [id_ for id_, record in (await writer.records()).items() if not record.is_folder]
                 )
             await writer.purge()
         if forget:
-            self.oracle.forget([one for one in self.oracle.documents if not one.stored])
+            self.oracle.forget([document for document in self.oracle.documents if not document.stored])
         await self._hold(before)
         return f"purge{' --forget' if forget else ''}"
 
     # How.
 
     def _run(self, step: Step) -> Run:
-        folder = FOLDERS[step.one % len(FOLDERS)]
-        file = self._pick(step.two)
-        alone = file is not None and step.one % 7 == 0
-        command = SAID[step.two % len(SAID)] if step.three % 3 == 0 else None
+        folder = FOLDERS[step.first % len(FOLDERS)]
+        file = self._pick(step.second)
+        alone = file is not None and step.first % 7 == 0
+        command = STATEMENTS[step.second % len(STATEMENTS)] if step.third % 3 == 0 else None
         paths = (file,) if alone and file is not None else (folder,)
-        return Run(paths, command, step.three % 5 == 0, self.of_documents, self.rules)
+        return Run(paths, command, step.third % 5 == 0, self.of_documents, self.rules)
 
     async def _ingested(  # noqa: PLR0913, PLR0917 what can happen in the middle of a run
         self,
@@ -398,11 +409,11 @@ class History:
         when: str = "",
         number: int = 0,
         happens: Callable[[], Awaitable[None]] | None = None,
-        known: Callable[[dict[str, StoredSource]], list[Document]] | None = None,
+        note_act: Callable[[dict[str, StoredSource]], list[Document]] | None = None,
     ) -> None:
-        before = self._seen()
+        before = self._viewers()
         paths = [self.root / path for path in run.paths]
-        instructions = Instructions(IngestSettings(), 254, self._rights(run), removes=bool(step.one % 2))
+        instructions = Instructions(IngestSettings(), 254, self._rights(run), removes=bool(step.first % 2))
         report: Report | None = None
         async with open_writer(self.data, self.collection) as writer:
             if happens:
@@ -411,31 +422,36 @@ class History:
                 embedder, silent = self.small.BagOfWords(), self.small.Progress()
                 report = await ingest(writer, embedder, paths, instructions, silent)
         rows = await self._stored()
-        bodies = {} if report else {path: await self._text(one) for path, one in rows.items()}
+        bodies = {} if report else {path: await self._text(stored) for path, stored in rows.items()}
         self.oracle.remember(
             run, [path for path, real in zip(run.paths, paths, strict=True) if real.is_dir()]
         )
         planned = self.oracle.planned(run)
-        done = [one for one in planned if report or one.file.body in bodies.get(one.path, "")]
-        for one in planned:
-            if one not in done:
-                self.oracle.leave(one)
-        self.oracle.finish(run, done, rows, whole=report is not None)
-        acted = known(rows) if known else []
+        completed = [plan for plan in planned if report or plan.file.body in bodies.get(plan.path, "")]
+        for plan in planned:
+            if plan not in completed:
+                self.oracle.leave(plan)
+        self.oracle.finish(run, completed, rows, whole=report is not None)
+        acted = note_act(rows) if note_act else []
         await self._hold(before, report=report, named=acted if report else self.oracle.documents)
 
     def _rights(self, run: Run) -> Rights:
         command = run.command
-        asked = None
+        requested = None
         if command:
-            asked = RequestedAccess(command.visibility, command.allow, command.deny)  # type: ignore[arg-type]
+            requested = RequestedAccess(command.visibility, command.allow, command.deny)  # type: ignore[arg-type]
         rules = tuple(
-            AccessRule(path=f"{name}/*", visibility=said.visibility, allow=said.allow, deny=said.deny)  # type: ignore[arg-type]
-            for name, said in run.rules
+            AccessRule(
+                path=f"{name}/*",
+                visibility=statement.visibility,  # type: ignore[arg-type]
+                allow=statement.allow,
+                deny=statement.deny,
+            )
+            for name, statement in run.rules
         )
         return Rights(
             self.oracle.usual,  # type: ignore[arg-type]
-            asked,
+            requested,
             rules,
             of_documents=run.of_documents,
             set_access=run.set_access,
@@ -447,56 +463,67 @@ class History:
     # What is to be seen.
 
     async def _stored(self) -> dict[str, StoredSource]:
-        return {self._path(one.source.uri): one for one in await self.table.all_sources()}
+        return {self._path(stored.source.uri): stored for stored in await self.table.all_sources()}
 
     def _path(self, uri: str) -> str:
         return Path(unquote(urlsplit(uri).path)).relative_to(self.root).as_posix()
 
     async def _text(self, stored: StoredSource) -> str:
-        found = await self.table.text(stored.source.id)
-        assert found
-        return found[2]
+        stored_text = await self.table.text(stored.source.id)
+        assert stored_text
+        return stored_text[2]
 
-    def _seen(self) -> Seen:
+    def _viewers(self) -> Viewers:
         """Where the documents are, and who sees them by the records that were read last."""
-        words = {path: _word(one.access) for path, one in self.rows.items()}
-        pairs = [(one, words.get(one.path)) for one in self.oracle.documents if one.stored]
-        return {one: (one.path, {who for who in EVERYBODY if word and word.lets(who)}) for one, word in pairs}
+        words = {path: _word(stored.access) for path, stored in self.rows.items()}
+        pairs = [
+            (document, words.get(document.path)) for document in self.oracle.documents if document.stored
+        ]
+        return {
+            document: (document.path, {who for who in EVERYBODY if word and word.lets(who)})
+            for document, word in pairs
+        }
 
     async def _hold(
         self,
-        before: Seen,
+        before: Viewers,
         *,
         report: Report | None = None,
         named: Sequence[Document | None] = (),
     ) -> None:
         """Hold all records against the rules, and what some people see against the records."""
         self.rows = await self._stored()
-        assert set(self.rows) == {one.path for one in self.oracle.documents if one.stored}
-        after = self._seen()
+        assert set(self.rows) == {document.path for document in self.oracle.documents if document.stored}
+        after = self._viewers()
         for document, (path, people) in after.items():
             for who in people:
                 assert document.bound.lets(who), (
                     f"{who} sees {path} ({self.rows[path].access}), at most {document.bound}"
                 )
-        told = self._told(report)
+        named_places = self._named_places(report)
         for document, (path, people) in before.items():
-            here = [one for one in (document, self.oracle.at(path)) if one and one.bodies & document.bodies]
-            lost = people - {who for one in here for who in after.get(one, (path, ()))[1]}
+            here = [
+                document_here
+                for document_here in (document, self.oracle.at(path))
+                if document_here and document_here.bodies & document.bodies
+            ]
+            lost = people - {who for document_here in here for who in after.get(document_here, (path, ()))[1]}
             replaced = not document.stored and path in self._replaced(report)
-            word = replaced or document in named or not told.isdisjoint({path, document.path})
+            word = replaced or document in named or not named_places.isdisjoint({path, document.path})
             assert not lost or word, f"{lost} see {path} no more, without a word: {report}"
         self.turn += 1
         await self._look(
             EVERYBODY[self.turn * 2 % len(EVERYBODY)]
         )  # whoever sees too much does so later, too
 
-    def _told(self, report: Report | None) -> set[str]:
+    def _named_places(self, report: Report | None) -> set[str]:
         """The places of which a report says something that changes who sees what."""
         if report is None:
             return set()
-        said = [one for one in report.outcomes if one.reason or one.outcome == "removed"]
-        texts = [f" {text};" for one in said for text in (one.path, one.reason)]  # "it was a.md; now open"
+        outcomes = [outcome for outcome in report.outcomes if outcome.reason or outcome.outcome == "removed"]
+        texts = [
+            f" {text};" for outcome in outcomes for text in (outcome.path, outcome.reason)
+        ]  # "it was a.md; now open"
         return {
             path
             for path in PLACES
@@ -506,11 +533,13 @@ class History:
     def _replaced(self, report: Report | None) -> set[str]:
         """The places at which another document stands now, as a report says."""
         outcomes = report.outcomes if report else ()
-        return {self._path(Path(one.path).as_uri()) for one in outcomes if one.outcome == "replaced"}
+        return {
+            self._path(Path(outcome.path).as_uri()) for outcome in outcomes if outcome.outcome == "replaced"
+        }
 
     async def _look(self, who: Principal) -> set[str]:
         """What somebody sees: just what the records say, by search, in the list, and in full."""
-        expected = seen_by({path: _word(one.access) for path, one in self.rows.items()}, who)
+        expected = seen_by({path: _word(stored.access) for path, stored in self.rows.items()}, who)
         self.turn += 1
         mode = ("sparse", "dense")[self.turn % 2]
         answer = await self.desk.search(who, SearchRequest("pendulum", limit=50, mode=mode))  # type: ignore[arg-type]
@@ -520,7 +549,7 @@ class History:
             assert document
             assert hit.chunk.text.split()[-1] in document.bodies
         listed = await self.desk.sources(who, after=("", ""), limit=99)
-        assert {self._path(one.uri) for one in listed} == expected
+        assert {self._path(source.uri) for source in listed} == expected
         for path in sorted(self.rows)[self.turn % 6 : self.turn % 6 + 1]:
             assert await self._reads(who, self.rows[path].source.id) == (path in expected)
         assert self.desk.alarms == 0
@@ -543,7 +572,7 @@ def _word(access: Access | None) -> Word | None:
     return Word(access.visibility == "tenant", access.allow, access.deny) if access else None
 
 
-def _told(run: Run) -> str:
+def _described(run: Run) -> str:
     flags = " --set-access" if run.set_access else ""
     return f"{', '.join(run.paths) or 'all'} {run.command or ''}{flags}"
 
@@ -560,7 +589,7 @@ POINTS = (
 
 
 def _moment(step: Step) -> tuple[str, str, int]:
-    return *POINTS[step.two % len(POINTS)], step.three % 2
+    return *POINTS[step.second % len(POINTS)], step.third % 2
 
 
 def _hook(
@@ -571,30 +600,35 @@ def _hook(
     real = getattr(owner, point)
     calls: list[str] = []
 
-    async def hooked(*given: Any) -> object:  # noqa: ANN401 whatever the method takes
+    async def hooked(*arguments: Any) -> object:  # noqa: ANN401 whatever the method takes
         calls.append(point)
         if when == "before" and len(calls) == number + 1:
             await happens()
-        done = await real(*given)
+        result = await real(*arguments)
         if when == "after" and len(calls) == number + 1:
             await happens()
-        return done
+        return result
 
     setattr(owner, point, hooked)
 
 
-def _act(number: int, other: int) -> tuple[str, Act, Callable[[Access | None], Access], str]:
+def _act(number: int, choice: int) -> tuple[str, Act, Callable[[Access | None], Access], str]:
     """What an administrator does: its name, what the rules say of it, what it does to a record, to whom."""
-    entry = ENTRIES[other % len(ENTRIES)]
+    entry = ENTRIES[choice % len(ENTRIES)]
     match number % 4:
         case 0:
-            said = SAID[other % len(SAID)]
-            word = said.word("restricted")
+            statement = STATEMENTS[choice % len(STATEMENTS)]
+            word = statement.word("restricted")
             access = Access("tenant" if word.everybody else "restricted", word.allow, word.deny)
-            return "set", lambda _bound: Bound.of([word]), lambda _before: access, str(said)
+            return "set", lambda _bound: Bound.of([word]), lambda _before: access, str(statement)
         case 1:
-            return "grant", lambda bound: bound.each(lambda one: one.granted(entry)), _granted(entry), entry
-    return "revoke", lambda bound: bound.each(lambda one: one.revoked(entry)), _revoked(entry), entry
+            return (
+                "grant",
+                lambda bound: bound.mapped(lambda word: word.granted(entry)),
+                _granted(entry),
+                entry,
+            )
+    return "revoke", lambda bound: bound.mapped(lambda word: word.revoked(entry)), _revoked(entry), entry
 
 
 def _granted(entry: str) -> Callable[[Access | None], Access]:
@@ -609,7 +643,7 @@ def _granted(entry: str) -> Callable[[Access | None], Access]:
 def _revoked(entry: str) -> Callable[[Access | None], Access]:
     def revoked(before: Access | None) -> Access:
         assert before
-        allow = {one for one in before.allow if one.casefold() != entry.casefold()}
+        allow = {allowed for allowed in before.allow if allowed.casefold() != entry.casefold()}
         return Access(before.visibility, frozenset(allow), before.deny | {entry})
 
     return revoked
@@ -670,14 +704,14 @@ class Stage:
         oracle = Oracle(usual, EVERYBODY)
         history = History(self.small, data, root, collection, oracle, desk, table)
         try:
-            taken = [await history.take(step) for step in [Step("write"), Step("ingest", 0, 1, 1), *steps]]
+            effects = [await history.take(step) for step in [Step("write"), Step("ingest", 0, 1, 1), *steps]]
             for who in EVERYBODY:
                 await history._look(who)  # noqa: SLF001 the last look
         except BaseException as error:
             for line in history.log:
                 error.add_note(line)
             raise
-        return sum(taken)
+        return sum(effects)
 
 
 async def _nothing(*_: object, **_named: object) -> None:
@@ -701,7 +735,7 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_nobody_ever_sees_more_than_the_narrowest_reading_allows(stage: Stage) -> None:
-    taken: list[int] = []
+    effects: list[int] = []
 
     @settings(
         max_examples=HISTORIES,
@@ -716,8 +750,8 @@ def test_nobody_ever_sees_more_than_the_narrowest_reading_allows(stage: Stage) -
     )
     @given(usual=st.sampled_from(["tenant", "restricted"]), steps=st.lists(STEP, min_size=STEPS, max_size=40))
     def play(usual: str, steps: Sequence[Step]) -> None:
-        taken.append(stage.portal.call(stage.play, usual, steps))
+        effects.append(stage.portal.call(stage.play, usual, steps))
 
     play()
-    print(f"{len(taken)} histories, {sum(taken)} steps")  # noqa: T201 pytest shows it where it is asked to
-    assert sum(taken) >= 0.9 * STEPS * HISTORIES
+    print(f"{len(effects)} histories, {sum(effects)} steps")  # noqa: T201 pytest shows it where it is asked to
+    assert sum(effects) >= 0.9 * STEPS * HISTORIES
