@@ -190,7 +190,7 @@ class Stage:
         self, arguments: Sequence[str], *, kill_at: int | None = None, after: float | None = None
     ) -> int:
         """Run a command to its end, or kill it. Its exit code, negative if it was killed."""
-        arguments = [self._key() if one == "KEY" else one for one in arguments]
+        arguments = [self._key() if argument == "KEY" else argument for argument in arguments]
         pid = os.fork()
         if not pid:
             self._run(arguments, kill_at)
@@ -241,10 +241,10 @@ class Stage:
         return code if isinstance(code, int) else 1
 
     def _key(self) -> str:
-        kept = self._bases / "key"
+        key_file = self._bases / "key"
         if keys := read_keys(keys_file(self.data)).keys:
-            kept.write_text(keys[0].id)
-        return kept.read_text()
+            key_file.write_text(keys[0].id)
+        return key_file.read_text()
 
     def begin(self, scene: Scene) -> Path:
         """Make the state in which the command of a scene begins; the folder that holds it."""
@@ -296,8 +296,8 @@ class Stage:
         file = self.folder / "state.json"
         file.unlink(missing_ok=True)
         self._aside(lambda: file.write_text(json.dumps(anyio.run(_state, self.data))))
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        state: dict[str, Any] = json.loads(file.read_text())
+        return state
 
     def _aside(self, task: Callable[[], object]) -> None:
         """Do something in a process of its own, so that this one touches no engine."""
@@ -315,9 +315,9 @@ class Stage:
         """Processes that the last command has left behind."""
         session = int((self.folder / "session").read_text())
         until = time.monotonic() + STRAY_SECONDS
-        while (left := _of_session(session)) and time.monotonic() < until:
+        while (pids := _of_session(session)) and time.monotonic() < until:
             time.sleep(0.05)
-        return left
+        return pids
 
 
 def records(*, changed: bool) -> Iterator[dict[str, Any]]:
@@ -333,18 +333,18 @@ def records(*, changed: bool) -> Iterator[dict[str, Any]]:
 
 
 def _of_session(session: int) -> list[int]:
-    left = []
+    pids = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             after_name = (process / "stat").read_text().rpartition(")")[2].split()
             if int(after_name[3]) == session and after_name[0] != "Z":
-                left.append(int(process.name))
-    return left
+                pids.append(int(process.name))
+    return pids
 
 
 async def _state(data: Path) -> dict[str, Any]:
     """Sources with digests of their texts and vectors, torn documents, rights, rows, keys, locks."""
-    found: dict[str, Any] = {
+    state: dict[str, Any] = {
         "sources": {},
         "records": {},
         "torn": [],
@@ -355,41 +355,41 @@ async def _state(data: Path) -> dict[str, Any]:
     }
     reader = DeskReader(data, timeout_seconds=60)
     for collection in await _collections(reader):
-        found["collections"].append(collection.name)
-        found["builds"].append(collection.build)
+        state["collections"].append(collection.name)
+        state["builds"].append(collection.build)
         try:
-            await _note_sources(found, await reader.open(collection))
+            await _note_sources(state, await reader.open(collection))
             database = await connect(data)
             for name in table_names(collection):
                 rows = await (await database.open_table(name)).count_rows()
-                found["rows"][name.partition("__build_")[0]] = rows
+                state["rows"][name.partition("__build_")[0]] = rows
         except StoreError:
-            found["unreadable"].append(collection.name)
+            state["unreadable"].append(collection.name)
     if records := await open_if_there(await connect(data), schema.access_table("default")):
         columns = ["id", "collection", "uri", "present", "copied", "visibility", "allow", "deny", "word"]
         query = records.query().where(f"id <> {literal('')}").select(columns)
-        found["records"] = {row.pop("id"): row for row in (await query.to_arrow()).to_pylist()}
+        state["records"] = {row.pop("id"): row for row in (await query.to_arrow()).to_pylist()}
     tables = data / "tables"
-    names = [one.name.removesuffix(".lance") for one in tables.iterdir()] if tables.exists() else []
-    found["tables"] = sorted({name.partition("__build_")[0] for name in names})
-    found["keys"] = [key.id for key in read_keys(keys_file(data)).keys]
-    found["holders"] = [key.user for key in read_keys(keys_file(data)).keys]
-    found["locks"] = sorted(held_locks(data)) if (data / "locks").exists() else []
-    return found
+    names = [folder.name.removesuffix(".lance") for folder in tables.iterdir()] if tables.exists() else []
+    state["tables"] = sorted({name.partition("__build_")[0] for name in names})
+    state["keys"] = [key.id for key in read_keys(keys_file(data)).keys]
+    state["holders"] = [key.user for key in read_keys(keys_file(data)).keys]
+    state["locks"] = sorted(held_locks(data)) if (data / "locks").exists() else []
+    return state
 
 
-async def _note_sources(found: dict[str, Any], table: CollectionReader) -> None:
+async def _note_sources(state: dict[str, Any], table: CollectionReader) -> None:
     for source in await table.listing():
-        read = await table.text(source.id)
-        if read is None:
-            found["torn"].append(source.uri)
+        stored_text = await table.text(source.id)
+        if stored_text is None:
+            state["torn"].append(source.uri)
             continue
-        stored, _, text = read
+        stored, _, text = stored_text
         chunks = await table.chunks_between(stored, 0, 10_000, "(true)")
-        whole = [one.seq for one in chunks] == list(range(source.chunk_count))
-        if not whole or any(text[one.start : one.end] != one.text for one in chunks):
-            found["torn"].append(source.uri)
-        found["sources"][source.uri] = {
+        whole = [chunk.seq for chunk in chunks] == list(range(source.chunk_count))
+        if not whole or any(text[chunk.start : chunk.end] != chunk.text for chunk in chunks):
+            state["torn"].append(source.uri)
+        state["sources"][source.uri] = {
             "id": source.id,
             "title": source.title,
             "digest": source.digest,
@@ -411,29 +411,31 @@ def torn_or_wider(now: dict[str, Any], old: dict[str, Any], new: dict[str, Any])
     wrong = [f"torn: {uri}" for uri in now["torn"]]
     wrong += [f"locked: {name}" for name in now["locks"]]
     wrong += [f"unreadable: {name}" for name in now["unreadable"] if name not in old["unreadable"]]
-    texts = {uri: one["text"] for uri, one in now["sources"].items()}
-    known = {one["text"] for one in (*old["sources"].values(), *new["sources"].values())}
-    wrong += [f"neither old nor new: {uri}" for uri, text in texts.items() if text not in known]
+    texts = {uri: source["text"] for uri, source in now["sources"].items()}
+    known_texts = {source["text"] for source in (*old["sources"].values(), *new["sources"].values())}
+    wrong += [f"neither old nor new: {uri}" for uri, text in texts.items() if text not in known_texts]
     if now["collections"] == old["collections"] == new["collections"] and not now["unreadable"]:
-        stay = {one["id"] for one in old["sources"].values()} & {one["id"] for one in new["sources"].values()}
-        wrong += [f"lost: {id_}" for id_ in stay - {one["id"] for one in now["sources"].values()}]
+        stay = {source["id"] for source in old["sources"].values()} & {
+            source["id"] for source in new["sources"].values()
+        }
+        wrong += [f"lost: {id_}" for id_ in stay - {source["id"] for source in now["sources"].values()}]
     may = Counter[tuple[str, int]]()
     for state in (old, new):
-        for one in state["sources"].values():
-            may.update((one["text"], person) for person, seen in enumerate(one["seen"]) if seen)
-    for uri, one in now["sources"].items():
-        for person, seen in enumerate(one["seen"]):
-            if seen and not may[one["text"], person]:
+        for source in state["sources"].values():
+            may.update((source["text"], person) for person, sees in enumerate(source["seen"]) if sees)
+    for uri, source in now["sources"].items():
+        for person, sees in enumerate(source["seen"]):
+            if sees and not may[source["text"], person]:
                 wrong.append(f"wider: {uri} for {PEOPLE[person]}")
     return wrong + [f"key: {key}" for key in now["keys"] if key not in old["keys"] + new["keys"]]
 
 
-def differences(now: dict[str, Any], wanted: dict[str, Any], *but: str) -> list[str]:
+def differences(now: dict[str, Any], expected: dict[str, Any], *but: str) -> list[str]:
     """Where a state differs from that after an undisturbed run."""
     return [
-        f"{name}: {now[name]} instead of {wanted[name]}"[:400]
-        for name in wanted
-        if name not in but and now[name] != wanted[name]
+        f"{name}: {now[name]} instead of {expected[name]}"[:400]
+        for name in expected
+        if name not in but and now[name] != expected[name]
     ]
 
 
@@ -486,7 +488,7 @@ class Trials:
         self.found.trials += 1
         self.found.killed += code != 0
         self.found.points[f"{scene.name}: {where if point else 'random'}"] += 1
-        self.found.wrong += [f"{scene.name}, killed {where} ({point}): {one}" for one in wrong]
+        self.found.wrong += [f"{scene.name}, killed {where} ({point}): {problem}" for problem in wrong]
 
     def run(self, trials: int, say: Callable[[str], None], scenes: Sequence[Scene] = SCENES) -> None:
         """So many trials: every second one at the next named point, the others at random moments."""
@@ -500,8 +502,8 @@ class Trials:
                 next_point[scene.name] += max(1, points * len(scenes) * 2 // trials)
             before = len(self.found.wrong)
             self.trial(scene, point=point)
-            for one in self.found.wrong[before:]:
-                say(one)
+            for problem in self.found.wrong[before:]:
+                say(problem)
             if number % 20 == 19:
                 say(f"{number + 1} trials, {self.found.killed} killed, {len(self.found.wrong)} wrong")
 
@@ -526,21 +528,21 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=7)
     options.add_argument("--scene", action="append", help="Only scenes whose name begins so; repeat it.")
     options.add_argument("--fault", choices=get_args(Fault), default="kill")
-    given = options.parse_args()
+    arguments = options.parse_args()
     prepared()
     memory = Path("/dev/shm")  # noqa: S108 the trials are many
     with tempfile.TemporaryDirectory(prefix="kills-", dir=memory if memory.is_dir() else None) as name:
-        stage = Stage(Path(name), given.fault)
-        trials = Trials(stage, given.seed)
-        scenes = [one for one in SCENES if one.name.startswith(tuple(given.scene or [""]))]
+        stage = Stage(Path(name), arguments.fault)
+        trials = Trials(stage, arguments.seed)
+        scenes = [scene for scene in SCENES if scene.name.startswith(tuple(arguments.scene or [""]))]
         try:
-            trials.run(given.trials, lambda text: print(text, flush=True), scenes)  # noqa: T201 a command
+            trials.run(arguments.trials, lambda text: print(text, flush=True), scenes)  # noqa: T201 a command
         finally:
             stage.close()
-    found = trials.found
-    print(f"{found.trials} trials, {found.killed} killed, {len(found.points)} kinds of moments")  # noqa: T201
-    print(f"{len(found.wrong)} wrong")  # noqa: T201
-    sys.exit(bool(found.wrong))
+    findings = trials.found
+    print(f"{findings.trials} trials, {findings.killed} killed, {len(findings.points)} kinds of moments")  # noqa: T201
+    print(f"{len(findings.wrong)} wrong")  # noqa: T201
+    sys.exit(bool(findings.wrong))
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def test_the_old_and_the_new_state_are_fine() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_kill_must_not_leave_is_noticed(now: dict[str, Any], wrong: str) -> None:
-    (found,) = {one.partition(":")[0] for one in torn_or_wider(now, OLD, NEW)} - {"wider"} or {"wider"}
-    assert found == wrong
+    (kind,) = {problem.partition(":")[0] for problem in torn_or_wider(now, OLD, NEW)} - {"wider"} or {"wider"}
+    assert kind == wrong
 
 
 def test_a_row_that_is_left_is_noticed() -> None:
