@@ -58,13 +58,13 @@ def test_what_is_asked_for_goes_before_the_rules() -> None:
 
 def test_a_document_may_narrow_what_is_asked_for_and_not_widen_it() -> None:
     rights = Rights("tenant", ASKED, of_documents=True)
-    for said, expected in [
+    for metadata, expected in [
         ({"deny": "user:eve"}, Access("restricted", frozenset({"user:ann"}), frozenset({"user:eve"}), 1)),
         ({"visibility": "tenant"}, ONLY_ANN),
         ({"allow": "user:ann, user:eve"}, ONLY_ANN),
         (SAYS, Access("restricted", revision=1)),
     ]:
-        assert born(rights, "a.md", said) == expected
+        assert born(rights, "a.md", metadata) == expected
 
 
 def test_what_is_asked_for_with_set_access_goes_before_everything() -> None:
@@ -229,7 +229,7 @@ def test_a_document_may_open_itself_in_a_restricted_collection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "told"),
+    ("metadata", "reason"),
     [
         ({"visibility": "secret"}, "its visibility must be tenant or restricted"),
         ({"visibility": "Restricted"}, UNKNOWN_VISIBILITY),
@@ -241,16 +241,16 @@ def test_a_document_may_open_itself_in_a_restricted_collection() -> None:
         ({"allow": ",".join(CROWD)}, refusal(valid_entries, CROWD)),
     ],
 )
-def test_an_invalid_access_request_rejects_the_file(metadata: Mapping[str, str], told: str) -> None:
-    with pytest.raises(ParseError, match=told):
+def test_an_invalid_access_request_rejects_the_file(metadata: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(ParseError, match=reason):
         born(Rights("tenant", of_documents=True), "a.md", metadata)
 
 
 def test_what_a_document_says_of_access_is_shown_only_where_it_says_nothing() -> None:
-    said = {"visibility": "restricted", "allow": "group:hr", "deny": "user:bob", "author": "Ann"}
-    assert Rights("tenant", of_documents=True).shown(said) == {"author": "Ann"}
-    assert Rights("tenant", ASKED, of_documents=True).shown(said) == {"author": "Ann"}
-    assert Rights("tenant").shown(said) == said
+    metadata = {"visibility": "restricted", "allow": "group:hr", "deny": "user:bob", "author": "Ann"}
+    assert Rights("tenant", of_documents=True).shown(metadata) == {"author": "Ann"}
+    assert Rights("tenant", ASKED, of_documents=True).shown(metadata) == {"author": "Ann"}
+    assert Rights("tenant").shown(metadata) == metadata
 
 
 # The table of who may see a document: in each situation exactly the records that its row names
@@ -285,7 +285,7 @@ class Scene:
     here: Situation
     is_part: bool
     is_recognized: bool
-    said: str
+    stated: str
 
     @property
     def uri(self) -> str:
@@ -297,7 +297,7 @@ class Scene:
         )
 
     @property
-    def own(self) -> AccessRecord | None:
+    def own_record(self) -> AccessRecord | None:
         if self.here is Situation.NEW:
             return None
         uri = "file:///old/a.md" if self.here is Situation.MOVED else self.uri
@@ -307,9 +307,9 @@ class Scene:
     @property
     def records(self) -> Mapping[str, AccessRecord]:
         folder = self.uri.rpartition("#" if self.is_part else "/")[0] + ("#" if self.is_part else "/")
-        own = self.own
+        own_record = self.own_record
         records = [
-            *([own] if own else []),
+            *([own_record] if own_record else []),
             *(
                 [AccessRecord("content", "docs", "file:///x/y.md", access("content"), NOW)]
                 if self.is_recognized
@@ -324,7 +324,7 @@ class Scene:
         return {record.id: record for record in records}
 
     def claims(self) -> Claims:
-        command, rules = SAID[self.said]
+        command, rules = SAID[self.stated]
         set_access = self.here in {Situation.SET, Situation.ORIGIN_SET}
         recorded = Recorded(self.records)
         recorded.note_new([NOW, *([BEFORE] if self.here is Situation.DISPLACED else [])])
@@ -344,28 +344,29 @@ class Scene:
 
     @property
     def stored(self) -> KnownSource | None:
-        own = self.own
-        if own is None or self.here in GONE:
+        own_record = self.own_record
+        if own_record is None or self.here in GONE:
             return None
-        return KnownSource("own", own.uri, "digest", 1, "A", {}, own, 0)
+        return KnownSource("own", own_record.uri, "digest", 1, "A", {}, own_record, 0)
 
     def settled(self, claim: Claim) -> set[str]:
         """Who is denied in the end."""
         fresh = AccessRecord("own", "docs", self.uri, claim.access, claim.content, claim.requested)
-        others = limits(claim, self.records, lambda _record: False)
-        record = settle(self.own, claim, others, fresh)
+        other_records = limits(claim, self.records, lambda _record: False)
+        record = settle(self.own_record, claim, other_records, fresh)
         assert record.access
         return {entry.removeprefix("user:") for entry in record.access.deny}
 
     def counted(self, row: Row) -> set[str]:
         """What counts by a row of the table."""
-        counts = COUNTS[self.said]
+        counts = COUNTS[self.stated]
         by_place = row.place_counts in counts and (
             row.place_counts is not Place.OTHER_PLACES or self.is_recognized
         )
         floor = {Floor.CONTENT: self.is_recognized, Floor.URI: True, Floor.GONE: not self.is_recognized}
         names = {
-            "own": self.own is not None and row.policy in {Policy.KEEP, Policy.SYNC},  # set by hand, for SYNC
+            "own": self.own_record is not None
+            and row.policy in {Policy.KEEP, Policy.SYNC},  # set by hand, for SYNC
             "place": by_place,
             "origin": row.policy in {Policy.SYNC, Policy.SYNC_ALL},
             "container": self.is_part and row.policy is not Policy.REPLACE,
@@ -374,14 +375,14 @@ class Scene:
         return {name for name, applies in names.items() if applies}
 
 
-@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize("stated", SAID)
 @pytest.mark.parametrize("content", ["new", "known"])
 @pytest.mark.parametrize("kind", ["file", "part"])
 @pytest.mark.parametrize("here", TABLE, ids=lambda here: here.name)
 def test_what_a_row_of_the_table_names_counts_and_nothing_else(
-    here: Situation, kind: str, content: str, said: str
+    here: Situation, kind: str, content: str, stated: str
 ) -> None:
-    scene = Scene(here, kind == "part", content == "known", said)
+    scene = Scene(here, kind == "part", content == "known", stated)
     claims, row = scene.claims(), TABLE[here]
     claim = claims.of_document(scene.file, {}, NOW, "own", scene.stored)
     assert scene.settled(claim) == scene.counted(row)
@@ -412,22 +413,22 @@ ACCESSES = (
 def records(number: int, accesses: Sequence[Access | None], seed: int = 1) -> dict[str, AccessRecord]:
     """So many records of one content in three folders, half of them gone."""
     chance = random.Random(seed)  # noqa: S311 no secret
-    made = [
+    recorded = [
         AccessRecord(
-            f"id{one}",
+            f"id{number_of_id}",
             chance.choice(("documents", "copies")),
-            f"file:///d{chance.randrange(3)}/{one // 2}.md",
+            f"file:///d{chance.randrange(3)}/{number_of_id // 2}.md",
             chance.choice(accesses),
             "same",
             present=chance.random() < 0.5,
         )
-        for one in range(number)
+        for number_of_id in range(number)
     ]
-    return {one.id: one for one in made}
+    return {record.id: record for record in recorded}
 
 
-def effect(known: Recorded, narrowing: Narrowing, access: Access | None) -> Access | None:
-    return narrower(access, *(known.by_id[one].access for one in sorted(narrowing.ids)))
+def effect(recorded: Recorded, narrowing: Narrowing, access: Access | None) -> Access | None:
+    return narrower(access, *(recorded.by_id[id_].access for id_ in sorted(narrowing.ids)))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -437,27 +438,27 @@ def test_what_stands_for_many_records_narrows_as_all_of_them_do(
     accesses = random.Random(seed).sample(ACCESSES, 3)  # noqa: S311 no secret
     held = records(200, accesses, seed)
     few, every = Recorded(held), Recorded(held)
-    for known in (few, every):
-        known.note_missing([one for one in held if int(one[2:]) % 7 == 0])
+    for recorded in (few, every):
+        recorded.note_missing([id_ for id_ in held if int(id_[2:]) % 7 == 0])
     for id_, access in itertools.product([*held][:20], ACCESSES):
         uri = held[id_].uri
-        asked: list[tuple[Narrowing, ...]] = []
-        for known, most in ((few, access_decision.FEW), (every, 10**6)):
+        answers: list[tuple[Narrowing, ...]] = []
+        for recorded, most in ((few, access_decision.FEW), (every, 10**6)):
             monkeypatch.setattr(access_decision, "FEW", most)
-            asked.append(
+            answers.append(
                 (
-                    known.same_content(id_, "same", access, folder_of),
-                    known.could_be(uri, access),
-                    known.could_be(f"{folder_of(uri)}/new.md", access),
+                    recorded.same_content(id_, "same", access, folder_of),
+                    recorded.could_be(uri, access),
+                    recorded.could_be(f"{folder_of(uri)}/new.md", access),
                 )
             )
-        for one, other in zip(*asked, strict=True):
-            assert bool(one.ids) == bool(other.ids)
-            assert same_access(effect(few, one, access), effect(every, other, access))
-            assert bool(one.gone) == bool(other.gone)
-        places = [{folder_of(held[one].uri) for one in some[0].ids} for some in asked]
+        for of_few, of_all in zip(*answers, strict=True):
+            assert bool(of_few.ids) == bool(of_all.ids)
+            assert same_access(effect(few, of_few, access), effect(every, of_all, access))
+            assert bool(of_few.gone) == bool(of_all.gone)
+        places = [{folder_of(held[id_].uri) for id_ in some[0].ids} for some in answers]
         assert places[0] == places[1]
-        assert len(asked[0][0].ids) <= 2 * 3 * 3 < len(asked[1][0].ids)
+        assert len(answers[0][0].ids) <= 2 * 3 * 3 < len(answers[1][0].ids)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, -1])
@@ -467,10 +468,10 @@ def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: 
         AccessRecord(f"id{number}", "documents", f"{HERE}/{number}.md", ONLY_HR, "same")
         for number in range(access_decision.FEW + 1)
     ]
-    known, document = Recorded({record.id: record for record in equal}), equal[place]
+    recorded, document = Recorded({record.id: record for record in equal}), equal[place]
     for narrowing in (
-        known.same_content(document.id, "same", OPEN, folder_of),
-        known.could_be(document.uri, OPEN),
+        recorded.same_content(document.id, "same", OPEN, folder_of),
+        recorded.could_be(document.uri, OPEN),
     ):
         assert narrowing.ids
         assert document.id not in narrowing.ids
@@ -478,8 +479,8 @@ def test_of_many_equal_records_the_others_recognize_the_document_of_each(place: 
 
 def test_the_reason_says_whether_the_other_files_of_a_folder_are_alike() -> None:
     not_fred = replace(OPEN, deny=frozenset({"user:fred"}))
-    for other, are_alike in ((not_fred, True), (ONLY_HR, False)):
-        accesses = enumerate((not_fred, not_fred, other))
+    for last, are_alike in ((not_fred, True), (ONLY_HR, False)):
+        accesses = enumerate((not_fred, not_fred, last))
         held = [
             AccessRecord(f"id{number}", "documents", f"{HERE}/{number}.md", access, "same")
             for number, access in accesses
@@ -491,14 +492,14 @@ def test_the_reason_says_whether_the_other_files_of_a_folder_are_alike() -> None
 
 @pytest.mark.slow
 def test_of_many_records_few_are_kept_for_each_new_document() -> None:
-    known = Recorded(records(10_000, [ACCESSES[2]]))
+    recorded = Recorded(records(10_000, [ACCESSES[2]]))
     narrowings = [
         narrowing
-        for one in range(2_000)
+        for number in range(2_000)
         for narrowing in (
-            known.same_content(f"new{one}", "same", OPEN, folder_of),
-            known.could_be(f"file:///d1/new{one}.md", OPEN),
+            recorded.same_content(f"new{number}", "same", OPEN, folder_of),
+            recorded.could_be(f"file:///d1/new{number}.md", OPEN),
         )
     ]
     assert all(narrowing.ids for narrowing in narrowings)
-    assert sum(len(one.ids) for one in narrowings) <= 2_000 * (6 + 2)
+    assert sum(len(narrowing.ids) for narrowing in narrowings) <= 2_000 * (6 + 2)

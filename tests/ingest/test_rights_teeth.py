@@ -82,19 +82,19 @@ class Office:
     async def ingest(
         self,
         path: str = "",
-        asked: RequestedAccess | None = None,
+        requested: RequestedAccess | None = None,
         *,
         meanwhile: Callable[[], None] | None = None,
         **more: Any,  # noqa: ANN401 rights
     ) -> Report:
         embedder = self.small.BagOfWords()
-        made = await ensure_collection(self.data, "default", "documents", embedder.identity)
-        told = Instructions(IngestSettings(), 254, Rights(made.visibility, asked, **more))
-        async with open_writer(self.data, made) as writer:
+        collection = await ensure_collection(self.data, "default", "documents", embedder.identity)
+        instructions = Instructions(IngestSettings(), 254, Rights(collection.visibility, requested, **more))
+        async with open_writer(self.data, collection) as writer:
             watcher = self.small.Progress()
             if meanwhile:
                 watcher.started = lambda _files, _work: meanwhile()
-            return await ingest(writer, embedder, [self.folder / path], told, watcher)
+            return await ingest(writer, embedder, [self.folder / path], instructions, watcher)
 
     async def ingest_for_hr(self, name: str) -> Path:
         """A stored document that was restricted to the group later."""
@@ -120,9 +120,9 @@ class Office:
     async def ids(self) -> dict[str, str]:
         listed = await (await table_of(self.data)).all_sources()
         root = self.folder.as_uri()
-        return {one.source.uri.removeprefix(f"{root}/"): one.source.id for one in listed}
+        return {stored.source.uri.removeprefix(f"{root}/"): stored.source.id for stored in listed}
 
-    async def seen(self, who: Principal) -> set[str]:
+    async def names_seen(self, who: Principal) -> set[str]:
         answer = await self.desk.search(who, SearchRequest("pendulum", limit=50))
         return {hit.source.uri.removeprefix(f"{self.folder.as_uri()}/") for hit in answer.hits}
 
@@ -162,8 +162,8 @@ async def what_is_restricted_is_moved_and_stays_so(office: Office) -> None:
     (office.folder / "it").mkdir()
     (office.folder / "hr/salaries.md").rename(office.folder / "it/pay.md")
     await office.ingest()
-    control(await office.seen(HR) == {"it/pay.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"it/pay.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def a_move_to_an_open_folder_opens_nothing(office: Office) -> None:
@@ -173,8 +173,8 @@ async def a_move_to_an_open_folder_opens_nothing(office: Office) -> None:
     await office.ingest("open", RequestedAccess("tenant"))
     (office.folder / "hr/salaries.md").rename(office.folder / "open/salaries.md")
     await office.ingest()
-    control(await office.seen(HR) == {"open/salaries.md", "open/menu.md"})
-    assert await office.seen(ANYBODY) == {"open/menu.md"}
+    control(await office.names_seen(HR) == {"open/salaries.md", "open/menu.md"})
+    assert await office.names_seen(ANYBODY) == {"open/menu.md"}
 
 
 async def what_was_away_for_a_run_comes_back_with_its_rights(office: Office) -> None:
@@ -184,16 +184,16 @@ async def what_was_away_for_a_run_comes_back_with_its_rights(office: Office) -> 
     await office.ingest()
     office.write("salaries.md")
     await office.ingest()
-    control(await office.seen(HR) == {"salaries.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"salaries.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def an_edited_document_keeps_its_record(office: Office) -> None:
     await office.ingest_for_hr("salaries.md")
     office.write("salaries.md", f"{SALARIES} New ones.")
     await office.ingest()
-    control(await office.seen(HR) == {"salaries.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"salaries.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def another_document_at_the_place_of_a_removed_one_is_no_wider(office: Office) -> None:
@@ -203,8 +203,8 @@ async def another_document_at_the_place_of_a_removed_one_is_no_wider(office: Off
     await office.ingest()
     office.write("salaries.md", f"{SALARIES} New ones.")
     await office.ingest()
-    control(await office.seen(HR) == {"salaries.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"salaries.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def a_copy_is_no_wider_than_the_original(office: Office) -> None:
@@ -212,8 +212,8 @@ async def a_copy_is_no_wider_than_the_original(office: Office) -> None:
     office.write("open/copy.md")
     office.write("open/menu.md", "A pendulum for lunch.")
     await office.ingest()
-    control(await office.seen(HR) == {"hr/salaries.md", "open/copy.md", "open/menu.md"})
-    assert await office.seen(ANYBODY) == {"open/menu.md"}
+    control(await office.names_seen(HR) == {"hr/salaries.md", "open/copy.md", "open/menu.md"})
+    assert await office.names_seen(ANYBODY) == {"open/menu.md"}
 
 
 async def a_copy_in_another_encoding_is_no_wider_than_the_original(office: Office) -> None:
@@ -226,8 +226,8 @@ async def a_copy_in_another_encoding_is_no_wider_than_the_original(office: Offic
         office.write(name).write_bytes(text.replace("\n", "\r\n").encode(name[5:-3]))
     office.write("open/menu.md", "A pendulum for lunch.")
     await office.ingest()
-    control(await office.seen(HR) == {"hr/salaries.md", "open/menu.md", *copies})
-    assert await office.seen(ANYBODY) == {"open/menu.md"}
+    control(await office.names_seen(HR) == {"hr/salaries.md", "open/menu.md", *copies})
+    assert await office.names_seen(ANYBODY) == {"open/menu.md"}
 
 
 async def a_renamed_and_edited_file_is_no_wider_than_what_is_gone(office: Office) -> None:
@@ -235,8 +235,8 @@ async def a_renamed_and_edited_file_is_no_wider_than_what_is_gone(office: Office
     path.unlink()
     office.write("hr/pay.md", f"{SALARIES} New ones.")
     await office.ingest()
-    control(await office.seen(HR) == {"hr/pay.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"hr/pay.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def files_that_change_names_open_nothing(office: Office) -> None:
@@ -247,7 +247,7 @@ async def files_that_change_names_open_nothing(office: Office) -> None:
     office.write("menu.md")
     office.write("salaries.md", "A pendulum for lunch.")
     await office.ingest()
-    control(await office.seen(HR) == {"salaries.md", "menu.md"})
+    control(await office.names_seen(HR) == {"salaries.md", "menu.md"})
     assert not await office.reads(ANYBODY, "menu.md")
 
 
@@ -260,7 +260,7 @@ async def what_takes_the_place_of_a_copied_document_is_as_narrow_as_it_was(offic
     (office.folder / "salaries.md").rename(menu)
     menu.write_text(f"{SALARIES} New ones.")
     await office.ingest()
-    control(await office.seen(HR) == {"old-menu.md", "menu.md"})
+    control(await office.names_seen(HR) == {"old-menu.md", "menu.md"})
     assert not await office.reads(ANYBODY, "menu.md")
 
 
@@ -271,8 +271,8 @@ async def what_appears_later_is_as_its_folder_was_ingested(office: Office) -> No
     await office.change("hr/menu.md", _everybody)  # so not all files of the folder are restricted
     office.write("hr/2026/bonus.md", "A pendulum as a bonus.")
     await office.ingest()
-    control(await office.seen(HR) == {"hr/salaries.md", "hr/menu.md", "hr/2026/bonus.md"})
-    assert await office.seen(ANYBODY) == {"hr/menu.md"}
+    control(await office.names_seen(HR) == {"hr/salaries.md", "hr/menu.md", "hr/2026/bonus.md"})
+    assert await office.names_seen(ANYBODY) == {"hr/menu.md"}
 
 
 async def a_new_folder_is_as_confidential_as_all_around_it(office: Office) -> None:
@@ -283,8 +283,8 @@ async def a_new_folder_is_as_confidential_as_all_around_it(office: Office) -> No
     office.write("hr/2026/bonus.md", "A pendulum as a bonus.")
     office.write("menus/2026.md", "A pendulum for dinner.")
     await office.ingest()
-    control(await office.seen(HR) == {"hr/salaries.md", "menu.md", "hr/2026/bonus.md", "menus/2026.md"})
-    assert await office.seen(ANYBODY) == {"menu.md", "menus/2026.md"}
+    control(await office.names_seen(HR) == {"hr/salaries.md", "menu.md", "hr/2026/bonus.md", "menus/2026.md"})
+    assert await office.names_seen(ANYBODY) == {"menu.md", "menus/2026.md"}
 
 
 async def a_folder_is_no_wider_than_the_one_around_it(office: Office) -> None:
@@ -292,8 +292,8 @@ async def a_folder_is_no_wider_than_the_one_around_it(office: Office) -> None:
     await office.ingest("hr", ONLY_HR)
     office.write("hr/2026/bonus.md", "A pendulum as a bonus.")
     report = await office.ingest("hr/2026", RequestedAccess("tenant"))
-    control(await office.seen(HR) == {"hr/salaries.md", "hr/2026/bonus.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"hr/salaries.md", "hr/2026/bonus.md"})
+    assert await office.names_seen(ANYBODY) == set()
     assert any("--set-access" in note for note in report.notes)
 
 
@@ -301,44 +301,44 @@ async def a_rule_counts_whichever_folder_is_ingested(office: Office) -> None:
     office.write("hr/salaries.md")
     rules = (AccessRule(path="hr/*", allow=("group:hr",)),)
     await office.ingest("hr", rules=rules)
-    control(await office.seen(HR) == {"hr/salaries.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"hr/salaries.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def a_document_s_own_word_opens_nothing(office: Office) -> None:
     await office.ingest_for_hr("salaries.md")
     office.write("salaries.md", f"---\nvisibility: tenant\n---\n{SALARIES}")
     await office.ingest(of_documents=True)
-    control(await office.seen(HR) == {"salaries.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"salaries.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def of_two_revocations_at_once_both_hold(office: Office) -> None:
     office.write("salaries.md")
     await office.ingest()
-    read = AccessTable.of
-    others: list[threading.Thread] = []
+    read_records = AccessTable.of
+    threads: list[threading.Thread] = []
 
-    def other() -> None:
+    def revoke_from_bob() -> None:
         anyio.run(office.change, "salaries.md", _denied("user:bob"))
 
     async def overtaken(table: AccessTable, ids: Any) -> object:  # noqa: ANN401 the real one's
-        found = await read(table, ids)
-        if not others:
-            others.append(threading.Thread(target=other))
-            others[0].start()
+        records = await read_records(table, ids)
+        if not threads:
+            threads.append(threading.Thread(target=revoke_from_bob))
+            threads[0].start()
             await to_thread.run_sync(
-                others[0].join, 1.0
+                threads[0].join, 1.0
             )  # the real build lets it wait until this one is done
-        return found
+        return records
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AccessTable, "of", overtaken)
         await office.change("salaries.md", _denied("user:ann"))
-        await to_thread.run_sync(others[0].join)
-    control(await office.seen(ANYBODY) == {"salaries.md"})
+        await to_thread.run_sync(threads[0].join)
+    control(await office.names_seen(ANYBODY) == {"salaries.md"})
     for name in ("ann", "bob"):
-        assert await office.seen(Principal("default", name)) == set()
+        assert await office.names_seen(Principal("default", name)) == set()
 
 
 async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> None:
@@ -356,8 +356,8 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
         report = await office.ingest(
             "", RequestedAccess("tenant"), set_access=True, meanwhile=partial(revoke, name)
         )
-        control(await office.seen(ANYBODY) == {"salaries.md"})
-        assert await office.seen(Principal("default", name)) == set()
+        control(await office.names_seen(ANYBODY) == {"salaries.md"})
+        assert await office.names_seen(Principal("default", name)) == set()
         assert f"user:{name}" in report.outcomes[0].reason
 
 
@@ -372,8 +372,8 @@ async def an_attachment_is_as_narrow_as_its_mail_was_made_in_the_middle_of_a_run
 
     (office.folder / "a.eml").write_bytes(mail(SALARIES, more_md=b"# More\n\nA pendulum.\n"))
     await office.ingest("", RequestedAccess("tenant"), set_access=True, meanwhile=revoke)
-    control(await office.seen(ANYBODY) == {"a.eml", "a.eml#more.md"})
-    assert await office.seen(Principal("default", "bob")) == set()
+    control(await office.names_seen(ANYBODY) == {"a.eml", "a.eml#more.md"})
+    assert await office.names_seen(Principal("default", "bob")) == set()
 
 
 async def a_folder_that_is_restricted_in_the_middle_of_a_run_opens_nothing(office: Office) -> None:
@@ -392,8 +392,8 @@ async def a_folder_that_is_restricted_in_the_middle_of_a_run_opens_nothing(offic
     office.write("hr/later.md", "A later pendulum.")
     await office.ingest()
     restricted = {"hr/salaries.md", "hr/bonus.md", "hr/moving.md", "hr/later.md"}
-    control(await office.seen(HR) == {"menu.md", *restricted})
-    assert await office.seen(ANYBODY) == {"menu.md"}
+    control(await office.names_seen(HR) == {"menu.md", *restricted})
+    assert await office.names_seen(ANYBODY) == {"menu.md"}
 
 
 async def what_is_removed_in_the_middle_of_a_run_stays_away(office: Office) -> None:
@@ -402,12 +402,12 @@ async def what_is_removed_in_the_middle_of_a_run_stays_away(office: Office) -> N
         office.write(name)
         office.write("same.md", f"{SALARIES} The same.")
         await office.ingest()
-        control(await office.seen(ANYBODY) >= {"menu.md", name})
+        control(await office.names_seen(ANYBODY) >= {"menu.md", name})
         ids, while_it_ran = await office.ids(), list[set[str]]()
 
-        async def remove(id_: str = ids[name], seen: list[set[str]] = while_it_ran) -> None:
+        async def remove(id_: str = ids[name], names_seen: list[set[str]] = while_it_ran) -> None:
             await access_writer.mark_removed(office.data, "default", [id_])
-            seen.append(await office.seen(ANYBODY))
+            names_seen.append(await office.names_seen(ANYBODY))
 
         def removing(remove: Callable[[], Awaitable[None]] = remove) -> None:
             removal = threading.Thread(target=anyio.run, args=(remove,))
@@ -418,14 +418,14 @@ async def what_is_removed_in_the_middle_of_a_run_stays_away(office: Office) -> N
         await office.ingest(meanwhile=removing)
         control("menu.md" in while_it_ran[0])
         assert name not in while_it_ran[0]
-        assert name not in await office.seen(ANYBODY)
+        assert name not in await office.names_seen(ANYBODY)
         assert name not in await office.ids()
 
 
 async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None:
     office.write("salaries.md")
     await office.ingest("", ONLY_HR)
-    control(await office.seen(HR) == {"salaries.md"})
+    control(await office.names_seen(HR) == {"salaries.md"})
     office.write("salaries.md", "No salaries any more, but a pendulum.")
 
     def killed(*_: object) -> None:
@@ -435,19 +435,19 @@ async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None
         patch.setattr("rag.store.write.collection_writer.CollectionWriter._chunk_rows", killed)
         with pytest.raises(StoreError):
             await office.ingest("", RequestedAccess("tenant"), set_access=True)
-    assert await office.seen(ANYBODY) == set()
+    assert await office.names_seen(ANYBODY) == set()
     await office.ingest("", RequestedAccess("tenant"), set_access=True)
-    control(await office.seen(ANYBODY) == {"salaries.md"})
+    control(await office.names_seen(ANYBODY) == {"salaries.md"})
 
 
 async def a_change_counts_before_anything_is_copied(office: Office) -> None:
     office.write("salaries.md")
     await office.ingest("", RequestedAccess("restricted"))
-    control(await office.seen(HR) == set())
+    control(await office.names_seen(HR) == set())
     await office.change("salaries.md", _only_hr)
-    assert await office.seen(HR) == {"salaries.md"}
+    assert await office.names_seen(HR) == {"salaries.md"}
     await office.change("salaries.md", _denied("user:eve"))
-    assert (await office.seen(HR), office.desk.alarms) == (set(), 0)
+    assert (await office.names_seen(HR), office.desk.alarms) == (set(), 0)
 
 
 async def a_denial_stops_a_name_in_other_letters(office: Office) -> None:
@@ -456,7 +456,7 @@ async def a_denial_stops_a_name_in_other_letters(office: Office) -> None:
     control(await office.reads(HR, "salaries.md"))
     await office.change("salaries.md", _denied("group:HR"))
     assert not await office.reads(HR, "salaries.md")
-    assert await office.seen(HR) == set()
+    assert await office.names_seen(HR) == set()
 
 
 async def a_purge_takes_the_text_off_the_disk_whatever_the_clock_said(office: Office) -> None:
@@ -471,7 +471,7 @@ async def a_purge_takes_the_text_off_the_disk_whatever_the_clock_said(office: Of
     (collection,) = await DeskReader(office.data, timeout_seconds=15).collections("default")
     async with open_writer(office.data, collection) as writer:
         await writer.purge()
-    control(await office.seen(ANYBODY) == {"menu.md"})
+    control(await office.names_seen(ANYBODY) == {"menu.md"})
     assert _holding(office.data, b"salaries of all") == []
 
 
@@ -484,11 +484,11 @@ async def a_folder_that_is_not_mounted_removes_nothing(office: Office) -> None:
     for name in names:
         office.write(name, f"{SALARIES} {name}")
     await office.ingest("docs")
-    control(await office.seen(ANYBODY) == names)
+    control(await office.names_seen(ANYBODY) == names)
     for name in names:
         (office.folder / name).unlink()
     report = await office.ingest("docs")
-    assert await office.seen(ANYBODY) == names
+    assert await office.names_seen(ANYBODY) == names
     assert not report.complete
 
 
@@ -496,13 +496,13 @@ async def an_empty_folder_removes_nothing_however_little_was_in_it(office: Offic
     path = office.write("docs/a.md")
     office.write("docs/deep/b.md", f"{SALARIES} Theirs.")
     await office.ingest("docs")
-    control(await office.seen(ANYBODY) == {"docs/a.md", "docs/deep/b.md"})
+    control(await office.names_seen(ANYBODY) == {"docs/a.md", "docs/deep/b.md"})
     (office.folder / "docs/deep/b.md").unlink()
     await office.ingest("docs")
-    control(await office.seen(ANYBODY) == {"docs/a.md"})
+    control(await office.names_seen(ANYBODY) == {"docs/a.md"})
     path.unlink()
     report = await office.ingest("docs")
-    assert await office.seen(ANYBODY) == {"docs/a.md"}
+    assert await office.names_seen(ANYBODY) == {"docs/a.md"}
     assert not report.complete
 
 
@@ -515,8 +515,8 @@ async def what_is_read_through_a_link_is_as_its_name_was_ingested(office: Office
     link.unlink()
     link.symlink_to("second")
     await office.ingest("current")
-    control(await office.seen(HR) == {"first/a.md", "second/b.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"first/a.md", "second/b.md"})
+    assert await office.names_seen(ANYBODY) == set()
 
 
 async def what_an_origin_states_counts_before_its_own_sync(office: Office) -> None:
@@ -524,8 +524,8 @@ async def what_an_origin_states_counts_before_its_own_sync(office: Office) -> No
     office.write("menu.md", "A pendulum for lunch.")
     stated = {(office.folder / "hr").as_uri(): ONLY_HR.record("tenant")}
     await office.ingest("", RequestedAccess("tenant"), set_access=True, stated=stated)
-    control(await office.seen(HR) == {"hr/salaries.md", "menu.md"})
-    assert await office.seen(ANYBODY) == {"menu.md"}
+    control(await office.names_seen(HR) == {"hr/salaries.md", "menu.md"})
+    assert await office.names_seen(ANYBODY) == {"menu.md"}
 
 
 # What is broken in the builds.
@@ -540,9 +540,9 @@ def _read_before_the_lock(_real: object) -> object:
     ) -> None:
         name = schema.access_table(tenant)
         table = await (await connect(data)).open_table(name)
-        there = await AccessTable(table, table_folder(data, name)).of(ids)
+        records = await AccessTable(table, table_folder(data, name)).of(ids)
         async with access_table(data, tenant) as opened:
-            await opened.put([revised(one, changed(one.access)) for one in there.values()])
+            await opened.put([revised(record, changed(record.access)) for record in records.values()])
 
     return change_access
 
@@ -559,7 +559,9 @@ def _by_file_times(_real: object) -> object:
 def _settled(
     claimed: Callable[[AccessRecord | None, Claim], tuple[AccessRecord | None, Claim]],
 ) -> Replacement:
-    return lambda real: lambda own, claim, *rest, **more: real(*claimed(own, claim), *rest, **more)
+    return lambda real: (
+        lambda own_record, claim, *arguments, **more: real(*claimed(own_record, claim), *arguments, **more)
+    )
 
 
 def _loosened(here: Situation, **columns: Any) -> Replacement:  # noqa: ANN401 a row's
@@ -623,8 +625,8 @@ BROKEN = [
         "a move takes the new place's rights",
         "rag.store.write.access_writer.settle",
         _settled(
-            lambda own, claim: (
-                own,
+            lambda own_record, claim: (
+                own_record,
                 replace(claim, policy=Policy.REPLACE) if claim.policy is Policy.NARROW else claim,
             )
         ),
@@ -633,7 +635,9 @@ BROKEN = [
     Broken(
         "what comes back is new",
         "rag.store.write.access_writer.settle",
-        _settled(lambda own, claim: (own if own and own.present else None, claim)),
+        _settled(
+            lambda own_record, claim: (own_record if own_record and own_record.present else None, claim)
+        ),
         what_was_away_for_a_run_comes_back_with_its_rights,
     ),
     *(
@@ -664,8 +668,8 @@ BROKEN = [
             lambda claims, folders: {
                 **real(claims, ()),
                 **{
-                    one.as_uri(): claims.rights.command.record("tenant")
-                    for one in folders
+                    folder.as_uri(): claims.rights.command.record("tenant")
+                    for folder in folders
                     if claims.rights.command
                 },
             }
@@ -682,8 +686,8 @@ BROKEN = [
         "a document's word widens",
         "rag.store.write.access_writer.settle",
         _settled(
-            lambda own, claim: (
-                own,
+            lambda own_record, claim: (
+                own_record,
                 replace(claim, access=claim.requested_access, policy=Policy.REPLACE)
                 if claim.requested_access
                 else claim,
@@ -700,7 +704,7 @@ BROKEN = [
     Broken(
         "a run with --set-access undoes what was revoked since it began",
         "rag.store.write.access_writer.settle",
-        lambda real: lambda *given, **_: real(*given),
+        lambda real: lambda *arguments, **_: real(*arguments),
         what_is_revoked_in_the_middle_of_a_run_stays_so,
     ),
     Broken(
@@ -815,5 +819,5 @@ async def test_what_a_killed_run_recorded_of_a_new_source_opens_nothing_in_the_n
         with pytest.raises(StoreError):
             await office.ingest()
     await office.ingest("", ONLY_HR)
-    control(await office.seen(HR) == {"salaries.md"})
-    assert await office.seen(ANYBODY) == set()
+    control(await office.names_seen(HR) == {"salaries.md"})
+    assert await office.names_seen(ANYBODY) == set()
