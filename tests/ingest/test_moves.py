@@ -55,7 +55,7 @@ class Archive:
     async def ingest(
         self,
         *names: str,
-        asked: RequestedAccess | None = None,
+        requested: RequestedAccess | None = None,
         set_access: bool = False,
         of_documents: bool = False,
         removes: bool = False,
@@ -63,13 +63,15 @@ class Archive:
         rules: tuple[AccessRule, ...] = (),
         **settings: object,
     ) -> Report:
-        made = await ensure_collection(self.data, "default", collection, self.embedder.identity)
-        rights = Rights(made.visibility, asked, rules, set_access=set_access, of_documents=of_documents)
+        in_collection = await ensure_collection(self.data, "default", collection, self.embedder.identity)
+        rights = Rights(
+            in_collection.visibility, requested, rules, set_access=set_access, of_documents=of_documents
+        )
         files = IngestSettings.model_validate(settings)
-        async with open_writer(self.data, made) as writer:
+        async with open_writer(self.data, in_collection) as writer:
             paths = [self.folder / name for name in names] or [self.folder]
-            told = Instructions(files, 254, rights, removes)
-            return await ingest(writer, self.embedder, paths, told, self.small.Progress())
+            instructions = Instructions(files, 254, rights, removes)
+            return await ingest(writer, self.embedder, paths, instructions, self.small.Progress())
 
     async def table(self, name: str = "documents") -> CollectionReader:
         return await table_of(self.data, name)
@@ -78,13 +80,13 @@ class Archive:
         """What is stored, by path below the folder."""
         stored = await (await self.table(collection)).all_sources()
         prefix = self.folder.as_uri() + "/"
-        return {one.source.uri.removeprefix(prefix): one for one in stored}
+        return {row.source.uri.removeprefix(prefix): row for row in stored}
 
     async def access(self, collection: str = "documents") -> dict[str, tuple[str, set[str]]]:
         stored = await self.sources(collection)
         return {
-            name: (one.access.visibility, set(one.access.allow)) if one.access else ("", set())
-            for name, one in stored.items()
+            name: (row.access.visibility, set(row.access.allow)) if row.access else ("", set())
+            for name, row in stored.items()
         }
 
     async def give(self, name: str, access: Access) -> None:
@@ -137,8 +139,8 @@ def restricted(stored: Path, small_desk: ModuleType) -> Archive:
 
 
 def _of(report: Report, name: str) -> Outcome:
-    (found,) = [one for one in report.outcomes if one.path.endswith(f"/{name}")]
-    return found
+    (outcome,) = [outcome for outcome in report.outcomes if outcome.path.endswith(f"/{name}")]
+    return outcome
 
 
 async def test_a_renamed_file_keeps_its_id_its_vectors_and_its_rights(restricted: Archive) -> None:
@@ -173,11 +175,11 @@ async def test_a_document_whose_title_is_its_file_s_name_gets_the_new_one_and_ke
 
 async def test_where_only_the_new_place_is_ingested_nothing_stands_twice(archive: Archive) -> None:
     await archive.ingest("hr", "menu.md")
-    ids = {one.source.id for one in (await archive.sources()).values()}
+    ids = {row.source.id for row in (await archive.sources()).values()}
     archive.move("hr", "people")
     report = await archive.ingest("people")
     assert (report.counts["moved"], report.counts["removed"]) == (1, 0)
-    assert {one.source.id for one in (await archive.sources()).values()} == ids
+    assert {row.source.id for row in (await archive.sources()).values()} == ids
 
 
 async def test_a_document_has_one_path_whether_its_folder_or_one_above_is_ingested(archive: Archive) -> None:
@@ -214,11 +216,11 @@ async def test_what_comes_to_the_place_of_a_moved_file_is_another_document(archi
     await archive.ingest()
     archive.write("menu.md", "# Menu\n\nThere is fish on Friday.\n")
     await archive.ingest()
-    ids = {name: one.source.id for name, one in (await archive.sources()).items()}
+    ids = {name: row.source.id for name, row in (await archive.sources()).items()}
     assert ids["old-menu.md"] == before
     assert ids["menu.md"] != before
     await archive.ingest()
-    assert {name: one.source.id for name, one in (await archive.sources()).items()} == ids
+    assert {name: row.source.id for name, row in (await archive.sources()).items()} == ids
 
 
 async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_id(
@@ -302,7 +304,7 @@ async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narr
     archive: Archive,
 ) -> None:
     archive.write("hr/rules.md", "# Rules\n\nLeave ends in March.\n")
-    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
+    await archive.ingest("hr", requested=RequestedAccess(allow=("group:hr",)))
     await archive.ingest("menu.md")
     archive.move("menu.md", "hr/menu.md")
     archive.move("hr/rules.md", "rules.md")
@@ -312,7 +314,7 @@ async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narr
 
 
 async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Archive) -> None:
-    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
+    await archive.ingest("hr", requested=RequestedAccess(allow=("group:hr",)))
     archive.write("hr/deep/new.md", "# New\n\nSomething else.\n")
     await archive.ingest()
     assert await archive.access() == {"hr/salaries.md": HR, "hr/deep/new.md": HR, "menu.md": TENANT}
@@ -320,8 +322,8 @@ async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Arch
 
 async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_was(archive: Archive) -> None:
     archive.write("hr/open/a.md", "# A\n\nOpen to all.\n")
-    await archive.ingest("hr/open", asked=RequestedAccess("tenant"))
-    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
+    await archive.ingest("hr/open", requested=RequestedAccess("tenant"))
+    await archive.ingest("hr", requested=RequestedAccess(allow=("group:hr",)))
     archive.write("hr/open/b.md", "# B\n\nNew in there.\n")
     await archive.ingest()
     assert (await archive.access())["hr/open/a.md"] == TENANT
@@ -329,13 +331,13 @@ async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_
 
 
 async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archive: Archive) -> None:
-    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
-    report = await archive.ingest("hr", asked=RequestedAccess("tenant"))
+    await archive.ingest("hr", requested=RequestedAccess(allow=("group:hr",)))
+    report = await archive.ingest("hr", requested=RequestedAccess("tenant"))
     assert any("ingested that way before. Add --set-access to change that" in note for note in report.notes)
     archive.write("hr/new.md", "# New\n\nSomething else.\n")
     await archive.ingest("hr")
     assert (await archive.access())["hr/new.md"] == HR
-    await archive.ingest("hr", asked=RequestedAccess("tenant"), set_access=True)
+    await archive.ingest("hr", requested=RequestedAccess("tenant"), set_access=True)
     archive.write("hr/newer.md", "# Newer\n\nSomething else again.\n")
     await archive.ingest()
     assert set(map(str, (await archive.access()).values())) == {str(TENANT)}
@@ -343,11 +345,11 @@ async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archi
 
 async def test_a_run_tells_how_many_sources_have_other_rights_than_it_asks_for(archive: Archive) -> None:
     await archive.ingest()
-    report = await archive.ingest(asked=RequestedAccess("restricted"))
+    report = await archive.ingest(requested=RequestedAccess("restricted"))
     assert await archive.access() == {"hr/salaries.md": TENANT, "menu.md": TENANT}
     assert any("2 sources keep their earlier rights" in note for note in report.notes)
     assert (await archive.ingest()).notes == report.notes
-    await archive.ingest(asked=RequestedAccess("restricted"), set_access=True)
+    await archive.ingest(requested=RequestedAccess("restricted"), set_access=True)
     assert await archive.access() == {"hr/salaries.md": NOBODY, "menu.md": NOBODY}
     assert (await archive.ingest()).notes == ()
 
@@ -440,7 +442,7 @@ async def test_another_text_in_the_place_of_one_that_went_elsewhere_is_ingested_
     archive.move("plan.md", "kept.md")
     archive.write("plan.md", "# Names\n\nWho is to go.\n")
     archive.write("menu.md", f"{MENU}And bread.\n")
-    await archive.ingest(asked=RequestedAccess("restricted"))
+    await archive.ingest(requested=RequestedAccess("restricted"))
     access = await archive.access()
     assert (access["plan.md"], access["kept.md"]) == (NOBODY, NOBODY)
     assert access["menu.md"] == TENANT
@@ -464,7 +466,7 @@ async def test_who_had_the_name_before_does_not_hide_what_a_file_could_be(archiv
 async def test_rights_are_set_without_embedding_anything(archive: Archive) -> None:
     await archive.ingest()
     archive.embedder.texts.clear()
-    report = await archive.ingest(asked=RequestedAccess(allow=("group:hr",)), set_access=True)
+    report = await archive.ingest(requested=RequestedAccess(allow=("group:hr",)), set_access=True)
     assert await archive.access() == {"hr/salaries.md": HR, "menu.md": HR}
     assert "now restricted to group:hr" in _of(report, "menu.md").reason
     assert archive.embedder.texts == []
@@ -527,7 +529,9 @@ async def test_a_file_in_whose_place_a_link_is_is_not_said_to_be_gone(archive: A
     (archive.folder / "few/a.md").symlink_to(archive.folder / "menu.md")
     (archive.folder / "few/b.md").unlink()
     outcomes = (await archive.ingest("few")).outcomes
-    reasons = {Path(one.path).name: one.reason for one in outcomes if one.outcome == "removed"}
+    reasons = {
+        Path(outcome.path).name: outcome.reason for outcome in outcomes if outcome.outcome == "removed"
+    }
     assert reasons == {"a.md": known_sources.REPLACED, "b.md": known_sources.GONE}
 
 
@@ -585,7 +589,7 @@ async def test_what_a_folder_was_ingested_with_counts_wherever_its_link_leads(
     archive: Archive, named: str
 ) -> None:
     link = _linked(archive)
-    await archive.ingest("current", asked=HR_ONLY)
+    await archive.ingest("current", requested=HR_ONLY)
     assert await archive.access() == {"releases/1/a.md": HR}
     _switch(link, archive.folder / "releases/2")
     (archive.folder / "newest").symlink_to("current")
@@ -601,7 +605,7 @@ async def test_a_link_within_the_named_path_is_a_name_of_the_folder_too(archive:
     archive.write("releases/2/else/c.md", "# C\n\nText c of the second release.\n")
     link = archive.folder / "current"
     link.symlink_to(archive.folder / "releases/1")
-    await archive.ingest("current/docs", asked=HR_ONLY)
+    await archive.ingest("current/docs", requested=HR_ONLY)
     _switch(link, archive.folder / "releases/2")
     await archive.ingest("current")
     access = await archive.access()
@@ -610,9 +614,9 @@ async def test_a_link_within_the_named_path_is_a_name_of_the_folder_too(archive:
 
 async def test_what_is_set_anew_for_a_link_counts(archive: Archive) -> None:
     link = _linked(archive)
-    await archive.ingest("current", asked=HR_ONLY)
+    await archive.ingest("current", requested=HR_ONLY)
     _switch(link, archive.folder / "releases/2")
-    await archive.ingest("current", asked=RequestedAccess("tenant"), set_access=True)
+    await archive.ingest("current", requested=RequestedAccess("tenant"), set_access=True)
     archive.write("releases/2/c.md", "# C\n\nText c.\n")
     await archive.ingest("current")
     access = await archive.access()
@@ -631,9 +635,9 @@ async def test_a_copy_that_is_as_narrow_as_what_is_new_is_no_narrower_for_its_or
     archive: Archive,
 ) -> None:
     archive.write("open/menu.md", MENU)
-    await archive.ingest("open", asked=RequestedAccess("tenant"))
+    await archive.ingest("open", requested=RequestedAccess("tenant"))
     archive.write("new/copy.md", MENU)
-    report = await archive.ingest("new", asked=RequestedAccess(allow=("group:hr",)))
+    report = await archive.ingest("new", requested=RequestedAccess(allow=("group:hr",)))
     assert _of(report, "copy.md").reason.endswith(AS_NEW)
     assert TWIN not in _of(report, "copy.md").reason
 

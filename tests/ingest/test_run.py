@@ -154,7 +154,7 @@ def _pdf(content: bytes = b"", *, locked_with: str = "") -> bytes:
 
 
 def _by_name(report: Report) -> dict[str, tuple[str, str]]:
-    return {Path(one.path).name: (one.outcome, one.reason) for one in report.outcomes}
+    return {Path(outcome.path).name: (outcome.outcome, outcome.reason) for outcome in report.outcomes}
 
 
 def _counts(report: Report) -> dict[str, int]:
@@ -195,26 +195,26 @@ async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(l
 async def test_a_run_on_an_unchanged_file_looks_at_no_other_source(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    looked_at: list[str] = []
     known_source, stored_record = table_rows.known_source, schema.stored_record
 
     def noting_source(row: dict[str, Any], **how: object) -> KnownSource:
-        asked.append(f"source {row['title']}")
+        looked_at.append(f"source {row['title']}")
         return known_source(row, **cast("Any", how))
 
     def noting_record(row: Mapping[str, Any]) -> AccessRecord:
-        asked.append(f"record {Path(row['uri']).name}")
+        looked_at.append(f"record {Path(row['uri']).name}")
         return stored_record(row)
 
-    same, other = library.write("same.md", "# Same"), library.write("other.md", "# Other")
+    same, unlike = library.write("same.md", "# Same"), library.write("other.md", "# Other")
     await library.ingest()
     monkeypatch.setattr("rag.store.write.collection_writer.known_source", noting_source)
     monkeypatch.setattr("rag.store.read.schema.stored_record", noting_record)
     assert _counts(await library.ingest(same)) == {"unchanged": 1}
-    assert {*asked} == {"source Same", "record same.md"}
-    asked.clear()
-    assert _counts(await library.ingest(same, other)) == {"unchanged": 2}
-    assert {*asked} == {"source Same", "record same.md", "source Other", "record other.md"}
+    assert {*looked_at} == {"source Same", "record same.md"}
+    looked_at.clear()
+    assert _counts(await library.ingest(same, unlike)) == {"unchanged": 2}
+    assert {*looked_at} == {"source Same", "record same.md", "source Other", "record other.md"}
 
 
 async def test_an_outcome_names_the_source_and_its_chunks(library: Library) -> None:
@@ -273,9 +273,9 @@ async def test_a_chunk_is_the_text_of_its_source_at_its_place(library: Library) 
     library.write("a.md", f"# Title\n\n{LONG}\n\n## More 😀\n\n- one\n- two\n")
     await library.ingest()
     table, (source,) = await library.table(), (await library.sources()).values()
-    found = await table.text(source.id)
-    assert found
-    stored, outline, text = found
+    stored_text = await table.text(source.id)
+    assert stored_text
+    stored, outline, text = stored_text
     chunks = await table.chunks_between(stored, 0, 9999, "(true)")
     assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
     assert [(heading.title, heading.level) for heading in outline] == [("Title", 1), ("More 😀", 2)]
@@ -445,8 +445,8 @@ async def test_names_of_any_bytes_are_ingested_found_again_and_removed(library: 
         assert source.title.isprintable()
         assert source.metadata["path"].isprintable()
     (library.folder / os.fsdecode(names[4])).unlink()
-    removed = [one for one in (await library.ingest()).outcomes if one.outcome == "removed"]
-    assert [one.path for one in removed] == [str(library.folder / "latin-�.md")]
+    removed = [outcome for outcome in (await library.ingest()).outcomes if outcome.outcome == "removed"]
+    assert [outcome.path for outcome in removed] == [str(library.folder / "latin-�.md")]
     assert len(await library.sources()) == len(names) - 1
 
 
@@ -468,13 +468,13 @@ async def test_the_progress_adds_up(library: Library) -> None:
     report = await library.ingest(progress=first)
     assert first.files == [9]
     assert len(first.outcomes) == 9
-    assert first.chunks == sum(one.chunks for one in report.outcomes) == len(library.embedder.texts)
+    assert first.chunks == sum(outcome.chunks for outcome in report.outcomes) == len(library.embedder.texts)
     (library.folder / "0.md").unlink()
     library.write("1.md", "changed")
     second = Noted()
     report = await library.ingest(progress=second)
     assert second.files == [8]
-    assert Counter(one.outcome for one in second.outcomes) == Counter(_counts(report))
+    assert Counter(outcome.outcome for outcome in second.outcomes) == Counter(_counts(report))
     assert len(second.outcomes) == 8 + report.counts["removed"]
     assert second.chunks == 1
     for progress in (first, second):
@@ -656,8 +656,8 @@ async def test_waves_of_any_size_give_the_same_collection(
 async def test_a_gentle_run_begins_no_document_while_the_machine_runs_on_battery(library: Library) -> None:
     for name in ("a.md", "b.md"):
         library.write(name, f"# {name}\n\nThe pendulum.\n")
-    told: list[str] = []
+    states: list[str] = []
     power = iter([True, True, False, False])
-    gentle = GentleExecutor(tell=told.append, on_battery=lambda: next(power), look_seconds=0)
+    gentle = GentleExecutor(tell=states.append, on_battery=lambda: next(power), look_seconds=0)
     assert _counts(await library.ingest(executor=gentle)) == {"added": 2}
-    assert told == ["paused", "resumed"]
+    assert states == ["paused", "resumed"]

@@ -165,7 +165,7 @@ def _slow(monkeypatch: pytest.MonkeyPatch, *, parse: float, members: float = 0.0
 
 
 def _outcomes(report: Report) -> dict[str, tuple[str, str]]:
-    return {one.path.rpartition("/")[2]: (one.outcome, one.reason) for one in report.outcomes}
+    return {outcome.path.rpartition("/")[2]: (outcome.outcome, outcome.reason) for outcome in report.outcomes}
 
 
 @pytest.mark.slow
