@@ -74,14 +74,16 @@ class Shelf:
     ) -> Report:
         """A run; `records` says afterwards who may see each source, by its path below the folder."""
         embedder = self.desk.BagOfWords()
-        made = await ensure_collection(self.data, "default", "documents", embedder.identity)
+        collection = await ensure_collection(self.data, "default", "documents", embedder.identity)
         files = IngestSettings.model_validate({"archives": True} | settings)
         instructions = Instructions(files, 254, rights or Rights("tenant"), moderator=moderator)
-        async with open_writer(self.data, made) as writer:
+        async with open_writer(self.data, collection) as writer:
             report = await ingest(writer, embedder, [self.folder], instructions, self.desk.Progress())
-            known = await writer.known_sources()
-        self.records = {one.metadata["path"]: in_words(one.record.access) for one in known.values()}
-        self.ids = {one.metadata["path"]: one.id for one in known.values()}
+            sources = await writer.known_sources()
+        self.records = {
+            source.metadata["path"]: in_words(source.record.access) for source in sources.values()
+        }
+        self.ids = {source.metadata["path"]: source.id for source in sources.values()}
         return report
 
     async def set_access(self, name: str, access: Access) -> None:

@@ -49,9 +49,9 @@ ONLY_HR = Access("restricted", frozenset({"group:hr"}), revision=1)
 def _failed(report: Report, shelf: Shelf) -> dict[str, tuple[str, str | None]]:
     start = f"{shelf.folder}/"
     return {
-        one.path.removeprefix(start): (one.reason, one.cause)
-        for one in report.outcomes
-        if one.outcome == "skipped"
+        outcome.path.removeprefix(start): (outcome.reason, outcome.cause)
+        for outcome in report.outcomes
+        if outcome.outcome == "skipped"
     }
 
 
@@ -112,7 +112,7 @@ async def test_rules_for_a_container_count_for_its_parts(shelf: Shelf) -> None:
     shelf.write("other.zip", zipped({"pay/b.md": b"# B\n\nb", "c.md": b"# C\n\nc"}))
     hr, all_ = {"visibility": "restricted", "allow": ["group:hr"]}, {"visibility": "tenant"}
     rules = [{"path": "pay.zip"} | hr, {"path": "*/a.md"} | all_, {"path": "other.zip/pay/*"} | hr]
-    rights = Rights("tenant", rules=tuple(AccessRule.model_validate(one) for one in rules))
+    rights = Rights("tenant", rules=tuple(AccessRule.model_validate(rule) for rule in rules))
     await shelf.ingest(rights)
     assert shelf.records == {"pay.zip/a.md": HR, "other.zip/pay/b.md": HR, "other.zip/c.md": OPEN}
 
@@ -125,7 +125,7 @@ async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_nex
     await shelf.set_access("a.eml", ONLY_HR)
     report = await shelf.ingest()
     assert shelf.records == {"a.eml": HR, "a.eml/plan.md": HR}
-    assert [one.reason for one in report.outcomes if one.path.endswith("plan.md")] == [
+    assert [outcome.reason for outcome in report.outcomes if outcome.path.endswith("plan.md")] == [
         f"now {HR}: as what contains it"
     ]
     shelf.write("a.eml", mail(plan_md=b"# Plan\n\nplan", more_md=b"# More\n\nmore"))
@@ -275,11 +275,11 @@ async def test_members_that_can_not_be_opened_are_not_looked_for_each_in_all_tha
     settings, uri = IngestSettings(archives=True), (folder / "x.zip").as_uri()
     discovery, opened = discover([folder], settings), ContainerCache("", {}, {}, Rights("tenant"))
     stored = [f"{uri}#{number}.tar/a.md" for number in range(0, 60, 2)]
-    known = Counted([*stored, "file:///d/y.zip#0.md"])
-    await open_containers(discovery, Spool(tmp_path / "spool"), settings, known, opened)
-    assert known.times < 10, "each member is looked for in all that is stored"
-    kept = [one.path for one in discovery.outcomes if PARTS_STAY in one.reason]
-    assert len(kept) == len(stored)
+    known_uris = Counted([*stored, "file:///d/y.zip#0.md"])
+    await open_containers(discovery, Spool(tmp_path / "spool"), settings, known_uris, opened)
+    assert known_uris.times < 10, "each member is looked for in all that is stored"
+    skipped = [outcome.path for outcome in discovery.outcomes if PARTS_STAY in outcome.reason]
+    assert len(skipped) == len(stored)
 
 
 async def test_hundreds_of_members_may_have_one_name(tmp_path: Path) -> None:
@@ -297,11 +297,11 @@ async def test_hundreds_of_members_may_have_one_name(tmp_path: Path) -> None:
 def test_a_number_tells_names_apart_that_are_taken() -> None:
     names = UniqueNames()
     names.add(["a (3).md"])
-    taken = [
-        names.take(one)
-        for one in ("d/a.md", "a.md", "d/a.md", "a.md", "a.md", "a (2).md", "b.tar.gz", "b.tar.gz")
+    names_taken = [
+        names.take(name)
+        for name in ("d/a.md", "a.md", "d/a.md", "a.md", "a.md", "a (2).md", "b.tar.gz", "b.tar.gz")
     ]
-    assert taken == [
+    assert names_taken == [
         "d/a.md",
         "a.md",
         "d/a (2).md",
@@ -320,8 +320,8 @@ def test_every_kind_of_archive_gives_its_files(compression: str) -> None:
         entry = tarfile.TarInfo("a/b.md")
         entry.size = 4
         archive.addfile(entry, io.BytesIO(b"text"))
-    (one,) = members(out.getvalue(), "x.tar")
-    assert (one.name, one.data) == ("a/b.md", b"text")
+    (member,) = members(out.getvalue(), "x.tar")
+    assert (member.name, member.data) == ("a/b.md", b"text")
 
 
 def test_an_archive_of_nothing_known_is_damaged() -> None:
@@ -385,9 +385,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     real = parser_pool.members_safely
 
-    async def noted(data: bytes, name: str, *rest: object, **more: object) -> None:
+    async def noted(data: bytes, name: str, *arguments: object, **more: object) -> None:
         names.append(name)
-        await real(data, name, *rest, **more)  # type: ignore[arg-type]
+        await real(data, name, *arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(containers, "members_safely", noted)
     return names
@@ -395,7 +395,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def lines(report: Report, *kinds: str) -> list[tuple[str, str, str, str]]:
     return sorted(
-        (one.path, one.outcome, one.reason, one.kind) for one in report.outcomes if one.outcome in kinds
+        (outcome.path, outcome.outcome, outcome.reason, outcome.kind)
+        for outcome in report.outcomes
+        if outcome.outcome in kinds
     )
 
 
@@ -409,9 +411,9 @@ async def test_an_unchanged_container_is_read_and_not_opened(shelf: Shelf, opene
     second = await shelf.ingest()
     assert not opened
     assert (second.counts["unchanged"], shelf.records) == (6, records)
-    told = lines(first, "ignored")
-    assert lines(second, "ignored") == told
-    assert {path.rpartition("/")[2] for path, *_ in told} == {"x.zip", "c.bin", "d.txt"}
+    ignored = lines(first, "ignored")
+    assert lines(second, "ignored") == ignored
+    assert {path.rpartition("/")[2] for path, *_ in ignored} == {"x.zip", "c.bin", "d.txt"}
     (shelf.folder / "f.eml").touch()
     shelf.write("e.eml", mail("Another.", more_md=b"# More\n\nmuch more"))
     third = await shelf.ingest()

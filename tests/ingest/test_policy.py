@@ -40,63 +40,63 @@ def document(text: str, *cuts: int, **more: object) -> Document:
 
 @pytest.mark.parametrize(("kind", "text"), VALUES)
 def test_each_kind_is_masked_and_leaves_no_flag(kind: Flag, text: str) -> None:
-    made = with_masks(document(f"Before {text} after."), [kind])
-    assert MASKS[kind] in made.text
-    assert kind not in flags_in(made.text)
-    assert made.text.startswith("Before ")
-    assert made.text.endswith(" after.")
+    masked = with_masks(document(f"Before {text} after."), [kind])
+    assert MASKS[kind] in masked.text
+    assert kind not in flags_in(masked.text)
+    assert masked.text.startswith("Before ")
+    assert masked.text.endswith(" after.")
 
 
 def test_only_the_value_goes_and_not_the_word_before_it() -> None:
     text = "Tel.: 030 901820-12, SSN: 078-05-1120, mailto:ann.lee@acorn.org!"
-    shown = with_masks(document(text), PERSONAL).text
-    assert shown == "Tel.: [phone number], SSN: [identity number], mailto:[e-mail address]!"
+    text_shown = with_masks(document(text), PERSONAL).text
+    assert text_shown == "Tel.: [phone number], SSN: [identity number], mailto:[e-mail address]!"
 
 
 @pytest.mark.parametrize("ending", ["-----END RSA PRIVATE KEY-----\n", ""])
 def test_a_private_key_goes_with_its_lines(ending: str) -> None:
     lines = "".join(f"MIIEowIBAAKCAQEA{n}Zk3Jq8s7Yx0pQ1vT2uR5wX6zB9cD4eF7gH8\n" for n in range(5))
     text = f"The key:\n-----BEGIN RSA PRIVATE KEY-----\n{lines}{ending}\nIt is secret."
-    shown = with_masks(document(text), ["secret"]).text
-    assert "MII" not in shown
-    assert shown.startswith("The key:\n[secret]")
-    assert shown.endswith("\nIt is secret.")
+    text_shown = with_masks(document(text), ["secret"]).text
+    assert "MII" not in text_shown
+    assert text_shown.startswith("The key:\n[secret]")
+    assert text_shown.endswith("\nIt is secret.")
 
 
 def test_a_value_of_the_text_also_goes_where_nothing_says_what_it_is() -> None:
-    one = document("Phone: 0171 2345678", metadata={"author": "0171 2345678", "year": "2024"})
-    made = with_masks(one, ["phone"])
-    assert made.metadata == {"author": "[phone number]", "year": "2024"}
+    original = document("Phone: 0171 2345678", metadata={"author": "0171 2345678", "year": "2024"})
+    masked = with_masks(original, ["phone"])
+    assert masked.metadata == {"author": "[phone number]", "year": "2024"}
 
 
 def test_title_headings_and_address_are_masked_too() -> None:
     text = "Ann: ann.lee@acorn.org\n\nHello."
     heading = Block("heading", 0, 22, 1, "Ann: ann.lee@acorn.org")
-    one = Document(
+    original = Document(
         text,
         "ann.lee@acorn.org",
         "text/plain",
         (heading, Block("paragraph", 24, 30)),
         url="https://x/?a=ann.lee@acorn.org",
     )
-    made = with_masks(one, ["email"])
-    assert "acorn" not in repr(made)
-    assert made.title == "[e-mail address]"
-    assert made.blocks[0].title == "Ann: [e-mail address]"
-    assert made.text[made.blocks[1].start : made.blocks[1].end] == "Hello."
-    assert (made.url, len(made.remarks)) == (None, 1)
+    masked = with_masks(original, ["email"])
+    assert "acorn" not in repr(masked)
+    assert masked.title == "[e-mail address]"
+    assert masked.blocks[0].title == "Ann: [e-mail address]"
+    assert masked.text[masked.blocks[1].start : masked.blocks[1].end] == "Hello."
+    assert (masked.url, len(masked.remarks)) == (None, 1)
 
 
 def test_what_is_not_asked_for_stays() -> None:
-    one = document("ann.lee@acorn.org and 4539578763621486")
-    assert with_masks(one, ["card"]).text == "ann.lee@acorn.org and [card number]"
-    assert with_masks(one, []) == one
+    original = document("ann.lee@acorn.org and 4539578763621486")
+    assert with_masks(original, ["card"]).text == "ann.lee@acorn.org and [card number]"
+    assert with_masks(original, []) == original
 
 
 def test_values_are_counted_once_however_often_and_wherever_they_stand() -> None:
-    one = document("a.b@acorn.org, a.b@acorn.org, c.d@acorn.org", metadata={"author": "a.b@acorn.org"})
-    found = count_values(one, "e.f@acorn.org.txt", PERSONAL)
-    assert (found, in_numbers(found)) == ({"email": 3}, "3 e-mail addresses")
+    original = document("a.b@acorn.org, a.b@acorn.org, c.d@acorn.org", metadata={"author": "a.b@acorn.org"})
+    counts = count_values(original, "e.f@acorn.org.txt", PERSONAL)
+    assert (counts, in_numbers(counts)) == ({"email": 3}, "3 e-mail addresses")
 
 
 _PARTS = st.lists(
@@ -106,13 +106,13 @@ _PARTS = st.lists(
 
 @given(parts=_PARTS, cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_blocks_and_pages_stay_in_order_and_lose_nothing(parts: Sequence[str], cuts: list[int]) -> None:
-    one = document(" ".join(parts), *cuts)
-    made = with_masks(one, PERSONAL)
-    starts, ends = [block.start for block in made.blocks], [block.end for block in made.blocks]
-    assert starts == sorted(starts) == list(made.pages)
-    assert (starts[0], ends[-1], starts[1:]) == (0, len(made.text), ends[:-1])
-    spans = spans_in(one.text, PERSONAL)
-    for before, after in zip(one.blocks, made.blocks, strict=True):
+    original = document(" ".join(parts), *cuts)
+    masked = with_masks(original, PERSONAL)
+    starts, ends = [block.start for block in masked.blocks], [block.end for block in masked.blocks]
+    assert starts == sorted(starts) == list(masked.pages)
+    assert (starts[0], ends[-1], starts[1:]) == (0, len(masked.text), ends[:-1])
+    spans = spans_in(original.text, PERSONAL)
+    for before, after in zip(original.blocks, masked.blocks, strict=True):
         if not any(span.start < edge < span.end for span in spans for edge in (before.start, before.end)):
             within = [span for span in spans if before.start <= span.start < before.end]
             longer = sum(len(MASKS[span.flag]) - (span.end - span.start) for span in within)
@@ -136,12 +136,17 @@ def shelf(small_desk: ModuleType, tmp_path: Path) -> Shelf:
 
 async def skip_ibans(shelf: Shelf) -> None:
     await change_collection(
-        shelf.data, "default", "documents", lambda one: replace(one, personal_data={"iban": "skip"})
+        shelf.data,
+        "default",
+        "documents",
+        lambda collection: replace(collection, personal_data={"iban": "skip"}),
     )
 
 
 def kinds(report: Report) -> dict[str, tuple[str, str]]:
-    return {one.path.rpartition("/docs/")[2]: (one.outcome, one.kind) for one in report.outcomes}
+    return {
+        outcome.path.rpartition("/docs/")[2]: (outcome.outcome, outcome.kind) for outcome in report.outcomes
+    }
 
 
 def moderator(skipped: str, failing: str = "\0") -> Moderator:
@@ -173,7 +178,7 @@ async def test_a_policy_that_keeps_a_mail_out_keeps_its_attachments_out_new_and_
         "new.eml/in.zip/plan.md": ("ignored", "policy"),
     }
     assert "IBAN" in next(
-        one.reason for one in report.outcomes if one.path.endswith("new.eml/in.zip/plan.md")
+        outcome.reason for outcome in report.outcomes if outcome.path.endswith("new.eml/in.zip/plan.md")
     )
 
 
@@ -215,7 +220,9 @@ async def test_what_is_stored_of_an_expired_mail_goes_with_it_although_nobody_lo
     shelf.write("old/a.eml", old)
     shelf.write("old/b.eml", old.replace(b"Wed, 01 Jan 2020 12:00:00 +0000", day.encode()))
     await shelf.ingest()
-    await change_collection(shelf.data, "default", "documents", lambda one: replace(one, keep_days=365))
+    await change_collection(
+        shelf.data, "default", "documents", lambda collection: replace(collection, keep_days=365)
+    )
     elsewhere = Shelf(shelf.desk, shelf.folder.parent / "other", shelf.data)
     elsewhere.write("c.md", b"# C\n\nc")
     await elsewhere.ingest()
@@ -268,7 +275,7 @@ async def test_a_run_says_what_it_has_read_anew_and_never_the_data_themselves(tm
     for name, text in PAGES.items():
         (docs / name).write_text(text)
     report = await ingested(tmp_path / "data", docs)
-    assert {one.path.rpartition("/")[2]: one.flags for one in report.outcomes} == {
+    assert {outcome.path.rpartition("/")[2]: outcome.flags for outcome in report.outcomes} == {
         "a.md": ("instructions",),
         "b.md": ("instructions", "email"),
         "c.md": ("iban", "email"),
