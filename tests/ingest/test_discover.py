@@ -51,11 +51,14 @@ def _discovered(*paths: Path, **settings: object) -> Discovery:
 
 
 def _names(discovery: Discovery) -> list[str]:
-    return [found.name for found in discovery.files.values()]
+    return [file.name for file in discovery.files.values()]
 
 
 def _outcomes(discovery: Discovery, folder: Path) -> dict[str, tuple[str, str]]:
-    return {os.path.relpath(one.path, folder): (one.outcome, one.reason) for one in discovery.outcomes}
+    return {
+        os.path.relpath(outcome.path, folder): (outcome.outcome, outcome.reason)
+        for outcome in discovery.outcomes
+    }
 
 
 def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: Path) -> None:
@@ -63,7 +66,7 @@ def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: 
     assert sorted(_names(discovery)) == sorted(TREE)
     assert discovery.folders == [tree]
     assert not discovery.outcomes
-    assert {found.uri for found in discovery.files.values()} == {(tree / name).as_uri() for name in TREE}
+    assert {file.uri for file in discovery.files.values()} == {(tree / name).as_uri() for name in TREE}
 
 
 def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tree: Path) -> None:
@@ -89,7 +92,7 @@ def test_a_file_that_is_given_in_several_ways_is_met_once(
 
 
 @pytest.mark.parametrize(
-    ("settings", "left"),
+    ("settings", "expected"),
     [
         ({"include": ["*.md"]}, ["a.md", "drafts/e.md", "notes.draft.md", "sub/c.md"]),
         ({"include": ["sub/*"]}, ["sub/c.md", "sub/deep/d.rst"]),
@@ -103,10 +106,10 @@ def test_a_file_that_is_given_in_several_ways_is_met_once(
     ],
 )
 def test_patterns_are_held_against_the_path_and_the_name(
-    tree: Path, settings: dict[str, list[str]], left: list[str]
+    tree: Path, settings: dict[str, list[str]], expected: list[str]
 ) -> None:
     discovery = _discovered(tree, **settings)
-    assert _names(discovery) == left
+    assert _names(discovery) == expected
     assert not discovery.outcomes
 
 
@@ -222,21 +225,21 @@ def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: 
         with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:  # noqa: PTH118, PTH123 bytes
             file.write(b"text of " + name)
     discovery = _discovered(tmp_path)
-    assert {os.fsencode(found.path.name) for found in discovery.files.values()} == set(names)
-    for uri, found in discovery.files.items():
+    assert {os.fsencode(file.path.name) for file in discovery.files.values()} == set(names)
+    for uri, found_file in discovery.files.items():
         assert uri.isascii()
-        assert read(found, 1000) == b"text of " + os.fsencode(found.path.name)
-        assert printable(found.path).isprintable()
-        printable(found.path).encode()
+        assert read(found_file, 1000) == b"text of " + os.fsencode(found_file.path.name)
+        assert printable(found_file.path).isprintable()
+        printable(found_file.path).encode()
 
 
 @given(st.binary(min_size=1))
 def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: bytes) -> None:
-    shown = printable(f"{os.fsdecode(name)}a")
+    printed = printable(f"{os.fsdecode(name)}a")
     # A selector of variants stays behind Han, and is invisible behind a letter.
-    assert printable(f"{os.fsdecode(name)}a\ufe01\u3164") == shown
-    shown.encode()
-    assert shown.translate(dict.fromkeys(map(ord, JOINERS))).isprintable()
+    assert printable(f"{os.fsdecode(name)}a\ufe01\u3164") == printed
+    printed.encode()
+    assert printed.translate(dict.fromkeys(map(ord, JOINERS))).isprintable()
 
 
 @pytest.mark.parametrize("name", ["نامه\u200cها.md", "क्\u200dष.txt", "guests 👨\u200d👩\u200d👧.csv"])
@@ -319,9 +322,9 @@ def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, *, stepwise: bool
 ) -> None:
     monkeypatch.setattr(source_files, "_STEPWISE", stepwise and source_files._STEPWISE)  # noqa: SLF001 no such platform here
-    found = _discovered(tree).files[(tree / "sub/deep/d.rst").as_uri()]
-    assert read(found, 1000) == b"text of sub/deep/d.rst"
-    assert read_sidecar(found) == b""
+    file = _discovered(tree).files[(tree / "sub/deep/d.rst").as_uri()]
+    assert read(file, 1000) == b"text of sub/deep/d.rst"
+    assert read_sidecar(file) == b""
     outside = tmp_path / "outside"
     for above in ("", "deep", "sub/deep"):
         (outside / above).mkdir(parents=True, exist_ok=True)
@@ -330,12 +333,12 @@ def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
     (tmp_path / swapped).rename(tmp_path / "kept")
     (tmp_path / swapped).symlink_to(outside)
     with pytest.raises(ParseError, match=REPLACED):
-        read(found, 1000)
+        read(file, 1000)
     with pytest.raises(ParseError, match=REPLACED):
-        read_sidecar(found)
+        read_sidecar(file)
     (tmp_path / swapped).unlink()
     (tmp_path / "kept").rename(tmp_path / swapped)
-    assert read(found, 1000) == b"text of sub/deep/d.rst"
+    assert read(file, 1000) == b"text of sub/deep/d.rst"
 
 
 SWAPPING = """
@@ -354,13 +357,15 @@ while True:
 @contextmanager
 def _swapped(folder: Path, outside: Path) -> Iterator[None]:
     """A process of its own makes the folder a link to the outside and back, as fast as it can."""
-    with subprocess.Popen([sys.executable, "-c", SWAPPING, folder, outside], stdout=subprocess.PIPE) as other:
-        assert other.stdout
-        other.stdout.readline()
+    with subprocess.Popen(
+        [sys.executable, "-c", SWAPPING, folder, outside], stdout=subprocess.PIPE
+    ) as swapper:
+        assert swapper.stdout
+        swapper.stdout.readline()
         try:
             yield
         finally:
-            other.kill()
+            swapper.kill()
 
 
 def _swapping(folder: Path, outside: Path, look: Callable[[], Seen]) -> Iterator[Seen]:
@@ -374,7 +379,7 @@ def _swapping(folder: Path, outside: Path, look: Callable[[], Seen]) -> Iterator
     def answer(first: int = 0, second: int = 0) -> tuple[int, Seen]:
         calls = 0
 
-        def swap_before(call: Callable[..., Any], *given: object, **named: object) -> object:
+        def swap_before(call: Callable[..., Any], *arguments: object, **named: object) -> object:
             nonlocal calls
             calls += 1
             if calls == first:
@@ -383,7 +388,7 @@ def _swapping(folder: Path, outside: Path, look: Callable[[], Seen]) -> Iterator
             if calls == second:
                 folder.rename(link)
                 away.rename(folder)
-            return call(*given, **named)
+            return call(*arguments, **named)
 
         with pytest.MonkeyPatch.context() as patch:
             for name in FOLLOWING:
@@ -464,9 +469,9 @@ def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path
     (tmp_path / "notes").write_text("plain words")
     (tmp_path / "program").write_bytes(b"\x7fELF")
     (tmp_path / "page.dat").write_text("<!DOCTYPE html><p>text")
-    found = discover([tmp_path], IngestSettings())
-    assert _names(found) == ["page"]
-    assert {one.kind for one in found.outcomes} == {"unsupported"}
+    discovery = discover([tmp_path], IngestSettings())
+    assert _names(discovery) == ["page"]
+    assert {outcome.kind for outcome in discovery.outcomes} == {"unsupported"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="it needs a file whose reading fails midway")
@@ -501,11 +506,11 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _set_of_names(discovery: Discovery) -> set[str]:
-    return {one.name for one in discovery.files.values()}
+    return {file.name for file in discovery.files.values()}
 
 
 @pytest.mark.parametrize(
-    ("ignoring", "left"),
+    ("ignoring", "expected"),
     [
         ({".gitignore": "b.md\n"}, {"a.md", "sub/c.md", "sub/deep/a.md"}),
         ({".gitignore": "/a.md\n# sub\n\n"}, {"b.md", "sub/b.md", "sub/c.md", "sub/deep/a.md"}),
@@ -518,12 +523,12 @@ def _set_of_names(discovery: Discovery) -> set[str]:
         ({".gitignore": "\ufeffa.md\r\n[\nx\\\n"}, {"b.md", "sub/b.md", "sub/c.md"}),
     ],
 )
-def test_it_has_the_meaning_of_git(tmp_path: Path, ignoring: Mapping[str, str], left: set[str]) -> None:
+def test_it_has_the_meaning_of_git(tmp_path: Path, ignoring: Mapping[str, str], expected: set[str]) -> None:
     _write(tmp_path, dict.fromkeys(["a.md", "b.md", "sub/b.md", "sub/c.md", "sub/deep/a.md"], "text"))
     everything = _set_of_names(discover([tmp_path], ON))
     _write(tmp_path, ignoring)
-    found = discover([tmp_path], ON)
-    assert (_set_of_names(found), len(found.notes)) == (left, 1)
+    discovery = discover([tmp_path], ON)
+    assert (_set_of_names(discovery), len(discovery.notes)) == (expected, 1)
     off = discover([tmp_path], IngestSettings(ignore_files=False))
     assert (_set_of_names(off), off.notes) == (everything, [])
 
@@ -537,9 +542,9 @@ def test_the_report_counts_what_is_left_out(tmp_path: Path) -> None:
 def test_a_folder_whose_ignore_file_can_not_be_read_is_left_alone(tmp_path: Path) -> None:
     _write(tmp_path, {"a.md": "a", "sub/b.md": "b", "other/.gitignore": "*a" * 20, "other/c.md": "c"})
     (tmp_path / "sub" / ".refdeskignore").symlink_to(tmp_path / "a.md")
-    found = discover([tmp_path], ON)
-    assert _set_of_names(found) == {"a.md"}
-    failed = {one.path.rpartition("/")[2]: one.cause for one in found.outcomes}
+    discovery = discover([tmp_path], ON)
+    assert _set_of_names(discovery) == {"a.md"}
+    failed = {outcome.path.rpartition("/")[2]: outcome.cause for outcome in discovery.outcomes}
     assert failed == {"sub": "unreadable", "other": "too large"}
 
 
@@ -573,10 +578,10 @@ def test_a_folder_is_left_alone_if_its_patterns_take_too_long(
     tmp_path: Path, patterns: Sequence[str]
 ) -> None:
     _write(tmp_path, {".gitignore": "\n".join(patterns), "a.md": "a", "sub/b.md": "b"})
-    found = discover([tmp_path], ON)
-    assert not found.files
-    assert [one.cause for one in found.outcomes] == ["too large"]
-    assert "nothing of the folder was read, because of its .gitignore has" in found.outcomes[0].reason
+    discovery = discover([tmp_path], ON)
+    assert not discovery.files
+    assert [outcome.cause for outcome in discovery.outcomes] == ["too large"]
+    assert "nothing of the folder was read, because of its .gitignore has" in discovery.outcomes[0].reason
 
 
 @pytest.mark.slow
@@ -589,7 +594,7 @@ async def test_what_was_stored_before_is_removed_with_the_reason_and_under_the_g
     await small_desk.ingested(tmp_path / "data", docs)
     _write(docs, {".gitignore": "b.md\n"})
     report = await small_desk.ingested(tmp_path / "data", docs)
-    (gone,) = [one for one in report.outcomes if one.outcome == "removed"]
+    (gone,) = [outcome for outcome in report.outcomes if outcome.outcome == "removed"]
     assert gone.path.endswith("/b.md")
     assert gone.reason == "a .gitignore or .refdeskignore file leaves it out now"
     _write(docs, {".gitignore": "b.md\nmany/\n"})

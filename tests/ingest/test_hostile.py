@@ -107,13 +107,13 @@ async def test_hostile_files_end_as_a_line_each_and_the_others_come_in(
         listener.settimeout(0)
         with pytest.raises(BlockingIOError):
             listener.accept()
-    outcomes = {one.path.removeprefix(f"{folder}/"): one for one in report.outcomes}
+    outcomes = {outcome.path.removeprefix(f"{folder}/"): outcome for outcome in report.outcomes}
     entries = [entry for entry in folder.iterdir() if entry.name != "d"]
     assert len(outcomes) == len(report.outcomes) == len(entries) + 1
-    stored = {name for name, one in outcomes.items() if one.outcome == "added"}
+    stored = {name for name, outcome in outcomes.items() if outcome.outcome == "added"}
     deep = "/".join([*"d" * 120, "deep.md"])
     assert stored > {"a-control.md", "z-control.html", "-rf.md", "é" * 100 + ".md", deep}
-    failed = {name: one.cause for name, one in outcomes.items() if one.outcome == "skipped"}
+    failed = {name: outcome.cause for name, outcome in outcomes.items() if outcome.outcome == "skipped"}
     expected = {
         "elf.md": "unsupported",
         "nul.txt": "unsupported",

@@ -63,15 +63,15 @@ def test_a_part_is_gone_with_its_file_or_when_its_container_was_looked_through_w
     (tmp_path / "x.zip").touch()
     here, gone = (tmp_path / "x.zip").as_uri(), (tmp_path / "y.zip").as_uri()
     folder = f"{tmp_path.as_uri()}/"
-    seen = Discovery(whole={folder, f"{here}#"}, partly={f"{here}#b.eml/"})
-    seen.files[f"{here}#a.md"] = LocalFile(
+    discovery = Discovery(whole={folder, f"{here}#"}, partly={f"{here}#b.eml/"})
+    discovery.files[f"{here}#a.md"] = LocalFile(
         f"{here}#a.md", tmp_path / "x.zip/a.md", "x.zip/a.md", tmp_path / "0"
     )
-    assert not seen.is_gone(f"{here}#a.md")
-    assert seen.is_gone(f"{here}#c.md")
-    assert seen.is_gone(f"{here}#c.eml/report.pdf")
-    assert not seen.is_gone(f"{here}#b.eml/report.pdf"), "the mail could not be opened"
-    assert seen.is_gone(f"{gone}#a.md")
+    assert not discovery.is_gone(f"{here}#a.md")
+    assert discovery.is_gone(f"{here}#c.md")
+    assert discovery.is_gone(f"{here}#c.eml/report.pdf")
+    assert not discovery.is_gone(f"{here}#b.eml/report.pdf"), "the mail could not be opened"
+    assert discovery.is_gone(f"{gone}#a.md")
     unopened = Discovery(whole={folder})
     assert not unopened.is_gone(f"{here}#c.md"), "nobody looked into the archive"
 
@@ -83,8 +83,8 @@ def test_what_is_gone_is_told_without_looking_at_all_opened_containers(
     here = (tmp_path / "x.mbox").as_uri()
 
     def lines(containers: int) -> int:
-        seen = Discovery(whole={f"{here}#", *(f"{here}#{number}.eml/" for number in range(containers))})
-        return lines_run(lambda: seen.is_gone(f"{here}#old.eml"))
+        discovery = Discovery(whole={f"{here}#", *(f"{here}#{number}.eml/" for number in range(containers))})
+        return lines_run(lambda: discovery.is_gone(f"{here}#old.eml"))
 
     assert lines(3_000) < 2 * lines(3)
 
@@ -104,14 +104,16 @@ def test_what_an_origin_has_is_known_only_if_it_was_looked_through(
 def test_too_much_missing_from_a_container_or_an_origin_is_noticed_like_in_a_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = [f"{place}{number}.md" for place in ("file:///d/x.mbox#", "origin:w/") for number in range(5)]
+    stored_uris = [
+        f"{place}{number}.md" for place in ("file:///d/x.mbox#", "origin:w/") for number in range(5)
+    ]
     monkeypatch.setattr(known_sources, "FEW_GONE", 3)
     for whole in ("file:///d/x.mbox#", "origin:w/"):
-        missing = [_stored(uri) for uri in known if uri.startswith(whole)]
-        assert perhaps_unmounted(missing, known, Discovery(whole={whole})) == {
-            whole: {one.id for one in missing}
+        missing = [_stored(uri) for uri in stored_uris if uri.startswith(whole)]
+        assert perhaps_unmounted(missing, stored_uris, Discovery(whole={whole})) == {
+            whole: {source.id for source in missing}
         }
-        assert not perhaps_unmounted(missing[:3], known, Discovery(whole={whole}))
+        assert not perhaps_unmounted(missing[:3], stored_uris, Discovery(whole={whole}))
 
 
 def _stored(uri: str, content: str = "") -> KnownSource:
@@ -120,11 +122,12 @@ def _stored(uri: str, content: str = "") -> KnownSource:
 
 def test_sources_of_one_content_move_to_where_the_end_of_their_path_is_the_same() -> None:
     gone = ("a/x/1.md", "a/y/1.md", "a/2.md", "a/3.md")
-    known = {one.uri: one for one in (_stored(f"file:///gone/{path}", "same") for path in gone)}
+    stored = {source.uri: source for source in (_stored(f"file:///gone/{path}", "same") for path in gone)}
     new = [f"file:///d/{path}" for path in ("b/y/1.md", "b/5.md", "b/1.md", "a/2.md", "c/4.md")]
-    moved = moved_sources({**dict.fromkeys(new, "same"), "file:///d/z.md": "other"}, known, Discovery())
+    moved = moved_sources({**dict.fromkeys(new, "same"), "file:///d/z.md": "other"}, stored, Discovery())
     ends = {
-        new.removeprefix("file:///d/"): one.uri.removeprefix("file:///gone/") for new, one in moved.items()
+        new.removeprefix("file:///d/"): source.uri.removeprefix("file:///gone/")
+        for new, source in moved.items()
     }
     assert ends == {"a/2.md": "a/2.md", "b/y/1.md": "a/y/1.md", "b/1.md": "a/x/1.md", "b/5.md": "a/3.md"}
 
@@ -134,10 +137,10 @@ def test_many_sources_of_one_content_can_move_without_comparing_each_with_each(
 ) -> None:
     def lines(number: int) -> int:
         paths = [f"#{place % 7}/{place}.md" for place in range(number)]
-        known = {f"file:///gone.zip{path}": _stored(f"file:///gone.zip{path}", "same") for path in paths}
+        stored = {f"file:///gone.zip{path}": _stored(f"file:///gone.zip{path}", "same") for path in paths}
         moved: dict[str, KnownSource] = {}
         new = {f"file:///d.zip{path}": "same" for path in paths}
-        run = lines_run(lambda: moved.update(moved_sources(new, known, Discovery())))
+        run = lines_run(lambda: moved.update(moved_sources(new, stored, Discovery())))
         assert all(source.uri.removeprefix("file:///gone.zip") in uri for uri, source in moved.items())
         assert len(moved) == len(paths)
         return run
@@ -179,14 +182,14 @@ async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_
     async with await small_desk.writing(tmp_path) as writer:
         with spooling(tmp_path, writer.collection) as spool:
             file = spool.add(b"text", b"year = 1\n")
-            found = LocalFile("origin:w/a.md", Path("/origin:w/a.md"), "a.md", file)
-            assert (file.read_bytes(), read_sidecar(found)) == (b"text", b"year = 1\n")
+            local_file = LocalFile("origin:w/a.md", Path("/origin:w/a.md"), "a.md", file)
+            assert (file.read_bytes(), read_sidecar(local_file)) == (b"text", b"year = 1\n")
             assert {file.stat().st_mode & 0o77, spool.folder.stat().st_mode & 0o77} == {0}
         assert not (tmp_path / "spool").exists()
-        left = spool.add(b"left by a killed run")
-    assert left.exists()
+        leftover = spool.add(b"left by a killed run")
+    assert leftover.exists()
     async with await small_desk.writing(tmp_path, collection="others"):
-        assert left.exists(), "it may belong to a run on the other collection"
+        assert leftover.exists(), "it may belong to a run on the other collection"
     async with await small_desk.writing(tmp_path):
         assert not (tmp_path / "spool").exists()
 
@@ -196,12 +199,12 @@ async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_
 
 
 async def _sources_by_name(data: Path) -> dict[str, Source]:
-    return {one.name: one for one in await (await table_of(data)).listing()}
+    return {source.name: source for source in await (await table_of(data)).listing()}
 
 
 async def _run(data: Path, docs: Path) -> Report:
     report = await ingested(data, docs)
-    recorded = {name: one.file for name, one in (await _sources_by_name(data)).items()}
+    recorded = {name: source.file for name, source in (await _sources_by_name(data)).items()}
     assert recorded == {name: state_of(docs / name) for name in recorded}
     return report
 

@@ -36,11 +36,11 @@ def _said(toml: str) -> dict[str, str]:
 
 
 def test_its_values_are_metadata_as_in_front_matter() -> None:
-    said = _said(
+    metadata = _said(
         'year = 2024\nweight = 1.5\nfinal = true\nstatus = " open "\ndue = 2024-05-01\n'
         'at = 2024-05-01T10:00:00Z\ntags = ["law", "Smith, Ann", 5]\n'
     )
-    assert said == {
+    assert metadata == {
         "year": "2024",
         "weight": "1.5",
         "final": "true",
@@ -146,29 +146,31 @@ def test_an_invalid_sidecar_rejects_the_document(toml: bytes, words: str) -> Non
 
 
 def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
-    found = LocalFile.local(tmp_path / "plans.md", "plans.md")
+    file = LocalFile.local(tmp_path / "plans.md", "plans.md")
     beside = tmp_path / "plans.md.meta.toml"
-    assert read_sidecar(found) == b""
+    assert read_sidecar(file) == b""
     beside.write_bytes(b"year = 1")
-    assert read_sidecar(found) == b"year = 1"
+    assert read_sidecar(file) == b"year = 1"
     beside.write_bytes(b"#" * (SIDECAR_BYTES + 1))
     with pytest.raises(ParseError, match=r"its plans\.md\.meta\.toml: it is larger than 64 kB"):
-        read_sidecar(found)
+        read_sidecar(file)
     for target in ("elsewhere", "nowhere"):
         beside.unlink()
         (tmp_path / "elsewhere").touch()
         beside.symlink_to(tmp_path / target)
         with pytest.raises(ParseError):
-            read_sidecar(found)
+            read_sidecar(file)
 
 
-def test_a_folder_that_is_gone_is_not_a_file_without_one(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_not_a_file_without_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "hr").mkdir()
-    found = LocalFile.local(tmp_path / "hr" / "plans.md", "hr/plans.md")
-    assert read_sidecar(found) == b""
+    file = LocalFile.local(tmp_path / "hr" / "plans.md", "hr/plans.md")
+    assert read_sidecar(file) == b""
     (tmp_path / "hr").rename(tmp_path / "hr-2026")
     with pytest.raises(ParseError, match=r"its plans\.md\.meta\.toml: .*the folder 'hr' above it is gone"):
-        read_sidecar(found)
+        read_sidecar(file)
 
 
 def test_a_name_that_is_too_long_to_have_one_beside_it_has_none(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
     for name in ("plans.md", "plans.md.meta.toml", "notes.toml"):
         (tmp_path / name).write_text("a = 1\n")
     walked = discover([tmp_path], IngestSettings())
-    assert [found.name for found in walked.files.values()] == ["notes.toml", "plans.md"]
+    assert [file.name for file in walked.files.values()] == ["notes.toml", "plans.md"]
     (outcome,) = walked.outcomes
     assert (outcome.outcome, outcome.reason) == ("ignored", "metadata of plans.md, read with it")
     (named,) = discover([tmp_path / "plans.md.meta.toml"], IngestSettings()).outcomes
