@@ -76,11 +76,11 @@ class Library:
         return (await (await self.table()).statistics()).without_vector
 
     async def by_words(self, text: str) -> list[str]:
-        return [one.stored.chunk.text for one in await (await self.table()).sparse(text, 9, "true")]
+        return [hit.stored.chunk.text for hit in await (await self.table()).sparse(text, 9, "true")]
 
     async def by_meaning(self, text: str) -> list[str]:
         (vector,) = self.small.vectors([text])
-        return [one.stored.chunk.text for one in await (await self.table()).dense(vector, 99, "true")]
+        return [hit.stored.chunk.text for hit in await (await self.table()).dense(vector, 99, "true")]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def library(small_desk: ModuleType, tmp_path: Path) -> Library:
 
 
 def outcomes(report: Report) -> dict[str, Outcome]:
-    return {one.path.rpartition("/")[2]: one for one in report.outcomes}
+    return {outcome.path.rpartition("/")[2]: outcome for outcome in report.outcomes}
 
 
 async def test_a_chunk_without_a_vector_is_found_by_its_words_only_and_the_report_names_its_file(
@@ -108,9 +108,9 @@ async def test_a_chunk_without_a_vector_is_found_by_its_words_only_and_the_repor
         "find them by their words only. The next run asks again."
     )
     assert any(BAD in text for text in await library.by_words("zanzibar"))
-    found = await library.by_meaning("zanzibar")
-    assert found
-    assert not any(BAD in text for text in found)
+    texts = await library.by_meaning("zanzibar")
+    assert texts
+    assert not any(BAD in text for text in texts)
     assert await library.lacking() == 1
 
 
@@ -121,9 +121,9 @@ async def test_the_next_run_asks_for_what_is_missing_and_for_nothing_else(librar
     again = await library.ingest()
     assert outcomes(again)["bad.md"].without_vector == 1
     assert len(again.notes) == 1
-    asked = [text for text in library.embedder.texts if text != "refdesk"]
-    assert len(asked) == 1
-    assert BAD in asked[0]
+    texts = [text for text in library.embedder.texts if text != "refdesk"]
+    assert len(texts) == 1
+    assert BAD in texts[0]
 
     library.embedder.word = ""
     mended = await library.ingest()
@@ -156,9 +156,9 @@ async def test_a_moved_file_lacks_its_vector_as_before_and_a_changed_one_is_aske
     (library.folder / "files/bad.md").rename(library.folder / "files/moved.md")
     library.write("other.md", "blessed madagascar")
     report = await library.ingest()
-    moved, other = outcomes(report)["moved.md"], outcomes(report)["other.md"]
+    moved, unmoved = outcomes(report)["moved.md"], outcomes(report)["other.md"]
     assert (moved.outcome, moved.without_vector) == ("moved", 1)
-    assert (other.outcome, other.without_vector) == ("replaced", 0)
+    assert (unmoved.outcome, unmoved.without_vector) == ("replaced", 0)
     assert await library.lacking() == 1
     (library.folder / "files/moved.md").unlink()
     assert (await library.ingest()).counts["removed"] == 1
@@ -170,7 +170,7 @@ async def test_a_copy_is_asked_for_on_its_own(library: Library) -> None:
     await library.ingest()
     library.write("copy.md", f"{BAD} zanzibar")
     report = await library.ingest()
-    assert [one.without_vector for one in report.outcomes] == [1, 1]
+    assert [outcome.without_vector for outcome in report.outcomes] == [1, 1]
     assert await library.lacking() == 2
 
 
@@ -237,7 +237,7 @@ async def test_zeros_are_never_found_by_meaning_with_an_index_either(
     library.embedder.word = ""
     await library.ingest()
     assert len(await library.by_meaning("zanzibar")) == 30
-    vectors = [one.stored.vector for one in await (await library.table()).sparse("zanzibar", 99, "true")]
+    vectors = [hit.stored.vector for hit in await (await library.table()).sparse("zanzibar", 99, "true")]
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(30), abs=1e-5)
 
 
@@ -268,15 +268,15 @@ def write(docs: Path, documents: range) -> None:
         (docs / f"{number}.md").write_text("\n".join(sections))
 
 
-async def made(data: Path) -> Collection:
-    (one,) = await DeskReader(data, timeout_seconds=9).collections("default")
-    return one
+async def collection_in(data: Path) -> Collection:
+    (collection,) = await DeskReader(data, timeout_seconds=9).collections("default")
+    return collection
 
 
 async def stored(data: Path) -> Calibration:
-    found = (await made(data)).calibration
-    assert found
-    return found
+    calibration = (await collection_in(data)).calibration
+    assert calibration
+    return calibration
 
 
 QUESTIONS = {query for pairs in PAIRS_BY_LANGUAGE.values() for query, _ in pairs}
@@ -287,7 +287,7 @@ async def test_an_endpoint_is_asked_once_when_there_are_enough_passages(tmp_path
     write(docs, range(8))
     remote = model("openai")
     await ingested(data, docs, embedder=remote)
-    assert (await made(data)).calibration is None
+    assert (await collection_in(data)).calibration is None
     assert not QUESTIONS & {*remote.texts}
     write(docs, range(12))
     await ingested(data, docs, embedder=remote)
@@ -338,9 +338,9 @@ async def test_a_model_on_this_machine_is_asked_itself_once(tmp_path: Path) -> N
     write(docs, range(1))
     local = model("onnx")
     await ingested(data, docs, embedder=local)
-    found = await stored(data)
-    assert found.passages == 0
-    assert 0.7 < found.unrelated < (found.related or 0) < 0.95
+    scale = await stored(data)
+    assert scale.passages == 0
+    assert 0.7 < scale.unrelated < (scale.related or 0) < 0.95
     before = len(local.texts)
     await ingested(data, docs, embedder=local)
     assert len(local.texts) == before
@@ -350,7 +350,7 @@ async def test_the_built_in_model_is_what_others_are_measured_by(tmp_path: Path)
     data, docs = tmp_path / "data", tmp_path / "docs"
     write(docs, range(8))
     await ingested(data, docs, embedder=model("builtin"))
-    assert (await made(data)).calibration is None
+    assert (await collection_in(data)).calibration is None
     write(docs, range(12))
     await ingested(data, docs, embedder=model("builtin"))
     scale = await stored(data)
@@ -369,8 +369,8 @@ async def test_models_are_asked_how_near_sentences_are_to_passages_elsewhere(
     assert scale.sampled > 100
     assert scale.elsewhere is not None
     assert 0.75 < scale.elsewhere < 0.95  # .8 and what two texts have in common by chance
-    asked = [text for text in local.texts if text.startswith("It says ") and text.endswith(".")]
-    assert len(asked) > 90
+    sentences = [text for text in local.texts if text.startswith("It says ") and text.endswith(".")]
+    assert len(sentences) > 90
     write(docs, range(14))
     await ingested(data, docs, embedder=local)
     assert await stored(data) == scale  # grown, but not much
@@ -396,9 +396,9 @@ async def test_a_rehearsal_keeps_nothing(tmp_path: Path) -> None:
     write(docs, range(1))
     local = model("onnx")
     await ingested(data, docs, embedder=replace(local, embedder=BagOfWords(local.identity)))
-    before = await made(data)
+    before = await collection_in(data)
     write(docs, range(2))
     async with open_rehearsal(data, replace(before, calibration=None)) as writer:
         instructions = Instructions(IngestSettings(), 254, Rights("tenant"))
         await ingest(writer, local, [docs], instructions, Progress())
-    assert await made(data) == before
+    assert await collection_in(data) == before

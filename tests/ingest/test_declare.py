@@ -33,15 +33,15 @@ METADATA = {
 
 
 async def _made(small: ModuleType, data: Path) -> Collection:
-    made = await ensure_collection(data, "default", "documents", small.BagOfWords().identity)
-    async with open_writer(data, made) as writer:
+    collection = await ensure_collection(data, "default", "documents", small.BagOfWords().identity)
+    async with open_writer(data, collection) as writer:
         items = [
             small.new_source(writer, name, name.title(), "pendulum", metadata=metadata)
             for name, metadata in METADATA.items()
         ]
         await writer.replace(items)
         await writer.finish()
-    return made
+    return collection
 
 
 def _desk(small: ModuleType, data: Path) -> Desk:
@@ -57,11 +57,13 @@ async def _found(desk: Desk, filter_: dict[str, Any]) -> set[str]:
 async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    made = await _made(small_desk, tmp_path)
+    collection = await _made(small_desk, tmp_path)
     desk = _desk(small_desk, tmp_path)
     with pytest.raises(InvalidRequestError, match="no field 'year'"):
         await _found(desk, {"year": 2024})
-    declared = await declare(tmp_path, made, {"year": "integer", "tags": "string list", "title": "string"})
+    declared = await declare(
+        tmp_path, collection, {"year": "integer", "tags": "string list", "title": "string"}
+    )
     assert declared.filled == {"year": 1, "tags": 1, "title": 3}
     ((path, complaint),) = declared.complaints
     assert (path, complaint.partition(" ")[0]) == ("pay.md", "year")
@@ -81,17 +83,17 @@ async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
 async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_index(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = await _made(small_desk, tmp_path)
+    await _made(small_desk, tmp_path)
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 3)
     reader = DeskReader(tmp_path, timeout_seconds=15)
     (collection,) = await reader.collections("default")
     table = await reader.open(collection)
-    before = await table.chunks([f"{one.id}/1" for one in await table.listing()], "(true)")
-    declared = await declare(tmp_path, made, {"year": "integer"})
+    before = await table.chunks([f"{source.id}/1" for source in await table.listing()], "(true)")
+    declared = await declare(tmp_path, collection, {"year": "integer"})
     table = await reader.open(declared.collection)
-    after = await table.chunks([one.id for one in before], "(true)")
-    assert {(one.id, one.generation, one.body) for one in after} == {
-        (one.id, one.generation, one.body) for one in before
+    after = await table.chunks([chunk.id for chunk in before], "(true)")
+    assert {(chunk.id, chunk.generation, chunk.body) for chunk in after} == {
+        (chunk.id, chunk.generation, chunk.body) for chunk in before
     }
     assert "field_year (BTree)" in (await table.statistics()).indexes
 
@@ -111,21 +113,21 @@ async def test_what_an_ingestion_writes_after_it_has_the_field_whenever_it_began
 async def test_a_field_that_somebody_else_declared_meanwhile_stays_as_it_is(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    made = await _made(small_desk, tmp_path)
-    await declare(tmp_path, made, {"year": "integer"})
+    collection = await _made(small_desk, tmp_path)
+    await declare(tmp_path, collection, {"year": "integer"})
     with pytest.raises(ConfigurationError, match="declares year already, as integer"):
-        await declare(tmp_path, made, {"year": "string"})
+        await declare(tmp_path, collection, {"year": "string"})
     assert await _found(_desk(small_desk, tmp_path), {"year": {"$gte": 2000}}) == {"leave"}
 
 
 async def test_it_waits_for_no_ingestion_and_changes_nothing_then(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = await _made(small_desk, tmp_path)
+    collection = await _made(small_desk, tmp_path)
     monkeypatch.setattr("rag.store.write.change_collection.WRITER_WAIT_SECONDS", 0)
-    async with open_writer(tmp_path, made):
+    async with open_writer(tmp_path, collection):
         with pytest.raises(BusyError):
-            await declare(tmp_path, made, {"year": "integer"})
+            await declare(tmp_path, collection, {"year": "integer"})
     assert (await DeskReader(tmp_path, timeout_seconds=15).collections("default"))[0].fields == {}
 
 
@@ -138,7 +140,7 @@ from rag.store.write import collection_tables as columns
 from rag.store.read.desk_reader import DeskReader
 
 async def main(data, step):
-    (made,) = await DeskReader(data, timeout_seconds=15).collections("default")
+    (collection,) = await DeskReader(data, timeout_seconds=15).collections("default")
     real, steps = columns.update_rows, []
     async def update(*arguments):
         if len(steps) == step:
@@ -154,7 +156,7 @@ async def main(data, step):
                 os.kill(os.getpid(), signal.SIGKILL)
             return await change(data, collection, fields)
         module._changed = changed
-    await declare(data, made, {"year": "integer"})
+    await declare(data, collection, {"year": "integer"})
 
 anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
 """
@@ -165,18 +167,18 @@ anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
 async def test_killed_midway_it_has_declared_nothing_and_can_be_run_again(
     small_desk: ModuleType, tmp_path: Path, step: int
 ) -> None:
-    made = await _made(small_desk, tmp_path)
+    collection = await _made(small_desk, tmp_path)
     desk = _desk(small_desk, tmp_path)
     killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path, str(step)], check=False)  # noqa: ASYNC221 our own
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(InvalidRequestError, match="no field 'year'"):
         await _found(desk, {"year": 2024})
-    async with open_writer(tmp_path, made) as writer:  # an ingestion between the two
+    async with open_writer(tmp_path, collection) as writer:  # an ingestion between the two
         await writer.replace(
             [small_desk.new_source(writer, "new", "New", "pendulum", metadata={"year": "2030"})]
         )
         await writer.finish()
     assert await _found(desk, {"title": {"$exists": True}}) == {*METADATA, "new"}
-    declared = await declare(tmp_path, made, {"year": "integer"})
+    declared = await declare(tmp_path, collection, {"year": "integer"})
     assert declared.filled == {"year": 2}
     assert await _found(desk, {"year": {"$gte": 2000}}) == {"leave", "new"}

@@ -53,11 +53,11 @@ class Halved(BagOfWords):
     """Another model: half of the dimensions. It fails after some texts, if told to."""
 
     identity: EmbedderIdentity = OTHER
-    left: int = 10**6
+    texts_before_failing: int = 10**6
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        object.__setattr__(self, "left", self.left - len(texts))
-        if self.left < 0:
+        object.__setattr__(self, "texts_before_failing", self.texts_before_failing - len(texts))
+        if self.texts_before_failing < 0:
             raise ProviderError("The model is away.")
         return unit_rows(np.ascontiguousarray((await BagOfWords().embed(texts, kind))[:, :16]))
 
@@ -89,14 +89,14 @@ def data(template: Path, tmp_path: Path) -> Path:
 async def rebuilt(data: Path, embedder: Embedder, *chunking: Chunking, undo: bool = False) -> Rebuilt:
     """As the command does it."""
     async with open_writer(data, (await table_of(data)).collection) as writer:
-        made = writer.collection
+        collection = writer.collection
         number = 1 + max(collection_tables.build_numbers(data, "default", "documents"))
         coming = Build(number, embedder.identity, "default", chunking)
         if undo:
-            assert made.former
-            coming = made.former
-        elif made.coming and replace(coming, number=made.coming.number) == made.coming:
-            coming = made.coming
+            assert collection.former
+            coming = collection.former
+        elif collection.coming and replace(coming, number=collection.coming.number) == collection.coming:
+            coming = collection.coming
         return await rebuild(writer, coming, embedder, (), 254)
 
 
@@ -113,7 +113,7 @@ async def labels(data: Path) -> dict[str, set[tuple[str, ...]]]:
     """The labels that the chunks of each source hold."""
     rows = (await (await table_of(data)).chunk_rows(lambda query: query.select([*_CHUNK]))).to_pylist()
     return {
-        row["source_id"]: {tuple(one["labels"]) for one in rows if one["source_id"] == row["source_id"]}
+        row["source_id"]: {tuple(chunk["labels"]) for chunk in rows if chunk["source_id"] == row["source_id"]}
         for row in rows
     }
 
@@ -123,10 +123,10 @@ async def labels(data: Path) -> dict[str, set[tuple[str, ...]]]:
 async def test_another_embedder_leaves_passages_ids_and_metadata_as_they_are(data: Path) -> None:
     before = await table_of(data)
     then, sources = await texts(before), await before.listing()
-    done = await rebuilt(data, Halved())
+    result = await rebuilt(data, Halved())
     after = await table_of(data)
     assert await texts(after) == then
-    assert (done.recut, done.copied, done.sources) == (0, 3, 3)
+    assert (result.recut, result.copied, result.sources) == (0, 3, 3)
     assert after.collection.embedder == Halved().identity
     assert await after.listing() == sources
     assert (await after.chunk_rows(lambda query: query.select(["vector"])))["vector"].type.list_size == 16
@@ -139,16 +139,16 @@ async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
     beside_docs: Path, tmp_path: Path
 ) -> None:
     data = beside_docs
-    before = {one.id: one.chunk_count for one in await (await table_of(data)).listing()}
+    before = {source.id: source.chunk_count for source in await (await table_of(data)).listing()}
     (tmp_path / "docs" / "b.md").unlink()  # its text is stored
-    done = await rebuilt(data, BagOfWords(), SENTENCES)
+    result = await rebuilt(data, BagOfWords(), SENTENCES)
     after = await (await table_of(data)).listing()
-    assert done.recut == 3
-    assert {one.id for one in after} == before.keys()
-    assert sum(one.chunk_count for one in after) > sum(before.values())
+    assert result.recut == 3
+    assert {source.id for source in after} == before.keys()
+    assert sum(source.chunk_count for source in after) > sum(before.values())
     (tmp_path / "docs" / "b.md").write_text(TEXTS["b.md"])
     report = await ingested(data, tmp_path / "docs")
-    assert [one.outcome for one in report.outcomes] == ["unchanged"] * 3
+    assert [outcome.outcome for outcome in report.outcomes] == ["unchanged"] * 3
 
 
 @pytest.mark.slow
@@ -159,17 +159,17 @@ async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_th
     monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)  # a commit for each source
     then = await texts(await table_of(data))
     with pytest.raises(ProviderError):
-        await rebuilt(data, Halved(left=2))
+        await rebuilt(data, Halved(texts_before_failing=2))
     table = await table_of(data)
     assert await texts(table) == then
     assert table.collection.embedder == BagOfWords().identity
     assert table.collection.coming is not None  # how others recognise a half-made rebuild
     desk, _ = await opened_for_checks(data)
     assert desk
-    (finding,) = [one for one in await check_stray(desk) if one.problem]
+    (finding,) = [finding for finding in await check_stray(desk) if finding.problem]
     assert "collection rebuild documents" in finding.remedy
-    done = await rebuilt(data, Halved())
-    assert (done.sources, done.copied) == (3, 3)
+    result = await rebuilt(data, Halved())
+    assert (result.sources, result.copied) == (3, 3)
     assert collection_tables.build_numbers(data, "default", "documents") == {
         0,
         1,
@@ -185,7 +185,7 @@ async def test_other_options_begin_anew_and_leave_no_tables_behind(
 ) -> None:
     monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)
     with pytest.raises(ProviderError):
-        await rebuilt(data, Halved(left=2))
+        await rebuilt(data, Halved(texts_before_failing=2))
     await rebuilt(data, BagOfWords(), SENTENCES)
     assert collection_tables.build_numbers(data, "default", "documents") == {0, 2}
     await rebuilt(data, BagOfWords())
@@ -201,15 +201,17 @@ async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tab
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)
-    ids = [one.id for one in await (await table_of(data)).listing()]
+    ids = [source.id for source in await (await table_of(data)).listing()]
     with pytest.raises(ProviderError):
-        await rebuilt(data, Halved(left=2))
+        await rebuilt(data, Halved(texts_before_failing=2))
     async with open_writer(data, (await table_of(data)).collection) as writer:
         await writer.set_access(dict.fromkeys(ids, Access("restricted", frozenset({"user:ann"}))))
     await rebuilt(data, Halved())
     held = await labels(data)
     assert held.keys() == {*ids}
-    assert all("+user:ann" in one for found in held.values() for one in found), held
+    assert all(
+        "+user:ann" in labels_of_chunk for of_source in held.values() for labels_of_chunk in of_source
+    ), held
 
 
 @pytest.mark.slow
@@ -226,7 +228,7 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
     await recorded(
         data, (await table_of(data)).collection.name and next(iter(then)).partition("/")[0], Access("tenant")
     )
-    done = await rebuilt(data, BagOfWords(), undo=True)
+    result = await rebuilt(data, BagOfWords(), undo=True)
     table = await table_of(data)
     assert table.collection.build == 0
     assert table.collection.former is not None  # which can be undone, too
@@ -236,7 +238,7 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
     assert {id_: body for id_, body in now.items() if "Gamma" in body} == {
         id_: body for id_, body in then.items() if "Gamma" in body
     }
-    assert (done.recut, done.copied) == (1, 1)
+    assert (result.recut, result.copied) == (1, 1)
 
 
 @pytest.mark.slow
@@ -244,7 +246,9 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
 async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(data: Path) -> None:
     await rebuilt(data, Halved(), SENTENCES)
     async with open_writer(data, (await table_of(data)).collection) as writer:
-        (gone,) = [one.id for uri, one in (await writer.known_sources()).items() if uri.endswith("b.md")]
+        (gone,) = [
+            source.id for uri, source in (await writer.known_sources()).items() if uri.endswith("b.md")
+        ]
         await writer.remove([gone])
     former = await (await connect(data)).open_table(schema.sources_table("default", "documents"))
     await former.delete(f"id = '{gone}'")
@@ -260,7 +264,7 @@ async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: 
     monkeypatch.setattr("rag.ingest.rework_stored.WAVE_CHARS", 1)
     then = await texts(await table_of(data))
     with pytest.raises(ProviderError):
-        await rebuilt(data, Halved(left=2))
+        await rebuilt(data, Halved(texts_before_failing=2))
     chunks = await (await connect(data)).open_table(schema.chunks_table("default", "documents", 1))
     await chunks.delete("seq = 0")
     with pytest.raises(StoreError, match="collection rebuild documents --restart"):
@@ -284,13 +288,13 @@ async def test_a_purge_leaves_only_the_tables_that_are_searched(data: Path) -> N
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_writer_that_knows_the_former_tables_writes_to_none_of_them(data: Path) -> None:
-    known: Collection = (await table_of(data)).collection
+    former: Collection = (await table_of(data)).collection
     await rebuilt(data, BagOfWords(), SENTENCES)
-    async with open_writer(data, known) as writer:
+    async with open_writer(data, former) as writer:
         assert (writer.collection.build, writer.collection.chunking) == (1, (SENTENCES,))
     await rebuilt(data, Halved())
     with pytest.raises(BusyError, match="rebuilt meanwhile"):
-        async with open_writer(data, known):
+        async with open_writer(data, former):
             pass
 
 
@@ -303,8 +307,10 @@ def test_the_blocks_of_a_stored_text_are_those_of_its_file(name: str) -> None:
 def test_blocks_without_a_parser_follow_headings_and_blank_lines() -> None:
     text = "Intro.\n\nFirst\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
     source, _, _ = stored(Document(text, "T", "text/html", ()), "page.html")
-    found = document_of(source, (Heading("First", 2, 8),), text).blocks
-    assert [(one.kind, one.level, text[one.start : one.end].partition("\n")[0]) for one in found] == [
+    blocks = document_of(source, (Heading("First", 2, 8),), text).blocks
+    assert [
+        (block.kind, block.level, text[block.start : block.end].partition("\n")[0]) for block in blocks
+    ] == [
         ("paragraph", 0, "Intro."),
         ("heading", 2, "First"),
         ("list", 0, "- one"),
