@@ -56,9 +56,9 @@ class Notes:
         """Write these notes, and ingest all."""
         self.write(texts or {})
         collection = await ensure_collection(self.data, "default", "documents", self.embedder.identity)
-        told = Instructions(IngestSettings(archives=archives), 254, Rights("tenant"))
+        instructions = Instructions(IngestSettings(archives=archives), 254, Rights("tenant"))
         async with open_writer(self.data, collection) as writer:
-            await ingest(writer, self.embedder, [self.folder], told, Progress())
+            await ingest(writer, self.embedder, [self.folder], instructions, Progress())
 
     async def collection(self) -> Collection:
         (collection,) = await DeskReader(self.data, timeout_seconds=15).collections("default")
@@ -124,8 +124,11 @@ def test_names_are_the_title_a_telling_file_name_the_aliases_and_the_tags(
 
 
 def test_words_of_names_are_added_where_the_text_lacks_them_and_those_of_aliases_count_three_times() -> None:
-    known = source("Nodes", path="kube.md", aliases="k8s", tags="node, infra")
-    assert terms_of("Nodes drain", "English", known) == "node drain kube k 8 s infra k8s" + 2 * " k 8 s k8s"
+    stored_source = source("Nodes", path="kube.md", aliases="k8s", tags="node, infra")
+    assert (
+        terms_of("Nodes drain", "English", stored_source)
+        == "node drain kube k 8 s infra k8s" + 2 * " k 8 s k8s"
+    )
     assert terms_of("Nodes drain", "English") == "node drain"
     assert terms_of("k8s", "English", source("k8s", aliases="k8s")).split().count("k8s") == 3
 
@@ -156,9 +159,9 @@ async def test_a_name_is_evidence_that_a_note_answers(notes: Notes) -> None:
 async def test_a_note_comes_before_those_that_mention_its_alias(notes: Notes) -> None:
     logs = {f"log {day}.md": f"# Monday {day}\n\nThe k8s is slow, k8s!\n" for day in range(5)}
     await notes.ingest({"Kubernetes.md": KUBERNETES, **logs})
-    first, *others = await notes.named("k8s")
+    first, *later_names = await notes.named("k8s")
     assert first == "Kubernetes.md"
-    assert {*others} == {*logs}
+    assert {*later_names} == {*logs}
 
 
 async def test_a_file_name_that_says_nothing_is_no_word_of_the_document(notes: Notes) -> None:

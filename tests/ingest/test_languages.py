@@ -50,9 +50,9 @@ def tag(text: str, stated: str = "", name: str = "a.md") -> str:
     parsed = parse(text.encode(), name)
     metadata = {"author": "A", **({"language": stated} if stated else {})}
     document = Document(parsed.text, "A", parsed.mime_type, parsed.blocks, metadata=metadata)
-    told = with_language(document).metadata
-    assert told["author"] == "A"
-    return told.get("language", "")
+    tagged = with_language(document).metadata
+    assert tagged["author"] == "A"
+    return tagged.get("language", "")
 
 
 @pytest.mark.parametrize("language", TEXTS)
@@ -121,14 +121,14 @@ class Shelf:
         return cast("Report", await self.small.ingested(self.data, self.files))
 
     async def collection(self) -> Collection:
-        (made,) = await DeskReader(self.data, timeout_seconds=15).collections("default")
-        return made
+        (collection,) = await DeskReader(self.data, timeout_seconds=15).collections("default")
+        return collection
 
-    async def found(self, query: str, *, every: bool = False) -> set[str]:
+    async def names_by_words(self, query: str, *, every: bool = False) -> set[str]:
         table = await table_of(self.data)
-        names = {one.id: one.name for one in await table.listing()}
+        names = {source.id: source.name for source in await table.listing()}
         hits = await table.sparse(query, 20, "(true)", every=every)
-        return {names[one.stored.chunk.source_id] for one in hits}
+        return {names[hit.stored.chunk.source_id] for hit in hits}
 
 
 @pytest.fixture
@@ -142,12 +142,12 @@ async def test_each_document_is_found_by_the_forms_of_words_in_its_own_language(
     report = await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["ru"], c_md=TEXTS["en"], d_md=TEXTS["uk"])
     assert report.languages == {"de": 1, "en": 1, "ru": 1, "uk": 1}
     assert (await shelf.collection()).languages == ("English", "German", "Russian", "none")
-    assert await shelf.found("Protokolle der Sitzungen") == {"a.md"}
-    assert await shelf.found("заседание") == {"b.md"}
-    assert await shelf.found("meetings, accepting") == {"c.md"}
-    assert await shelf.found("засідання") == {"d.md"}
-    assert await shelf.found("meeting minute", every=True) == {"c.md"}
-    assert await shelf.found("Protokolle der Sitzungen", every=True) == {"a.md"}
+    assert await shelf.names_by_words("Protokolle der Sitzungen") == {"a.md"}
+    assert await shelf.names_by_words("заседание") == {"b.md"}
+    assert await shelf.names_by_words("meetings, accepting") == {"c.md"}
+    assert await shelf.names_by_words("засідання") == {"d.md"}
+    assert await shelf.names_by_words("meeting minute", every=True) == {"c.md"}
+    assert await shelf.names_by_words("Protokolle der Sitzungen", every=True) == {"a.md"}
 
 
 @pytest.mark.slow
@@ -155,11 +155,13 @@ async def test_a_collection_that_becomes_german_takes_its_code_along(shelf: Shel
     """A document without a language follows the others, also after these have changed."""
     await shelf.ingest(a_md=TEXTS["en"], notiz_md="Uhren", prog_py=CODE)
     assert (await shelf.collection()).languages == ("English",)
-    assert await shelf.found("Uhr") == set(), "a word of a few letters has no language, so it is English"
+    assert await shelf.names_by_words("Uhr") == set(), (
+        "a word of a few letters has no language, so it is English"
+    )
     report = await shelf.ingest(a_md=TEXTS["de"])
-    assert [one.outcome for one in report.outcomes if one.path.endswith("a.md")] == ["replaced"]
+    assert [outcome.outcome for outcome in report.outcomes if outcome.path.endswith("a.md")] == ["replaced"]
     assert (await shelf.collection()).languages == ("German",)
-    assert await shelf.found("Uhr") == {"notiz.md"}
+    assert await shelf.names_by_words("Uhr") == {"notiz.md"}
     await shelf.ingest(a_md=None)
     assert query_languages(await shelf.collection()) == ("English",)
 
@@ -172,50 +174,54 @@ async def test_a_run_without_changes_writes_nothing(shelf: Shelf) -> None:
     assert await shelf.collection() == before
 
 
-@pytest.mark.parametrize("kept", ["English", "German"])
+@pytest.mark.parametrize("language", ["English", "German"])
 async def test_documents_in_another_language_than_the_collection_are_warned_of(
-    shelf: Shelf, kept: Language
+    shelf: Shelf, language: Language
 ) -> None:
     identity = BagOfWords().identity
-    await ensure_collection(shelf.data, "default", "documents", identity, language=kept)
+    await ensure_collection(shelf.data, "default", "documents", identity, language=language)
     report = await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["de"] * 2, c_md=TEXTS["en"])
-    told = [one for one in report.notes if "collection set documents --language auto" in one]
-    assert [one[:29] for one in told] == (["2 of 3 documents are in Germa"] if kept == "English" else [])
+    warnings = [note for note in report.notes if "collection set documents --language auto" in note]
+    assert [note[:29] for note in warnings] == (
+        ["2 of 3 documents are in Germa"] if language == "English" else []
+    )
 
 
 @pytest.mark.slow
 async def test_a_collection_changes_its_language_without_embedding(shelf: Shelf) -> None:
     identity = BagOfWords().identity
-    made = await ensure_collection(shelf.data, "default", "documents", identity, language="English")
+    collection = await ensure_collection(shelf.data, "default", "documents", identity, language="English")
     await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["en"])
-    assert await shelf.found("Sitzungen") == set()
-    async with open_writer(shelf.data, made) as writer:
+    assert await shelf.names_by_words("Sitzungen") == set()
+    async with open_writer(shelf.data, collection) as writer:
         changed = await change_language(writer, "auto")
         await writer.finish()
     assert changed == await shelf.collection()
     assert (changed.language, changed.languages) == ("auto", ("English", "German"))
-    assert await shelf.found("Sitzungen") == {"a.md"}
-    assert await shelf.found("accepting") == {"b.md"}
+    assert await shelf.names_by_words("Sitzungen") == {"a.md"}
+    assert await shelf.names_by_words("accepting") == {"b.md"}
     async with open_writer(shelf.data, changed) as writer:
         fixed = await change_language(writer, "German")
     assert (fixed.language, fixed.languages) == ("German", ())
-    assert await shelf.found("Sitzungen") == {"a.md"}
-    assert await shelf.found("accepting") == set()
+    assert await shelf.names_by_words("Sitzungen") == {"a.md"}
+    assert await shelf.names_by_words("accepting") == set()
 
 
 @pytest.mark.slow
 async def test_an_older_desk_has_the_present_forms_of_words_once_it_is_analysed_again(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"用户的电话": "a.md", "שלום": "b.md", "サーバの再起動": "c.md"}
+    names_by_query = {"用户的电话": "a.md", "שלום": "b.md", "サーバの再起動": "c.md"}
     with monkeypatch.context() as earlier:
         earlier.setattr(table_rows, "terms_of", lambda *_: "other words")
         await shelf.ingest(a_md="用戶可以更改電話號碼。", b_md="שָׁלוֹם עוֹלָם", c_md="ｻｰﾊﾞｰを再起動する手順です。")
-    assert [await shelf.found(query) for query in asked] == [set()] * 3
+    assert [await shelf.names_by_words(query) for query in names_by_query] == [set()] * 3
     async with open_writer(shelf.data, await shelf.collection()) as writer:
         await change_language(writer, "auto")
         await writer.finish()
-    assert [await shelf.found(query) for query in asked] == [{name} for name in asked.values()]
+    assert [await shelf.names_by_words(query) for query in names_by_query] == [
+        {name} for name in names_by_query.values()
+    ]
 
 
 @pytest.mark.slow
@@ -224,9 +230,9 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     before = [await answer(shelf, counted) for counted in ("strict", "collection")]
     hidden = shelf.files.parent / "hidden.md"
     hidden.write_text(TEXTS["de"] * 3, encoding="utf-8")
-    embedder, made = BagOfWords(), await shelf.collection()
+    embedder, collection = BagOfWords(), await shelf.collection()
     instructions = Instructions(IngestSettings(), 254, Rights("restricted"))
-    async with open_writer(shelf.data, made) as writer:
+    async with open_writer(shelf.data, collection) as writer:
         await ingest(writer, embedder, [hidden], instructions, Progress())
     assert (await shelf.collection()).languages == ("English", "German")
     after = [await answer(shelf, counted) for counted in ("strict", "collection")]
@@ -234,7 +240,7 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     assert after == [set(), {"b.md"}], "with German rules, Uhren finds Uhr"
     anybody = Principal("default")
     desk = Desk(DeskReader(shelf.data, timeout_seconds=15), BagOfWords(), SearchSettings())
-    assert [one.languages for one in await desk.collections(anybody)] == [()]
+    assert [collection.languages for collection in await desk.collections(anybody)] == [()]
     (holding,) = await desk.overview(anybody)
     assert (holding.languages, holding.collection.languages) == (("en",), ())
 
