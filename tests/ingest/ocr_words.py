@@ -63,14 +63,12 @@ def main(files: list[str]) -> int:
             for how in ("clean", "noisy", "askew", "turned"):
                 picture = changed(drawn(text, dots), how).convert("RGB")
                 begun = time.process_time()
-                found = ocr.OcrReader(600).picture(np.asarray(picture))
+                page = ocr.OcrReader(600).picture(np.asarray(picture))
                 took = time.process_time() - begun
-                read = " ".join(line.text for line in found.lines) if found else ""
-                error = 1 - order(words(read), words(text))
-                shown = (
-                    f"{Path(file).stem:12} {dots} {how:7} {error:6.1%} {len(read) / took:6.0f} characters/s"
-                )
-                print(shown)  # noqa: T201 a script
+                text_of_page = " ".join(line.text for line in page.lines) if page else ""
+                error = 1 - order(words(text_of_page), words(text))
+                speed = f"{len(text_of_page) / took:6.0f} characters/s"
+                print(f"{Path(file).stem:12} {dots} {how:7} {error:6.1%} {speed}")  # noqa: T201 a script
     return 0
 
 

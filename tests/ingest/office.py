@@ -43,12 +43,16 @@ def words(text: str) -> Counter[str]:
     return Counter(_WORD.findall(_GROUPS.sub("", text.casefold())))
 
 
-def f1(found: Counter[str], reference: Counter[str]) -> tuple[float, float, float]:
+def f1(words_read: Counter[str], reference: Counter[str]) -> tuple[float, float, float]:
     """Precision, recall and F1 of words against a reference; 1 if both are empty."""
-    common = (found & reference).total()
-    precision = common / found.total() if found else float(not reference)
-    recall = common / reference.total() if reference else float(not found)
-    return precision, recall, 2 * precision * recall / (precision + recall) if common else float(not found)
+    common = (words_read & reference).total()
+    precision = common / words_read.total() if words_read else float(not reference)
+    recall = common / reference.total() if reference else float(not words_read)
+    return (
+        precision,
+        recall,
+        2 * precision * recall / (precision + recall) if common else float(not words_read),
+    )
 
 
 def reference(path: Path, folder: Path) -> str | None:
@@ -61,11 +65,13 @@ def reference(path: Path, folder: Path) -> str | None:
         return _slides(path) if path.suffix == ".pptx" else None
     if suffix in _SHEETS:
         _converted(path, target, _CSV)
-        names = {one: one.stem.removeprefix(f"{path.stem}-") for one in sorted(target.glob("*.csv"))}
-        texts = [f"{name}\n{text}" for one, name in names.items() if (text := one.read_text("utf-8")).strip()]
+        names = {file: file.stem.removeprefix(f"{path.stem}-") for file in sorted(target.glob("*.csv"))}
+        texts = [
+            f"{name}\n{text}" for file, name in names.items() if (text := file.read_text("utf-8")).strip()
+        ]
         return "\n".join([*texts, _in_shapes(path)]) if texts else None
-    made = _converted(path, target, "txt:Text (encoded):UTF8")
-    return made.read_text(encoding="utf-8-sig") + _not_exported(path) if made else None
+    text_file = _converted(path, target, "txt:Text (encoded):UTF8")
+    return text_file.read_text(encoding="utf-8-sig") + _not_exported(path) if text_file else None
 
 
 def _converted(path: Path, target: Path, form: str) -> Path | None:
@@ -80,7 +86,7 @@ def _not_exported(path: Path) -> str:
         return ""
     with zipfile.ZipFile(path) as archive:
         root = xml_root(archive.read("word/document.xml"), "")
-    again = {id(one) for other in root.iter("Fallback") for one in other.iter()}
+    again = {id(node) for fallback in root.iter("Fallback") for node in fallback.iter()}
     boxes = [box for box in root.iter("txbxContent") if id(box) not in again]
     shapes = ["".join(p.itertext()) for box in boxes for p in box.iter("p")]
     equations = [" ".join(math.itertext()) for math in root.iter("oMath")]
@@ -92,7 +98,7 @@ def _in_shapes(path: Path) -> str:
     if not zipfile.is_zipfile(path):
         return ""
     with zipfile.ZipFile(path) as archive:
-        names = [one for one in archive.namelist() if one.startswith("xl/drawings/drawing")]
+        names = [name for name in archive.namelist() if name.startswith("xl/drawings/drawing")]
         shapes = [shape for name in names for shape in xml_root(archive.read(name), "").iter("sp")]
     return "\n".join("".join(p.itertext()) for shape in shapes for p in shape.iter("p"))
 
@@ -106,13 +112,13 @@ def _slides(path: Path) -> str | None:
         for name in archive.namelist():
             if re.fullmatch(r"ppt/(slides|notesSlides|diagrams)/(slide|notesSlide|data)\d+\.xml", name):
                 for paragraph in xml_root(archive.read(name), "").iter("p"):
-                    fields = {id(one) for field in paragraph.iter("fld") for one in field.iter()}
+                    fields = {id(node) for field in paragraph.iter("fld") for node in field.iter()}
                     texts.append("".join(t.text or "" for t in paragraph.iter("t") if id(t) not in fields))
             elif re.fullmatch(r"ppt/charts/chart\d+\.xml", name):
                 chart = xml_root(archive.read(name), "")
-                again = {id(one) for series in [*chart.iter("ser")][1:] for one in series.iter("cat")}
-                shown = [one for one in _outside(chart, again) if one.tag in {"t", "v"}]
-                texts += [one.text or "" for one in shown]
+                again = {id(node) for series in [*chart.iter("ser")][1:] for node in series.iter("cat")}
+                nodes = [node for node in _outside(chart, again) if node.tag in {"t", "v"}]
+                texts += [node.text or "" for node in nodes]
     return "\n".join(texts)
 
 
@@ -120,20 +126,20 @@ def _outside(tree: Element, left_out: set[int]) -> Iterator[Element]:
     """What is in a tree, without some of its branches."""
     if id(tree) not in left_out:
         yield tree
-        for one in tree:
-            yield from _outside(one, left_out)
+        for branch in tree:
+            yield from _outside(branch, left_out)
 
 
 def compare(folder: Path, suffixes: tuple[str, ...]) -> None:
     """Print a line for each file and a table of the formats."""
     totals: dict[str, list[tuple[float, str]]] = defaultdict(list)
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as scratch:
         for path in sorted(folder.rglob("*")):
             suffix = path.suffix.lower()
             if suffix not in suffixes:
                 continue
-            expected = reference(path, Path(made))
+            expected = reference(path, Path(scratch))
             try:
                 text = parse(path.read_bytes(), path.name).text
             except ParseError as error:
@@ -144,13 +150,18 @@ def compare(folder: Path, suffixes: tuple[str, ...]) -> None:
             if expected is None:
                 echo(f"{path.name}: read, but LibreOffice opens it not")
                 continue
-            found, wanted = words(text), words(expected)
-            precision, recall, value = f1(found, wanted)
+            words_read, words_expected = words(text), words(expected)
+            precision, recall, value = f1(words_read, words_expected)
             totals[suffix].append((value, path.name))
-            for at, count in enumerate(((found & wanted).total(), found.total(), wanted.total())):
+            for at, count in enumerate(
+                ((words_read & words_expected).total(), words_read.total(), words_expected.total())
+            ):
                 sums[suffix][at] += count
             if value < 1:
-                more, less = (found - wanted).most_common(6), (wanted - found).most_common(6)
+                more, less = (
+                    (words_read - words_expected).most_common(6),
+                    (words_expected - words_read).most_common(6),
+                )
                 echo(f"{path.name}: P {precision:.3f} R {recall:.3f} F1 {value:.3f}  +{more}  -{less}")
     for suffix, values in sorted(totals.items()):
         common, found_sum, wanted_sum = sums[suffix]
@@ -165,9 +176,11 @@ def compare(folder: Path, suffixes: tuple[str, ...]) -> None:
 if __name__ == "__main__":
     if which("soffice") is None:
         sys.exit("Skipped: LibreOffice (soffice) is not installed.")
-    chosen = [Path(one) for one in sys.argv[1:] if not one.startswith(".")] or [SAMPLES]
+    chosen = [Path(argument) for argument in sys.argv[1:] if not argument.startswith(".")] or [SAMPLES]
     if not chosen[0].is_dir():
         sys.exit(f"Skipped: the samples are not at {chosen[0]}.")
     compare(
-        chosen[0], tuple(one for one in sys.argv[1:] if one.startswith(".")) or _TEXTS + _SHEETS + _SLIDES
+        chosen[0],
+        tuple(argument for argument in sys.argv[1:] if argument.startswith("."))
+        or _TEXTS + _SHEETS + _SLIDES,
     )

@@ -35,27 +35,27 @@ def words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-def f1(found: list[str], wanted: list[str]) -> float:
+def f1(words_read: list[str], words_expected: list[str]) -> float:
     """The harmonic mean of precision and recall, counting each occurrence. Two empty lists agree."""
-    shared = (Counter(found) & Counter(wanted)).total()
-    return 2 * shared / (len(found) + len(wanted)) if found or wanted else 1.0
+    shared = (Counter(words_read) & Counter(words_expected)).total()
+    return 2 * shared / (len(words_read) + len(words_expected)) if words_read or words_expected else 1.0
 
 
-def order(found: list[str], wanted: list[str]) -> float:
+def order(words_read: list[str], words_expected: list[str]) -> float:
     """The same for words in the same order: twice the longest common subsequence over both lengths.
 
     Source: Hyyro, Bit-parallel LCS-length computation revisited, AWOCA 2004.
     """
     places: dict[str, int] = {}
-    for at, word in enumerate(wanted):
+    for at, word in enumerate(words_expected):
         places[word] = places.get(word, 0) | 1 << at
-    everything = (1 << len(wanted)) - 1
+    everything = (1 << len(words_expected)) - 1
     free = everything
-    for word in found:
+    for word in words_read:
         here = free & places.get(word, 0)
         free = ((free + here) | (free - here)) & everything
-    shared = len(wanted) - free.bit_count()
-    return 2 * shared / (len(found) + len(wanted)) if found or wanted else 1.0
+    shared = len(words_expected) - free.bit_count()
+    return 2 * shared / (len(words_read) + len(words_expected)) if words_read or words_expected else 1.0
 
 
 def by_refdesk(data: bytes, name: str) -> str:
@@ -74,10 +74,10 @@ def by_pdftotext(path: Path, *options: str) -> str:
     return subprocess.run(command, capture_output=True, check=False).stdout.decode("utf-8", "replace")
 
 
-def _timed(read: Callable[[bytes, str], str], data: bytes, name: str) -> tuple[str, float]:
+def _timed(reader: Callable[[bytes, str], str], data: bytes, name: str) -> tuple[str, float]:
     begun = time.process_time()
     try:
-        text = read(data, name)
+        text = reader(data, name)
     except Exception as error:  # noqa: BLE001 pypdf raises all kinds of errors
         text = ""
         if isinstance(error, ParseError) and "no text" not in str(error):
@@ -95,18 +95,20 @@ def main(folders: list[str]) -> int:
     for path in sorted(file for folder in folders for file in Path(folder).glob("*.pdf")):
         data, truth = path.read_bytes(), path.with_suffix(".txt")
         plain, laid_out = by_pdftotext(path), by_pdftotext(path, "-layout")
-        wanted = words(truth.read_text(encoding="utf-8") if truth.exists() else plain)
+        words_expected = words(truth.read_text(encoding="utf-8") if truth.exists() else plain)
         ours, ours_took = _timed(by_refdesk, data, path.name)
         theirs, theirs_took = _timed(by_pypdf, data, path.name)
         count += plain.count("\f")
         seconds = [seconds[0] + ours_took, seconds[1] + theirs_took]
-        found = [words(text) for text in (ours, theirs, plain, laid_out)]
-        scores = [(f1(one, wanted), order(one, wanted)) for one in found]
-        is_worse = any(one < other - SLACK for one, other in zip(scores[0], scores[1], strict=True))
+        readings = [words(text) for text in (ours, theirs, plain, laid_out)]
+        scores = [(f1(reading, words_expected), order(reading, words_expected)) for reading in readings]
+        is_worse = any(
+            score < pypdf_score - SLACK for score, pypdf_score in zip(scores[0], scores[1], strict=True)
+        )
         worse += is_worse
-        shown = "  ".join(f"{one:.3f} {other:.3f}" for one, other in scores)
+        columns = "  ".join(f"{overlap:.3f} {in_order:.3f}" for overlap, in_order in scores)
         mark = "  worse" if is_worse else ""
-        print(f"{path.stem[-44:]:44} {len(wanted):6} {shown}{mark}{' (own text)' * truth.exists()}")  # noqa: T201 a script
+        print(f"{path.stem[-44:]:44} {len(words_expected):6} {columns}{mark}{' (own text)' * truth.exists()}")  # noqa: T201 a script
     print(f"{count} pages; a second of CPU: refdesk {count / seconds[0]:.0f}, pypdf {count / seconds[1]:.0f}")  # noqa: T201 a script
     return worse
 
