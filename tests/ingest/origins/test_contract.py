@@ -15,7 +15,7 @@ RIGHT = {"id": "a", "text": "t", "access": {"visibility": "restricted", "allow":
 HEAD = {"refdesk": "records", "version": 1, "sync": "full"}
 
 
-def read(*lines: object, head: object = HEAD, end: object = None) -> tuple[Stream, list[Record]]:
+def parsed(*lines: object, head: object = HEAD, end: object = None) -> tuple[Stream, list[Record]]:
     """The stream of these lines, with the right end where none is given."""
     last = {"end": True, "count": len(lines)} if end is None else end
     written = [
@@ -28,14 +28,14 @@ def read(*lines: object, head: object = HEAD, end: object = None) -> tuple[Strea
 
 def test_a_right_stream_is_complete_and_has_no_problems() -> None:
     more = {"title": "T", "url": "https://x.org/a", "date": "2026-01-01", "type": "markdown"}
-    stream, (one, other) = read(
+    stream, (first, second) = parsed(
         RIGHT | more | {"metadata": {"n": 1, "tags": ["a", "b, c"]}}, RIGHT | {"id": "b/c"}
     )
     assert (stream.is_complete, stream.problems) == (True, [])
-    assert one.access == Access("restricted", frozenset({"group:hr"}))
+    assert first.access == Access("restricted", frozenset({"group:hr"}))
     stated = {"title": "T", "url": "https://x.org/a", "date": "2026-01-01", "n": "1", "tags": 'a, "b, c"'}
-    assert one.stated == stated
-    assert other.id == "b/c"
+    assert first.stated == stated
+    assert second.id == "b/c"
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_right_stream_is_complete_and_has_no_problems() -> None:
     ],
 )
 def test_access_that_cannot_be_read_is_for_nobody(access: Any) -> None:  # noqa: ANN401 any JSON
-    stream, (one,) = read(RIGHT | {"access": access})
-    assert one.access == NOBODY
-    assert one.problems
+    stream, (record,) = parsed(RIGHT | {"access": access})
+    assert record.access == NOBODY
+    assert record.problems
     assert stream.is_complete  # it is known which record it was
 
 
@@ -78,9 +78,9 @@ def test_access_that_cannot_be_read_is_for_nobody(access: Any) -> None:  # noqa:
     ],
 )
 def test_a_record_that_breaks_the_contract_keeps_its_access(wrong: dict[str, object]) -> None:
-    _, (one,) = read(RIGHT | wrong)
-    assert one.problems
-    assert one.access == Access("restricted", frozenset({"group:hr"}))
+    _, (record,) = parsed(RIGHT | wrong)
+    assert record.problems
+    assert record.access == Access("restricted", frozenset({"group:hr"}))
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_a_record_that_breaks_the_contract_keeps_its_access(wrong: dict[str, obj
 )
 def test_a_deletion_that_is_written_wrongly_is_for_nobody(deletion: dict[str, object]) -> None:
     changes = HEAD | {"sync": "changes"}
-    _, (one,) = read(deletion, head=changes)
-    assert (one.deleted, one.access) == (False, NOBODY)
-    _, (full,) = read({"id": "a", "deleted": True})
+    _, (record,) = parsed(deletion, head=changes)
+    assert (record.deleted, record.access) == (False, NOBODY)
+    _, (full,) = parsed({"id": "a", "deleted": True})
     assert (full.deleted, full.access) == (False, NOBODY)
-    _, (right,) = read({"id": "a", "deleted": True}, head=changes)
+    _, (right,) = parsed({"id": "a", "deleted": True}, head=changes)
     assert right.deleted  # the control
 
 
@@ -119,7 +119,7 @@ def test_a_deletion_that_is_written_wrongly_is_for_nobody(deletion: dict[str, ob
     ],
 )
 def test_a_line_that_is_no_record_makes_the_stream_incomplete(line: object) -> None:
-    stream, _ = read(line, RIGHT | {"id": "z"})
+    stream, _ = parsed(line, RIGHT | {"id": "z"})
     assert not stream.is_complete
     assert stream.problems
 
@@ -137,9 +137,9 @@ def test_a_line_that_is_no_record_makes_the_stream_incomplete(line: object) -> N
     ],
 )
 def test_without_its_right_end_a_stream_is_not_complete(end: object) -> None:
-    stream, records = read(RIGHT, end=end)
+    stream, records = parsed(RIGHT, end=end)
     assert not stream.is_complete
-    assert [one.id for one in records] == ["a"]
+    assert [record.id for record in records] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_without_its_right_end_a_stream_is_not_complete(end: object) -> None:
 )
 def test_a_stream_without_its_head_counts_for_nothing(head: object) -> None:
     with pytest.raises(StreamError):
-        read(RIGHT, head=head)
+        parsed(RIGHT, head=head)

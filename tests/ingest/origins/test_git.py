@@ -46,8 +46,8 @@ def git(folder: Path, *arguments: str, **environment: str) -> str:
     who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
     env = dict(os.environ) | environment
     command = ["git", *who, *arguments]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, env=env, text=True)
-    return done.stdout.strip()
+    process = subprocess.run(command, cwd=folder, check=True, capture_output=True, env=env, text=True)
+    return process.stdout.strip()
 
 
 def commit(folder: Path, day: str) -> None:
@@ -65,17 +65,19 @@ async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(
     repository: Path, desk: OriginContext
 ) -> None:
     look = await looked(repository, desk, folder="docs", dates=True)
-    found = {one.name: one for one in look.discovery.files.values()}
-    assert found.keys() == {"a.md", "b.md"}
-    assert found["a.md"].stated["date"].startswith("2026-01-01T00:00:00")
-    beside = found["b.md"].read_from.with_name(f"{found['b.md'].read_from.name}.meta.toml")
+    files = {file.name: file for file in look.discovery.files.values()}
+    assert files.keys() == {"a.md", "b.md"}
+    assert files["a.md"].stated["date"].startswith("2026-01-01T00:00:00")
+    beside = files["b.md"].read_from.with_name(f"{files['b.md'].read_from.name}.meta.toml")
     assert beside.read_text() == "title = 'Beta'\n"
-    assert [one.reason for one in look.discovery.outcomes] == ["its content is in Git LFS, which is not read"]
+    assert [outcome.reason for outcome in look.discovery.outcomes] == [
+        "its content is in Git LFS, which is not read"
+    ]
 
     (repository / "docs" / "a.md").write_text("# A2\n")
     commit(repository, "2026-02-02T00:00:00Z")
     later = await looked(repository, replace(desk, before=look.state), folder="docs", dates=True)
-    assert [one.name for one in later.discovery.files.values()] == ["a.md"]
+    assert [file.name for file in later.discovery.files.values()] == ["a.md"]
     assert later.discovery.unchanged == {"origin:code/b.md"}
     assert "2026-02-02" in later.state["a.md"]["token"]
 
@@ -89,8 +91,8 @@ async def test_a_file_whose_name_tells_nothing_is_taken_by_its_content(
     (repository / "docs" / "blob").write_bytes(bytes(range(256)))
     commit(repository, "2026-02-02T00:00:00Z")
     look = await looked(repository, desk, folder="docs")
-    assert {one.name for one in look.discovery.files.values()} == {"a.md", "b.md", "letter", "old.doc"}
-    assert ("blob", "ignored") in {(one.path, one.outcome) for one in look.discovery.outcomes}
+    assert {file.name for file in look.discovery.files.values()} == {"a.md", "b.md", "letter", "old.doc"}
+    assert ("blob", "ignored") in {(outcome.path, outcome.outcome) for outcome in look.discovery.outcomes}
 
 
 @pytest.mark.anyio
@@ -143,7 +145,7 @@ async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
     look = await looked(repository, desk, folder="docs")
     assert not mark.exists()
     assert "origin:code/a.md" in look.discovery.retained
-    assert [one.name for one in look.discovery.files.values()] == ["b.md"]
+    assert [file.name for file in look.discovery.files.values()] == ["b.md"]
 
 
 @pytest.mark.anyio

@@ -112,8 +112,8 @@ async def test_only_what_changed_is_fetched(site: Site, desk: OriginContext) -> 
     )
     look = await looked(site, desk, prefix="r")
     assert names(look) == ["a b&ü.md", "b.md"]
-    (one, _) = look.discovery.files.values()
-    assert (one.uri, one.read_from.read_bytes()) == (f"origin:archive/{quote('a b&ü.md')}", b"# A")
+    (file, _) = look.discovery.files.values()
+    assert (file.uri, file.read_from.read_bytes()) == (f"origin:archive/{quote('a b&ü.md')}", b"# A")
     bucket.objects |= {"r/b.md": b"# B2", "r/b.md.meta.toml": b"title = 'Beta'"}
     site.paths.clear()
     later = await looked(

@@ -43,16 +43,16 @@ def desk(tmp_path: Path) -> OriginContext:
 
 
 def origin(*urls: str, **more: Any) -> WebOrigin:  # noqa: ANN401 any setting
-    given = {"private_networks": LOOPBACK, "delay_seconds": 0, "urls": urls} | more
-    return WebOrigin.model_validate({"type": "web"} | given)
+    settings = {"private_networks": LOOPBACK, "delay_seconds": 0, "urls": urls} | more
+    return WebOrigin.model_validate({"type": "web"} | settings)
 
 
-def found(look: OriginFindings) -> list[str]:
-    return sorted(one.name.partition("/")[2] for one in look.discovery.files.values())
+def names_of(look: OriginFindings) -> list[str]:
+    return sorted(file.name.partition("/")[2] for file in look.discovery.files.values())
 
 
 def failures(look: OriginFindings) -> list[str]:
-    return [one.reason for one in look.discovery.outcomes if one.outcome == "skipped"]
+    return [outcome.reason for outcome in look.discovery.outcomes if outcome.outcome == "skipped"]
 
 
 def again(desk: OriginContext, look: OriginFindings) -> OriginContext:
@@ -71,12 +71,15 @@ async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(
         "/deep": page("/deeper"),
     }
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
-    assert found(look) == ["a", "b?x=1", "index"]
+    assert names_of(look) == ["a", "b?x=1", "index"]
     assert look.discovery.notes == ["URLs of site that lead to other hosts: 1."]
     assert "/logo.png" not in site.paths
-    (one,) = (one for one in look.discovery.files.values() if one.name.endswith("/a"))
-    assert (one.uri, one.stated["url"]) == (f"origin:site/127.0.0.1%3A{site.server_port}/a", f"{site.url}/a")
-    assert one.path.name == "a.html"
+    (file,) = (file for file in look.discovery.files.values() if file.name.endswith("/a"))
+    assert (file.uri, file.stated["url"]) == (
+        f"origin:site/127.0.0.1%3A{site.server_port}/a",
+        f"{site.url}/a",
+    )
+    assert file.path.name == "a.html"
 
 
 async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_again(
@@ -96,8 +99,8 @@ async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_aga
     }
     settings = origin(f"{site.url}/map.xml", f"{site.url}/feed.xml")
     look = await look_through_site(settings, desk)
-    assert found(look) == ["a", "b", "c", "news"]
-    (news,) = (one for one in look.discovery.files.values() if one.name.endswith("news"))
+    assert names_of(look) == ["a", "b", "c", "news"]
+    (news,) = (file for file in look.discovery.files.values() if file.name.endswith("news"))
     assert (news.stated["title"], news.stated["date"]) == ("Opened", "2026-03-03T10:00:00+00:00")
 
     site.pages["/b"] = page(head="<meta>")
@@ -105,7 +108,7 @@ async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_aga
     site.pages["/feed.xml"] = feed.replace("news", "b").encode()  # the article fell out of the feed
     desk = again(desk, look)
     later = await look_through_site(settings, desk)
-    assert found(later) == ["b"]
+    assert names_of(later) == ["b"]
     gone = {uri.rpartition("/")[2] for uri in desk.stored if later.discovery.is_gone(uri)}
     assert gone == {"c"}
     assert {uri.rpartition("/")[2] for uri in later.discovery.unchanged} == {"a", "news"}
@@ -124,7 +127,7 @@ async def test_what_a_list_listed_stays_while_an_error_is_in_its_place(
     }
     settings = origin(f"{site.url}/map.xml", f"{site.url}/feed.xml")
     look = await look_through_site(settings, desk)
-    assert found(look) == ["a", "b"]
+    assert names_of(look) == ["a", "b"]
     site.pages[name] = broken
     for _ in range(2):  # it is still known as a list in the run after
         desk = again(desk, look)
@@ -183,7 +186,7 @@ async def test_pages_that_get_the_same_text_one_by_one_are_taken(site: Site, des
     site.pages |= {f"/{name}": page(head="<title>Gone</title>") for name in "abc"}
     site.pages |= {f"/{name}": page(head="<title>{name}</title><meta>") for name in "defghi"}
     later = await look_through_site(settings, again(desk, look))
-    assert found(later) == [*names]
+    assert names_of(later) == [*names]
     assert not failures(later)
 
 
@@ -209,7 +212,7 @@ async def test_an_overloaded_server_is_asked_again_as_late_as_it_says(
         return (429, {"Retry-After": "0"}, b"") if site.paths.count("/") == 1 else (200, HTML, page())
 
     site.pages["/"] = answer
-    assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
+    assert names_of(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
     site.pages["/"] = (429, {"Retry-After": "86400"}, b"")
     assert failures(await look_through_site(origin(f"{site.url}/"), desk))
     assert site.paths.count("/") == 3  # not waited for
@@ -230,7 +233,7 @@ async def test_robots_are_obeyed(site: Site, desk: OriginContext) -> None:
         "/further": page(),
     }
     look = await look_through_site(origin(f"{site.url}/", depth=3), desk)
-    assert found(look) == ["index", "private-1.html5", "quiet"]
+    assert names_of(look) == ["index", "private-1.html5", "quiet"]
     assert "/private-1.html" not in site.paths
     forbidden = {uri.rpartition("/")[2]: why for uri, why in look.discovery.forbidden.items()}
     assert forbidden == {"private-1.html": FORBIDDEN, "hidden": NOT_INDEXED}
@@ -246,7 +249,7 @@ async def test_a_limit_ends_the_run_and_removes_nothing(
 ) -> None:
     site.pages |= {"/": page(*(f"/{n}" for n in range(9)))} | {f"/{n}": page() for n in range(9)}
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
-    assert len(found(look)) == 10
+    assert len(names_of(look)) == 10
     desk = again(desk, look)
     later = await look_through_site(origin(f"{site.url}/", depth=1, max_pages=4), desk)
     assert failures(later) == ["the limit of 4 pages is reached (max_pages); 7 known URLs were left"]
@@ -269,7 +272,7 @@ async def test_a_redirect_leads_to_no_other_host(site: Site, desk: OriginContext
         "/ring-2": (302, {"Location": "/ring-1"}, b""),
     }
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
-    assert found(look) == ["index", "new"]
+    assert names_of(look) == ["index", "new"]
     assert [reason.partition(":")[0].partition(",")[0] for reason in failures(look)] == [
         "it redirects to another host",
         *["it redirects in a circle"] * 2,
@@ -282,7 +285,7 @@ async def test_a_page_that_redirects_in_a_circle_or_to_one_that_fails_stays_as_i
     names = ["/a", "/b", "/maintained", "/later", "/self", "/sound"]
     site.pages |= {"/": page(*names)} | {name: page() for name in names}
     desk = again(desk, look := await look_through_site(origin(f"{site.url}/", depth=1), desk))
-    assert len(found(look)) == 7
+    assert len(names_of(look)) == 7
     site.pages |= {
         "/a": (302, {"Location": "/b"}, b""),
         "/b": (302, {"Location": "/a"}, b""),
@@ -309,7 +312,7 @@ async def test_what_is_too_large_is_not_read_to_its_end(
 
     desk = replace(desk, settings=IngestSettings(max_file_bytes=1000))
     site.pages["/"] = body(1000)
-    assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
+    assert names_of(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
     for size in (1001, 10_000_000):
         site.pages["/"] = body(size)
         (reason,) = failures(await look_through_site(origin(f"{site.url}/"), desk))
@@ -321,16 +324,16 @@ async def test_an_address_that_is_not_public_is_refused(site: Site, desk: Origin
     refused = await look_through_site(origin(f"{site.url}/", private_networks=("10.0.0.0/8",)), desk)
     assert "has the address 127.0.0.1, which is not public" in failures(refused)[0]
     assert not site.paths
-    assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]  # the control
+    assert names_of(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]  # the control
 
 
 async def test_a_name_that_changes_its_address_meanwhile_gains_nothing(site: Site) -> None:
     """DNS rebinding: what is judged is what is connected to, each time."""
     addresses = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1", "10.0.0.1"]]
-    asked: list[str] = []
+    hosts: list[str] = []
 
     async def resolve(host: str, _port: int) -> list[str]:
-        asked.append(host)
+        hosts.append(host)
         return addresses.pop(0)
 
     site.pages["/"] = (200, HTML | {"Connection": "close"}, b"")
@@ -341,19 +344,19 @@ async def test_a_name_that_changes_its_address_meanwhile_gains_nothing(site: Sit
         with pytest.raises(RefusedError):
             await client.get(url, {}, max_bytes=9)
     await client.aclose()
-    assert (asked, len(site.paths)) == (["docs.example.org"] * 3, 1)
+    assert (hosts, len(site.paths)) == (["docs.example.org"] * 3, 1)
 
 
 async def test_a_certificate_that_nobody_trusts_is_refused(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = certificate(tmp_path)
+    certificate_file = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made)
+    context.load_cert_chain(certificate_file)
     site.socket = context.wrap_socket(site.socket, server_side=True)
     site.pages["/"] = b"x"
 
-    async def got(host: str = "localhost") -> int:
+    async def status(host: str = "localhost") -> int:
         async def resolve(_host: str, _port: int) -> list[str]:
             return ["127.0.0.1"]
 
@@ -364,23 +367,25 @@ async def test_a_certificate_that_nobody_trusts_is_refused(
             await client.aclose()
 
     with pytest.raises(FetchError, match=UNTRUSTED):
-        await got()
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
-    assert await got() == 200  # the control
+        await status()
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate_file))
+    assert await status() == 200  # the control
     with pytest.raises(FetchError, match=UNTRUSTED):
-        await got("other.example.org")
+        await status("other.example.org")
 
 
 def certificate(folder: Path) -> Path:
     """A certificate for localhost, signed by itself, and its key in one file."""
-    key, made = folder / "key.pem", folder / "made.pem"
+    key, certificate_file = folder / "key.pem", folder / "made.pem"
     request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
     subprocess.run(
-        ["openssl", *request, *names, "-keyout", key, "-out", made], check=True, capture_output=True
+        ["openssl", *request, *names, "-keyout", key, "-out", certificate_file],
+        check=True,
+        capture_output=True,
     )
-    made.write_bytes(made.read_bytes() + key.read_bytes())
-    return made
+    certificate_file.write_bytes(certificate_file.read_bytes() + key.read_bytes())
+    return certificate_file
 
 
 RUSSIAN = "Шапочка обязательна для всех посетителей бассейна."
@@ -493,6 +498,6 @@ def test_a_feed_is_read_without_what_is_nested_in_its_entries() -> None:
     atom = b"""<feed xmlns="http://www.w3.org/2005/Atom"><title>All</title><link href="https://x.org/"/>
       <entry><title>One</title><link rel="edit" href="/no"/><link href="/one"/><updated>2026-01-01</updated>
       <source><title>Other</title><link href="/other"/></source></entry></feed>"""
-    read = listing(atom)
-    assert read
-    assert [(one.url, one.title, one.date) for one in read.entries] == [("/one", "One", "2026-01-01")]
+    feed = listing(atom)
+    assert feed
+    assert [(entry.url, entry.title, entry.date) for entry in feed.entries] == [("/one", "One", "2026-01-01")]
