@@ -61,10 +61,10 @@ def test_whatever_a_parser_makes_of_a_text_comes_back_or_its_reason_does(text: s
     except ParseError as error:
         expected = " ".join(str(error).split())
     try:
-        said: Document | str = document_of(*_answer(data, name))
+        answer: Document | str = document_of(*_answer(data, name))
     except ParseError as error:
-        said = str(error)
-    assert said == expected
+        answer = str(error)
+    assert answer == expected
 
 
 def test_half_a_character_does_not_shift_the_text_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,11 @@ def test_a_longer_text_than_can_be_cut_in_time_never_leaves_the_parser_process(
 def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
     assert _said(title="One\n  two " + "x" * 500).title == "One two " + "x" * 192
     assert _said(blocks=[["heading", 0, 3, 1, "a\nb"]]).blocks[0].title == "a b"
-    for error, told in (("no\nway", "no way"), ("x" * 5000, "x" * 200), ("", "the parser gave no reason")):
+    for error, expected in (
+        ("no\nway", "no way"),
+        ("x" * 5000, "x" * 200),
+        ("", "the parser gave no reason"),
+    ):
         with pytest.raises(ParseError) as reason:
             document_of(json.dumps({"error": error}).encode(), b"")
-        assert str(reason.value) == told
+        assert str(reason.value) == expected

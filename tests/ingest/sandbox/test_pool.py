@@ -105,12 +105,12 @@ def _slow() -> bytes:
 
 def _children() -> set[int]:
     """The parser processes of this one, which may have children of other tests as well."""
-    found = set()
+    pids = set()
     for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
             if any("rag.ingest.sandbox" in argument for argument in child.cmdline()):
-                found.add(child.pid)
-    return found
+                pids.add(child.pid)
+    return pids
 
 
 async def test_what_a_file_says_of_itself_needs_nothing_that_the_process_may_not_do() -> None:
@@ -253,7 +253,7 @@ async def test_a_bad_file_is_skipped_with_its_reason_and_the_others_come_in(
     settings = IngestSettings(parse_timeout_seconds=1)
     report = await small_desk.ingested(tmp_path / "data", papers, settings=settings)
     assert report.counts["added"] == 2
-    (reason,) = [one.reason for one in report.outcomes if one.outcome == "skipped"]
+    (reason,) = [outcome.reason for outcome in report.outcomes if outcome.outcome == "skipped"]
     assert reason == "parsing took over 1 s (ingest.parse_timeout_seconds)"
 
 
@@ -316,11 +316,11 @@ def open_folder() -> Iterator[Path]:
 
 async def test_a_parser_that_is_taken_over_reaches_nobody(run: Run, open_folder: Path) -> None:
     with ExitStack() as stack:
-        listeners = [stack.enter_context(each) for each in _listeners(open_folder)]
+        listeners = [stack.enter_context(listener) for listener in _listeners(open_folder)]
         lines = [
-            f"(it := socket.socket({int(each.family)}, {int(each.type)})).connect({each.getsockname()!r}) "
-            "or it.send(b'hello')"
-            for each in listeners
+            f"(it := socket.socket({int(listener.family)}, {int(listener.type)}))"
+            f".connect({listener.getsockname()!r}) or it.send(b'hello')"
+            for listener in listeners
         ]
         for without in (ALL, NO_LANDLOCK, NO_NAMESPACES, NEITHER):
             assert all(map(FAILED.match, await run(lines, without))), without
@@ -372,8 +372,8 @@ MINDING = ("os.chmod(FOLDER + '/e', 0o600)", "os.utime(FOLDER + '/f', (1, 1))")
 @LINUX
 async def test_a_parser_that_is_taken_over_touches_no_file(run: Run, open_folder: Path) -> None:
     def state() -> list[tuple[str, int, int, int]]:
-        found = [(path.name, path.lstat()) for path in sorted(open_folder.iterdir())]
-        return [(name, status.st_mode, status.st_size, status.st_mtime_ns) for name, status in found]
+        files = [(path.name, path.lstat()) for path in sorted(open_folder.iterdir())]
+        return [(name, status.st_mode, status.st_size, status.st_mtime_ns) for name, status in files]
 
     before = state()
     lines = [line.replace("FOLDER", repr(str(open_folder))) for line in (*OPENING, *NAMING, *MINDING)]
@@ -416,8 +416,8 @@ async def test_it_sees_neither_the_environment_nor_the_folder_nor_the_open_files
     monkeypatch.chdir(tmp_path)
     with (tmp_path / "secret").open("w") as file:
         os.set_inheritable(file.fileno(), True)  # noqa: FBT003 its name says it
-        seen = await run(["os.environ.get('OPENAI_API_KEY')", "os.environ['PATH']", "os.getcwd()"])
-        assert seen == ["None", os.environ["PATH"], "/"]
+        results = await run(["os.environ.get('OPENAI_API_KEY')", "os.environ['PATH']", "os.getcwd()"])
+        assert results == ["None", os.environ["PATH"], "/"]
         fine, closed = await run(["os.fstat(1)", f"os.fstat({file.fileno()})"], FREE)
         assert "st_mode" in fine
         assert "Bad file descriptor" in closed
@@ -459,7 +459,7 @@ NO_DOCUMENT, CRASHED = "the parser returned an invalid document", "parsing crash
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("says", "reason"),
     [
         ("out.write(b'Segmentation fault')", NO_DOCUMENT),  # its first bytes are a length of 1.4 GB
         ("out.write(b'\\xff' * 12)", NO_DOCUMENT),
@@ -476,14 +476,14 @@ NO_DOCUMENT, CRASHED = "the parser returned an invalid document", "parsing crash
     ],
 )
 async def test_a_parser_that_babbles_is_a_file_that_broke_it(
-    monkeypatch: pytest.MonkeyPatch, parser: str, says: str, told: str
+    monkeypatch: pytest.MonkeyPatch, parser: str, says: str, reason: str
 ) -> None:
     before = _children()
     with monkeypatch.context() as patch:
         patch.setattr(sandbox, "PROGRAM", BABBLING.replace("__SAYS__", says))
-        with pytest.raises(ParseError, match=told):
+        with pytest.raises(ParseError, match=reason):
             await parse_safely(b"", "a.pdf", budget=Budget(0.2))
-        if told in (NO_DOCUMENT, CRASHED):
+        if reason in (NO_DOCUMENT, CRASHED):
             assert _children() == before
         monkeypatch.setattr(sandbox, "_pools", RunVar("after it"))
     monkeypatch.setattr(sandbox, "PROGRAM", parser)  # the next file may be read by a fork
