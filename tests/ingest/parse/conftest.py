@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import blocks_of
 
 Shape: TypeAlias = Callable[[str, str], list[tuple[str, str]]]
 
@@ -18,6 +19,6 @@ def shape() -> Shape:
 
     def blocks(content: str, name: str) -> list[tuple[str, str]]:
         document = parse(content.encode(), name)
-        return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
+        return blocks_of(document)
 
     return blocks

@@ -6,12 +6,13 @@ import pytest
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import blocks_of, titles_of
 from tests.ingest.parse.packages import core, heading, p, package, sheet, table, word, workbook, xml
 
 
 def shape_of(data: bytes) -> list[tuple[str, str]]:
     document = parse(data, "a.docx")
-    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
+    return blocks_of(document)
 
 
 STYLES = xml(
@@ -487,7 +488,7 @@ def test_charts_and_embedded_worksheets_are_read_and_other_objects_are_counted()
         "| Part | Price |\n| --- | --- |\n| Spring | 12 |",
         "Below.",
     ]
-    assert [block.title for block in document.blocks if block.kind == "heading"] == ["A"]
+    assert titles_of(document) == ["A"]
     assert document.metadata == {"left_out": "2 embedded objects"}
 
 
@@ -510,7 +511,7 @@ def test_imported_files_are_text_of_the_document() -> None:
     assert document.text.split("\n\n") == [
         *("First.", "## Terms", "We pay **late**.", "Annex", "See above.", "Plain words.", "Last.")
     ]
-    assert [block.title for block in document.blocks if block.kind == "heading"] == ["Terms", "Annex"]
+    assert titles_of(document) == ["Terms", "Annex"]
     assert document.metadata == {"left_out": "1 embedded object"}
 
 

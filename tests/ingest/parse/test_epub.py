@@ -11,6 +11,7 @@ import pytest
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import epub
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import titles_of
 
 CONTAINER = '<container><rootfiles><rootfile full-path="O%20x/b.opf"/></rootfiles></container>'
 ABOUT = """<dc:title>Clocks</dc:title><dc:creator>Ann</dc:creator><dc:creator>Bo</dc:creator>
@@ -59,7 +60,7 @@ def test_chapters_are_read_in_the_order_of_the_spine_with_headings_from_the_tabl
     assert document.text == (
         "# The pendulum\n\nIt swings.\n\n# Käse\n\nSee[1] and [here](https://x.org).\n\nA note."
     )
-    assert [block.title for block in document.blocks if block.kind == "heading"] == ["The pendulum", "Käse"]
+    assert titles_of(document) == ["The pendulum", "Käse"]
     assert document.remarks == ("1 of its 3 chapters are missing",)
 
 
@@ -150,4 +151,4 @@ def test_real_books_have_the_facts_and_headings_that_a_person_sees(judged: Path,
     title, author, day, headings = SAMPLES[name]
     assert (document.title, document.metadata.get("author")) == (title, author)
     assert (document.date.date().isoformat() if document.date else None) == day
-    assert {*headings} <= {block.title for block in document.blocks if block.kind == "heading"}
+    assert {*headings} <= {*titles_of(document)}

@@ -12,6 +12,7 @@ import pytest
 from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import texts_of
 
 # Exports of chats and notes: messages and notes as people read them, without what only the program
 # needs.
@@ -279,7 +280,7 @@ def test_other_json_stays_what_it_is(value: object) -> None:
 def test_a_chat_of_whatsapp_is_cut_between_messages(begin: str) -> None:
     lines = [f"{begin.format(at)} Ann: Message {at}. It goes on.\nNext line." for at in range(5)]
     document = parse("\n".join(lines).encode(), "_chat.txt")
-    assert [document.text[block.start : block.end] for block in document.blocks] == lines
+    assert texts_of(document) == lines
     assert document.title == "Chat: Ann"
     named = parse("\n".join(lines).encode(), "WhatsApp Chat with Ann.txt")
     assert named.title == "WhatsApp Chat with Ann"

@@ -13,6 +13,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
+from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
 
 # AsciiDoc.
 
@@ -65,7 +66,7 @@ Example text
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     document = parse(GUIDE.replace("\n", end).encode(), "a.adoc")
-    assert [(block.kind, document.text[block.start : block.end]) for block in document.blocks] == [
+    assert blocks_of(document) == [
         ("heading", "= Guide to Clocks"),
         ("paragraph", "Intro with [a link](https://x.org) and a part."),
         ("heading", "== Start"),
@@ -176,7 +177,7 @@ ____
 
 def test_what_a_reader_sees_at_a_block_of_asciidoc_stays() -> None:
     document = parse(BLOCKS.encode(), "a.adoc")
-    assert [document.text[block.start : block.end] for block in document.blocks] == [
+    assert texts_of(document) == [
         "WARNING: Delete it\nbefore.",
         "CAUTION: Format first.",
         "Title",
@@ -210,7 +211,7 @@ install=={v}
 
 def test_conditions_and_code_of_asciidoc_have_the_values_that_readers_see() -> None:
     document = parse(CONDITIONS.encode(), "a.adoc")
-    assert [document.text[block.start : block.end] for block in document.blocks][1:] == [
+    assert texts_of(document)[1:] == [
         "Not w.",
         "Since 1.2.",
         "```sh\ninstall==1.2\n```",
@@ -239,7 +240,7 @@ puts {edition}
 def test_asciidoc_has_the_values_of_its_attributes_in_place_of_their_names() -> None:
     document = parse(ATTRIBUTES.encode(), "a.adoc")
     assert document.title == "Frobnicator Pro Guide"
-    assert [document.text[block.start : block.end] for block in document.blocks][1:] == [
+    assert texts_of(document)[1:] == [
         "Install Frobnicator Pro 2\u00a0GB from [docs](https://docs.example.com), no {product}; see {page}.",
         "Now Home for {product}.",
         "```\nputs {edition}\n```",
@@ -430,7 +431,7 @@ Last.
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_org_is_read_without_settings_and_drawers(end: str) -> None:
     document = parse(NOTES.replace("\n", end).encode(), "a.org")
-    assert [(block.kind, document.text[block.start : block.end]) for block in document.blocks] == [
+    assert blocks_of(document) == [
         ("paragraph", "Intro with a [link](https://x.org)."),
         ("heading", "* TODO [#A] Wind them :daily:"),
         ("paragraph", "SCHEDULED: <2024-05-02 Thu>"),
@@ -461,7 +462,7 @@ def test_captions_of_org_are_read() -> None:
     table = "| Zone | Sum |\n|------+-----|\n| N | 5 |"
     text = f"* Sales\n#+NAME: t1\n#+CAPTION: May [[https://x.org][2022]]\n{table}\n"
     document = parse(text.encode(), "a.org")
-    texts = [document.text[block.start : block.end] for block in document.blocks]
+    texts = texts_of(document)
     assert texts[1:] == ["May [2022](https://x.org)", table]
     short = parse(b"#+caption[Short]: The long one\n| a |\n", "a.org")
     assert short.text.startswith("The long one\n\n")
@@ -479,7 +480,7 @@ def test_real_org_files_have_the_headings_that_a_person_sees(judged: Path) -> No
     for name in ("README", "README-w-include"):
         data = (judged / "office" / "unstructured" / f"{name}.org").read_bytes()
         document = parse(data, f"{name}.org")
-        headings = [block.title for block in document.blocks if block.kind == "heading"]
+        headings = titles_of(document)
         assert (document.title, headings) == ("Example Docs", ["Example Docs", "XBRL 10-K"])
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import blocks_of
 from tests.ingest.parse.packages import package
 
 SPACES = " ".join(
@@ -30,9 +31,9 @@ def flat(body: str, meta: str = "") -> bytes:
     return f"<office:document {SPACES}>{about}{styles}<office:body>{body}</office:body></office:document>".encode()
 
 
-def blocks_of(data: bytes, name: str) -> list[tuple[str, str]]:
+def shape_of(data: bytes, name: str) -> list[tuple[str, str]]:
     document = parse(data, name)
-    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
+    return blocks_of(document)
 
 
 def test_a_text_has_headings_lists_tables_and_notes() -> None:
@@ -47,7 +48,7 @@ def test_a_text_has_headings_lists_tables_and_notes() -> None:
         '</table:table-row><table:table-row><table:table-cell table:number-columns-repeated="2"><text:p>x</text:p>'
         "</table:table-cell></table:table-row></table:table></office:text>"
     )
-    assert blocks_of(flat(body), "a.fodt") == [
+    assert shape_of(flat(body), "a.fodt") == [
         ("heading", "Duties"),
         ("paragraph", "Two  spaces[^1]"),
         ("paragraph", "[^1]: In euros."),
@@ -59,7 +60,7 @@ def test_a_text_has_headings_lists_tables_and_notes() -> None:
 def test_a_list_begins_where_its_style_says() -> None:
     items = "".join(f"<text:list-item><text:p>{step}</text:p></text:list-item>" for step in ("x", "y"))
     body = f'<office:text><text:list text:style-name="L4">{items}</text:list></office:text>'
-    assert blocks_of(flat(body), "a.fodt") == [("list", "d. x\ne. y")]
+    assert shape_of(flat(body), "a.fodt") == [("list", "d. x\ne. y")]
 
 
 def test_deleted_words_that_stand_between_marks_are_left_out() -> None:
@@ -75,7 +76,7 @@ def test_deleted_words_that_stand_between_marks_are_left_out() -> None:
         f"<text:tracked-changes>{regions}</text:tracked-changes><text:p>{words}</text:p>"
         f"<text:p>gone{mark('end', 'b')}two {mark('start', 'c')}without an end</text:p>"
     )
-    assert blocks_of(flat(f"<office:text>{body}</office:text>"), "a.fodt") == [
+    assert shape_of(flat(f"<office:text>{body}</office:text>"), "a.fodt") == [
         ("paragraph", "One new"),
         ("paragraph", "two without an end"),
     ]
@@ -107,7 +108,7 @@ def test_headers_and_footers_of_pages_in_use_stand_once_at_the_end() -> None:
 def test_a_formula_without_a_source_is_read_by_its_signs() -> None:
     math = "<math xmlns='m'><mfrac><mn>1</mn><mrow><mn>2</mn><mi>a</mi></mrow></mfrac><mi>b</mi></math>"
     body = f"<text:p>Dose<draw:frame><draw:object>{math}</draw:object></draw:frame></text:p>"
-    assert blocks_of(flat(f"<office:text>{body}</office:text>"), "a.fodt") == [
+    assert shape_of(flat(f"<office:text>{body}</office:text>"), "a.fodt") == [
         ("paragraph", "Dose"),
         ("paragraph", "1/(2a) b"),
     ]

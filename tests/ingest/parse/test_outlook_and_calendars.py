@@ -14,6 +14,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.mail.eml_and_mbox import part_of
 from rag.ingest.parse.mail.outlook import decompressed_rtf, multipart, rich_text_body
 from rag.ingest.parse.parsers import members, parse
+from tests.ingest.parse.document_shape import texts_of
 
 # Outlook's messages.
 
@@ -173,7 +174,7 @@ END:VCALENDAR
 def test_a_calendar_is_a_row_for_each_appointment(end: str) -> None:
     document = parse(CALENDAR.replace("\n", end).encode(), "a.ics")
     assert (document.title, document.mime_type) == ("Clock room", "text/calendar")
-    assert [document.text[block.start : block.end] for block in document.blocks] == [
+    assert texts_of(document) == [
         (
             "Event: Oil, and wind\nStart: 2024-05-01 10:00 (Europe/Berlin)\nRepeats: FREQ=DAILY\n"
             "Except on: 2024-05-02 10:00 (Europe/Berlin), 2024-05-03 10:00 (Europe/Berlin)\n"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import EMPTY, parse
 from rag.ingest.parse.pdf.pdf_document import ENCRYPTED, MAX_ENTRIES
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, WITHOUT_TEXT
+from tests.ingest.parse.document_shape import texts_of, word_spans
 
 Entries = list[tuple[str, int, int]]
 
@@ -62,10 +62,6 @@ def headings(data: bytes) -> list[tuple[str, int, str]]:
     return [(block.title, block.level, document.text[block.start : block.end]) for block in blocks]
 
 
-def words(text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in re.finditer(r"\S+", text)]
-
-
 def sample(judged: Path, name: str) -> bytes:
     [path] = (judged / "pdf_samples").glob(f"*__{name}.pdf")
     return path.read_bytes()
@@ -80,7 +76,7 @@ def test_every_page_begins_where_it_says() -> None:
 
 def test_no_paragraph_goes_over_the_end_of_a_page() -> None:
     document = parse(pdf("One", "Two"), "a.pdf")
-    assert [document.text[block.start : block.end] for block in document.blocks] == ["One", "Two"]
+    assert texts_of(document) == ["One", "Two"]
 
 
 def test_words_that_were_cut_at_the_end_of_a_line_are_whole_again() -> None:
@@ -132,7 +128,7 @@ def test_the_sections_of_a_pdf_are_those_of_its_outline() -> None:
     ]
     document = parse(data, "a.pdf")
     pages = {
-        passage.section[-1]: passage.page for passage in passages(document, token_spans=words, limit=100)
+        passage.section[-1]: passage.page for passage in passages(document, token_spans=word_spans, limit=100)
     }
     assert pages == {"Clocks": 1, "1.1 Big bells of brass": 1, "2 Dials": 2, "Appendix": 3}
 
@@ -213,7 +209,7 @@ def test_a_pdf_that_cannot_be_read_says_why(data: bytes, reason: str) -> None:
 def test_passages_of_a_real_pdf_know_their_pages(judged: Path) -> None:
     document = parse(sample(judged, "pdflatex-4-pages"), "a.pdf")
     assert document.text.startswith("Hello, here is some text")
-    cuts = passages(document, token_spans=words, limit=100)
+    cuts = passages(document, token_spans=word_spans, limit=100)
     assert {passage.page for passage in cuts} == {1, 2, 3, 4}
     assert "ﬁ" not in document.text
     for passage in cuts:

@@ -27,6 +27,7 @@ from rag.ingest.parse.pdf import pdf_words
 from rag.ingest.parse.pdf.page_tables import dehyphenator
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box
 from rag.ingest.parse.pdf.readable_pages import is_garbled
+from tests.ingest.parse.document_shape import blocks_of, titles_of
 
 WORDS = [
     "the",
@@ -103,10 +104,6 @@ def column(x: float, words: str, lines: int = 8, top: float = 700) -> list[At]:
 
 def parsed(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **about: str) -> Document:
     return parse(pdf(*pages, drawn=drawn, turn=turn, **about), "a.pdf")
-
-
-def shape(document: Document) -> list[tuple[str, str]]:
-    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
 
 
 def numbered(text: str, word: str) -> list[int]:
@@ -260,7 +257,7 @@ def table(rows: Sequence[Sequence[str]], top: float = 600) -> list[At]:
 
 def test_cells_below_each_other_are_a_table_with_its_header() -> None:
     before, after = At(50, 650, "Some clocks of the time:"), At(50, 500, "All of them were tried at sea.")
-    assert shape(parsed([before, *table(ROWS), after])) == [
+    assert blocks_of(parsed([before, *table(ROWS), after])) == [
         ("paragraph", "Some clocks of the time:"),
         (
             "table",
@@ -315,7 +312,7 @@ def test_a_heading_with_its_number_apart_is_no_row_of_the_table_beside_it(
     above, below = (heading, []) if y > 600 else ([], heading)
     document = parsed([*above, *table(ROWS), *below, *column(60, "body", 12, 460)])
     assert "\n".join(TABLE) in document.text
-    assert [block.title for block in document.blocks if block.kind == "heading"] == ["5.2 Clocks at sea"]
+    assert titles_of(document) == ["5.2 Clocks at sea"]
 
 
 def test_standard_errors_are_read_with_their_estimates() -> None:
@@ -341,8 +338,8 @@ def test_a_word_that_is_cut_in_a_cell_is_whole_again() -> None:
 def test_a_small_table_needs_rules_to_be_one() -> None:
     rows = [("Name", "Ann"), ("Place", "Bath")]
     drawn = "".join(f"40 {y} m 400 {y} l S " for y in (612, 597, 583))
-    assert [kind for kind, _ in shape(parsed(table(rows), drawn=drawn))] == ["table"]
-    assert [kind for kind, _ in shape(parsed(table(rows)))] == ["paragraph"]
+    assert [kind for kind, _ in blocks_of(parsed(table(rows), drawn=drawn))] == ["table"]
+    assert [kind for kind, _ in blocks_of(parsed(table(rows)))] == ["paragraph"]
 
 
 def test_a_pipe_in_a_cell_does_not_part_it() -> None:
@@ -375,7 +372,7 @@ def test_marks_and_their_text_are_a_list_and_no_table(marks: Sequence[str]) -> N
         for number, mark in enumerate(marks)
     ]
     document = parsed([line for item in items for line in item])
-    assert {kind for kind, _ in shape(document)} == {"paragraph"}
+    assert {kind for kind, _ in blocks_of(document)} == {"paragraph"}
     assert document.text.split("\n") == [
         f"{mark} the clock number {number} strikes" for number, mark in enumerate(marks)
     ]
@@ -390,7 +387,7 @@ def test_numbers_of_the_rows_of_a_table_are_its_first_column() -> None:
 
 def test_lines_on_both_sides_of_a_picture_are_no_cells() -> None:
     pairs = zip(column(50, "left"), column(320, "right"), strict=True)
-    assert {kind for kind, _ in shape(parsed([line for pair in pairs for line in pair]))} == {"paragraph"}
+    assert {kind for kind, _ in blocks_of(parsed([line for pair in pairs for line in pair]))} == {"paragraph"}
 
 
 def test_a_table_has_its_header_on_the_next_page_too() -> None:
@@ -451,7 +448,7 @@ def test_the_words_far_from_a_page_number_are_kept_once_and_head_nothing() -> No
         pages = [[head, At(x, 770, str(number)), *column(50, "body", 12, 650)] for number in range(1, 4)]
         document = parsed(*pages)
         assert document.text.startswith("Contract 4711\n\nbody 0")
-        assert (document.text.count("4711"), {kind for kind, _ in shape(document)}) == (1, {"paragraph"})
+        assert (document.text.count("4711"), {kind for kind, _ in blocks_of(document)}) == (1, {"paragraph"})
 
 
 @pytest.mark.parametrize(
@@ -872,7 +869,7 @@ def test_the_cells_of_a_tight_table_are_those_that_its_rules_draw(drawn: str, tu
     rows[1:1] = ["| --- | --- | --- |"]
     above, below = At(60, 740, "Limits of the crane:"), At(60, 590, "They hold everywhere.")
     document = parsed([above, *cells, below], drawn=drawn, turn=turn)
-    assert shape(document)[1:-1] == [("table", "\n".join(rows))]
+    assert blocks_of(document)[1:-1] == [("table", "\n".join(rows))]
 
 
 def test_the_frames_of_keys_and_tick_boxes_divide_no_line() -> None:
@@ -891,7 +888,7 @@ def test_the_frames_of_keys_and_tick_boxes_divide_no_line() -> None:
 def _indented(*lines: tuple[float, str]) -> list[str]:
     """The parts that these lines become, each moved in by so many points."""
     document = parsed([At(50 + moved, 700 - 12 * row, text) for row, (moved, text) in enumerate(lines)])
-    return [text for _, text in shape(document)]
+    return [text for _, text in blocks_of(document)]
 
 
 TO_DO = "look whether anybody stands behind the gate, before you go on with"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import blocks_of
 
 HEAD = (
     r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}{\f2\fcharset128 M;}}"
@@ -13,9 +14,9 @@ HEAD = (
 )
 
 
-def blocks_of(body: str) -> list[tuple[str, str]]:
+def shape_of(body: str) -> list[tuple[str, str]]:
     document = parse((HEAD + body + "}").encode("latin-1"), "a.rtf")
-    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
+    return blocks_of(document)
 
 
 def test_headings_lists_and_tables_are_what_they_are() -> None:
@@ -24,7 +25,7 @@ def test_headings_lists_and_tables_are_what_they_are() -> None:
         r"{\listtext\'b7\tab}\pard\ilvl0 one\par{\listtext 2.\tab}two\par\pard "
         r"\trowd\intbl Name\cell Born\cell\row\trowd\intbl Ada\cell 1815\cell\row\pard End.\par"
     )
-    assert blocks_of(body) == [
+    assert shape_of(body) == [
         ("heading", "Duties"),
         ("paragraph", "They begin."),
         ("list", "- one\n2. two"),
@@ -41,7 +42,7 @@ def test_a_text_in_the_style_of_titles_is_the_title() -> None:
 
 
 def test_characters_are_read_in_their_code_page() -> None:
-    assert blocks_of(r"\pard caf\'e9 {\f1 \'e4\'e0} \u8364?5 \emdash  \u-10179?\u-8704?\par") == [
+    assert shape_of(r"\pard caf\'e9 {\f1 \'e4\'e0} \u8364?5 \emdash  \u-10179?\u-8704?\par") == [
         ("paragraph", "café да €5 — 😀")
     ]
 
@@ -51,14 +52,14 @@ def test_headers_and_footers_stand_once_at_the_end_and_page_numbers_nowhere() ->
     margins = (
         r"{\header\pard Contract 4711{\v  draft}\par}{\headerf Contract 4711\par}{\footer Page " + number
     )
-    first, *_, last = blocks_of(margins + r"\par}\pard\outlinelevel0 Fees\par\pard They are due.\par")
+    first, *_, last = shape_of(margins + r"\par}\pard\outlinelevel0 Fees\par\pard They are due.\par")
     assert first == ("heading", "Fees")
     assert last == ("paragraph", "Contract 4711")
 
 
 def test_who_saved_it_is_no_text_and_boxes_are_apart() -> None:
     about = r"{\info{\operator Bert}{\company ACME}{\manager M}{\hlinkbase x}{\title T}}"
-    assert blocks_of(about + r"\pard The pump{\shp{\*\shpinst{\shptxt Box text}}} stops.\par") == [
+    assert shape_of(about + r"\pard The pump{\shp{\*\shpinst{\shptxt Box text}}} stops.\par") == [
         ("paragraph", "The pump\nBox text stops.")
     ]
 
@@ -76,7 +77,7 @@ def test_hidden_and_deleted_text_pictures_and_fields_are_left_out() -> None:
 
 @pytest.mark.parametrize("star", ["", r"\*"])  # LibreOffice and pandoc write it
 def test_a_note_stands_below_its_paragraph(star: str) -> None:
-    assert blocks_of(rf"\pard Paid{{\super{{{star}\footnote In euros.}}}} today.\par\pard End.\par") == [
+    assert shape_of(rf"\pard Paid{{\super{{{star}\footnote In euros.}}}} today.\par\pard End.\par") == [
         ("paragraph", "Paid[^1] today."),
         ("paragraph", "[^1]: In euros."),
         ("paragraph", "End."),
@@ -92,7 +93,7 @@ def test_properties_are_read() -> None:
 
 @pytest.mark.usefixtures("in_linear_time")
 def test_a_large_picture_takes_linear_time() -> None:
-    blocks_of(r"\pard Text.{\pict " + ("00ff00ff" * 16 + "\n") * 8_000 + r"}\par")
+    shape_of(r"\pard Text.{\pict " + ("00ff00ff" * 16 + "\n") * 8_000 + r"}\par")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_large_picture_takes_linear_time() -> None:
     ],
 )  # fmt: skip
 def test_control_words_become_what_people_see(body: str, text: str) -> None:
-    assert blocks_of(rf"\pard {body}\par") == [("paragraph", text)]
+    assert shape_of(rf"\pard {body}\par") == [("paragraph", text)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_title_is_in_its_own_letters(title: str) -> None:
 def test_a_table_in_a_cell_is_words_of_that_cell() -> None:
     row = r"\pard\intbl\itap2 n\nestcell m\nestcell{\*\nesttableprops\trowd\nestrow}{\nonesttables\par}"
     head = r"\trowd\pard\intbl Name\cell\pard\intbl What\cell\row"
-    assert blocks_of(rf"{head}\pard\intbl A\cell{row}{row}\pard\intbl z\cell\row\pard End.\par") == [
+    assert shape_of(rf"{head}\pard\intbl A\cell{row}{row}\pard\intbl z\cell\row\pard End.\par") == [
         ("table", "| Name | What |\n| --- | --- |\n| A | n m n m z |"),
         ("paragraph", "End."),
     ]
@@ -164,4 +165,4 @@ def test_a_table_in_a_cell_is_words_of_that_cell() -> None:
 
 def test_lists_of_older_programs_are_lists() -> None:
     body = r"\pard{\pntext\'b7\tab}{\*\pn\pnlvlblt{\pntxtb\'b7}}one\par{\pntext\'b7\tab}two\par"
-    assert blocks_of(body) == [("list", "- one\n- two")]
+    assert shape_of(body) == [("list", "- one\n- two")]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from rag.ingest.chunk import passages
@@ -10,6 +8,7 @@ from rag.ingest.parse.source_code import GRAMMARS, definitions
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
 from tests.ingest.parse.conftest import Shape
+from tests.ingest.parse.document_shape import word_spans
 
 # In each language: a class or its like with one method, and a function beside it.
 SAMPLES = {
@@ -52,14 +51,10 @@ SAMPLES = {
 }
 
 
-def words(text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in re.finditer(r"\S+", text)]
-
-
 def sections(code: str, name: str, limit: int = 200) -> list[tuple[tuple[str, ...], str]]:
     """The section and text of each passage."""
     document = parse(code.encode(), name)
-    cut = passages(document, token_spans=words, limit=limit)
+    cut = passages(document, token_spans=word_spans, limit=limit)
     return [(passage.section, document.text[passage.start : passage.end]) for passage in cut]
 
 

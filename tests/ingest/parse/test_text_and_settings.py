@@ -9,6 +9,7 @@ import pytest
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
+from tests.ingest.parse.document_shape import headings_of, titles_of
 
 
 def test_paragraphs_end_at_blank_lines(shape: Shape) -> None:
@@ -94,7 +95,7 @@ def test_top_level_keys_and_tables_are_sections(
 ) -> None:
     document = parse(content.encode(), name)
     assert (document.title, document.text) == (title, content)
-    assert [(block.level, block.title) for block in document.blocks if block.kind == "heading"] == headings
+    assert headings_of(document) == headings
 
 
 # Subtitles: what is said, under the time when it is said.
@@ -151,7 +152,7 @@ Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,{\\pos(1,2)}The\\Nclock
 def test_subtitles_are_sentences_under_their_times(name: str, content: str, title: str, text: str) -> None:
     document = parse(content.encode(), name)
     assert (document.title, document.text) == (title, text)
-    headings = [block.title for block in document.blocks if block.kind == "heading"]
+    headings = titles_of(document)
     assert headings == [line for line in text.split("\n") if line[2:3] == ":"]
 
 
@@ -159,7 +160,7 @@ def test_a_section_is_a_minute_and_ends_with_a_sentence() -> None:
     words = [f"word {n}{'.' if n % 7 == 0 else ''}" for n in range(200)]
     cues = [f"00:{n // 60:02}:{n % 60:02}.000 --> 00:59:59.000\n{word}\n" for n, word in enumerate(words)]
     document = parse("\n".join(["WEBVTT\n", *cues]).encode(), "a.vtt")
-    headings = [block.title for block in document.blocks if block.kind == "heading"]
+    headings = titles_of(document)
     assert headings == ["00:00:00", "00:01:04", "00:02:07", "00:03:10"]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rag.errors import ParseError
 from rag.ingest.parse.html_widgets import with_formulas
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import headings_of, texts_of
 
 JATS = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//NLM//DTD" "x.dtd">
 <article xml:lang="en"><front><journal-meta><journal-title>J</journal-title></journal-meta><article-meta>
@@ -143,7 +144,7 @@ def test_an_entry_of_a_feed_may_have_neither_title_nor_text() -> None:
     items = ["<description>&lt;p>One</description>", "", "<title>Two</title>"]
     feed = "".join(f"<item>{item}</item>" for item in items)
     document = parse(f"<rss><channel>{feed}</channel></rss>".encode(), "a.rss")
-    assert [document.text[block.start : block.end] for block in document.blocks] == ["One", "## Two"]
+    assert texts_of(document) == ["One", "## Two"]
 
 
 def test_an_article_says_where_it_is_and_what_it_includes() -> None:
@@ -169,7 +170,7 @@ def test_an_article_says_where_it_is_and_what_it_includes() -> None:
 )
 def test_other_xml_is_read_as_records_of_texts_with_their_names(content: str, texts: list[str]) -> None:
     document = parse(content.encode(), "a.xml")
-    assert [document.text[block.start : block.end] for block in document.blocks] == texts
+    assert texts_of(document) == texts
 
 
 def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
@@ -183,7 +184,7 @@ def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
     assert document.text == (
         "# A\n\nIntro.\n\n== Head ==\n\n* one\n* two\n\n=== In ===\n\n{|\n|-\n| 1 || 2\n|}"
     )
-    headings = [(block.level, block.title) for block in document.blocks if block.kind == "heading"]
+    headings = headings_of(document)
     assert headings == [(1, "A"), (2, "Head"), (3, "In")]
 
 
