@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from rag.ingest.prepare import chunking_of, cut_key
 from rag.ingest.split_text import CHARACTERS_PER_TOKEN, WINDOW, TokenSpans
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.text.plain_text import with_indent
+from tests.ingest.parse.document_shape import word_spans
 
 # Passages: what always holds, and where documents are cut.
 
@@ -51,13 +51,8 @@ ANY_TEXT = st.one_of(MARKDOWN, st.text(max_size=300))
 NAMES = st.sampled_from(["a.md", "a.txt", "a.rst", "a.py", "a.log"])
 
 
-def words(text: str) -> list[tuple[int, int]]:
-    """A tokenizer that a reader can count with: a token is a word."""
-    return [match.span() for match in re.finditer(r"\S+", text)]
-
-
 def cut(markdown: str, limit: int, title: str = "T") -> list[Passage]:
-    return passages(document(markdown, title), token_spans=words, limit=limit)
+    return passages(document(markdown, title), token_spans=word_spans, limit=limit)
 
 
 def document(markdown: str, title: str = "T") -> Document:
@@ -75,7 +70,7 @@ def sentences(count: int) -> str:
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(ANY_TEXT, NAMES, st.sampled_from([MODEL_SPANS, words]), st.sampled_from([8, 24, 32, 40, 254]))
+@given(ANY_TEXT, NAMES, st.sampled_from([MODEL_SPANS, word_spans]), st.sampled_from([8, 24, 32, 40, 254]))
 def test_passages_lose_nothing_and_never_exceed_the_limit(
     text: str, name: str, spans: TokenSpans, limit: int
 ) -> None:
@@ -111,59 +106,59 @@ def test_blocks_under_one_heading_share_a_passage_up_to_the_limit() -> None:
 
 
 def test_sections_that_say_enough_are_not_joined() -> None:
-    one, two = f"# One\n\n{sentences(8)}", f"# Two\n\n{sentences(8)}"
-    assert texts(f"{one}\n\n{two}", 254) == [one, two]
+    first, two = f"# One\n\n{sentences(8)}", f"# Two\n\n{sentences(8)}"
+    assert texts(f"{first}\n\n{two}", 254) == [first, two]
 
 
 def test_small_sections_stay_apart_so_that_each_is_cited_as_itself() -> None:
     small = [f"## {name}\n\nSmall." for name in "ABC"]
     assert texts("\n\n".join(small), 254) == small
     assert texts("\n\n".join(["# FAQ", *small]), 254) == [f"# FAQ\n\n{small[0]}", *small[1:]]
-    found = cut("\n\n".join(["# FAQ", *small]), 254)
-    assert [passage.section for passage in found] == [("FAQ", "A"), ("FAQ", "B"), ("FAQ", "C")]
-    assert [passage.context for passage in found] == ["T", "T > FAQ", "T > FAQ"]
+    cuts = cut("\n\n".join(["# FAQ", *small]), 254)
+    assert [passage.section for passage in cuts] == [("FAQ", "A"), ("FAQ", "B"), ("FAQ", "C")]
+    assert [passage.context for passage in cuts] == ["T", "T > FAQ", "T > FAQ"]
 
 
 def test_a_small_introduction_joins_the_first_subsection_and_no_other() -> None:
     small = [f"## {name}\n\nSmall." for name in "ABC"]
-    found = cut("\n\n".join(["# FAQ\n\nAsked by many.", *small, "# Other\n\nSmall."]), 254)
-    assert [passage.section for passage in found] == [("FAQ",), ("FAQ", "B"), ("FAQ", "C"), ("Other",)]
-    assert [passage.inner for passage in found] == [("A",), (), (), ()]  # its own heading is above it
+    cuts = cut("\n\n".join(["# FAQ\n\nAsked by many.", *small, "# Other\n\nSmall."]), 254)
+    assert [passage.section for passage in cuts] == [("FAQ",), ("FAQ", "B"), ("FAQ", "C"), ("Other",)]
+    assert [passage.inner for passage in cuts] == [("A",), (), (), ()]  # its own heading is above it
 
 
 def test_a_small_section_does_not_join_one_outside_its_parent_heading() -> None:
     outer = f"# Outer\n\n{sentences(8)}\n\n## Inner\n\n{sentences(49)}"
-    last, other = f"## Last\n\n{sentences(1)}", f"# Other\n\n{sentences(8)}"
-    assert texts(f"{outer}\n\n{last}\n\n{other}", 254)[-2:] == [last, other]
+    last, outside = f"## Last\n\n{sentences(1)}", f"# Other\n\n{sentences(8)}"
+    assert texts(f"{outer}\n\n{last}\n\n{outside}", 254)[-2:] == [last, outside]
 
 
 def test_a_heading_goes_with_what_follows_it() -> None:
-    found = texts(f"{sentences(15)}\n\n# A\n\n## B\n\n{sentences(15)}", 100)
-    assert found == [sentences(15), f"# A\n\n## B\n\n{sentences(15)}"]
+    pieces = texts(f"{sentences(15)}\n\n# A\n\n## B\n\n{sentences(15)}", 100)
+    assert pieces == [sentences(15), f"# A\n\n## B\n\n{sentences(15)}"]
 
 
 def test_a_heading_takes_the_beginning_of_what_does_not_fit_beside_it() -> None:
     heading = "# A heading of six words"
-    found = texts(f"{heading}\n\n{sentences(16)}", 85)
-    assert found == [f"{heading}\n\n{sentences(15)}", "This is sentence number 15."]
+    pieces = texts(f"{heading}\n\n{sentences(16)}", 85)
+    assert pieces == [f"{heading}\n\n{sentences(15)}", "This is sentence number 15."]
 
 
 def test_a_heading_of_few_tokens_and_many_characters_leaves_less_room() -> None:
-    found = texts(f"# {'x' * 200}\n\n{'y' * 500}", 50)
-    assert found[0].startswith("# xx")
-    assert max(map(len, found)) <= CHARACTERS_PER_TOKEN * 50
+    pieces = texts(f"# {'x' * 200}\n\n{'y' * 500}", 50)
+    assert pieces[0].startswith("# xx")
+    assert max(map(len, pieces)) <= CHARACTERS_PER_TOKEN * 50
 
 
 def test_a_paragraph_is_cut_between_sentences() -> None:
-    found = texts(sentences(60), 101)
-    assert len(found) == 3
-    assert all(text.endswith(".") and text.startswith("This") for text in found)
+    pieces = texts(sentences(60), 101)
+    assert len(pieces) == 3
+    assert all(text.endswith(".") and text.startswith("This") for text in pieces)
 
 
 def test_a_paragraph_is_not_cut_after_an_abbreviation() -> None:
-    found = texts("The watch of Dr. Harrison was a little slow at sea. " * 30, 51)
-    assert len(found) > 5
-    assert all(text.startswith("The watch") and text.endswith("sea.") for text in found)
+    pieces = texts("The watch of Dr. Harrison was a little slow at sea. " * 30, 51)
+    assert len(pieces) > 5
+    assert all(text.startswith("The watch") and text.endswith("sea.") for text in pieces)
 
 
 def test_a_sentence_without_end_is_cut_between_words() -> None:
@@ -172,29 +167,29 @@ def test_a_sentence_without_end_is_cut_between_words() -> None:
 
 def test_a_list_is_cut_between_its_items() -> None:
     items = [f"- item {number}:\n  - inner one\n  - inner two" for number in range(30)]
-    found = texts("\n".join(items), 60)
-    assert all(text.startswith("- item") for text in found)
+    pieces = texts("\n".join(items), 60)
+    assert all(text.startswith("- item") for text in pieces)
 
 
 def test_an_item_that_is_too_large_is_cut_between_its_own_items() -> None:
-    found = texts("- outer\n" + "\n".join(f"  - inner number {number}" for number in range(30)), 50)
-    assert all(text.startswith(("- outer", "  - inner")) for text in found)
+    pieces = texts("- outer\n" + "\n".join(f"  - inner number {number}" for number in range(30)), 50)
+    assert all(text.startswith(("- outer", "  - inner")) for text in pieces)
 
 
 def test_a_passage_begins_with_the_indentation_of_its_first_line() -> None:
     body = "\n\n".join(f"    def number_{number}(self):\n        return {number}" for number in range(30))
     parsed = parse(f"class Numbers:\n{body}\n".encode(), "a.py")
-    cuts = passages(parsed, token_spans=words, limit=40)
-    found = [parsed.text[passage.start : passage.end] for passage in cuts]
-    assert len(found) > 3
-    assert all(text.startswith(("class", "    def")) for text in found)
-    assert [text.count("    def") for text in found] == [text.count("return") for text in found]
+    cuts = passages(parsed, token_spans=word_spans, limit=40)
+    pieces = [parsed.text[passage.start : passage.end] for passage in cuts]
+    assert len(pieces) > 3
+    assert all(text.startswith(("class", "    def")) for text in pieces)
+    assert [text.count("    def") for text in pieces] == [text.count("return") for text in pieces]
 
 
 def test_a_table_is_cut_between_its_rows() -> None:
     rows = [f"| {number} | some words |" for number in range(40)]
-    found = texts("\n".join(["| a | b |", "|---|---|", *rows]), 60)
-    assert all(text.startswith("|") and text.endswith("|") for text in found)
+    pieces = texts("\n".join(["| a | b |", "|---|---|", *rows]), 60)
+    assert all(text.startswith("|") and text.endswith("|") for text in pieces)
 
 
 def test_code_stays_whole_where_it_fits() -> None:
@@ -204,21 +199,21 @@ def test_code_stays_whole_where_it_fits() -> None:
 
 def test_code_that_is_too_large_is_cut_before_the_outermost_lines() -> None:
     function = "def f():\n    a = 1\n\n    b = 2\n\n    return a + b"
-    found = texts("```\n" + "\n\n\n".join([function] * 8) + "\n```", 50)
-    assert all(text.removeprefix("```\n").startswith("def f():") for text in found)
+    pieces = texts("```\n" + "\n\n\n".join([function] * 8) + "\n```", 50)
+    assert all(text.removeprefix("```\n").startswith("def f():") for text in pieces)
 
 
 def test_a_word_without_end_is_cut_by_characters() -> None:
-    found = texts("x" * 10_000, 50)
-    assert "".join(found) == "x" * 10_000
-    assert max(map(len, found)) == CHARACTERS_PER_TOKEN * (50 - len(words("T")))
+    pieces = texts("x" * 10_000, 50)
+    assert "".join(pieces) == "x" * 10_000
+    assert max(map(len, pieces)) == CHARACTERS_PER_TOKEN * (50 - len(word_spans("T")))
 
 
 def test_a_text_larger_than_what_is_tokenized_at_once_is_cut_like_any_other() -> None:
     text = sentences(WINDOW // 20)
-    found = texts(text, 101)
-    assert {len(words(passage)) for passage in found[:-1]} == {100}
-    assert " ".join(found) == text
+    pieces = texts(text, 101)
+    assert {len(word_spans(passage)) for passage in pieces[:-1]} == {100}
+    assert " ".join(pieces) == text
 
 
 @pytest.mark.parametrize("blank", [" " * 100_000, "\n" * 100_000, "\n \t" * 30_000])
@@ -228,13 +223,13 @@ def test_much_white_space_is_in_no_passage(blank: str) -> None:
 
 
 def test_the_section_is_the_heading_path_over_the_first_block() -> None:
-    found = cut(f"# A\n\n{sentences(10)}\n\n## B\n\n### C\n\n{sentences(10)}\n\n## D\n\n{sentences(10)}", 254)
-    assert [passage.section for passage in found] == [("A",), ("A", "B", "C"), ("A", "D")]
+    cuts = cut(f"# A\n\n{sentences(10)}\n\n## B\n\n### C\n\n{sentences(10)}\n\n## D\n\n{sentences(10)}", 254)
+    assert [passage.section for passage in cuts] == [("A",), ("A", "B", "C"), ("A", "D")]
 
 
 def test_the_context_is_the_title_and_the_headings_that_the_text_does_not_show() -> None:
-    found = cut(f"# A\n\n{sentences(10)}\n\n## B\n\n{sentences(60)}", 254)
-    assert [passage.context for passage in found] == ["T", "T > A", "T > A > B"]
+    cuts = cut(f"# A\n\n{sentences(10)}\n\n## B\n\n{sentences(60)}", 254)
+    assert [passage.context for passage in cuts] == ["T", "T > A", "T > A > B"]
 
 
 def test_a_first_heading_that_repeats_the_title_is_not_in_the_context() -> None:
@@ -243,8 +238,8 @@ def test_a_first_heading_that_repeats_the_title_is_not_in_the_context() -> None:
 
 def test_a_context_that_takes_over_a_quarter_keeps_the_title_and_the_nearest_headings() -> None:
     outer, inner = "outer " * 7, "inner " * 7
-    found = cut(f"# {outer}\n\n## {inner}\n\n{sentences(20)}", 40)
-    assert found[-1].context == "T > " + inner.strip()
+    cuts = cut(f"# {outer}\n\n## {inner}\n\n{sentences(20)}", 40)
+    assert cuts[-1].context == "T > " + inner.strip()
 
 
 def test_headings_below_hundreds_of_others_cost_no_more_than_the_nearest_ones() -> None:
@@ -254,7 +249,7 @@ def test_headings_below_hundreds_of_others_cost_no_more_than_the_nearest_ones() 
     def counted(text: str) -> list[tuple[int, int]]:
         nonlocal calls
         calls += 1
-        return words(text)
+        return word_spans(text)
 
     passages(parse(text.encode(), "a.org"), token_spans=counted, limit=40)
     assert calls < 300 * 2 * 40
@@ -262,37 +257,37 @@ def test_headings_below_hundreds_of_others_cost_no_more_than_the_nearest_ones() 
 
 def test_the_context_of_the_first_passage_can_be_the_longest() -> None:
     outer, inner = "outer " * 7, "inner " * 9
-    found = cut(f"# {outer}\n\n{sentences(4)}\n\n## {inner}\n\n{'go ' * 100}", 40)
-    assert [len(words(passage.context)) for passage in found[1:3]] == [9, 1]
-    assert all(len(words(passage.context)) + passage.tokens <= 40 for passage in found)
+    cuts = cut(f"# {outer}\n\n{sentences(4)}\n\n## {inner}\n\n{'go ' * 100}", 40)
+    assert [len(word_spans(passage.context)) for passage in cuts[1:3]] == [9, 1]
+    assert all(len(word_spans(passage.context)) + passage.tokens <= 40 for passage in cuts)
 
 
 def test_a_title_that_takes_over_a_quarter_is_no_context() -> None:
     title = "word " * 30
-    [found] = passages(document("Text.", title), token_spans=words, limit=100)
-    assert found.context == ""
+    [passage] = passages(document("Text.", title), token_spans=word_spans, limit=100)
+    assert passage.context == ""
 
 
 def test_a_passage_is_on_the_page_where_it_begins() -> None:
     text = "\n\n".join([sentences(10)] * 3)
     blocks = parse(text.encode(), "a.txt").blocks
     paged = Document(text, "T", "application/pdf", blocks, pages=tuple(block.start for block in blocks))
-    found = passages(paged, token_spans=words, limit=80)
-    assert [passage.page for passage in found] == [1, 2, 3]
+    cuts = passages(paged, token_spans=word_spans, limit=80)
+    assert [passage.page for passage in cuts] == [1, 2, 3]
     assert [passage.page for passage in cut(text, 80)] == [None] * 3
 
 
 def test_every_section_has_passages_of_its_own() -> None:
     sections = [f"## Section {number}\n\n{sentences(number % 12 + 1)}" for number in range(60)]
-    found = cut("# T\n\n" + "\n\n".join(sections), 254)
-    assert [passage.section[-1] for passage in found] == [f"Section {number}" for number in range(60)]
-    assert min(passage.tokens for passage in found) < MIN_TOKENS
+    cuts = cut("# T\n\n" + "\n\n".join(sections), 254)
+    assert [passage.section[-1] for passage in cuts] == [f"Section {number}" for number in range(60)]
+    assert min(passage.tokens for passage in cuts) < MIN_TOKENS
 
 
 def test_other_names_of_a_note_are_context_beside_its_title() -> None:
     entries = "---\naliases: [k8s, /old/address/, Steuermann]\n---\n"
     document = parse(f"{entries}# Kubernetes\n\nA scheduler.\n".encode(), "a.md")
-    contexts = [one.context for one in passages(document, token_spans=MODEL_SPANS, limit=64)]
+    contexts = [passage.context for passage in passages(document, token_spans=MODEL_SPANS, limit=64)]
     assert contexts[0] == "Kubernetes (k8s, Steuermann)"
     assert "old" not in "".join(contexts)
 
@@ -322,19 +317,19 @@ def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cut_texts(text: str, chunking: Chunking, limit: int = 100, name: str = "a.md") -> list[str]:
     document = parse(text.encode(), name)
-    found = passages(document, token_spans=words, limit=limit, chunking=chunking)
-    assert [one.seq for one in found] == list(range(len(found)))
-    for one in found:
-        text_of = document.text[one.start : one.end]
-        assert len(words(one.context)) + len(words(text_of)) <= limit
-        assert one.tokens == len(words(text_of))
-    return [document.text[one.start : one.end] for one in found]
+    cuts = passages(document, token_spans=word_spans, limit=limit, chunking=chunking)
+    assert [passage.seq for passage in cuts] == list(range(len(cuts)))
+    for passage in cuts:
+        text_of = document.text[passage.start : passage.end]
+        assert len(word_spans(passage.context)) + len(word_spans(text_of)) <= limit
+        assert passage.tokens == len(word_spans(text_of))
+    return [document.text[passage.start : passage.end] for passage in cuts]
 
 
 @pytest.mark.usefixtures("any_length")
 def test_structure_keeps_sections_apart_that_are_large_enough() -> None:
-    found = cut_texts(PROSE, Chunking())
-    assert [one.splitlines()[0] for one in found] == ["# Handbook", "## Leave", "## Travel"]
+    pieces = cut_texts(PROSE, Chunking())
+    assert [piece.splitlines()[0] for piece in pieces] == ["# Handbook", "## Leave", "## Travel"]
 
 
 def test_a_passage_under_the_minimum_is_joined_to_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,32 +338,32 @@ def test_a_passage_under_the_minimum_is_joined_to_its_section(monkeypatch: pytes
 
 
 def test_sentences_stay_whole_and_headings_do_not_matter() -> None:
-    found = cut_texts(PROSE, Chunking("sentence"), limit=16)
-    assert " ".join(" ".join(found).split()) == " ".join(PROSE.split())
-    assert any("## Travel" in one and "Seven eight nine." in one for one in found)
-    assert all(one.endswith((".", "Handbook", "Leave", "Travel")) for one in found)
+    pieces = cut_texts(PROSE, Chunking("sentence"), limit=16)
+    assert " ".join(" ".join(pieces).split()) == " ".join(PROSE.split())
+    assert any("## Travel" in piece and "Seven eight nine." in piece for piece in pieces)
+    assert all(piece.endswith((".", "Handbook", "Leave", "Travel")) for piece in pieces)
 
 
 def test_windows_have_one_size() -> None:
-    found = cut_texts("word " * 95, Chunking("tokens"), limit=21, name="a.txt")
-    assert len({len(words(one)) for one in found[:-1]}) == 1
-    assert sum(len(words(one)) for one in found) == 95
+    pieces = cut_texts("word " * 95, Chunking("tokens"), limit=21, name="a.txt")
+    assert len({len(word_spans(piece)) for piece in pieces[:-1]}) == 1
+    assert sum(len(word_spans(piece)) for piece in pieces) == 95
 
 
 def test_overlap_repeats_the_end_of_the_passage_before() -> None:
     numbers = " ".join(map(str, range(60)))
-    found = [words_of.split() for words_of in cut_texts(numbers, Chunking("tokens", overlap=5), 25, "a.txt")]
-    assert len(found) > 2
-    for before, after in pairwise(found):
+    pieces = [words_of.split() for words_of in cut_texts(numbers, Chunking("tokens", overlap=5), 25, "a.txt")]
+    assert len(pieces) > 2
+    for before, after in pairwise(pieces):
         assert after[:5] == before[-5:]
 
 
 def test_overlap_begins_with_a_whole_sentence_where_there_is_one() -> None:
     text = " ".join(f"Sentence {number} ends." for number in range(20))
-    found = cut_texts(text, Chunking("sentence", overlap=4), 20, "a.txt")
-    assert len(found) > 2
-    assert all(one.startswith("Sentence") for one in found)
-    assert found[1].split(".")[0] == found[0].split(".")[-2].strip()
+    pieces = cut_texts(text, Chunking("sentence", overlap=4), 20, "a.txt")
+    assert len(pieces) > 2
+    assert all(piece.startswith("Sentence") for piece in pieces)
+    assert pieces[1].split(".")[0] == pieces[0].split(".")[-2].strip()
 
 
 @pytest.mark.usefixtures("any_length")
@@ -381,9 +376,9 @@ def test_each_page_is_a_passage_and_a_large_one_several() -> None:
     starts = (0, text.index("Second"), text.index("word"))
     blocks = (Block("paragraph", 0, 11), Block("paragraph", 12, len(text.rstrip())))
     document = Document(text, "T", "application/pdf", blocks, pages=starts)
-    found = passages(document, token_spans=words, limit=30, chunking=Chunking("page"))
-    assert [one.page for one in found] == [1, 2, 3, 3]
-    assert text[found[1].start : found[1].end] == "Second page here."
+    cuts = passages(document, token_spans=word_spans, limit=30, chunking=Chunking("page"))
+    assert [passage.page for passage in cuts] == [1, 2, 3, 3]
+    assert text[cuts[1].start : cuts[1].end] == "Second page here."
 
 
 def test_a_document_without_pages_is_cut_as_few_times_as_possible() -> None:
@@ -392,20 +387,20 @@ def test_a_document_without_pages_is_cut_as_few_times_as_possible() -> None:
 
 def test_each_row_is_a_passage_with_its_header() -> None:
     document = parse(TABLE.encode(), "a.md")
-    found = passages(document, token_spans=words, limit=100, chunking=Chunking("row"))
-    rows = [one for one in found if "| item | price |" in one.context]
-    assert [document.text[one.start : one.end] for one in rows] == [
+    cuts = passages(document, token_spans=word_spans, limit=100, chunking=Chunking("row"))
+    rows = [passage for passage in cuts if "| item | price |" in passage.context]
+    assert [document.text[passage.start : passage.end] for passage in rows] == [
         "| pen | 1 |",
         "| ink | 2 |",
         "| pad | 3 |",
     ]
-    assert len(passages(document, token_spans=words, limit=100)) == 1
+    assert len(passages(document, token_spans=word_spans, limit=100)) == 1
 
 
 def test_code_in_a_document_is_cut_at_its_lines() -> None:
     text = "\n".join(f"step {number}. then more. and more" for number in range(12))
-    found = cut_texts(text, Chunking("code", headers=False), 30, "a.txt")
-    assert all(one.startswith("step") and one.endswith("more") for one in found)
+    pieces = cut_texts(text, Chunking("code", headers=False), 30, "a.txt")
+    assert all(piece.startswith("step") and piece.endswith("more") for piece in pieces)
 
 
 @pytest.mark.usefixtures("any_length")
@@ -413,9 +408,9 @@ def test_without_headers_only_the_text_is_embedded() -> None:
     document = parse(PROSE.encode(), "a.md")
     for strategy in ("structure", "sentence"):
         chunking = Chunking(strategy, headers=False)
-        found = passages(document, token_spans=words, limit=20, chunking=chunking)
-        assert {one.context for one in found} == {""}
-        assert any(one.section for one in found)  # citations name it all the same
+        cuts = passages(document, token_spans=word_spans, limit=20, chunking=chunking)
+        assert {passage.context for passage in cuts} == {""}
+        assert any(passage.section for passage in cuts)  # citations name it all the same
 
 
 def test_the_first_pattern_that_matches_applies() -> None:
@@ -440,7 +435,7 @@ def test_the_settings_complete_their_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "variant",
     [
         Chunking("sentence"),
         Chunking(max_tokens=99),
@@ -448,9 +443,9 @@ def test_the_settings_complete_their_rules() -> None:
         Chunking(headers=False),
     ],
 )
-def test_every_part_of_a_chunking_is_part_of_the_digest(other: Chunking) -> None:
+def test_every_part_of_a_chunking_is_part_of_the_digest(variant: Chunking) -> None:
     assert cut_key(Chunking(max_tokens=254), 512) == "254"
-    assert cut_key(other, 254) not in {"254", cut_key(Chunking("code"), 254)}
+    assert cut_key(variant, 254) not in {"254", cut_key(Chunking("code"), 254)}
 
 
 def test_a_match_is_no_part_of_the_digest() -> None:

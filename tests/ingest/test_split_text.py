@@ -17,6 +17,7 @@ from rag.ingest.split_text import Measure, Reading, tables_of, within
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.store.read.schema import header_in
 from rag.store.write.table_rows import body
+from tests.ingest.parse.document_shape import word_spans
 from tests.ingest.parse.packages import sheet, workbook
 
 # A part of a table is read with the table's header row, wherever the table is cut.
@@ -24,10 +25,6 @@ from tests.ingest.parse.packages import sheet, workbook
 HEADER = "| Team | City | Wins |"
 RULE = "|---|---|---|"
 ROWS = [f"| Team {n} | City {n} | {n} |" for n in range(40)]
-
-
-def words(text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def _markdown() -> Document:
@@ -47,17 +44,19 @@ def _sheet() -> Document:
 
 @pytest.mark.parametrize("document", [_markdown(), _sheet()], ids=["one block", "a block for each row"])
 def test_a_passage_within_a_table_has_its_header_row(document: Document) -> None:
-    found = passages(document, token_spans=words, limit=64)
-    rows = [one for one in found if document.text[one.start : one.end].startswith("| Team ")][1:]
+    cuts = passages(document, token_spans=word_spans, limit=64)
+    rows = [passage for passage in cuts if document.text[passage.start : passage.end].startswith("| Team ")][
+        1:
+    ]
     assert len(rows) > 3
-    assert {one.context.split("\n")[-1] for one in rows} == {HEADER}
-    assert all(len(words(one.context)) + one.tokens <= 64 for one in found)
+    assert {passage.context.split("\n")[-1] for passage in rows} == {HEADER}
+    assert all(len(word_spans(passage.context)) + passage.tokens <= 64 for passage in cuts)
 
 
 def test_the_passage_with_the_header_and_the_text_after_the_table_have_no_other_header() -> None:
     document = _markdown()
-    found = passages(document, token_spans=words, limit=64)
-    assert HEADER not in found[0].context
+    cuts = passages(document, token_spans=word_spans, limit=64)
+    assert HEADER not in cuts[0].context
     (table,) = tables_of(document)
     assert document.text[table.rows :].startswith(ROWS[0])
     assert table.end == document.text.index("\n\nThe end")
@@ -93,11 +92,11 @@ UNIT = "(in millions, except per share data)"
 def test_a_passage_within_a_table_has_what_stands_right_above_the_table(above: str, caption: str) -> None:
     text = "\n".join(["# Report", "", above, "", HEADER, RULE, *ROWS, "", "The end of it."])
     document = parse(text.encode(), "a.md")
-    cut = passages(document, token_spans=words, limit=64)
+    cut = passages(document, token_spans=word_spans, limit=64)
     within = [passage for passage in cut if passage.start > document.text.index("City 0")][:-1]
     assert len(within) > 3
     assert {passage.context.partition("\n")[2] for passage in within} == {f"{caption} {HEADER}".strip()}
-    assert all(len(words(passage.context)) + passage.tokens <= 64 for passage in cut)
+    assert all(len(word_spans(passage.context)) + passage.tokens <= 64 for passage in cut)
     assert {header_in(body(passage.context, "text"), 4) for passage in within} == {
         passage.context.partition("\n")[2] for passage in within
     }
@@ -108,14 +107,14 @@ def test_a_caption_stays_with_the_first_row_of_its_table(monkeypatch: pytest.Mon
     prose = "It was a year of many sales in all parts of the country and abroad, and nobody complained. " * 3
     text = "\n".join([prose, "", STATEMENT, "", UNIT, "", HEADER, RULE, *ROWS])
     document = parse(text.encode(), "a.md")
-    cut = passages(document, token_spans=words, limit=64)
+    cut = passages(document, token_spans=word_spans, limit=64)
     (captioned,) = [passage for passage in cut if document.text.startswith(STATEMENT, passage.start)]
     assert ROWS[0] in document.text[captioned.start : captioned.end]
 
 
 def _contexts(document: Document, row: str, *, limit: int = 64) -> set[str]:
     """What heads the passages that begin with such a row."""
-    cut = passages(document, token_spans=words, limit=limit)
+    cut = passages(document, token_spans=word_spans, limit=limit)
     return {
         passage.context.partition("\n")[2]
         for passage in cut
@@ -142,7 +141,7 @@ def test_a_row_above_the_header_row_of_a_sheet_is_a_caption(above: tuple[str, ..
     document = parse(workbook(sheet(*rows)), "a.xlsx")
     header = "| Zone | Sales | Profit | Costs |"
     assert _contexts(document, r"\| Zone \d") == {f"In CHF {period} {header}" for period in PERIODS}
-    cut = passages(document, token_spans=words, limit=64)
+    cut = passages(document, token_spans=word_spans, limit=64)
     assert not [
         passage for passage in cut if document.text[: passage.end].endswith((*PERIODS, f"{PERIODS[1]} |"))
     ]
@@ -152,7 +151,7 @@ def test_rows_without_a_header_have_the_caption_above_them() -> None:
     rows = [row for period in PERIODS for row in (period, *ZONES, "", "")]
     document = parse(workbook(sheet(*rows)), "a.xlsx")
     assert _contexts(document, r"\| Zone \d") == {*PERIODS}
-    as_rows = passages(document, token_spans=words, limit=64, chunking=Chunking(strategy="row"))
+    as_rows = passages(document, token_spans=word_spans, limit=64, chunking=Chunking(strategy="row"))
     assert len(as_rows) < len(ZONES)  # nothing says that each of them can be read alone
 
 
@@ -166,8 +165,8 @@ def test_a_first_row_of_one_cell_is_a_caption() -> None:
     cells = "".join(f"<tr><td>{row.replace('|', '<td>')}" for row in ["Zone|Sales|Profit|Costs", *ZONES])
     page = "".join(f"<table><tr><th colspan=4>{period}{cells}</table>" for period in PERIODS)
     header = "| Zone | Sales | Profit | Costs |"
-    found = _contexts(parse(page.encode(), "a.html"), r"\| Zone \d")
-    assert found == {f"{period} {header}" for period in PERIODS}
+    contexts = _contexts(parse(page.encode(), "a.html"), r"\| Zone \d")
+    assert contexts == {f"{period} {header}" for period in PERIODS}
     words_only = parse(b"| Likes | | |\n|--|--|--|\n| Tea | Milk | Jam |\n| Pie | Ham | Egg |\n", "a.md")
     assert [table.header for table in tables_of(words_only)] == ["| Likes | | |"]
 
@@ -186,7 +185,7 @@ def test_captions_can_stand_below_their_tables(first: str, captions: list[str]) 
     table = "\n".join([HEADER, RULE, *ROWS])
     document = parse("\n\n".join([first, table, lines[0], table, lines[1]]).encode(), "a.md")
     assert [table.captions[-1] for table in tables_of(document)] == lines
-    cut = passages(document, token_spans=words, limit=64)
+    cut = passages(document, token_spans=word_spans, limit=64)
     for line in lines:  # the last row is there, too, and nothing of the next table
         (holder,) = [passage for passage in cut if line in document.text[passage.start : passage.end]]
         assert document.text[holder.start : holder.end].endswith(f"{ROWS[-1]}\n\n{line}")
@@ -217,17 +216,17 @@ def test_the_outermost_line_of_a_long_caption_is_left_out_first() -> None:
 
 def test_a_caption_that_leaves_no_room_is_left_out_before_the_header() -> None:
     text = "\n".join(["A long name of a table " * 6, "", HEADER, RULE, *ROWS])
-    cut = passages(parse(text.encode(), "a.md"), token_spans=words, limit=64)
+    cut = passages(parse(text.encode(), "a.md"), token_spans=word_spans, limit=64)
     assert {passage.context.partition("\n")[2] for passage in cut[2:]} == {HEADER}
 
 
 def test_a_passage_of_a_sheet_says_its_cells() -> None:
     document = _sheet()
-    found = passages(document, token_spans=words, limit=64)
-    assert found[0].section == ("A1:C7",)
-    assert found[-1].section[-1].endswith(":C41")
-    firsts = [int(one.section[-1].split(":")[0][1:]) for one in found]
-    lasts = [int(one.section[-1].split(":")[1][1:]) for one in found]
+    cuts = passages(document, token_spans=word_spans, limit=64)
+    assert cuts[0].section == ("A1:C7",)
+    assert cuts[-1].section[-1].endswith(":C41")
+    firsts = [int(passage.section[-1].split(":")[0][1:]) for passage in cuts]
+    lasts = [int(passage.section[-1].split(":")[1][1:]) for passage in cuts]
     assert firsts[1:] == [last + 1 for last in lasts[:-1]]
 
 
@@ -235,8 +234,8 @@ def test_a_header_row_that_takes_over_a_third_is_left_out() -> None:
     wide = "| " + " | ".join(f"column{n}" for n in range(30)) + " |"
     rule = "|" + "---|" * 30
     text = "\n".join([wide, rule, *["| " + " | ".join(["7"] * 30) + " |"] * 4])
-    found = passages(parse(text.encode(), "a.md"), token_spans=words, limit=64)
-    assert not any("column1" in one.context for one in found)
+    cuts = passages(parse(text.encode(), "a.md"), token_spans=word_spans, limit=64)
+    assert not any("column1" in passage.context for passage in cuts)
 
 
 def test_rows_without_a_header_have_none() -> None:
@@ -269,7 +268,7 @@ def test_a_table_within_a_block_keeps_its_header_row(mark: str, first: str, name
     rule = "|---+---+---|" if name == "a.org" else RULE
     text = first + "\n".join(f"{mark}{line}" for line in (HEADER, rule, *ROWS))
     document = parse(f"{text}\n\nThe end of it.".encode(), name)
-    cut = passages(document, token_spans=words, limit=64)
+    cut = passages(document, token_spans=word_spans, limit=64)
     within = [passage for passage in cut if passage.start > document.text.index("City 0")]
     assert len(within) > 3
     assert {passage.context.split("\n")[-1] for passage in within[:-1]} == {HEADER}
@@ -324,12 +323,12 @@ def test_a_header_row_with_a_colon_begins_a_table_and_no_record() -> None:
 def test_a_part_of_a_long_record_has_the_records_first_line(article: str) -> None:
     notes = " ".join(f"Check {number} was passed." for number in range(40))
     document = parse(f"Article,Price,Notes\n{article},0.12,{notes}\nNut M6,0.10,Small.\n".encode(), "a.csv")
-    found = passages(document, token_spans=words, limit=64)
-    within = [one for one in found if document.text[one.start :].startswith("Check ")]
+    cuts = passages(document, token_spans=word_spans, limit=64)
+    within = [passage for passage in cuts if document.text[passage.start :].startswith("Check ")]
     assert len(within) > 1
-    assert {one.context.split("\n")[-1] for one in within} == {f"Article: {article}"}
-    assert "Article" not in found[0].context
-    assert document.text[found[-1].start : found[-1].end].endswith(
+    assert {passage.context.split("\n")[-1] for passage in within} == {f"Article: {article}"}
+    assert "Article" not in cuts[0].context
+    assert document.text[cuts[-1].start : cuts[-1].end].endswith(
         "Article: Nut M6\nPrice: 0.10\nNotes: Small."
     )
 
@@ -347,7 +346,7 @@ TRANSLATED = {
 }
 
 
-def known(text: str) -> float:
+def ascii_share(text: str) -> float:
     """As an English model: the share of characters that are ASCII."""
     return sum(map(str.isascii, text)) / len(text)
 
@@ -358,12 +357,12 @@ def document(text: str) -> Document:
 
 def cut(text: str, limit: int = LIMIT, slack: int = 0) -> list[Passage]:
     parsed = document(text)
-    reading = Reading(foreign_parts(parsed, known), slack)
+    reading = Reading(foreign_parts(parsed, ascii_share), slack)
     return passages(parsed, token_spans=SPANS, limit=limit, reading=reading)
 
 
-def average(found: list[Passage]) -> float:
-    return sum(one.end - one.start for one in found) / len(found)
+def average(cuts: list[Passage]) -> float:
+    return sum(passage.end - passage.start for passage in cuts) / len(cuts)
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
@@ -384,39 +383,39 @@ def test_a_chapter_in_another_language_has_passages_of_its_size_and_the_others_f
     text = (
         f"# Manual\n\n{ENGLISH * 20}\n\n# Глава\n\n{TRANSLATED['Russian'] * 20}\n\n# Index\n\n{ENGLISH * 20}"
     )
-    parsed, found = document(text), cut(text)
-    foreign = foreign_parts(parsed, known)
-    english = [one for one in found if not is_within(foreign, (one.start, one.end))]
-    russian = [one for one in found if one not in english]
-    assert [one.section for one in russian] == [("Глава",)] * len(russian)
-    assert max(one.tokens for one in english) <= LIMIT < max(one.tokens for one in russian)
+    parsed, cuts = document(text), cut(text)
+    foreign = foreign_parts(parsed, ascii_share)
+    english = [passage for passage in cuts if not is_within(foreign, (passage.start, passage.end))]
+    russian = [passage for passage in cuts if passage not in english]
+    assert [passage.section for passage in russian] == [("Глава",)] * len(russian)
+    assert max(passage.tokens for passage in english) <= LIMIT < max(passage.tokens for passage in russian)
 
 
 def test_a_passage_in_both_languages_fits_the_window() -> None:
     text = "\n\n".join([ENGLISH * 2, TRANSLATED["Russian"] * 2] * 6)
-    foreign = foreign_parts(document(text), known)
-    mixed = [one for one in cut(text) if not is_within(foreign, (one.start, one.end))]
+    foreign = foreign_parts(document(text), ascii_share)
+    mixed = [passage for passage in cut(text) if not is_within(foreign, (passage.start, passage.end))]
     assert mixed
-    assert max(one.tokens for one in mixed) <= LIMIT
+    assert max(passage.tokens for passage in mixed) <= LIMIT
 
 
 def test_a_model_that_knows_the_language_reads_all_of_its_passages() -> None:
     text = TRANSLATED["Russian"] * 60
-    found = passages(document(text), token_spans=SPANS, limit=128, reading=Reading((), slack=384))
-    assert 256 < max(one.tokens for one in found) <= 512
-    assert average(found) > average(passages(document(text), token_spans=SPANS, limit=128))
+    cuts = passages(document(text), token_spans=SPANS, limit=128, reading=Reading((), slack=384))
+    assert 256 < max(passage.tokens for passage in cuts) <= 512
+    assert average(cuts) > average(passages(document(text), token_spans=SPANS, limit=128))
 
 
 def test_a_long_run_without_spaces_is_not_one_token() -> None:
     """The tokenizer takes a sentence in Thai for a single unknown token."""
     text = "ผู้ดูแลประภาคารนับเรือที่แล่นผ่านในเวลากลางคืนและจดบันทึกไว้ในสมุด" * 30
-    assert max(one.end - one.start for one in cut(text)) <= 4 * LIMIT
+    assert max(passage.end - passage.start for passage in cut(text)) <= 4 * LIMIT
 
 
 def test_code_counts_as_before_and_few_words_are_like_their_neighbours() -> None:
     code = "```\n" + "величина = посчитай_корабли()\n" * 20 + "```"
     text = f"{TRANSLATED['Russian'] * 4}\n\n{code}\n\nOK.\n\n{TRANSLATED['Russian'] * 4}"
-    first, second = foreign_parts(document(text), known)
+    first, second = foreign_parts(document(text), ascii_share)
     assert text[first.end :].strip().startswith("```")
     assert text[second.start :].startswith("OK.")
 
