@@ -344,7 +344,7 @@ def test_sentences_stay_whole_and_headings_do_not_matter() -> None:
     assert all(piece.endswith((".", "Handbook", "Leave", "Travel")) for piece in pieces)
 
 
-def test_windows_have_one_size() -> None:
+def test_passages_by_tokens_have_one_size() -> None:
     pieces = cut_texts("word " * 95, Chunking("tokens"), limit=21, name="a.txt")
     assert len({len(word_spans(piece)) for piece in pieces[:-1]}) == 1
     assert sum(len(word_spans(piece)) for piece in pieces) == 95
@@ -367,7 +367,7 @@ def test_overlap_begins_with_a_whole_sentence_where_there_is_one() -> None:
 
 
 @pytest.mark.usefixtures("any_length")
-def test_sections_do_not_overlap_in_structure() -> None:
+def test_passages_by_structure_do_not_overlap() -> None:
     assert cut_texts(PROSE, Chunking(overlap=20)) == cut_texts(PROSE, Chunking())
 
 

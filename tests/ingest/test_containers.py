@@ -199,7 +199,9 @@ async def test_hostile_members_are_a_line_each_and_the_others_come_in(shelf: She
 
 
 @pytest.mark.slow
-async def test_bombs_and_nests_end_as_a_line(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hostile_archives_are_a_line_each_in_the_report(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(containers, "SMALL_BYTES", 1 << 20)
     monkeypatch.setattr(containers, "MAX_MEMBERS", 50)
     nest = zipped({"deep.md": b"# Deep\n\ndeep"})
@@ -437,7 +439,7 @@ async def test_an_unchanged_container_is_read_and_not_opened(shelf: Shelf, opene
         ({"max_file_bytes": 10_000}, set()),
     ],
 )
-async def test_other_settings_open_it_anew(
+async def test_other_settings_open_an_unchanged_container_anew(
     stocked: Shelf, opened: list[str], settings: dict[str, object], gone: set[str]
 ) -> None:
     before = {*stocked.records}

@@ -120,7 +120,7 @@ async def test_a_field_that_somebody_else_declared_meanwhile_stays_as_it_is(
     assert await _found(_desk(small_desk, tmp_path), {"year": {"$gte": 2000}}) == {"leave"}
 
 
-async def test_it_waits_for_no_ingestion_and_changes_nothing_then(
+async def test_a_declaration_during_an_ingestion_fails_at_once_and_changes_nothing(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection = await _made(small_desk, tmp_path)
@@ -164,7 +164,7 @@ anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1, 2], ids=["before sources", "before chunks", "before the catalog"])
-async def test_killed_midway_it_has_declared_nothing_and_can_be_run_again(
+async def test_a_killed_declaration_has_declared_nothing_and_can_be_run_again(
     small_desk: ModuleType, tmp_path: Path, step: int
 ) -> None:
     collection = await _made(small_desk, tmp_path)

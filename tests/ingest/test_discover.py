@@ -523,7 +523,9 @@ def _set_of_names(discovery: Discovery) -> set[str]:
         ({".gitignore": "\ufeffa.md\r\n[\nx\\\n"}, {"b.md", "sub/b.md", "sub/c.md"}),
     ],
 )
-def test_it_has_the_meaning_of_git(tmp_path: Path, ignoring: Mapping[str, str], expected: set[str]) -> None:
+def test_an_ignore_file_means_what_it_means_to_git(
+    tmp_path: Path, ignoring: Mapping[str, str], expected: set[str]
+) -> None:
     _write(tmp_path, dict.fromkeys(["a.md", "b.md", "sub/b.md", "sub/c.md", "sub/deep/a.md"], "text"))
     everything = _set_of_names(discover([tmp_path], ON))
     _write(tmp_path, ignoring)

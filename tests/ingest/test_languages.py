@@ -79,7 +79,7 @@ def test_code_has_no_language(name: str) -> None:
     assert tag(CODE if name == "a.py" else f"```\n{CODE}```", name=name) == ""
 
 
-def test_prose_around_code_and_numbers_tells() -> None:
+def test_prose_around_code_and_numbers_tells_the_language() -> None:
     rows = "\n".join(f"| {n} | part-{n} | {n * 7} |" for n in range(50))
     assert (
         tag(f"# Bauteile\n\n{TEXTS['de']}\n\n```\n{CODE}```\n\n| a | b | c |\n|--|--|--|\n{rows}\n") == "de"
@@ -97,7 +97,7 @@ def test_hostile_texts_take_no_time() -> None:
     assert len(language_of("\ud800" * 100)) <= len("xx")
 
 
-def test_tags_have_names_and_rules() -> None:
+def test_a_language_has_a_name_and_rules() -> None:
     assert (name_of("de-AT"), rules_of("de-AT")) == ("German", "German")
     assert (name_of("uk"), rules_of("uk")) == ("Ukrainian", "none")
     assert (name_of("zz"), is_known("zz")) == ("zz", False)

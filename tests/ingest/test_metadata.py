@@ -35,7 +35,7 @@ def _said(toml: str) -> dict[str, str]:
     return dict(with_stated_metadata(DOCUMENT, toml.encode()).metadata)
 
 
-def test_its_values_are_metadata_as_in_front_matter() -> None:
+def test_values_of_a_sidecar_are_metadata_as_in_front_matter() -> None:
     metadata = _said(
         'year = 2024\nweight = 1.5\nfinal = true\nstatus = " open "\ndue = 2024-05-01\n'
         'at = 2024-05-01T10:00:00Z\ntags = ["law", "Smith, Ann", 5]\n'
@@ -52,7 +52,7 @@ def test_its_values_are_metadata_as_in_front_matter() -> None:
     }
 
 
-def test_its_title_and_date_are_the_documents() -> None:
+def test_title_and_date_of_a_sidecar_are_the_documents() -> None:
     document = with_stated_metadata(DOCUMENT, b'title = "The\\nplan"\ndate = 2024-05-01\n')
     assert (document.title, document.date) == ("The plan", datetime(2024, 5, 1, tzinfo=UTC))
     assert with_stated_metadata(DOCUMENT, b"year = 1\n").title == "Plans"
@@ -106,7 +106,7 @@ def test_a_url_from_the_front_matter_or_the_sidecar_is_the_documents() -> None:
         assert document.metadata["url"] == wrong
 
 
-def test_nothing_is_hidden_in_it() -> None:
+def test_a_sidecar_hides_nothing() -> None:
     toml = r"""title = "\u001b]0;Pl\u200bans\u202e"
 "k\ufe01" = "v\U000e0041"
 tags = ["a\u3164", "می‌خواهم"]"""
@@ -145,7 +145,7 @@ def test_an_invalid_sidecar_rejects_the_document(toml: bytes, words: str) -> Non
         with_stated_metadata(DOCUMENT, toml)
 
 
-def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
+def test_a_sidecar_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
     file = LocalFile.local(tmp_path / "plans.md", "plans.md")
     beside = tmp_path / "plans.md.meta.toml"
     assert read_sidecar(file) == b""
@@ -162,7 +162,7 @@ def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
             read_sidecar(file)
 
 
-def test_a_folder_that_is_gone_is_not_a_file_without_one(
+def test_a_file_in_a_folder_that_is_gone_is_refused_and_not_taken_for_one_without_a_sidecar(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "hr").mkdir()
@@ -173,13 +173,13 @@ def test_a_folder_that_is_gone_is_not_a_file_without_one(
         read_sidecar(file)
 
 
-def test_a_name_that_is_too_long_to_have_one_beside_it_has_none(tmp_path: Path) -> None:
+def test_a_file_whose_name_leaves_no_room_for_a_sidecar_has_none(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 252 + ".md")
     path.touch()
     assert read_sidecar(LocalFile.local(path, path.name)) == b""
 
 
-def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
+def test_a_sidecar_is_no_document(tmp_path: Path) -> None:
     for name in ("plans.md", "plans.md.meta.toml", "notes.toml"):
         (tmp_path / name).write_text("a = 1\n")
     walked = discover([tmp_path], IngestSettings())
@@ -192,7 +192,7 @@ def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_a_change_of_it_makes_the_source_anew(small_desk: ModuleType, tmp_path: Path) -> None:
+async def test_a_changed_sidecar_makes_the_source_anew(small_desk: ModuleType, tmp_path: Path) -> None:
     papers = tmp_path / "papers"
     papers.mkdir()
     (papers / "plans.txt").write_text("plans")
@@ -212,14 +212,14 @@ async def test_a_change_of_it_makes_the_source_anew(small_desk: ModuleType, tmp_
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-def test_it_is_read_as_editors_of_windows_save_it(encoding: str) -> None:
+def test_a_sidecar_is_read_as_editors_of_windows_save_it(encoding: str) -> None:
     written = 'title = "Größe"\r\nallow = ["group:hr"]\r\n'.encode(encoding)
     document = with_stated_metadata(DOCUMENT, written)
     assert (document.title, document.metadata["allow"]) == ("Größe", "group:hr")
 
 
 @pytest.mark.parametrize("data", ['title = "Größe"\n'.encode("cp1252"), b"\xff\xfea", b"\x00\x01\xd8"])
-def test_one_in_another_encoding_is_refused_in_one_line_that_says_so(data: bytes) -> None:
+def test_a_sidecar_in_another_encoding_is_refused_in_one_line_that_says_so(data: bytes) -> None:
     with pytest.raises(ParseError, match="UTF-8") as refused:
         with_stated_metadata(DOCUMENT, data)
     assert "codec" not in str(refused.value)

@@ -177,7 +177,7 @@ def test_a_pattern_from_the_root_on_is_held_against_the_whole_path() -> None:
     assert born(rights, "old/data/notes/hr/a.md", {}) == Access("tenant", revision=1)
 
 
-def test_letter_case_and_unicode_forms_of_paths() -> None:
+def test_a_rule_ignores_letter_case_and_unicode_forms_of_paths() -> None:
     rule = AccessRule(path="hr/Löhne/*", allow=("group:hr",))
     alike = ["HR/LÖHNE/a.md", unicodedata.normalize("NFD", "hr/Löhne/a.md")]
     for path in ["hr/Löhne/a.md", *alike]:

@@ -61,7 +61,7 @@ async def looked(repository: Path, desk: OriginContext, **more: object) -> Origi
 
 
 @pytest.mark.anyio
-async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(
+async def test_a_folder_is_read_at_a_ref_with_its_dates_and_only_new_blobs(
     repository: Path, desk: OriginContext
 ) -> None:
     look = await looked(repository, desk, folder="docs", dates=True)
@@ -157,7 +157,7 @@ async def test_missing_blobs_are_not_fetched_from_where_the_repository_says(
         ({"folder": "none"}, "no such folder"),
     ],
 )
-async def test_what_is_not_there_is_said(
+async def test_a_missing_repository_ref_or_folder_is_named(
     repository: Path, desk: OriginContext, more: dict[str, str], why: str
 ) -> None:
     git(repository, "tag", "blob", "HEAD:docs/a.md")

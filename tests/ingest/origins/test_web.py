@@ -455,7 +455,7 @@ def test_an_address_has_one_form(written: str, expected: str | None) -> None:
         assert canonical_url(expected) == expected
 
 
-def test_an_address_as_a_path() -> None:
+def test_an_address_becomes_a_path() -> None:
     assert path_below("https://example.org/a/?b=c") == "example.org/a/index?b=c"
     assert path_below("https://example.org/%2e%2e/%2F/x") == "example.org/x"
 
@@ -476,12 +476,12 @@ def test_a_page_of_open_tags_takes_no_longer_than_its_size() -> None:
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1"),
     ],
 )
-def test_addresses_that_are_not_public(address: str) -> None:
+def test_an_address_that_is_not_public_is_recognised(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "1.1.1.1", "2606:4700::1111"])
-def test_addresses_that_are(address: str) -> None:
+def test_a_public_address_is_recognised(address: str) -> None:
     assert is_public(address)
 
 

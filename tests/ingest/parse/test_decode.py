@@ -333,7 +333,7 @@ WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76
 
 
 @pytest.mark.parametrize("data", [DATA, WRAPPED, base64.urlsafe_b64encode(DATA.encode()).decode()])
-def test_it_is_replaced_by_a_mark_and_a_remark(data: str) -> None:
+def test_data_in_a_text_is_replaced_by_a_mark_and_a_remark(data: str) -> None:
     text, remark = without_encoded_data(f"Before.\n\n{data}\n\nAfter.\n")
     assert text == f"Before.\n\n{DATA_LEFT_OUT}\n\nAfter.\n"
     assert remark == f"{len(data) - len(DATA_LEFT_OUT)} characters of encoded data left out"
@@ -373,7 +373,7 @@ def test_other_long_words_stay(text: str) -> None:
     assert without_encoded_data(text) == (text, "")
 
 
-def test_it_takes_time_in_proportion_to_the_text() -> None:
+def test_data_is_found_in_time_in_proportion_to_the_text() -> None:
     hostile = ("A1" * 40 + "\n") * 19 + ".\n"
     text = hostile * 500 + ("A1b" * 600 + " ") * 500
     assert without_encoded_data(text)[0] == text
@@ -438,7 +438,7 @@ def test_the_format_is_that_of_the_content(data: bytes, name: str, suffix: str) 
 
 
 @pytest.mark.parametrize("text", [b"", b"From: here to there\n", b"{}", b"words", b"From the sea\n\n10:00\n"])
-def test_in_doubt_it_may_be_anything(text: bytes) -> None:
+def test_a_file_of_doubtful_content_may_have_any_format(text: bytes) -> None:
     assert sniffed_suffix(text) == ""
 
 

@@ -78,7 +78,7 @@ def test_a_book_states_its_title_and_more() -> None:
 
 
 @pytest.mark.parametrize("title", ["Untitled", "Unknown", "Unknown Title"])  # as programs write
-def test_without_a_title_of_its_own_it_is_called_as_its_file(title: str) -> None:
+def test_a_book_without_a_title_is_called_as_its_file(title: str) -> None:
     assert parse(book(about=f"<dc:title>{title}</dc:title>"), "my_book.epub").title == "my book"
 
 

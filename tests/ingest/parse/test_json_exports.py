@@ -397,7 +397,7 @@ def test_a_notebook_without_text_is_empty() -> None:
         book(code(""), {"cell_type": "markdown", "source": []}, {})
 
 
-def test_a_real_notebook(judged: Path) -> None:
+def test_a_real_notebook_has_its_title_and_headings(judged: Path) -> None:
     document = parse((judged / "office/markitdown/test_notebook.ipynb").read_bytes(), "test_notebook.ipynb")
     assert document.title == "Test Notebook Title"
     assert [block.title for block in document.blocks if block.title] == ["Test Notebook", "Code Cell Below"]

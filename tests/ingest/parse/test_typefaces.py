@@ -52,7 +52,7 @@ def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
         ("<span style='color:red;text-decoration: line-through'>500</span> 700", "~~500~~ 700"),
     ],
 )
-def test_scripts_of_pages(html: str, expected: str) -> None:
+def test_scripts_of_web_pages_are_written_with_signs(html: str, expected: str) -> None:
     assert parse(f"<p>{html}</p>".encode(), "a.html").text == expected
 
 
@@ -137,7 +137,7 @@ def _aligned(kind: str) -> str:
         (b"<article><p>10<hi rend='sup'>15</hi> H<subscript>2</subscript>O</p><p>x</p></article>", "a.xml"),
     ],
 )
-def test_scripts_of_other_formats(data: bytes, name: str) -> None:
+def test_scripts_of_other_formats_are_written_with_signs(data: bytes, name: str) -> None:
     assert "10^15 H2O" in parse(data, name).text
 
 
@@ -172,7 +172,7 @@ _STRUCK_STYLES = xml("s:styleSheet", f"{_STRUCK_FONTS}<s:cellXfs><s:xf/><s:xf fo
         (rb"{\rtf1 Fee \striked1 500 \striked0 700 EUR\par}", "a.rtf"),
     ],
 )
-def test_struck_out_text_of_other_formats(data: bytes, name: str) -> None:
+def test_struck_out_text_of_other_formats_is_between_tildes(data: bytes, name: str) -> None:
     assert "Fee ~~500~~ 700 EUR" in parse(data, name).text
 
 

@@ -270,7 +270,7 @@ def test_any_xml_is_a_document_or_a_parse_error(parts: list[str]) -> None:
         assert str(error)  # noqa: PT017 either end is fine
 
 
-def test_real_files(judged: Path) -> None:
+def test_real_feeds_and_records_have_their_titles_and_texts(judged: Path) -> None:
     office = judged / "office"
     feed = parse((office / "markitdown/test_rss.xml").read_bytes(), "test_rss.xml")
     assert (feed.title, feed.url) == ("The Official Microsoft Blog", "https://blogs.microsoft.com/")
