@@ -248,7 +248,9 @@ async def test_only_what_changed_is_embedded_again(library: Library) -> None:
     assert library.embedder.texts == ["b\n\nsecond b"]
 
 
-async def test_a_changed_file_keeps_its_id_and_so_do_its_chunks(library: Library) -> None:
+async def test_a_changed_file_keeps_its_id_and_its_chunks_and_a_shorter_version_leaves_none_of_the_longer(
+    library: Library,
+) -> None:
     library.write("a.md", LONG)
     await library.ingest()
     before = (await library.sources())["a.md"]
@@ -259,11 +261,6 @@ async def test_a_changed_file_keeps_its_id_and_so_do_its_chunks(library: Library
     assert after.chunk_count > before.chunk_count
     ids = [f"{before.id}/{seq}" for seq in range(before.chunk_count)]
     assert {stored.chunk.id for stored in await (await library.table()).chunks(ids, "(true)")} == set(ids)
-
-
-async def test_a_shorter_version_leaves_no_chunk_of_the_longer_one(library: Library) -> None:
-    library.write("a.md", LONG)
-    await library.ingest()
     library.write("a.md", "short")
     await library.ingest()
     assert (await (await library.table()).statistics()).chunks == 1
@@ -498,7 +495,7 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
     assert await library.texts("a.md") == ["text"]
 
 
-@pytest.mark.parametrize("fails_from", [1, 3, 6])
+@pytest.mark.parametrize("fails_from", [1, 6])
 async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
 ) -> None:
