@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from rag.corpus import Document
+from rag.ingest import prepare
+from rag.ingest.parse.parsers import parse
 from rag.store.write import table_maintenance
 from rag.store.write.access_writer import AccessTable
 
@@ -25,3 +28,13 @@ def without_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(table_maintenance, "compact", nothing)
     monkeypatch.setattr(AccessTable, "compact", nothing)
+
+
+@pytest.fixture
+def parsing_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse in this process: what a test wrote itself needs no confined one, which each run would start."""
+    monkeypatch.setattr(prepare, "parse_safely", parse_here)
+
+
+async def parse_here(data: bytes, name: str, **_limits: object) -> Document:
+    return parse(data, name)

@@ -27,7 +27,7 @@ from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import BagOfWords, Counting, ingested
 from tests.tables import table_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("parsing_here")]
 
 
 # Chunks for which the embedder has no vector: stored all the same, told, and asked for again.

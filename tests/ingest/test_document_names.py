@@ -27,7 +27,7 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.small_desk import BagOfWords, Counting
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction", "parsing_here")]
 
 KUBERNETES = """---
 aliases: [k8s, Steuermann]

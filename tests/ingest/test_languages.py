@@ -27,7 +27,7 @@ from rag.text.languages import is_known, name_of, rules_of
 from tests.small_desk import BagOfWords
 from tests.tables import table_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction", "parsing_here")]
 
 
 # The language of a document: told by its words, whatever it states.
