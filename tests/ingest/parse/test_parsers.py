@@ -72,7 +72,7 @@ DEEP = 200_000
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ANY_TEXT, TEXT_NAMES)
 def test_blocks_are_in_order_and_leave_out_nothing_but_white_space(text: str, name: str) -> None:
     try:
