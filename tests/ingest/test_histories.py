@@ -29,7 +29,7 @@ from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Collection, Principal
 from rag.errors import NotFoundError
-from rag.ingest import known_sources
+from rag.ingest import known_sources, prepare
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Report
 from rag.ingest.requested_access import RequestedAccess, Rights
@@ -42,6 +42,7 @@ from rag.store.write.access_writer import AccessTable, change_access
 from rag.store.write.change_collection import copy_labels, open_writer
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
+from tests.ingest.conftest import parse_here
 from tests.ingest.history_oracle import (
     Act,
     Bound,
@@ -727,6 +728,7 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         patch.setattr(table_maintenance, "sync_to_disk", lambda *_: None)
         patch.setattr(table_maintenance, "compact", _nothing)
         patch.setattr(AccessTable, "compact", _nothing)
+        patch.setattr(prepare, "parse_safely", parse_here)
         patch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 2)
         patch.setattr(known_sources, "FEW_GONE", 2)
         make = partial(ensure_collection, folder / "empty", "default", "documents", embedder.identity)

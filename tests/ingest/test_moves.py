@@ -26,7 +26,11 @@ from tests.ingest.shelf import keep, restore
 from tests.small_desk import Counting
 from tests.tables import table_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_compaction"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("without_compaction", "parsing_here"),
+    pytest.mark.slow,
+]
 
 TWIN = "it has or had the same content as"
 OPEN = Access("tenant", revision=1)

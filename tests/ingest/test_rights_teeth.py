@@ -47,7 +47,11 @@ from tests.tables import table_of
 if TYPE_CHECKING:
     import lancedb
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("without_compaction")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("without_compaction", "parsing_here"),
+]
 
 ANYBODY, HR = Principal("default"), Principal("default", "eve", frozenset({"hr"}))
 ONLY_HR = RequestedAccess("restricted", ("group:hr",))
