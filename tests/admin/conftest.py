@@ -67,11 +67,11 @@ class Desk:
                 if line.startswith(at):
                     process.send_signal(signal.SIGINT)
                     break
-            out, rest = process.communicate()
+            out, after = process.communicate()
         assert process.returncode == 130
-        assert "Traceback" not in rest
+        assert "Traceback" not in after
         assert out == ""
-        return rest.splitlines()
+        return after.splitlines()
 
     def paths(self) -> list[str]:
         """What is there, by the path below the folder that was ingested."""
@@ -90,13 +90,13 @@ class Inside(Desk):
     capsys: pytest.CaptureFixture[str]
 
     def run(self, *arguments: str | Path, code: int = 0) -> Run:
-        given = ["refdesk-admin", *map(str, arguments), "--data", str(self.data)]
-        self.monkeypatch.setattr(sys, "argv", given)
+        command_line = ["refdesk-admin", *map(str, arguments), "--data", str(self.data)]
+        self.monkeypatch.setattr(sys, "argv", command_line)
         with pytest.raises(SystemExit) as end:
             main()
         printed = self.capsys.readouterr()
         assert end.value.code == code, printed.out + printed.err
-        return CompletedProcess(given, code, printed.out, printed.err)
+        return CompletedProcess(command_line, code, printed.out, printed.err)
 
 
 @pytest.fixture(scope="session")
@@ -157,20 +157,20 @@ def screen(scripts: Scripts) -> Screen:
             os.execve(command[0], command, scripts.environment | {"TERM": "xterm"} | (env or {}))  # noqa: S606 our own script
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
         with os.fdopen(terminal, "r+b", buffering=0) as keyboard:
-            shown = b""
+            output = b""
             while True:
                 while impatient and pressed and not select.select([keyboard], [], [], AGAIN_SECONDS)[0]:
                     keyboard.write(b"\x03")
                 if not (part := _read(keyboard.fileno())):
                     break
-                shown += part
-                if interrupt_at and interrupt_at in shown:
+                output += part
+                if interrupt_at and interrupt_at in output:
                     keyboard.write(b"\x03")
                     interrupt_at, pressed = None, True
-                for question in [text for text in questions if text.encode() in shown]:
+                for question in [text for text in questions if text.encode() in output]:
                     keyboard.write(f"{questions.pop(question)}\n".encode())
             _, status = os.waitpid(child, 0)  # which a terminal that is closed before would hang up
-        return os.waitstatus_to_exitcode(status), shown.decode()
+        return os.waitstatus_to_exitcode(status), output.decode()
 
     return run
 
@@ -207,10 +207,10 @@ def make_search() -> Callable[..., Search]:
         hits = {name: _hit(name, saying) for name in "abc"}
         ids = {name: hit.chunk.id for name, hit in hits.items()}
 
-        def stage(name: str, before: int | None, left: str, **more: Any) -> Step:  # noqa: ANN401 of a record
-            preview = tuple(Preview(ids[one], 0.5, f"{saying} {one}") for one in left)
-            after, rest = len(left), tuple(ids[one] for one in left)
-            return Step(name, 0.001, before=before, after=after, preview=preview, hit_ids=rest, **more)
+        def stage(name: str, before: int | None, remaining: str, **more: Any) -> Step:  # noqa: ANN401 of a record
+            preview = tuple(Preview(ids[letter], 0.5, f"{saying} {letter}") for letter in remaining)
+            after, ids_left = len(remaining), tuple(ids[letter] for letter in remaining)
+            return Step(name, 0.001, before=before, after=after, preview=preview, hit_ids=ids_left, **more)
 
         stages = (
             Step("plan", 0.0004),

@@ -55,19 +55,19 @@ class Office:
 
     def ids(self) -> dict[str, str]:
         """The sources' ids by their paths."""
-        return {one["metadata"]["path"]: one["id"] for one in self.inside.json("sources")["sources"]}
+        return {source["metadata"]["path"]: source["id"] for source in self.inside.json("sources")["sources"]}
 
     def access(self, action: str, *arguments: str) -> Any:  # noqa: ANN401 any JSON
         return self.desk.json("access", action, *arguments)
 
     def records(self) -> dict[str, Any]:
         """The access records by the sources' paths."""
-        return {path: self.shown(id_)["access"] for path, id_ in self.ids().items()}
+        return {path: self.access_of(id_)["access"] for path, id_ in self.ids().items()}
 
-    def shown(self, id_: str) -> Any:  # noqa: ANN401 any JSON
+    def access_of(self, id_: str) -> Any:  # noqa: ANN401 any JSON
         return self.inside.json("access", "show", id_)
 
-    def seen(self, who: str, desk: Desk | None = None) -> set[str]:
+    def visible_to(self, who: str, desk: Desk | None = None) -> set[str]:
         """The paths of what this principal finds."""
         self.settings(f"[principal]\n{who}\n")
         reply = (desk or self.inside).json("search", "days of leave", "--config", self.config)
@@ -76,10 +76,10 @@ class Office:
 
 @pytest.fixture
 def office(desk: Desk, inside: Desk, tmp_path: Path) -> Office:
-    made = Office(desk, inside, tmp_path / "notes", tmp_path / "config.toml")
-    made.settings("")
-    made.write("leave.md", "# Leave\n\nEverybody has thirty days of leave.\n")
-    return made
+    new_office = Office(desk, inside, tmp_path / "notes", tmp_path / "config.toml")
+    new_office.settings("")
+    new_office.write("leave.md", "# Leave\n\nEverybody has thirty days of leave.\n")
+    return new_office
 
 
 def record(
@@ -92,23 +92,23 @@ def test_what_nobody_restricts_everybody_finds(office: Office) -> None:
     office.shelve()
     assert office.records() == {"leave.md": record("tenant")}
     for who in (NOBODY, ANN, BOB):
-        assert office.seen(who) == {"leave.md"}
+        assert office.visible_to(who) == {"leave.md"}
 
 
 def test_only_those_that_are_allowed_find_what_is_restricted(office: Office) -> None:
     office.ingest("--visibility", "restricted", "--allow", "group:hr", "--allow", "user:eve")
     assert office.records() == {"leave.md": record("restricted", ("group:hr", "user:eve"))}
-    assert office.seen(ANN) == {"leave.md"}
-    assert office.seen('user = "eve"') == {"leave.md"}
-    assert office.seen('groups = ["it", "hr"]') == {"leave.md"}
+    assert office.visible_to(ANN) == {"leave.md"}
+    assert office.visible_to('user = "eve"') == {"leave.md"}
+    assert office.visible_to('groups = ["it", "hr"]') == {"leave.md"}
     for who in (NOBODY, BOB, 'user = "hr"', 'groups = ["eve"]', 'user = "Eve"', 'groups = ["HR", "h"]'):
-        assert office.seen(who) == set()
+        assert office.visible_to(who) == set()
 
 
 def test_what_is_restricted_and_allows_nobody_is_found_by_nobody(office: Office) -> None:
     office.ingest("--visibility", "restricted")
     assert office.records() == {"leave.md": record("restricted")}
-    assert office.seen(NOBODY) == office.seen(ANN) == set()
+    assert office.visible_to(NOBODY) == office.visible_to(ANN) == set()
 
 
 def test_to_allow_somebody_is_to_restrict(office: Office) -> None:
@@ -118,20 +118,20 @@ def test_to_allow_somebody_is_to_restrict(office: Office) -> None:
 
 def test_deny_wins_over_whatever_allows(office: Office) -> None:
     office.ingest("--allow", "group:hr", "--allow", "user:ann", "--deny", "user:ann")
-    assert office.seen('groups = ["hr"]') == {"leave.md"}
-    assert office.seen(ANN) == set()
+    assert office.visible_to('groups = ["hr"]') == {"leave.md"}
+    assert office.visible_to(ANN) == set()
     id_ = office.ids()["leave.md"]
     office.inside.run("access", "set", id_, "--visibility", "tenant", "--deny", "group:hr")
-    assert office.seen(BOB) == {"leave.md"}
-    assert office.seen(ANN) == set()
+    assert office.visible_to(BOB) == {"leave.md"}
+    assert office.visible_to(ANN) == set()
 
 
 def test_sources_of_one_folder_are_found_one_by_one(office: Office) -> None:
     office.write("pay.md", "# Pay\n\nDays of leave are paid.\n")
     office.shelve()
     office.access("set", office.ids()["pay.md"], "--allow", "group:hr")
-    assert office.seen(BOB) == office.seen(BOB, office.desk) == {"leave.md"}
-    assert office.seen(ANN) == {"leave.md", "pay.md"}
+    assert office.visible_to(BOB) == office.visible_to(BOB, office.desk) == {"leave.md"}
+    assert office.visible_to(ANN) == {"leave.md", "pay.md"}
 
 
 def test_a_grant_lets_see_and_a_revocation_ends_it(office: Office) -> None:
@@ -141,24 +141,24 @@ def test_a_grant_lets_see_and_a_revocation_ends_it(office: Office) -> None:
         "id": id_,
         "access": record("restricted", ("group:hr", "user:bob"), revision=2),
     }
-    assert office.seen(ANN) == office.seen(BOB) == {"leave.md"}
+    assert office.visible_to(ANN) == office.visible_to(BOB) == {"leave.md"}
 
     revoked = office.access("revoke", id_, "--from", "user:bob")
     assert revoked["access"] == record("restricted", ("group:hr",), ("user:bob",), revision=3)
-    assert office.seen(ANN) == {"leave.md"}
-    assert office.seen(BOB) == set()
+    assert office.visible_to(ANN) == {"leave.md"}
+    assert office.visible_to(BOB) == set()
 
     again = office.access("grant", id_, "--to", "user:bob")
     assert again["access"] == record("restricted", ("group:hr", "user:bob"), revision=4)
-    assert office.seen(BOB) == {"leave.md"}
+    assert office.visible_to(BOB) == {"leave.md"}
 
 
 def test_a_revocation_holds_where_everybody_may_see(office: Office) -> None:
     office.shelve()
     revoked = office.access("revoke", office.ids()["leave.md"], "--from", "group:hr")
     assert revoked["access"] == record("tenant", deny=("group:hr",), revision=2)
-    assert office.seen(ANN) == set()
-    assert office.seen(BOB) == {"leave.md"}
+    assert office.visible_to(ANN) == set()
+    assert office.visible_to(BOB) == {"leave.md"}
 
 
 def test_a_new_record_takes_the_place_of_the_old_one(office: Office) -> None:
@@ -166,9 +166,9 @@ def test_a_new_record_takes_the_place_of_the_old_one(office: Office) -> None:
     id_ = office.ids()["leave.md"]
     changed = office.access("set", id_, "--visibility", "restricted", "--allow", "group:it")
     assert changed == {"id": id_, "access": record("restricted", ("group:it",), revision=2)}
-    assert office.shown(id_) == changed
-    assert office.seen(BOB) == {"leave.md"}
-    assert office.seen(ANN) == set()
+    assert office.access_of(id_) == changed
+    assert office.visible_to(BOB) == {"leave.md"}
+    assert office.visible_to(ANN) == set()
 
 
 def test_several_sources_of_several_collections_change_together(office: Office) -> None:
@@ -179,21 +179,21 @@ def test_several_sources_of_several_collections_change_together(office: Office) 
     run = office.desk.run("access", "set", *ids, "--allow", "group:hr", "--json")
     assert len(run.stdout.splitlines()) == 2
     for id_ in ids:
-        assert office.shown(id_)["access"] == record("restricted", ("group:hr",), revision=2)
+        assert office.access_of(id_)["access"] == record("restricted", ("group:hr",), revision=2)
 
 
 def test_people_read_who_may_see_a_source_by_its_id_or_uri(office: Office) -> None:
     office.shelve("--allow", "user:ann", "--allow", "group:hr")
     id_ = office.ids()["leave.md"]
-    shown = office.desk.run("access", "show", id_).stdout
-    assert shown.splitlines() == [
+    description = office.desk.run("access", "show", id_).stdout
+    assert description.splitlines() == [
         f"{id_}  Leave",
         "  visibility restricted",
         "  allow      group:hr, user:ann",
         "  deny       -",
     ]
     for name in (f"refdesk://documents/{id_}", f"{id_}/0"):
-        assert office.inside.run("access", "show", name).stdout == shown
+        assert office.inside.run("access", "show", name).stdout == description
 
 
 EXPLAINED = """
@@ -219,7 +219,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
     office.settings(EXPLAINED)
     office.shelve()
     ids = office.ids()
-    for path, who, told in [
+    for path, who, explanation in [
         ("leave.md", "", EVERYBODY),
         ("denied.md", "--user bob", EVERYBODY),
         ("denied.md", "--user ann", f"Not visible: user:ann {DENIED}"),
@@ -234,7 +234,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
         ("nobody.md", "", RESTRICTED),
     ]:
         run = office.inside.run("access", "explain", ids[path], *who.split())
-        assert run.stdout == f"{told}\n", (path, who)
+        assert run.stdout == f"{explanation}\n", (path, who)
     assert office.access("explain", ids["both.md"], "--user", "ann") == {
         "visible": True,
         "why": "user:ann is allowed.",
@@ -277,8 +277,8 @@ def test_wrong_entries_are_refused_and_change_nothing(office: Office) -> None:
     ):
         run = office.inside.run("access", *arguments, entry, code=2)
         assert refusal(valid_entries, [entry]) in run.stderr
-    both = office.desk.run("access", "set", id_, "--visibility", "tenant", "--allow", "user:ann", code=2)
-    assert refusal(check_access, "tenant", ["user:ann"], []) in both.stderr
+    conflict = office.desk.run("access", "set", id_, "--visibility", "tenant", "--allow", "user:ann", code=2)
+    assert refusal(check_access, "tenant", ["user:ann"], []) in conflict.stderr
     for arguments in ([], ["--deny", "user:ann"]):  # a denial alone must not open what was restricted
         nothing = office.inside.run("access", "set", id_, *arguments, code=2)
         assert "Give --visibility or --allow" in nothing.stderr
@@ -299,8 +299,8 @@ def test_a_changed_file_keeps_its_record_whatever_the_run_asks_for(office: Offic
     assert office.ingest("--visibility", "tenant")["counts"]["replaced"] == 1
     hr = record("restricted", ("group:hr",))
     assert office.records() == {"leave.md": hr, "new.md": hr}
-    assert office.seen(BOB) == set()
-    assert office.seen(ANN) == {"leave.md", "new.md"}
+    assert office.visible_to(BOB) == set()
+    assert office.visible_to(ANN) == {"leave.md", "new.md"}
 
 
 def test_a_record_is_changed_by_a_run_that_is_told_to_also_of_unchanged_files(office: Office) -> None:
@@ -308,22 +308,22 @@ def test_a_record_is_changed_by_a_run_that_is_told_to_also_of_unchanged_files(of
     office.shelve("--allow", "group:hr")
     office.write("pay.md", "# Pay\n\nDays of leave are paid in full.\n")
     office.ingest("--allow", "group:it", "--set-access")
-    it = ("group:it",)
+    groups = ("group:it",)
     assert office.records() == {
-        "leave.md": record("restricted", it, revision=2),
-        "pay.md": record("restricted", it, revision=3),  # for nobody until its new text was there
+        "leave.md": record("restricted", groups, revision=2),
+        "pay.md": record("restricted", groups, revision=3),  # for nobody until its new text was there
     }
-    assert office.seen(ANN) == set()
-    assert office.seen(BOB) == {"leave.md", "pay.md"}
+    assert office.visible_to(ANN) == set()
+    assert office.visible_to(BOB) == {"leave.md", "pay.md"}
 
 
 def test_new_sources_are_as_visible_as_their_collection_says(office: Office) -> None:
     office.desk.run("collection", "create", "documents", "--visibility", "restricted")
     office.shelve()
     assert office.records() == {"leave.md": record("restricted")}
-    assert office.seen(ANN) == set()
+    assert office.visible_to(ANN) == set()
     office.shelve("--visibility", "tenant", "--set-access")
-    assert office.seen(ANN) == {"leave.md"}
+    assert office.visible_to(ANN) == {"leave.md"}
 
 
 RULES = """
@@ -349,10 +349,10 @@ def test_rules_of_the_settings_say_who_sees_what_by_its_path(office: Office) -> 
         "hr/rules.md": record("restricted", ("group:hr",), ("user:bob",)),
         "hr/pay/may.md": record("restricted", ("group:pay",)),
     }
-    assert office.seen(NOBODY) == {"leave.md"}
-    assert office.seen(ANN) == {"leave.md", "hr/rules.md"}
-    assert office.seen('groups = ["hr", "pay"]') == {"leave.md", "hr/rules.md", "hr/pay/may.md"}
-    assert office.seen('user = "bob"\ngroups = ["hr", "pay"]') == {"leave.md", "hr/pay/may.md"}
+    assert office.visible_to(NOBODY) == {"leave.md"}
+    assert office.visible_to(ANN) == {"leave.md", "hr/rules.md"}
+    assert office.visible_to('groups = ["hr", "pay"]') == {"leave.md", "hr/rules.md", "hr/pay/may.md"}
+    assert office.visible_to('user = "bob"\ngroups = ["hr", "pay"]') == {"leave.md", "hr/pay/may.md"}
 
 
 def test_a_run_that_asks_for_a_record_goes_before_the_rules(office: Office) -> None:
@@ -383,17 +383,17 @@ def test_documents_say_who_sees_them_where_the_settings_let_them(office: Office)
     office.write("wrong.md", "---\nvisibility: secret\n---\nSecret days of leave.\n")
     office.settings("[access]\nof_documents = true\n")
     report = office.ingest(code=3)
-    assert [(one["path"], one["reason"]) for one in report["files"] if one["outcome"] == "skipped"] == [
-        (str(office.notes / "wrong.md"), UNKNOWN_VISIBILITY)
-    ]
+    assert [
+        (entry["path"], entry["reason"]) for entry in report["files"] if entry["outcome"] == "skipped"
+    ] == [(str(office.notes / "wrong.md"), UNKNOWN_VISIBILITY)]
     assert office.records() == {
         "leave.md": record("tenant"),
         "plans.md": record("restricted", ("group:hr", "user:eve"), ("user:bob",)),
     }
-    shown = office.inside.json("source", office.ids()["plans.md"])["metadata"]
-    assert shown == {"author": "Eve", "path": "plans.md"}
-    assert office.seen(ANN) == {"leave.md", "plans.md"}
-    assert office.seen('user = "bob"\ngroups = ["hr"]') == {"leave.md"}
+    metadata = office.inside.json("source", office.ids()["plans.md"])["metadata"]
+    assert metadata == {"author": "Eve", "path": "plans.md"}
+    assert office.visible_to(ANN) == {"leave.md", "plans.md"}
+    assert office.visible_to('user = "bob"\ngroups = ["hr"]') == {"leave.md"}
 
 
 def test_documents_have_no_say_by_default(office: Office) -> None:
@@ -401,8 +401,8 @@ def test_documents_have_no_say_by_default(office: Office) -> None:
     office.write("wrong.md", "---\nvisibility: secret\n---\nSecret days of leave.\n")
     office.ingest("--allow", "group:it")
     assert set(office.records()) == {"leave.md", "plans.md", "wrong.md"}
-    assert office.seen(ANN) == set()
-    assert office.seen(BOB) == {"leave.md", "plans.md", "wrong.md"}
+    assert office.visible_to(ANN) == set()
+    assert office.visible_to(BOB) == {"leave.md", "plans.md", "wrong.md"}
 
 
 def test_a_grant_of_what_everybody_sees_changes_nothing_and_says_so(office: Office) -> None:
@@ -414,7 +414,7 @@ def test_a_grant_of_what_everybody_sees_changes_nothing_and_says_so(office: Offi
     assert office.records() == {"leave.md": record("tenant", revision=2)}
     office.inside.run("access", "revoke", id_, "--from", "user:bob")
     assert "already" not in office.inside.run("access", "grant", id_, "--to", "user:bob").stderr  # lifts it
-    assert office.seen(BOB) == {"leave.md"}
+    assert office.visible_to(BOB) == {"leave.md"}
 
 
 def test_names_that_nothing_has_had_are_told(office: Office) -> None:

@@ -49,7 +49,7 @@ for number in range(50):
 """
 
 
-def shown(desk: Desk, *filters: str) -> list[dict[str, Any]]:
+def logged_acts(desk: Desk, *filters: str) -> list[dict[str, Any]]:
     acts: list[dict[str, Any]] = desk.json("audit", "show", *filters)["acts"]
     return acts
 
@@ -57,36 +57,36 @@ def shown(desk: Desk, *filters: str) -> list[dict[str, Any]]:
 def changes(desk: Desk, *filters: str) -> list[tuple[str, str, Any, Any]]:
     """Each change: the act, the id, the state before and after."""
     return [
-        (act["act"], one["id"], one["before"], one["after"])
-        for act in shown(desk, *filters)
-        for one in act["changes"]
+        (act["act"], change["id"], change["before"], change["after"])
+        for act in logged_acts(desk, *filters)
+        for change in act["changes"]
     ]
 
 
 def test_each_act_on_keys_and_tenants_leaves_a_line_with_the_state_before_and_after(inside: Desk) -> None:
     assert "The log is empty" in inside.run("audit", "show").stdout
     inside.run("tenant", "create", "acme")
-    made = inside.json("key", "create", "--user", "ann", "--group", "hr")
-    turned = inside.json("key", "rotate", made["id"])
-    inside.run("key", "revoke", made["id"])
+    created = inside.json("key", "create", "--user", "ann", "--group", "hr")
+    turned = inside.json("key", "rotate", created["id"])
+    inside.run("key", "revoke", created["id"])
     inside.run("tenant", "remove", "acme", "--yes")
 
-    state = {name: made[name] for name in ("user", "groups", "scopes", "expires_at")}
+    state = {name: created[name] for name in ("user", "groups", "scopes", "expires_at")}
     ending, new = (state | {"expires_at": key["expires_at"]} for key in (changes(inside)[2][3], turned))
     assert changes(inside) == [
         ("tenant create", "acme", None, {"collections": []}),
-        ("key create", made["id"], None, state),
-        ("key rotate", made["id"], state, ending),
+        ("key create", created["id"], None, state),
+        ("key rotate", created["id"], state, ending),
         ("key rotate", turned["id"], None, new),
-        ("key revoke", made["id"], ending, None),
+        ("key revoke", created["id"], ending, None),
         ("key revoke", turned["id"], new, None),
         ("tenant remove", "acme", {"collections": []}, None),
     ]
-    assert {act["tenant"] for act in shown(inside)} == {"acme"}
-    assert {(act["user"], act["uid"]) for act in shown(inside)} == {
+    assert {act["tenant"] for act in logged_acts(inside)} == {"acme"}
+    assert {(act["user"], act["uid"]) for act in logged_acts(inside)} == {
         (pwd.getpwuid(os.getuid()).pw_name, os.getuid())
     }
-    times = [act["at"] for act in shown(inside)]
+    times = [act["at"] for act in logged_acts(inside)]
     assert times == sorted(times)
     assert all(at.endswith("Z") for at in times)
 
@@ -104,18 +104,18 @@ def test_each_act_on_collections_and_documents_leaves_a_line(inside: Desk, tmp_p
     inside.run("collection", "create", "empty")
     inside.run("collection", "remove", "empty", "--yes")
 
-    made = {"visibility": "tenant", "fields": {"year": "integer"}}
-    seen = {"visibility": "restricted", "allow": ["group:hr"], "deny": ["user:bob"]}
+    collection = {"visibility": "tenant", "fields": {"year": "integer"}}
+    access = {"visibility": "restricted", "allow": ["group:hr"], "deny": ["user:bob"]}
     empty = {"visibility": "tenant", "fields": {}}
-    assert [one for one in changes(inside) if one[0] not in {"ingest", "access set"}] == [
-        ("collection create", "handbook", None, made),
-        ("remove", source["id"], {"uri": file.as_uri()} | seen, None),
+    assert [change for change in changes(inside) if change[0] not in {"ingest", "access set"}] == [
+        ("collection create", "handbook", None, collection),
+        ("remove", source["id"], {"uri": file.as_uri()} | access, None),
         ("purge", "handbook", {"visibility": "tenant"}, {"visibility": "tenant"}),
-        ("remove", "handbook", made | {"sources": 1}, None),
+        ("remove", "handbook", collection | {"sources": 1}, None),
         ("collection create", "empty", None, empty),
         ("collection remove", "empty", empty | {"sources": 0}, None),
     ]
-    assert {act["collection"] for act in shown(inside, "--act", "remove")} == {"handbook"}
+    assert {act["collection"] for act in logged_acts(inside, "--act", "remove")} == {"handbook"}
 
 
 def test_the_log_is_its_owner_s_is_only_appended_to_and_holds_no_text_query_or_secret(
@@ -209,9 +209,9 @@ def test_lines_that_are_torn_or_foreign_are_shown_as_unreadable_and_spoil_no_oth
     inside.run("tenant", "create", "beta")
     assert log_file(inside.data).read_bytes().startswith(torn)
 
-    read = inside.json("audit", "show")
-    assert [act["tenant"] for act in read["acts"]] == ["acme", "beta"]
-    assert read["unreadable_lines"] == [2, 3, 4, 5, 6, 8]
+    reply = inside.json("audit", "show")
+    assert [act["tenant"] for act in reply["acts"]] == ["acme", "beta"]
+    assert reply["unreadable_lines"] == [2, 3, 4, 5, 6, 8]
     run = inside.run("audit", "show", "--tenant", "beta")
     assert run.stderr.count("is unreadable.\n") == 5
     assert "Line 8 of" in run.stderr
@@ -226,13 +226,15 @@ def test_what_a_power_failure_leaves_of_the_last_line_is_told_and_no_fault_for_e
     inside.run("key", "create", "--user", "zoë")
     good = log_file(inside.data).read_bytes()
     halves = {"half a letter": good[: good.index("ë".encode()) + 1], "all but the end": good[:-2]}
-    left = halves.get(cut, cut.encode())
-    for line in (left, b""):
+    torn = halves.get(cut, cut.encode())
+    for line in (torn, b""):
         with log_file(inside.data).open("ab") as log:
             log.write(line)
-        (found,) = [one for one in inside.json("doctor")["findings"] if one["check"] == "audit log"]
-        assert found["state"] == "note"
-        assert "cut short line 2. The act that it began to tell may have been done" in found["text"]
+        (note,) = [
+            finding for finding in inside.json("doctor")["findings"] if finding["check"] == "audit log"
+        ]
+        assert note["state"] == "note"
+        assert "cut short line 2. The act that it began to tell may have been done" in note["text"]
         inside.run("key", "create", "--user", "ann")  # begins a new line
     assert inside.json("audit", "show")["unreadable_lines"] == [2]
 
@@ -242,7 +244,7 @@ def test_a_line_of_a_later_version_is_read(inside: Desk) -> None:
     line = json.loads(log_file(inside.data).read_text()) | {"host": "desk", "act": "tenant freeze"}
     with log_file(inside.data).open("a") as log:
         log.write(json.dumps(line) + "\n")
-    assert [act["act"] for act in shown(inside)] == ["tenant create", "tenant freeze"]
+    assert [act["act"] for act in logged_acts(inside)] == ["tenant create", "tenant freeze"]
 
 
 def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: Desk) -> None:
@@ -254,8 +256,8 @@ def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: De
         ["tenant", "create", "beta"],
         ["collection", "create", "handbook"],
     ):
-        said = inside.run(*command, code=2).stderr
-        assert said == f"refdesk-admin: {UNLOGGED.format(log_file(inside.data))}"
+        refusal = inside.run(*command, code=2).stderr
+        assert refusal == f"refdesk-admin: {UNLOGGED.format(log_file(inside.data))}"
     assert inside.json("key", "list") == {"keys": []}
     assert inside.json("tenant", "list") == {"tenants": [{"name": "acme", "collections": []}]}
     log_file(inside.data).rmdir()
@@ -264,14 +266,16 @@ def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: De
 
 def test_what_only_takes_is_done_all_the_same_and_says_that_the_log_lacks_it(inside: Desk) -> None:
     inside.run("tenant", "create", "acme")
-    kept, ended, turned = (inside.json("key", "create", "--user", name)["id"] for name in ("a", "b", "c"))
+    untouched, ended, turned = (
+        inside.json("key", "create", "--user", name)["id"] for name in ("a", "b", "c")
+    )
     log_file(inside.data).unlink()
     log_file(inside.data).mkdir()
     run = inside.run("key", "revoke", ended)
     assert run.stdout == f"Revoked the key {ended}.\n"
     assert run.stderr == f"Not logged: key revoke {ended}. {UNLOGGED.format(log_file(inside.data))}"
     inside.run("key", "rotate", turned, code=2)
-    assert {key["id"] for key in inside.json("key", "list")["keys"]} == {kept, turned}
+    assert {key["id"] for key in inside.json("key", "list")["keys"]} == {untouched, turned}
     assert "Not logged" in inside.run("tenant", "remove", "acme", "--yes").stderr
     assert inside.json("key", "list") == {"keys": []}
 
@@ -305,19 +309,19 @@ def test_an_act_on_many_things_takes_several_lines(tmp_path: Path) -> None:
     )
     held = [line.changes for _, line in read_log(tmp_path) if line]
     assert [len(part) for part in held] == [MAX_CHANGES, MAX_CHANGES, 1]
-    assert [one.id for part in held for one in part] == [f"{n}" for n in range(2 * MAX_CHANGES + 1)]
+    assert [change.id for part in held for change in part] == [f"{n}" for n in range(2 * MAX_CHANGES + 1)]
 
 
 def test_administrators_who_write_at_once_lose_no_line(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, "a"], stdin=pipe, stdout=pipe) as other:
-        assert other.stdin
-        assert other.stdout
-        assert other.stdout.readline() == b"ready\n"
-        other.stdin.close()
+    with subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, "a"], stdin=pipe, stdout=pipe) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        assert writer.stdout.readline() == b"ready\n"
+        writer.stdin.close()
         for number in range(50):
             log_now(tmp_path, Act("access set", "default", {f"b-{number}": (None, {"a": "x" * 999})}))
-    assert other.returncode == 0
+    assert writer.returncode == 0
     ids = [line.changes[0].id for _, line in read_log(tmp_path) if line]
     assert len(ids) == 100
     assert set(ids) == {f"{name}-{number}" for name in "ab" for number in range(50)}
@@ -332,9 +336,9 @@ def test_a_line_that_another_writes_in_between_is_not_overwritten(
 
     def looked(opened: FileIO) -> bytes:
         monkeypatch.setattr(audit_command, "_last_byte", look)
-        found = look(opened)
+        last = look(opened)
         log_now(tmp_path, second)
-        return found
+        return last
 
     monkeypatch.setattr(audit_command, "_last_byte", looked)
     log_now(tmp_path, third)

@@ -29,7 +29,7 @@ def records(desk: Desk, *options: str) -> str:
     return desk.run("access", "show", "*", *options).stdout
 
 
-def other(desk: Desk, name: str) -> Desk:
+def beside(desk: Desk, name: str) -> Desk:
     return replace(desk, data=desk.data.parent / name)
 
 
@@ -66,10 +66,10 @@ def test_a_backup_follows_a_link_and_replaces_no_device(inside: Desk, backup: Pa
 
 
 def test_a_backup_in_an_empty_folder_is_the_same_desk(inside: Desk, backup: Path, docs: Path) -> None:
-    new = other(inside, "new")
-    made = new.json("restore", backup)
-    assert made["collections"] == {"documents": 3}
-    assert [made[name] for name in ("narrowed", "returned", "purged", "dropped", "others")] == [[]] * 5
+    new = beside(inside, "new")
+    report = new.json("restore", backup)
+    assert report["collections"] == {"documents": 3}
+    assert [report[name] for name in ("narrowed", "returned", "purged", "dropped", "others")] == [[]] * 5
     assert new.json("sources") == inside.json("sources")
     assert records(new) == records(inside)
     assert new.json("key", "list") == inside.json("key", "list")
@@ -86,9 +86,9 @@ def test_a_backup_is_private_and_can_be_read_with_tar_and_json(inside: Desk, bac
         names = archive.getnames()
         about = json.load(archive.extractfile("backup.json"))  # type: ignore[arg-type]
     assert about["tenant"] == "default"
-    assert [one["name"] for one in about["collections"]] == ["documents"]
+    assert [collection["name"] for collection in about["collections"]] == ["documents"]
     assert names[-1] == "checksums.json"
-    assert [one for one in backup.parent.iterdir() if one.name.startswith(".desk")] == []
+    assert [path for path in backup.parent.iterdir() if path.name.startswith(".desk")] == []
     assert "already exists" in inside.run("backup", backup, code=2).stderr
     inside.run("backup", backup, "--yes")
     assert "is in the data folder" in inside.run("backup", inside.data / "x.tar", code=2).stderr
@@ -101,13 +101,13 @@ def test_what_was_narrowed_since_stays_narrow_unless_the_backup_is_asked_for_exa
     inside.run("access", "set", "*/wages.md", "--visibility", "tenant")  # wider since
     before = inside.run("restore", backup, code=2).stderr
     assert "already has the collections of the backup: documents. Add --yes" in before
-    made = inside.json("restore", backup, "--yes")
-    assert [name.rpartition("/")[2] for name in made["narrowed"]] == ["leave.md"]
+    report = inside.json("restore", backup, "--yes")
+    assert [name.rpartition("/")[2] for name in report["narrowed"]] == ["leave.md"]
     assert titles(inside, "--user", "bob") == {"travel"}
     assert titles(inside, "--user", "ann") == {"leave", "travel"}
     assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
-    made = inside.json("restore", backup, "--yes", "--exact")
-    assert made["narrowed"] == []
+    report = inside.json("restore", backup, "--yes", "--exact")
+    assert report["narrowed"] == []
     assert titles(inside, "--user", "bob") == {"leave", "travel"}
 
 
@@ -120,10 +120,10 @@ def test_what_was_removed_comes_back_and_is_named_but_what_was_purged_stays_away
     (docs / "travel.md").unlink()
     (docs / "new.md").write_text("# new\n\nA new pendulum.\n")
     inside.run("ingest", docs)
-    shown = inside.run("restore", backup, "--yes").stdout
-    assert f"Removed since the backup, and back: 1 source\n  {docs / 'travel.md'}\n" in shown
-    assert f"Purged since the backup, and still away: 1 source\n  {docs / 'leave.md'}\n" in shown
-    assert f"Added since the backup, and gone: 1 source\n  {docs / 'new.md'}\n" in shown
+    printed = inside.run("restore", backup, "--yes").stdout
+    assert f"Removed since the backup, and back: 1 source\n  {docs / 'travel.md'}\n" in printed
+    assert f"Purged since the backup, and still away: 1 source\n  {docs / 'leave.md'}\n" in printed
+    assert f"Added since the backup, and gone: 1 source\n  {docs / 'new.md'}\n" in printed
     assert titles(inside, "--group", "hr") == {"travel", "wages"}
     stored = b"".join(file.read_bytes() for file in inside.data.rglob("*") if file.is_file())
     assert b"leave of a pendulum" not in stored
@@ -135,8 +135,8 @@ def test_what_was_purged_and_forgotten_stays_away_too(inside: Desk, backup: Path
     (docs / "leave.md").unlink()
     inside.run("ingest", docs)
     inside.run("purge", "--forget")
-    made = inside.json("restore", backup, "--yes")
-    assert made["purged"] == [str(docs / "leave.md")]
+    report = inside.json("restore", backup, "--yes")
+    assert report["purged"] == [str(docs / "leave.md")]
     assert titles(inside) == {"travel"}
 
 
@@ -145,22 +145,22 @@ def test_what_was_forgotten_is_named_and_no_wider_than_it_was_last(
 ) -> None:
     inside.run("access", "set", "*/leave.md", "--visibility", "restricted", "--allow", "group:hr")
     inside.run("remove", "--forget", docs / "leave.md", docs / "travel.md")
-    made = inside.json("restore", backup, "--yes")
-    assert [name.rpartition("/")[2] for name in made["returned"]] == ["leave.md", "travel.md"]
-    assert [name.rpartition("/")[2] for name in made["narrowed"]] == ["leave.md"]
+    report = inside.json("restore", backup, "--yes")
+    assert [name.rpartition("/")[2] for name in report["returned"]] == ["leave.md", "travel.md"]
+    assert [name.rpartition("/")[2] for name in report["narrowed"]] == ["leave.md"]
     assert titles(inside) == {"travel"}
     assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
-    made = inside.json("restore", backup, "--yes", "--exact")
-    assert (made["returned"], made["narrowed"]) == ([], [])
+    report = inside.json("restore", backup, "--yes", "--exact")
+    assert (report["returned"], report["narrowed"]) == ([], [])
     assert titles(inside) == {"leave", "travel"}
 
 
 def test_what_was_restricted_before_its_tenant_was_removed_stays_so(inside: Desk, backup: Path) -> None:
     inside.run("access", "set", "*/leave.md", "--visibility", "restricted", "--allow", "group:hr")
     inside.run("tenant", "remove", "default", "--yes")
-    made = inside.json("restore", backup)
-    assert [name.rpartition("/")[2] for name in made["narrowed"]] == ["leave.md"]
-    assert made["returned"] == []
+    report = inside.json("restore", backup)
+    assert [name.rpartition("/")[2] for name in report["narrowed"]] == ["leave.md"]
+    assert report["returned"] == []
     assert titles(inside) == {"travel"}
     assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
 
@@ -183,8 +183,8 @@ def test_a_revoked_key_stays_revoked(inside: Desk, backup: Path) -> None:
     (key,) = inside.json("key", "list")["keys"]
     inside.run("key", "revoke", key["id"])
     for options in ([], ["--exact"]):
-        made = inside.json("restore", backup, "--yes", *options)
-        assert (made["keys"], made["keys_left_out"]) == ([], [key["id"]])
+        report = inside.json("restore", backup, "--yes", *options)
+        assert (report["keys"], report["keys_left_out"]) == ([], [key["id"]])
         assert inside.json("key", "list") == {"keys": []}
     (inside.data / "audit.jsonl").unlink()  # even if the log is lost
     assert inside.json("restore", backup, "--yes")["keys"] == []
@@ -198,10 +198,10 @@ def test_another_tenant_and_a_folder_with_another_key_are_hidden_by_the_same_fol
     (closed / "pay.md").write_text("# pay\n\nThe pay of a pendulum.\n")
     inside.run("ingest", closed, "--visibility", "restricted", "--allow", "group:hr")
     inside.run("backup", tmp_path / "desk.tar")
-    new = other(inside, "new")
+    new = beside(inside, "new")
     new.run("ingest", docs / "leave.md", "--tenant", "acme")
-    made = new.json("restore", tmp_path / "desk.tar", "--as", "branch")
-    assert made["tenant"] == "branch"
+    report = new.json("restore", tmp_path / "desk.tar", "--as", "branch")
+    assert report["tenant"] == "branch"
     assert new.json("tenant", "list")["tenants"] == [
         {"name": "acme", "collections": ["documents"]},
         {"name": "branch", "collections": ["documents"]},
@@ -225,13 +225,13 @@ def test_a_damaged_cut_or_foreign_file_is_refused_before_anything_changes(
         damaged = bytearray(content)
         damaged[at] ^= 0xFF
         backup.write_bytes(damaged)
-        run = other(inside, "new").run("restore", backup, code=2)
+        run = beside(inside, "new").run("restore", backup, code=2)
         assert "backup" in run.stderr, at
         assert run.stderr.count("\n") == 1
     backup.write_bytes(content[: len(content) // 2])
-    assert "cut short" in other(inside, "new").run("restore", backup, code=2).stderr
-    assert "not a backup" in other(inside, "new").run("restore", docs / "leave.md", code=2).stderr
-    assert not other(inside, "new").data.exists()
+    assert "cut short" in beside(inside, "new").run("restore", backup, code=2).stderr
+    assert "not a backup" in beside(inside, "new").run("restore", docs / "leave.md", code=2).stderr
+    assert not beside(inside, "new").data.exists()
     assert titles(inside) == {"leave", "travel"}
 
 
@@ -246,7 +246,7 @@ def rewritten(backup: Path, change: Callable[[str, bytes], bytes]) -> Path:
 
 
 def test_a_backup_that_somebody_changed_brings_no_key_of_another_tenant(inside: Desk, backup: Path) -> None:
-    new = other(inside, "new")
+    new = beside(inside, "new")
     new.run("tenant", "create", "acme")
 
     def of_acme(name: str, content: bytes) -> bytes:
@@ -287,7 +287,7 @@ def test_a_full_disk_ends_a_backup_or_restore_in_one_line_and_leaves_nothing(
     small_disk.fill()
     run = inside.run("backup", small_disk.folder / "x.tar", code=1)
     assert "can't be written: No space left on device" in run.stderr
-    assert [one.name for one in small_disk.folder.iterdir()] == ["filling"]
+    assert [path.name for path in small_disk.folder.iterdir()] == ["filling"]
     new = desk_at(small_disk.folder / "data")
     assert new.run("restore", backup, code=1).stderr.count("\n") == 1
     small_disk.empty()

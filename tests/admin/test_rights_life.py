@@ -69,7 +69,7 @@ class Life:
         """Ingest where that is not what the test is about."""
         self.inside.run("ingest", self.folder, *arguments, "--config", self.config)
 
-    def found(self, who: str, word: str = "leave") -> set[str]:
+    def visible_to(self, who: str, word: str = "leave") -> set[str]:
         """The paths of what somebody finds."""
         settings = self.config.read_text()
         self.config.write_text(f"{settings}\n[principal]\n{who}\n")
@@ -81,17 +81,17 @@ class Life:
     def records(self) -> dict[str, Any]:
         """The access records by the sources' paths."""
         sources = self.inside.json("sources")["sources"]
-        shown = self.inside.run("access", "show", *(one["id"] for one in sources), "--json").stdout
-        access = {one["id"]: one["access"] for one in map(json.loads, shown.splitlines())}
-        return {one["metadata"]["path"]: access[one["id"]] for one in sources}
+        lines = self.inside.run("access", "show", *(source["id"] for source in sources), "--json").stdout
+        access = {line["id"]: line["access"] for line in map(json.loads, lines.splitlines())}
+        return {source["metadata"]["path"]: access[source["id"]] for source in sources}
 
 
 @pytest.fixture
 def life(desk: Desk, inside: Desk, tmp_path: Path) -> Life:
-    made = Life(desk, inside, tmp_path / "ren", tmp_path / "config.toml")
-    made.settings("")
-    made.write("open.md", OPEN)
-    return made
+    new_life = Life(desk, inside, tmp_path / "ren", tmp_path / "config.toml")
+    new_life.settings("")
+    new_life.write("open.md", OPEN)
+    return new_life
 
 
 def secret(name: str, words: str = "") -> str:
@@ -192,15 +192,15 @@ def test_a_restricted_file_stays_hidden_whatever_is_done_to_its_name_its_folder_
         act(life.folder / act.__name__)
     report = life.ingest("--yes")
     assert sum(report["counts"][kind] for kind in ("added", "moved", "replaced")) > len(ACTS)
-    found = life.found(NOBODY)
-    assert "open.md" in found
-    assert "move/open.md" in found
-    assert all(path.endswith("/open.md") for path in found - {"open.md"})
-    assert not {f"{act.__name__}/open.md" for act in ACTS[-3:-1]} & found
+    visible = life.visible_to(NOBODY)
+    assert "open.md" in visible
+    assert "move/open.md" in visible
+    assert all(path.endswith("/open.md") for path in visible - {"open.md"})
+    assert not {f"{act.__name__}/open.md" for act in ACTS[-3:-1]} & visible
     for act in ACTS:
         folder = life.folder / act.__name__
-        there = {str(path.relative_to(life.folder)) for path in folder.rglob("*.[mM][dD]")}
-        assert there & life.found(OF_HR, act.__name__)
+        paths = {str(path.relative_to(life.folder)) for path in folder.rglob("*.[mM][dD]")}
+        assert paths & life.visible_to(OF_HR, act.__name__)
 
 
 def test_a_restricted_file_that_was_away_for_a_run_has_its_rights_when_it_is_back(life: Life) -> None:
@@ -209,12 +209,12 @@ def test_a_restricted_file_that_was_away_for_a_run_has_its_rights_when_it_is_bac
     life.inside.run("access", "set", life.folder / "hr", *HR)
     (life.folder / "hr").rename(life.folder.parent / "away")
     life.shelve()
-    assert life.found(OF_HR) == {"open.md"}
+    assert life.visible_to(OF_HR) == {"open.md"}
     (life.folder.parent / "away").rename(life.folder / "hr")
-    (file,) = [one for one in life.ingest()["files"] if one["outcome"] == "added"]
+    (file,) = [entry for entry in life.ingest()["files"] if entry["outcome"] == "added"]
     assert file["reason"] == BACK_AS_BEFORE
-    assert life.found(NOBODY) == {"open.md"}
-    assert life.found(OF_HR) == {"open.md", "hr/pay.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
+    assert life.visible_to(OF_HR) == {"open.md", "hr/pay.md"}
 
 
 def test_an_older_copy_of_a_restricted_document_is_hidden_wherever_a_backup_puts_it(life: Life) -> None:
@@ -229,13 +229,13 @@ def test_an_older_copy_of_a_restricted_document_is_hidden_wherever_a_backup_puts
     shutil.copytree(backup, life.folder, dirs_exist_ok=True)
     shutil.copy(backup / "hr/pay.md", life.folder / "from-the-backup.md")
     assert life.ingest()["counts"]["added"] == 2
-    assert life.found(NOBODY) == {"open.md"}
-    assert life.found(OF_HR) == {"open.md", "hr/pay.md", "hr/pay-2025.md", "from-the-backup.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
+    assert life.visible_to(OF_HR) == {"open.md", "hr/pay.md", "hr/pay-2025.md", "from-the-backup.md"}
     life.inside.run("remove", life.folder / "hr/pay.md")  # nor when names are purged
     life.inside.run("purge")
     first.write_text(secret("pay", "Quite another text."))
     life.shelve()
-    assert life.found(NOBODY) == {"open.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
 
 
 def test_what_a_folder_was_ingested_with_holds_under_its_new_name_for_what_is_new_there(life: Life) -> None:
@@ -249,11 +249,11 @@ def test_what_a_folder_was_ingested_with_holds_under_its_new_name_for_what_is_ne
     life.write("people/newer/still.md", secret("still"))
     report = life.ingest()
     assert report["counts"]["moved"] == 3
-    assert life.found(NOBODY) == {"open.md", "people/canteen.md"}
-    assert {"people/new.md", "people/newer/still.md"} < life.found(OF_HR)
+    assert life.visible_to(NOBODY) == {"open.md", "people/canteen.md"}
+    assert {"people/new.md", "people/newer/still.md"} < life.visible_to(OF_HR)
     life.write("people/later.md", secret("later"))
     life.ingest(paths=(life.folder / "people/later.md",))
-    assert "people/later.md" in life.found(OF_HR) - life.found(NOBODY)
+    assert "people/later.md" in life.visible_to(OF_HR) - life.visible_to(NOBODY)
 
 
 def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life) -> None:
@@ -261,27 +261,27 @@ def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life)
     life.inside.run("remove", "--all")
     (file,) = life.ingest(*HR)["files"]
     assert file["reason"] == "it is back; now restricted to group:hr"
-    assert life.found(NOBODY) == set()
-    assert life.found(OF_HR) == {"open.md"}
+    assert life.visible_to(NOBODY) == set()
+    assert life.visible_to(OF_HR) == {"open.md"}
     life.inside.run("access", "grant", life.folder / "open.md", "--to", "user:bob")
     life.inside.run("remove", life.folder / "open.md")
     (file,) = life.ingest(*HR)["files"]  # the nightly job says what it always says
     assert file["reason"] == BACK_AS_BEFORE
-    assert life.found(BOB) == {"open.md"}
+    assert life.visible_to(BOB) == {"open.md"}
 
 
 RULES = '[access]\nrules = [{path = "hr/*", allow = ["group:hr"]}, {path = "law/*", allow = ["group:law"]}]\n'
 
 
-@pytest.mark.parametrize("given", [".", "hr", "hr/pay.md"])
-def test_a_rule_holds_whatever_part_of_the_folder_is_ingested(life: Life, given: str) -> None:
+@pytest.mark.parametrize("part", [".", "hr", "hr/pay.md"])
+def test_a_rule_holds_whatever_part_of_the_folder_is_ingested(life: Life, part: str) -> None:
     life.settings(RULES)
     life.write("hr/pay.md", secret("pay"))
     life.write("HR/more.md", secret("more"))
-    report = life.ingest(paths=(life.folder / given, life.folder / "HR", life.folder / "open.md"))
+    report = life.ingest(paths=(life.folder / part, life.folder / "HR", life.folder / "open.md"))
     assert report["notes"] == ["The access rule for law/* matched no file."]
-    assert life.found(NOBODY) == {"open.md"}
-    assert len(life.found(OF_HR)) == 3
+    assert life.visible_to(NOBODY) == {"open.md"}
+    assert len(life.visible_to(OF_HR)) == 3
 
 
 def test_a_document_may_tighten_its_rights_at_any_time_and_never_widen_them(life: Life) -> None:
@@ -290,20 +290,20 @@ def test_a_document_may_tighten_its_rights_at_any_time_and_never_widen_them(life
     life.write("front.md", secret("front"))
     life.write("beside.md", secret("beside"))
     life.shelve()
-    assert life.found(NOBODY) == {"open.md", "front.md", "beside.md"}
+    assert life.visible_to(NOBODY) == {"open.md", "front.md", "beside.md"}
     life.write("front.md", tighter + secret("front"))
     life.write("beside.md.meta.toml", 'visibility = "restricted"\nallow = ["group:hr"]\n')
-    reasons = {one["path"]: one["reason"] for one in life.ingest()["files"]}
+    reasons = {entry["path"]: entry["reason"] for entry in life.ingest()["files"]}
     for name in ("front.md", "beside.md"):
         assert reasons[str(life.folder / name)] == "now restricted to group:hr"
-    assert life.found(NOBODY) == {"open.md"}
-    assert life.found(OF_HR) == {"open.md", "front.md", "beside.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
+    assert life.visible_to(OF_HR) == {"open.md", "front.md", "beside.md"}
     life.write("front.md", "---\nvisibility: tenant\n---\n" + secret("front"))
     (life.folder / "beside.md.meta.toml").unlink()
-    reasons = {one["path"]: one["reason"] for one in life.ingest()["files"]}
-    told = reasons[str(life.folder / "front.md")]
-    assert told == ("it requests to be open to the tenant, which is wider; it is restricted to group:hr")
-    assert life.found(NOBODY) == {"open.md"}
+    reasons = {entry["path"]: entry["reason"] for entry in life.ingest()["files"]}
+    reason = reasons[str(life.folder / "front.md")]
+    assert reason == ("it requests to be open to the tenant, which is wider; it is restricted to group:hr")
+    assert life.visible_to(NOBODY) == {"open.md"}
 
 
 def test_a_visibility_that_changes_nothing_is_told_with_the_flag_that_would(life: Life) -> None:
@@ -315,10 +315,10 @@ def test_a_visibility_that_changes_nothing_is_told_with_the_flag_that_would(life
         "Note: 2 sources keep their earlier rights, although the command or the rules give others. "
         "2 sources would be less widely visible. Add --set-access to change them.\n"
     ) in run.stderr
-    assert life.found(NOBODY) == {"open.md", "pay.md"}
+    assert life.visible_to(NOBODY) == {"open.md", "pay.md"}
     life.ingest(*HR, "--set-access")
-    assert life.found(NOBODY) == set()
-    assert life.found(OF_HR) == {"open.md", "pay.md"}
+    assert life.visible_to(NOBODY) == set()
+    assert life.visible_to(OF_HR) == {"open.md", "pay.md"}
 
 
 def test_a_note_counts_only_what_keeps_its_rights(life: Life) -> None:
@@ -328,7 +328,7 @@ def test_a_note_counts_only_what_keeps_its_rights(life: Life) -> None:
     life.shelve()
     (life.folder / "old").rename(life.folder / "hr")
     report = life.ingest()
-    assert [one["reason"] for one in report["files"] if "pay.md" in one["path"]] == [
+    assert [entry["reason"] for entry in report["files"] if "pay.md" in entry["path"]] == [
         f"it was {life.folder / 'old/pay.md'}; now restricted to group:hr"
     ]
     assert not [note for note in report["notes"] if "keep" in note]
@@ -346,7 +346,7 @@ def test_an_emptied_folder_removes_nothing_until_that_is_said(life: Life, state:
     report = life.ingest(code=3)
     assert report["counts"]["removed"] == 0
     assert any("--yes" in note for note in report["notes"])
-    assert len(life.found(NOBODY)) == 15 + (state == "nearly empty")
+    assert len(life.visible_to(NOBODY)) == 15 + (state == "nearly empty")
     assert life.ingest("--yes")["counts"]["removed"] == 15
 
 
@@ -355,11 +355,11 @@ def test_where_there_are_keys_what_is_new_is_for_nobody_until_somebody_says_for_
     run = life.desk.run("ingest", life.folder)
     assert "1 added: 1 restricted to nobody" in run.stdout
     assert "Nobody may see 1 of them yet: new sources of documents are restricted unless" in run.stdout
-    assert life.found(OF_HR) == set()
+    assert life.visible_to(OF_HR) == set()
     life.inside.run(
         "ingest", life.folder, "--collection", "handbook", "--visibility", "tenant", "--set-access"
     )
-    assert life.found(NOBODY) == {"open.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
 
 
 def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scripts: Scripts) -> None:
@@ -367,7 +367,7 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
         life.write(f"{number:02}.md", secret(str(number)))
     (life.folder / "open.md").unlink()
     life.shelve("--visibility", "restricted")
-    ids = {one["metadata"]["path"]: one["id"] for one in life.inside.json("sources")["sources"]}
+    ids = {source["metadata"]["path"]: source["id"] for source in life.inside.json("sources")["sources"]}
     ordered = [ids[f"{number:02}.md"] for number in range(80)]
     commands = [
         ["revoke", *ordered[:60], "--from", "user:ann"],
@@ -382,9 +382,9 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
         )
         for command in commands
     ]
-    assert [one.wait(60) for one in running] == [0, 0, 0]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
     records = life.records()
-    for number, record in enumerate(records[f"{one:02}.md"] for one in range(80)):
+    for number, record in enumerate(records[f"{row:02}.md"] for row in range(80)):
         denied = {"user:ann"} if number < 60 else set()
         denied |= {"user:bob"} if number >= 20 else set()
         assert set(record["deny"]) == denied
@@ -430,12 +430,12 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
         def written() -> set[Path]:
             return {*(desk.data / "tables").glob("chunks__*/data/*")}
 
-        async def found() -> int:
+        async def hit_count() -> int:
             reply = await client.call_tool("search", {"query": "wombats", "mode": "sparse"})
             assert reply.structured_content
             return len(reply.structured_content["results"])
 
-        assert await found() == 2
+        assert await hit_count() == 2
         before = written()
         with subprocess.Popen(command, env=scripts.environment, stdout=subprocess.PIPE) as ingestion:  # noqa: ASYNC220 it runs beside
             try:
@@ -443,17 +443,17 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
                 with anyio.fail_after(60):
                     while written() == before:  # noqa: ASYNC110 another process writes
                         await anyio.sleep(0.1)
-                assert await found() == 2
+                assert await hit_count() == 2
                 desk.run("access", "revoke", early, late, "--from", "user:bob")
-                assert await found() == 0
+                assert await hit_count() == 0
                 assert ingestion.poll() is None
             finally:
                 goes_on.set()
             await to_thread.run_sync(ingestion.communicate)
             assert ingestion.returncode == 0
-        assert await found() == 0
+        assert await hit_count() == 0
         desk.run("access", "grant", late, "--to", "user:bob")
-        assert await found() == 1
+        assert await hit_count() == 1
 
 
 def test_an_ingestion_waits_for_a_change_of_rights_that_ends_soon(life: Life, scripts: Scripts) -> None:
@@ -522,7 +522,7 @@ def test_purge_leaves_nothing_whatever_the_clock_said(
     assert holders()
     at(purged, "purge")
     assert not holders()
-    assert life.found(NOBODY) == {"open.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
 
 
 def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
@@ -539,12 +539,12 @@ def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
     ]
     for names, meant in cases:
         life.desk.run("access", "revoke", *names, "--from", "user:bob")
-        assert life.found(BOB) == everything - meant
+        assert life.visible_to(BOB) == everything - meant
         life.inside.run("access", "grant", *names, "--to", "user:bob")
-        assert life.found(BOB) == everything
+        assert life.visible_to(BOB) == everything
     missing = life.desk.run("access", "revoke", life.folder / "hr", "nothing/*", "--from", "user:bob", code=1)
     assert "id or path 'nothing/*'" in missing.stderr
-    assert life.found(BOB) == everything
+    assert life.visible_to(BOB) == everything
 
 
 def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: Life) -> None:
@@ -555,19 +555,19 @@ def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: L
     life.shelve()
     life.write("hr/news.md", "# News\n\nThere are more days of leave.\n")
     report = life.ingest()
-    (note,) = [one for one in report["notes"] if "new version" in one]
+    (note,) = [line for line in report["notes"] if "new version" in line]
     assert note.startswith(f"1 new document is restricted like {pay}, which is gone")
-    assert life.found(NOBODY) == {"open.md"}
+    assert life.visible_to(NOBODY) == {"open.md"}
     command = note.partition("run refdesk-admin ")[2].partition(",")[0]
     assert command == f"remove --forget --collection documents {pay}"
     life.desk.run(*command.split())
     life.write("hr/more.md", "# More news\n\nOf days of leave.\n")
-    assert not [one for one in life.ingest()["notes"] if "new version" in one]
-    assert life.found(NOBODY) == {"open.md"}, "as all other files of its folder"
+    assert not [line for line in life.ingest()["notes"] if "new version" in line]
+    assert life.visible_to(NOBODY) == {"open.md"}, "as all other files of its folder"
     life.desk.run("access", "set", life.folder / "hr/news.md", "--visibility", "tenant")
     life.write("hr/last.md", "# Last news\n\nOf days of leave.\n")
     life.ingest()
-    assert life.found(NOBODY) == {"open.md", "hr/news.md", "hr/last.md"}
+    assert life.visible_to(NOBODY) == {"open.md", "hr/news.md", "hr/last.md"}
 
 
 def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) -> None:
@@ -575,9 +575,9 @@ def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) ->
     menu = life.write("menu.md", OPEN)
     life.shelve()
     hr = life.folder / "hr"
-    told = life.desk.run("access", "set", hr, "--visibility", "restricted", "--allow", "group:hr").stderr
+    notes = life.desk.run("access", "set", hr, "--visibility", "restricted", "--allow", "group:hr").stderr
     of_new_files = f"New files in {hr} will be restricted to group:hr."
-    assert of_new_files in told
+    assert of_new_files in notes
     assert of_new_files in life.inside.run("access", "show", hr).stderr
     menu.rename(hr / "menu.md")
     life.write("hr/news.md", secret("news"))
@@ -586,19 +586,19 @@ def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) ->
     life.shelve()
     inside = {"hr/pay.md", "hr/menu.md", "hr/news.md", "hr/2025/raise.md"}
     outside = {"open.md", "new/lunch.md"}
-    assert life.found(NOBODY) == outside
-    assert life.found('user = "bob"\ngroups = ["hr"]') == outside | inside
+    assert life.visible_to(NOBODY) == outside
+    assert life.visible_to('user = "bob"\ngroups = ["hr"]') == outside | inside
     life.inside.run("access", "revoke", hr, "--from", "user:bob")
     life.write("hr/later.md", secret("later"))
     life.shelve()
-    assert life.found('user = "bob"\ngroups = ["hr"]') == outside
-    assert life.found('groups = ["hr"]') == outside | inside | {"hr/later.md"}
+    assert life.visible_to('user = "bob"\ngroups = ["hr"]') == outside
+    assert life.visible_to('groups = ["hr"]') == outside | inside | {"hr/later.md"}
     life.inside.run("access", "grant", life.folder / "new", "--to", "user:eve")  # narrows nothing
     life.inside.run("access", "set", hr, "--visibility", "tenant")
     life.write("hr/last.md", secret("last"))
     life.write("new/last.md", secret("new"))
     life.shelve()
-    assert life.found(NOBODY) == outside | inside | {"hr/later.md", "hr/last.md", "new/last.md"}
+    assert life.visible_to(NOBODY) == outside | inside | {"hr/later.md", "hr/last.md", "new/last.md"}
 
 
 def test_a_folder_that_is_new_is_as_confidential_as_all_that_is_around_it(life: Life) -> None:
@@ -609,11 +609,11 @@ def test_a_folder_that_is_new_is_as_confidential_as_all_that_is_around_it(life: 
     life.write("menus/2025/lunch.md", secret("lunch"))
     reasons = {file["path"].rpartition("/")[2]: file.get("reason") for file in life.ingest()["files"]}
     assert "restricted to group:hr" in reasons["raise.md"]
-    assert life.found(NOBODY) == {"open.md", "menus/2025/lunch.md"}
+    assert life.visible_to(NOBODY) == {"open.md", "menus/2025/lunch.md"}
     life.inside.run("access", "set", sick, "--visibility", "tenant")
     life.write("hr/2026/party.md", secret("party"))
     life.shelve()
-    assert "hr/2026/party.md" in life.found(NOBODY)
+    assert "hr/2026/party.md" in life.visible_to(NOBODY)
 
 
 def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life: Life) -> None:
@@ -622,9 +622,9 @@ def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life:
     path.rename(life.folder.parent / "away.md")
     life.shelve("--yes")
     life.desk.run("access", "revoke", life.folder / "hr", "--from", "user:bob")
-    shown = life.inside.run("access", "show", path).stdout
-    assert f"{path} (removed)" in shown
-    assert "user:bob" in shown
+    description = life.inside.run("access", "show", path).stdout
+    assert f"{path} (removed)" in description
+    assert "user:bob" in description
     assert json.loads(life.inside.run("access", "show", "hr/*", "--json").stdout)["gone"] is True
     explained = life.inside.run("access", "explain", path, "--user", "bob").stdout
     assert explained.startswith(
@@ -632,8 +632,8 @@ def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life:
     )
     (life.folder.parent / "away.md").rename(path)
     life.shelve()
-    assert life.found(BOB) == {"open.md"}
-    assert life.found(NOBODY) == {"open.md", "hr/a.md"}
+    assert life.visible_to(BOB) == {"open.md"}
+    assert life.visible_to(NOBODY) == {"open.md", "hr/a.md"}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such names")
@@ -642,8 +642,8 @@ def test_a_file_whose_name_looks_like_a_pattern_means_itself(life: Life) -> None
         life.write(name, secret(name))
     life.shelve()
     life.desk.run("access", "set", life.folder / "a[1].md", *HR)
-    assert life.found(OF_HR) - life.found(NOBODY) == {"a[1].md"}
+    assert life.visible_to(OF_HR) - life.visible_to(NOBODY) == {"a[1].md"}
     life.desk.run("remove", life.folder / "b*.md")
-    assert life.found(OF_HR) == {"open.md", "a[1].md", "a1.md", "bb.md"}
+    assert life.visible_to(OF_HR) == {"open.md", "a[1].md", "a1.md", "bb.md"}
     life.inside.run("access", "revoke", life.folder / "b[a-c].md", "--from", "user:bob")
-    assert "bb.md" in life.found(NOBODY) - life.found(BOB)
+    assert "bb.md" in life.visible_to(NOBODY) - life.visible_to(BOB)

@@ -16,7 +16,7 @@ QUERY = "pendulum"
 
 def titles(desk: Desk, *options: str) -> set[str]:
     """The documents that somebody finds."""
-    return {one["title"] for one in desk.json("search", QUERY, *options)["results"]}
+    return {hit["title"] for hit in desk.json("search", QUERY, *options)["results"]}
 
 
 def write_documents(folder: Path) -> None:
