@@ -33,8 +33,8 @@ WORDS = ("--id", "key", "--text", "text")
 
 @pytest.fixture
 def table(foreign: ModuleType, tmp_path: Path) -> Path:
-    made: Path = anyio.run(foreign.written, tmp_path / "others", "notes", COLUMNS)
-    return made
+    table_folder: Path = anyio.run(foreign.written, tmp_path / "others", "notes", COLUMNS)
+    return table_folder
 
 
 def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_changes(
@@ -42,28 +42,28 @@ def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_chang
 ) -> None:
     before = foreign.contents(table.parent)
     options = ["--allow", "acl", "--field", "year=integer:meta.year", "--field", "flags=boolean"]
-    made = desk.json("collection", "attach", "notes", "--table", table, *WORDS, *options)
+    attached = desk.json("collection", "attach", "notes", "--table", table, *WORDS, *options)
     hidden = "Nobody sees 1 row: the list of who may is missing or malformed."
-    assert made == {"name": "notes", "table": str(table), "rows": 3, "remarks": [hidden]}
+    assert attached == {"name": "notes", "table": str(table), "rows": 3, "remarks": [hidden]}
     search = ("search", "clock", "--filter", '{"year": 1656}')
     (hit,) = inside.json(*search, "--user", "ann")["results"]
     assert hit["text"] == TEXTS[0]
     assert inside.json("search", "clock")["results"] == []
     assert inside.json("search", "clock", "--user", "bob")["results"] == []
-    shown = inside.json("collection", "show", "notes")
-    assert shown["attached"]["table"] == str(table)
-    assert (shown["visibility"], shown["remarks"]) == ("restricted", [hidden])
+    description = inside.json("collection", "show", "notes")
+    assert description["attached"]["table"] == str(table)
+    assert (description["visibility"], description["remarks"]) == ("restricted", [hidden])
     assert hidden in inside.run("collection", "show", "notes").stdout
     assert f"ok     collection notes: {table}" in inside.run("config", "check").stdout
     config = table.parent.parent / "config.toml"
     config.write_text('[retrievers.notes]\ncall = "json:JSONDecoder"\n')
-    taken = inside.run("config", "check", "--config", config, code=1).stdout
-    assert "wrong  retriever notes: it is not searched" in taken
+    checks = inside.run("config", "check", "--config", config, code=1).stdout
+    assert "wrong  retriever notes: it is not searched" in checks
     (status,) = inside.json("status")["collections"]
     assert (status["sources"], status["indexes"]) == (3, ["text (FTS)"])
     assert f"notes is the attached table {table}." in inside.run("status").stdout
     listed = inside.json("sources")["sources"]
-    assert sorted(one["metadata"]["id"] for one in listed) == ["1", "2", "3"]
+    assert sorted(source["metadata"]["id"] for source in listed) == ["1", "2", "3"]
     assert inside.json("source", listed[0]["id"])["length"] > 0
     assert inside.json("access", "show", listed[0]["id"])["id"] == listed[0]["id"]
     assert inside.json("purge") == {"collections": []}
@@ -106,7 +106,7 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
     of_table = ("--table", table)
     vectors = {"v": foreign.column_of(np.ones((3, 8), np.float32)), "list": [[1.0]] * 3}
     anyio.run(foreign.written, tmp_path / "others", "other", COLUMNS | vectors)
-    other = ("--table", tmp_path / "others" / "other.lance")
+    with_vectors = ("--table", tmp_path / "others" / "other.lance")
     plain = foreign.written
     anyio.run(lambda: plain(tmp_path / "others", "wordless", COLUMNS, full_text=()))
     wordless = ("--table", tmp_path / "others" / "wordless.lance")
@@ -124,8 +124,8 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
             "--field text=integer needs whole numbers",
         ),
         ((*of_table, *WORDS, *everybody, "--field", "text"), f"'text' {NO_FIELD}"),
-        ((*other, *WORDS, *everybody, "--vector", "v"), "have 8 dimensions; the embedding model"),
-        ((*other, *WORDS, *everybody, "--vector", "list"), "--vector needs vectors of a fixed size"),
+        ((*with_vectors, *WORDS, *everybody, "--vector", "v"), "have 8 dimensions; the embedding model"),
+        ((*with_vectors, *WORDS, *everybody, "--vector", "list"), "--vector needs vectors of a fixed size"),
         ((*wordless, *WORDS, *everybody), "has no full-text index. Name the column of the vectors"),
         (("--table", tmp_path / "nowhere.lance", *WORDS, *everybody), "There is no LanceDB table"),
         (("--table", tmp_path / "others", *WORDS, *everybody), f"Name one of them: {table}"),

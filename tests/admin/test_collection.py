@@ -67,23 +67,25 @@ def stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any]]:
 
 async def _stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any]]:
     reader = DeskReader(desk.data, timeout_seconds=15)
-    (made,) = [one for one in await reader.collections("default") if one.name == collection]
-    table = await reader.open(made)
+    (stored,) = [
+        candidate for candidate in await reader.collections("default") if candidate.name == collection
+    ]
+    table = await reader.open(stored)
     sources = await table.sources([source.id for source in await table.listing()])
-    return {one.source.metadata["path"]: dict(one.fields) for one in sources.values()}
+    return {row.source.metadata["path"]: dict(row.fields) for row in sources.values()}
 
 
 def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk, inside: Desk) -> None:
     options = [*OPTIONS, "--language", "german", "--visibility", "restricted", "--distance", "euclidean"]
-    made = desk.json("collection", "create", "handbook", *options)
-    assert set(made) == KEYS | {"visibility_is_set"}
-    assert (made["tenant"], made["name"]) == ("default", "handbook")
-    assert (made["fields"], made["language"], made["visibility"]) == (FIELDS, "German", "restricted")
-    assert list(made["fields"]) == list(FIELDS)
-    assert made["distance"] == "euclidean"
-    assert datetime.fromisoformat(made["created_at"]).utcoffset() is not None
-    assert desk.json("collection", "show", "handbook") == made
-    assert inside.json("collection", "list") == {"collections": [made]}
+    created = desk.json("collection", "create", "handbook", *options)
+    assert set(created) == KEYS | {"visibility_is_set"}
+    assert (created["tenant"], created["name"]) == ("default", "handbook")
+    assert (created["fields"], created["language"], created["visibility"]) == (FIELDS, "German", "restricted")
+    assert list(created["fields"]) == list(FIELDS)
+    assert created["distance"] == "euclidean"
+    assert datetime.fromisoformat(created["created_at"]).utcoffset() is not None
+    assert desk.json("collection", "show", "handbook") == created
+    assert inside.json("collection", "list") == {"collections": [created]}
 
 
 def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
@@ -95,8 +97,8 @@ def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
     )
     assert inside.json("collection", "list") == {"collections": []}
 
-    made = desk.run("collection", "create", "handbook", "--field", "year=integer").stdout
-    assert made == (
+    message = desk.run("collection", "create", "handbook", "--field", "year=integer").stdout
+    assert message == (
         "Created the collection handbook with 1 field. New sources in it are visible to the whole tenant.\n"
     )
     inside.run("collection", "create", "closed", "--visibility", "restricted")
@@ -105,11 +107,11 @@ def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
         ["closed", "auto", "restricted", "default", "-"],
         ["handbook", "auto", "tenant", "default", "year"],
     ]
-    shown = [line.split() for line in inside.run("collection", "show", "handbook").stdout.splitlines()]
-    assert ["name", "handbook"] in shown
-    assert ["fields", "year", "integer"] in shown
-    assert ["embedder", "dimension", "384"] in shown
-    assert ["visibility", "tenant"] in shown
+    rows = [line.split() for line in inside.run("collection", "show", "handbook").stdout.splitlines()]
+    assert ["name", "handbook"] in rows
+    assert ["fields", "year", "integer"] in rows
+    assert ["embedder", "dimension", "384"] in rows
+    assert ["visibility", "tenant"] in rows
 
 
 def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: Desk, tmp_path: Path) -> None:
@@ -118,8 +120,8 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
     inside.run("ingest", tmp_path / "a.txt", "--collection", "handbook")
     before = inside.json("collection", "show", "handbook")
     assert before["description"] == "Rules for employees"
-    said = desk.run("collection", "set", "handbook", "--description", "Leave and travel").stdout
-    assert said == "Set the description of the collection handbook.\n"
+    message = desk.run("collection", "set", "handbook", "--description", "Leave and travel").stdout
+    assert message == "Set the description of the collection handbook.\n"
     assert inside.json("collection", "show", "handbook") == before | {"description": "Leave and travel"}
     assert inside.json("search", "leave")["results"][0]["collection"] == "handbook"
     assert inside.json("collection", "set", "handbook", "--description", "")["description"] == ""
@@ -133,14 +135,16 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
 
 def test_a_collection_has_a_link_which_can_change_without_its_description(inside: Desk) -> None:
     inside.run("collection", "create", "wiki", "--description", "Notes", "--link", "https://wiki.example/a b")
-    made = inside.json("collection", "show", "wiki")
-    assert (made["description"], made["link"]) == ("Notes", "https://wiki.example/a%20b")
-    said = inside.run("collection", "set", "wiki", "--link", "https://example.org").stdout
-    assert said == "Set the link of the collection wiki.\n"
-    assert inside.json("collection", "show", "wiki") == made | {"link": "https://example.org"}
-    said = inside.run("collection", "set", "wiki", "--link", "", "--description", "Pages").stdout
-    assert said == "Set the description of the collection wiki.\nRemoved the link of the collection wiki.\n"
-    assert inside.json("collection", "show", "wiki") == made | {"link": "", "description": "Pages"}
+    created = inside.json("collection", "show", "wiki")
+    assert (created["description"], created["link"]) == ("Notes", "https://wiki.example/a%20b")
+    message = inside.run("collection", "set", "wiki", "--link", "https://example.org").stdout
+    assert message == "Set the link of the collection wiki.\n"
+    assert inside.json("collection", "show", "wiki") == created | {"link": "https://example.org"}
+    message = inside.run("collection", "set", "wiki", "--link", "", "--description", "Pages").stdout
+    assert (
+        message == "Set the description of the collection wiki.\nRemoved the link of the collection wiki.\n"
+    )
+    assert inside.json("collection", "show", "wiki") == created | {"link": "", "description": "Pages"}
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
         assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
     assert (
@@ -159,7 +163,7 @@ def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(
     assert len(inside.json("sources")["sources"]) == 2
 
     assert desk.json("collection", "remove", "handbook", "--yes") == {"removed": "handbook"}
-    assert [one["name"] for one in inside.json("collection", "list")["collections"]] == ["kept"]
+    assert [listed["name"] for listed in inside.json("collection", "list")["collections"]] == ["kept"]
     assert [source["collection"] for source in inside.json("sources")["sources"]] == ["kept"]
     assert inside.json("search", "leave")["results"][0]["collection"] == "kept"
 
@@ -187,14 +191,14 @@ def test_a_collection_that_is_not_there_is_named_with_those_that_are(desk: Desk,
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside: Desk) -> None:
-    made = inside.json("collection", "create", "handbook", "--field", "year=integer")
+    created = inside.json("collection", "create", "handbook", "--field", "year=integer")
     again = desk.run("collection", "create", "handbook", "--field", "other=string", code=2)
     assert again.stderr == "refdesk-admin: The collection 'handbook' already exists.\n"
-    assert inside.json("collection", "show", "handbook") == made
+    assert inside.json("collection", "show", "handbook") == created
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reason"),
     [
         (["Bad Name"], refusal(valid_name, "Bad Name")),
         (["a__b"], refusal(valid_name, "a__b")),
@@ -210,17 +214,17 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside:
     ],
 )
 def test_what_can_t_be_a_collection_is_refused_and_leaves_nothing(
-    inside: Desk, arguments: list[str], told: str
+    inside: Desk, arguments: list[str], reason: str
 ) -> None:
     run = inside.run("collection", "create", *arguments, code=2)
-    assert told in run.stderr
+    assert reason in run.stderr
     assert run.stdout == ""
     assert not inside.data.exists()
 
 
 def test_a_collection_may_have_32_fields(inside: Desk) -> None:
-    made = inside.json("collection", "create", "wide", *(f"--field=f{n}=string" for n in range(32)))
-    assert len(made["fields"]) == 32
+    created = inside.json("collection", "create", "wide", *(f"--field=f{n}=string" for n in range(32)))
+    assert len(created["fields"]) == 32
 
 
 def test_front_matter_fills_the_fields_and_what_is_wrong_is_said(
@@ -263,9 +267,11 @@ def test_front_matter_fills_the_fields_and_what_is_wrong_is_said(
     assert any("forty days" in text for text in texts)
     of_leave = inside.json("search", "days", "--filter", '{"tags": "leave", "status": "final"}')["results"]
     assert [hit["metadata"]["path"] for hit in of_leave] == ["right.md"]
-    shown = {source["metadata"]["path"]: source["metadata"] for source in inside.json("sources")["sources"]}
-    assert shown["wrong.md"] == {"year": "last", "final": "perhaps", "status": "draft", "path": "wrong.md"}
-    assert shown["right.md"]["other"] == "thing"
+    metadata = {
+        source["metadata"]["path"]: source["metadata"] for source in inside.json("sources")["sources"]
+    }
+    assert metadata["wrong.md"] == {"year": "last", "final": "perhaps", "status": "draft", "path": "wrong.md"}
+    assert metadata["right.md"]["other"] == "thing"
 
 
 def test_a_changed_file_has_the_fields_of_its_new_version(desk: Desk, inside: Desk, tmp_path: Path) -> None:
@@ -283,15 +289,15 @@ def test_a_field_can_be_declared_later_and_taken_back(inside: Desk, tmp_path: Pa
     for name, year in [("a", "2024"), ("b", "last year"), ("c", "")]:
         (tmp_path / f"{name}.md").write_text(f"---\nyear: {year}\n---\n# {name}\n\npendulum\n")
     inside.run("ingest", *(tmp_path / f"{name}.md" for name in "abc"))
-    said = inside.run("collection", "set", "documents", "--field", "year=integer").stdout.splitlines()
-    assert said == [
+    lines = inside.run("collection", "set", "documents", "--field", "year=integer").stdout.splitlines()
+    assert lines == [
         "Declared the field year of the collection documents: 1 of its documents have a value.",
         "b.md: year is not an integer",
     ]
 
     def titles(year: object) -> list[str]:
-        found = inside.json("search", "pendulum", "--filter", json.dumps({"year": year}))["results"]
-        return sorted(hit["title"] for hit in found)
+        hits = inside.json("search", "pendulum", "--filter", json.dumps({"year": year}))["results"]
+        return sorted(hit["title"] for hit in hits)
 
     assert titles({"$gte": 2000}) == ["a"]
     refused = inside.run("collection", "set", "documents", "--field", "year=string", code=2).stderr
@@ -321,8 +327,8 @@ def test_another_chunking_applies_from_the_next_ingest_on(inside: Desk, tmp_path
     assert inside.json("collection", "show", "notes")["chunking"] == "*.log:row; sentence,max=64,overlap=8"
     inside.run("ingest", str(file.parent), "--collection", "notes")
     before = inside.json("status")["collections"][0]["chunks"]
-    said = inside.run("collection", "set", "notes", "--chunking", "default").stdout
-    assert said == "New chunking of the collection notes, from the next ingest on: default.\n"
+    message = inside.run("collection", "set", "notes", "--chunking", "default").stdout
+    assert message == "New chunking of the collection notes, from the next ingest on: default.\n"
     assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["replaced"] == 1
     assert inside.json("status")["collections"][0]["chunks"] < before
     assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["unchanged"] == 1
@@ -346,8 +352,8 @@ def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(inside: D
     assert (len(every), len(theirs)) == (2, 1)
     rebuild = ["collection", "rebuild", "documents"]
     assert "no earlier tables to go back to" in inside.run(*rebuild, "--undo", code=2).stderr
-    done = inside.json(*rebuild, "--chunking", "sentence,max=64")
-    assert (done["sources"], done["recut"], done["kept"]) == (2, 2, [])
+    rebuilt = inside.json(*rebuild, "--chunking", "sentence,max=64")
+    assert (rebuilt["sources"], rebuilt["recut"], rebuilt["kept"]) == (2, 2, [])
     assert inside.json("ingest", str(docs))["counts"]["unchanged"] == 2
     assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
     inside.run("backup", tmp_path / "desk.tar")
@@ -409,8 +415,8 @@ def house(inside: Desk, first_token: Path, tmp_path: Path) -> Desk:
 
 
 def collection(desk: Desk) -> dict[str, Any]:
-    shown: dict[str, Any] = desk.json("collection", "show", "documents")
-    return shown
+    description: dict[str, Any] = desk.json("collection", "show", "documents")
+    return description
 
 
 def test_another_model_is_tried_beside_judged_used_and_taken_back(house: Desk, tmp_path: Path) -> None:
@@ -420,12 +426,12 @@ def test_another_model_is_tried_beside_judged_used_and_taken_back(house: Desk, t
     tried = house.run(*REBUILD, "--model", "first", "--questions", questions, "--if-better", code=1)
     assert "Run 2 (default, hybrid) against Run 1 (default, hybrid): nDCG@10" in tried.stdout
     assert "Searches still use the present tables of documents." in tried.stdout
-    kept = collection(house)
-    assert kept.pop("coming")["embedder"].startswith("first-")
-    assert kept == before
-    done = house.json(*REBUILD, "--model", "first", "--questions", questions)
-    assert (done["switched"], done["copied"], len(done["runs"])) == (True, 9, 2)
-    assert done["comparison"]["one"] == 3
+    unchanged = collection(house)
+    assert unchanged.pop("coming")["embedder"].startswith("first-")
+    assert unchanged == before
+    rebuilt = house.json(*REBUILD, "--model", "first", "--questions", questions)
+    assert (rebuilt["switched"], rebuilt["copied"], len(rebuilt["runs"])) == (True, 9, 2)
+    assert rebuilt["comparison"]["one"] == 3
     after = collection(house)
     assert (after["embedder_name"], after["embedder"]["provider"]) == ("first", "onnx")
     assert 0.3 < after["calibration"]["unrelated"] < after["calibration"]["related"] < 0.95
@@ -445,18 +451,18 @@ def test_another_model_is_tried_beside_judged_used_and_taken_back(house: Desk, t
 def test_a_server_that_runs_meanwhile_uses_the_model_and_goes_by_words_without_it(
     house: Desk, tmp_path: Path
 ) -> None:
-    async def asked(desk: SearchDesk) -> Answer:
+    async def answer_of(desk: SearchDesk) -> Answer:
         return await desk.search(Principal("default"), "mending the ninth gadget")
 
     async def work() -> tuple[Answer, Answer, Answer]:
         settings = Settings(data=house.data)  # which has no table of the model
         async with SearchDesk.open(settings) as desk:
-            before = await asked(desk)
+            before = await answer_of(desk)
             await to_thread.run_sync(partial(house.run, *REBUILD, "--model", "first"))
-            after = await asked(desk)
+            after = await answer_of(desk)
         installed.rename(tmp_path / "away")
         async with SearchDesk.open(settings) as desk:
-            return before, after, await asked(desk)
+            return before, after, await answer_of(desk)
 
     installed = house.data / "models" / "first"
     builtin, switched, without = anyio.run(work)

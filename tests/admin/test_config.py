@@ -161,9 +161,9 @@ def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
     run = scripts.admin("config", "check")
     assert run.returncode == 0
     assert f"\nnote   data folder: {refusal(check_data_folder, Path(scripts.home) / 'refdesk')}" in run.stdout
-    code, found = check("", "--data", tmp_path / "typo")
+    code, findings = check("", "--data", tmp_path / "typo")
     assert code == 1
-    assert found["data folder"] == f"wrong {refusal(check_data_folder, tmp_path / 'typo')}"
+    assert findings["data folder"] == f"wrong {refusal(check_data_folder, tmp_path / 'typo')}"
 
 
 def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_noted(
@@ -172,18 +172,18 @@ def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_note
     for name in ("acorn", "birch"):
         scripts.admin("tenant", "create", name, "--data", tmp_path / "data")
     assert check("[principal]\ntenant = 'birch'\n", "--data", tmp_path / "data")[1]["tenant"] == "ok birch"
-    code, found = check("[principal]\ntenant = 'brich'\n", "--data", tmp_path / "data")
-    assert (code, found["tenant"]) == (1, f"wrong {refusal(check_tenant, tmp_path / 'data', 'brich')}")
-    code, found = check("", "--data", tmp_path / "data")
-    assert (code, found["tenant"].startswith("note ")) == (0, True)
-    assert "2 tenants (acorn, birch)" in found["tenant"]
+    code, findings = check("[principal]\ntenant = 'brich'\n", "--data", tmp_path / "data")
+    assert (code, findings["tenant"]) == (1, f"wrong {refusal(check_tenant, tmp_path / 'data', 'brich')}")
+    code, findings = check("", "--data", tmp_path / "data")
+    assert (code, findings["tenant"].startswith("note ")) == (0, True)
+    assert "2 tenants (acorn, birch)" in findings["tenant"]
 
 
 def test_a_model_folder_is_opened(check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path) -> None:
-    code, found = check(f'[embedder]\nprovider = "onnx"\npath = "{tmp_path}/model"\n')
+    code, findings = check(f'[embedder]\nprovider = "onnx"\npath = "{tmp_path}/model"\n')
     assert code == 1
-    assert found["embedder"].startswith("wrong ")
-    assert f"{tmp_path}/model" in found["embedder"]
+    assert findings["embedder"].startswith("wrong ")
+    assert f"{tmp_path}/model" in findings["embedder"]
 
 
 def test_what_an_origin_has_on_this_machine_is_looked_for(
@@ -194,10 +194,10 @@ def test_what_an_origin_has_on_this_machine_is_looked_for(
         return f"{folder}[origins.tickets]\ntype = 'records'\ncommand = ['{program}', '--full']\n"
 
     assert check(settings(tmp_path, "true"))[1]["origin docs"] == f"ok {tmp_path}"
-    code, told = check(settings(tmp_path / "typo", "no-such-program"))
+    code, findings = check(settings(tmp_path / "typo", "no-such-program"))
     assert code == 1
-    assert told["origin docs"] == f"wrong there is no {tmp_path / 'typo'}"
-    assert told["origin tickets"] == "wrong there is no program no-such-program"
+    assert findings["origin docs"] == f"wrong there is no {tmp_path / 'typo'}"
+    assert findings["origin tickets"] == "wrong there is no program no-such-program"
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_a_folder_that_is_no_repository_is_told(
     place = tmp_path / "code"
     if inside:
         (place / inside).mkdir(parents=True)
-    told = check(f"[origins.code]\ntype = 'git'\nrepository = '{place}'\n")[1]
-    assert told["origin code"] == finding.format(place)
+    findings = check(f"[origins.code]\ntype = 'git'\nrepository = '{place}'\n")[1]
+    assert findings["origin code"] == finding.format(place)
 
 
 def test_endpoints_are_asked_and_wrong_keys_told(
@@ -235,58 +235,60 @@ def test_endpoints_are_asked_and_wrong_keys_told(
     provider.script = [vectors]
     chat_server.script = [chats.saying({"ready": True})]
     rerank_server.script = [rerank_server.sending(b'{"data": [{"index": 0, "relevance_score": 0.5}]}')]
-    _, found = check(text, *none_yet)
-    assert found["embedder"] == "ok openai m, 2 dimensions"
-    assert found["chat"] == "ok m answers"
-    assert found["reranker"] == "ok voyage answers"
+    _, findings = check(text, *none_yet)
+    assert findings["embedder"] == "ok openai m, 2 dimensions"
+    assert findings["chat"] == "ok m answers"
+    assert findings["reranker"] == "ok voyage answers"
     assert provider.keys[0] == chat_server.keys[0] == f"Bearer {KEY}"
 
     small, big = '{ stage = "multi_query", model = "small" }', '{ stage = "rerank", model = "big" }'
-    other = f"[search.profiles.fine]\nstages = [{small}, {big}]\n"
-    _, found = check(text + other, *none_yet)
-    assert (found["chat small"], found["reranker big"]) == ("ok small answers", "ok big answers")
+    profile = f"[search.profiles.fine]\nstages = [{small}, {big}]\n"
+    _, findings = check(text + profile, *none_yet)
+    assert (findings["chat small"], findings["reranker big"]) == ("ok small answers", "ok big answers")
     assert (chat_server.requests[-1]["model"], rerank_server.requests[-1]["model"]) == ("small", "big")
 
     for server in (provider, chat_server, rerank_server):
         server.script = [server.failing(401)]
-    code, found = check(text, *none_yet)
+    code, findings = check(text, *none_yet)
     assert code == 1
     for part in ("embedder", "chat", "reranker"):
-        assert found[part].startswith("wrong ")
-        assert found[part].endswith(f"HTTP 401{ADVICE[401].format(key='MY_KEY')}.")
+        assert findings[part].startswith("wrong ")
+        assert findings[part].endswith(f"HTTP 401{ADVICE[401].format(key='MY_KEY')}.")
 
 
 def test_collections_of_another_embedder_are_told(
     check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
 ) -> None:
     provider.script = [vectors]
-    code, found = check(f'[embedder]\nprovider = "openai"\n{remote(provider)}')
+    code, findings = check(f'[embedder]\nprovider = "openai"\n{remote(provider)}')
     assert code == 1
-    assert found["embedder"].startswith("wrong The collection 'documents' was made with the embedder builtin")
+    assert findings["embedder"].startswith(
+        "wrong The collection 'documents' was made with the embedder builtin"
+    )
 
 
 def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
     check: Callable[..., tuple[int, dict[str, str]]],
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        code, found = check(f"[http]\nport = {port}\nmetrics_port = 0\n")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        code, findings = check(f"[http]\nport = {port}\nmetrics_port = 0\n")
     assert code == 0
-    assert found["http address"] == f"note 127.0.0.1:{port} is taken, perhaps by refdesk itself."
-    assert "metrics address" not in found
-    code, found = check('[http]\nhost = "192.0.2.1"\n')
+    assert findings["http address"] == f"note 127.0.0.1:{port} is taken, perhaps by refdesk itself."
+    assert "metrics address" not in findings
+    code, findings = check('[http]\nhost = "192.0.2.1"\n')
     assert code == 1
-    assert found["http address"].startswith("wrong 192.0.2.1:8300 can't be bound: ")
+    assert findings["http address"].startswith("wrong 192.0.2.1:8300 can't be bound: ")
 
 
 def test_settings_that_would_let_anybody_in_are_told(
     check: Callable[..., tuple[int, dict[str, str]]],
 ) -> None:
-    code, found = check('[http]\nauthentication = []\npublic_url = "https://desk.example.com"\n')
+    code, findings = check('[http]\nauthentication = []\npublic_url = "https://desk.example.com"\n')
     assert code == 1
-    assert "anybody could search" in found["http"]
+    assert "anybody could search" in findings["http"]
     assert check("[http]\nauthentication = []\n")[1]["http"].startswith("ok ")
 
 
@@ -294,19 +296,19 @@ def test_the_issuers_keys_are_fetched(
     check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
 ) -> None:
     provider.script = [_answer(provider, KEYS), provider.failing(404)]
-    code, found = check(_oauth(provider))
+    code, findings = check(_oauth(provider))
     assert code == 0
-    assert found["issuer"] == f"ok 1 signing keys at {provider.url}/keys"
-    assert found["issuer's metadata"].startswith(f"note {provider.url} has none")
+    assert findings["issuer"] == f"ok 1 signing keys at {provider.url}/keys"
+    assert findings["issuer's metadata"].startswith(f"note {provider.url} has none")
     assert provider.paths[1:] == [
         "/.well-known/oauth-authorization-server/v1",
         "/.well-known/openid-configuration/v1",
         "/v1/.well-known/openid-configuration",
     ]
-    code, found = check(_oauth(provider))
+    code, findings = check(_oauth(provider))
     assert code == 1
-    assert found["issuer"] == f"wrong Its keys can't be fetched from {provider.url}/keys (oauth.jwks_url)."
-    assert "issuer's metadata" not in found
+    assert findings["issuer"] == f"wrong Its keys can't be fetched from {provider.url}/keys (oauth.jwks_url)."
+    assert "issuer's metadata" not in findings
 
 
 @pytest.mark.parametrize(
@@ -316,9 +318,9 @@ def test_a_tenant_that_tokens_name_and_nobody_made_is_noted(
     check: Callable[..., tuple[int, dict[str, str]]], clock_room: Path, table: str
 ) -> None:
     assert "oauth" not in check("[oauth]\ntenants = { a = 'default' }")[1]
-    code, found = check(f"[oauth]\n{table}")
+    code, findings = check(f"[oauth]\n{table}")
     assert code == 0
-    assert found["oauth"].startswith(f"note {refusal(check_tenant, clock_room, 'acron')}")
+    assert findings["oauth"].startswith(f"note {refusal(check_tenant, clock_room, 'acron')}")
 
 
 KEYS = {"keys": [{"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}]}
@@ -337,7 +339,7 @@ def _answer(provider: Endpoint, body: object) -> Behaviour:
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("differences", "finding"),
     [
         ({}, "ok clients need an id from you; sign-in that an identity provider vouches for (ID-JAG): no"),
         (
@@ -361,28 +363,31 @@ def _answer(provider: Endpoint, body: object) -> Behaviour:
     ],
 )
 def test_the_issuers_metadata_is_compared_with_the_settings(
-    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint, others: dict[str, object], said: str
+    check: Callable[..., tuple[int, dict[str, str]]],
+    provider: Endpoint,
+    differences: dict[str, object],
+    finding: str,
 ) -> None:
     metadata = {
         "issuer": provider.url,
         "jwks_uri": f"{provider.url}/keys",
         "code_challenge_methods_supported": ["S256"],
     }
-    provider.script = [_answer(provider, KEYS), _answer(provider, metadata | others)]
-    code, found = check(_oauth(provider))
-    assert found["issuer's metadata"].startswith(said)
-    assert (code == 1) is said.startswith("wrong")
+    provider.script = [_answer(provider, KEYS), _answer(provider, metadata | differences)]
+    code, findings = check(_oauth(provider))
+    assert findings["issuer's metadata"].startswith(finding)
+    assert (code == 1) is finding.startswith("wrong")
 
 
 def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None:
     run = scripts.admin("config", "check", "--json", "--data", tmp_path / "typo")
     assert run.returncode == 1
-    checks = {one["part"]: one["state"] for one in json.loads(run.stdout)["checks"]}
+    checks = {check["part"]: check["state"] for check in json.loads(run.stdout)["checks"]}
     assert (checks["data folder"], checks["embedder"]) == ("wrong", "ok")
 
 
 def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, dict[str, str]]]) -> None:
-    code, said = check(
+    code, findings = check(
         """
         [search]
         collections = ["documents", "hanbdook"]
@@ -398,13 +403,13 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, 
         """
     )
     assert code
-    assert said["search.collections"] == NO_COLLECTION.format("hanbdook")
-    assert said["tool search_b"] == NO_COLLECTION.format("handbook")
+    assert findings["search.collections"] == NO_COLLECTION.format("hanbdook")
+    assert findings["tool search_b"] == NO_COLLECTION.format("handbook")
     assert (
-        said["scope final"]
+        findings["scope final"]
         == "wrong The filter doesn't fit the declared fields of any collection (documents)."
     )
-    assert not said.keys() & {"tool search", "scope all"}
+    assert not findings.keys() & {"tool search", "scope all"}
 
 
 def test_a_key_that_names_what_is_no_longer_there_is_wrong(
@@ -420,11 +425,11 @@ def test_a_key_that_names_what_is_no_longer_there_is_wrong(
         ids.append(json.loads(run.stdout)["id"])
     scripts.admin("collection", "create", "other", "--data", data)
     assert scripts.admin("collection", "remove", "handbook", "--yes", "--data", data).returncode == 0
-    code, said = check('server.tools = [{ name = "find" }]', "--data", data)
+    code, findings = check('server.tools = [{ name = "find" }]', "--data", data)
     assert code
-    assert said[f"key {ids[0]}"] == "wrong Its profile 'own' is not in the settings, so it can't search."
-    assert said[f"key {ids[1]}"] == NO_COLLECTION.format("handbook")
-    assert said[f"key {ids[2]}"] == "wrong The settings have no search tool search."
+    assert findings[f"key {ids[0]}"] == "wrong Its profile 'own' is not in the settings, so it can't search."
+    assert findings[f"key {ids[1]}"] == NO_COLLECTION.format("handbook")
+    assert findings[f"key {ids[2]}"] == "wrong The settings have no search tool search."
     (data / "keys.json").write_text("{")
     (data / "keys.json").chmod(0o600)
     assert "can't be read" in check("", "--data", data)[1]["keys"]

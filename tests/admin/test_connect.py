@@ -180,20 +180,20 @@ def test_the_first_original_is_kept_however_often_it_is_changed(inside: Desk, ho
 def test_nothing_is_written_through_a_link_in_the_place_of_the_copy(
     inside: Desk, home: Path, tmp_path: Path, kind: str
 ) -> None:
-    path, other = file_of("vscode", home), tmp_path / "precious"
+    path, precious = file_of("vscode", home), tmp_path / "precious"
     path.write_text(MINE)
     backup = path.with_name("mcp.json.before-refdesk")
     if kind == "folder":
         backup.mkdir()
     else:
-        backup.symlink_to(other)
+        backup.symlink_to(precious)
     if kind == "link":
-        other.write_text("precious")
+        precious.write_text("precious")
     run = inside.run("connect", "vscode", code=2)
     assert str(backup) in run.stderr
     assert path.read_text() == MINE
-    assert other.exists() == (kind == "link")
-    assert kind != "link" or other.read_text() == "precious"
+    assert precious.exists() == (kind == "link")
+    assert kind != "link" or precious.read_text() == "precious"
 
 
 def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: Path) -> None:
@@ -202,8 +202,8 @@ def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: P
     servers = written(file_of("codex", home))["mcp_servers"]
     assert [len(entry["args"]) for entry in servers.values()] == [2, 4]
     listed = inside.json("connect")["hosts"]
-    assert [one["state"] for one in listed if one["host"] == "codex"] == ["connected: refdesk, hr-desk"]
-    assert {one["state"] for one in listed if one["host"] != "codex"} == {"not connected", "not found"}
+    assert [entry["state"] for entry in listed if entry["host"] == "codex"] == ["connected: refdesk, hr-desk"]
+    assert {entry["state"] for entry in listed if entry["host"] != "codex"} == {"not connected", "not found"}
 
 
 def test_another_entry_of_the_same_name_is_replaced_only_on_demand(inside: Desk, home: Path) -> None:
@@ -340,10 +340,12 @@ def test_a_read_only_file_and_one_that_changes_in_the_meantime_are_left_alone(
 
 def test_a_key_stays_in_a_variable_where_the_host_can_read_one(inside: Desk, home: Path) -> None:
     for host in ("claude-code", "cursor", "windsurf", "gemini-cli", "codex", "goose"):
-        shown = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--print").stderr
+        preview = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--print").stderr
         run = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--yes")
-        for told in (shown, run.stderr):
-            assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in told
+        for instructions in (preview, run.stderr):
+            assert (
+                f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in instructions
+            )
         assert "MCP_HR_DESK_KEY" in file_of(host, home).read_text()
 
 
@@ -353,10 +355,10 @@ def test_vs_code_asks_for_the_key_itself(inside: Desk, home: Path) -> None:
     run = inside.run("connect", "vscode", "--remote", URL)
     assert "VS Code will ask for the key and keep it." in run.stderr
     assert '{"id": "other"}, // mine' in path.read_text()
-    both = json.loads(path.read_text().replace("// mine", ""))
-    assert both["servers"]["refdesk"]["headers"] == {"Authorization": "Bearer ${input:MCP_REFDESK_KEY}"}
-    asked = {"id": "MCP_REFDESK_KEY", "type": "promptString", "password": True}
-    assert asked.items() <= both["inputs"][1].items()
+    config = json.loads(path.read_text().replace("// mine", ""))
+    assert config["servers"]["refdesk"]["headers"] == {"Authorization": "Bearer ${input:MCP_REFDESK_KEY}"}
+    question = {"id": "MCP_REFDESK_KEY", "type": "promptString", "password": True}
+    assert question.items() <= config["inputs"][1].items()
     inside.run("connect", "vscode", "--remove")
     assert '{"id": "other"} // mine\n  ]' in path.read_text()
 
@@ -365,12 +367,12 @@ def test_no_key_and_no_secret_of_another_server_is_shown_however_an_entry_change
     inside: Desk, home: Path
 ) -> None:
     path = file_of("cursor", home)
-    other = {"command": "other", "env": {"TOKEN": "of-the-other"}}
+    neighbour = {"command": "other", "env": {"TOKEN": "of-the-other"}}
     ours = {"url": URL, "headers": {"Authorization": "Bearer the-former-key"}}
-    path.write_text(json.dumps({"mcpServers": {"other": other, "refdesk": ours}}, indent=2))
+    path.write_text(json.dumps({"mcpServers": {"other": neighbour, "refdesk": ours}}, indent=2))
     replaced = inside.run("connect", "cursor", "--yes")
     assert "replaced" in replaced.stdout.lower()
-    path.write_text(json.dumps({"mcpServers": {"other": other, "refdesk": ours}}, indent=2))
+    path.write_text(json.dumps({"mcpServers": {"other": neighbour, "refdesk": ours}}, indent=2))
     removed = inside.run("connect", "cursor", "--remove", "--yes")
     assert "refdesk" not in json.loads(path.read_text())["mcpServers"]
     for run in (replaced, removed):
@@ -430,8 +432,8 @@ def test_the_inputs_of_vs_code_are_a_list_also_where_there_were_none(inside: Des
         if before is not None:
             path.write_text(before)
         inside.run("connect", "vscode", "--remote", URL)
-        (asked,) = json.loads(path.read_text())["inputs"]
-        assert (asked["id"], asked["type"]) == ("MCP_REFDESK_KEY", "promptString")
+        (question,) = json.loads(path.read_text())["inputs"]
+        assert (question["id"], question["type"]) == ("MCP_REFDESK_KEY", "promptString")
         inside.run("connect", "vscode", "--remove")
         assert not json.loads(path.read_text()).get("inputs")
 
@@ -444,9 +446,9 @@ def test_an_address_that_is_empty_is_no_local_server(inside: Desk, home: Path) -
 def test_ctrl_c_at_the_question_writes_nothing(screen: Screen, tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     question = {"interrupt_at": b"Write this?", "impatient": True}
-    code, shown = screen("connect", "cursor", "--data", tmp_path / "data", **question, env=env)
+    code, screen_text = screen("connect", "cursor", "--data", tmp_path / "data", **question, env=env)
     assert code == 130
-    assert "Added" not in shown
+    assert "Added" not in screen_text
     assert not (tmp_path / ".cursor" / "mcp.json").exists()
 
 
@@ -522,13 +524,13 @@ def test_what_makes_no_sense_is_refused(inside: Desk, home: Path, arguments: lis
 
 def test_links_hold_the_same_entry(inside: Desk, home: Path) -> None:
     for host in ("cursor", "lm-studio"):
-        asked = parse_qs(urlsplit(inside.run("connect", host, "--link").stdout.strip()).query)
-        assert asked["name"] == ["refdesk"]
-        (config,) = asked["config"]
+        query = parse_qs(urlsplit(inside.run("connect", host, "--link").stdout.strip()).query)
+        assert query["name"] == ["refdesk"]
+        (config,) = query["config"]
         assert json.loads(base64.b64decode(config)) == inside.json("connect", host, "--print")["entry"]
-    made = inside.run("connect", "vscode", "--link", "--remote", URL).stdout.strip()
-    assert made.startswith("vscode:mcp/install?%7B")
-    whole = json.loads(unquote(made.partition("?")[2]))
+    link = inside.run("connect", "vscode", "--link", "--remote", URL).stdout.strip()
+    assert link.startswith("vscode:mcp/install?%7B")
+    whole = json.loads(unquote(link.partition("?")[2]))
     assert (whole["name"], whole["url"], whole["inputs"][0]["id"]) == ("refdesk", URL, "MCP_REFDESK_KEY")
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
@@ -540,26 +542,26 @@ def test_on_a_terminal_a_person_sees_the_change_and_decides(
     answer: str,
     stands: bool,  # noqa: FBT001 a case
 ) -> None:
-    code, shown = screen(
+    code, screen_text = screen(
         *("connect", "cursor", "--data", tmp_path / "data"),
         typed={"Write this? [Y/n]": answer},
         env={"HOME": str(tmp_path)},
     )
     assert code == 0
-    assert '\x1b[32m+      "command":' in shown
-    assert ("Added refdesk to Cursor." in shown) == stands
+    assert '\x1b[32m+      "command":' in screen_text
+    assert ("Added refdesk to Cursor." in screen_text) == stands
     assert (tmp_path / ".cursor" / "mcp.json").exists() == stands
 
 
 def test_the_key_is_typed_without_being_seen(screen: Screen, tmp_path: Path) -> None:
-    code, shown = screen(
+    code, screen_text = screen(
         *("connect", "zed", "--remote", URL),
         typed={"API key:": KEY, "Write this?": "y"},
         env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
     )
     assert code == 0
     assert KEY in (tmp_path / "zed" / "settings.json").read_text()
-    assert KEY not in shown
+    assert KEY not in screen_text
 
 
 def outside(scripts: Scripts, home: Path, *arguments: str | Path, code: int = 0) -> Run:
@@ -576,14 +578,14 @@ def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
 ) -> None:
     entry = ("connect", host, "--name", "clocks")
     outside(scripts, tmp_path, *entry, "--data", clock_room, "--yes")
-    shown = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
+    lines = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
     reached = rf"{HOSTS[host].title} reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
-    assert re.fullmatch(reached, shown[0])
+    assert re.fullmatch(reached, lines[0])
     warning = HOSTS[host].hides_tools
-    assert shown[1:4] == ["Tools: search, get_source", warning, "You can search 17 documents here:"]
-    assert re.match(r"A first search took .* s and found 8 passages, the first from ", shown[-1])
-    seen = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
-    assert (seen["tools"], seen["passages"]) == (["search", "get_source"], 8)
+    assert lines[1:4] == ["Tools: search, get_source", warning, "You can search 17 documents here:"]
+    assert re.match(r"A first search took .* s and found 8 passages, the first from ", lines[-1])
+    report = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
+    assert (report["tools"], report["passages"]) == (["search", "get_source"], 8)
 
 
 @pytest.mark.parametrize(
@@ -603,8 +605,8 @@ def test_a_check_warns_of_an_entry_that_lets_its_host_hide_the_tools(
 def test_a_check_of_an_empty_desk_says_what_is_missing(scripts: Scripts, tmp_path: Path) -> None:
     assert scripts.admin("tenant", "create", "default", "--data", tmp_path / "data").returncode == 0
     outside(scripts, tmp_path, "connect", "cursor", "--data", tmp_path / "data", "--yes")
-    shown = outside(scripts, tmp_path, "connect", "cursor", "--check").stdout
-    assert "There are no documents yet that it may read. Add some: refdesk-admin ingest PATH" in shown
+    report = outside(scripts, tmp_path, "connect", "cursor", "--check").stdout
+    assert "There are no documents yet that it may read. Add some: refdesk-admin ingest PATH" in report
 
 
 def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, tmp_path: Path) -> None:
@@ -615,8 +617,11 @@ def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, 
     assert "no tenant 'nope'" in inside.run("connect", "cursor", "--yes", "--tenant", "nope", code=2).stderr
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "holiday.jpg").touch()
-    other = replace(inside, data=tmp_path / "elsewhere")
-    assert refusal(check_data_folder, other.data) in other.run("connect", "cursor", "--yes", code=2).stderr
+    elsewhere = replace(inside, data=tmp_path / "elsewhere")
+    assert (
+        refusal(check_data_folder, elsewhere.data)
+        in elsewhere.run("connect", "cursor", "--yes", code=2).stderr
+    )
     assert not path.exists()
     inside.run("connect", "cursor", "--yes", "--tenant", "beta")
     assert path.exists()
@@ -686,20 +691,23 @@ def test_after_an_ingestion_a_person_reads_how_to_connect_until_a_host_is(
     line = f"Connect an assistant: refdesk-admin connect {{}} --data '{tmp_path}/my data'"
     assert screen(*ingest, env=env)[1].splitlines()[-1] == line.format("HOST")
     (tmp_path / ".cursor").mkdir()
-    shown = screen(*ingest, env=env)[1]
-    assert shown.splitlines()[-1] == line.format("cursor")
+    screen_text = screen(*ingest, env=env)[1]
+    assert screen_text.splitlines()[-1] == line.format("cursor")
     screen("connect", "cursor", "--yes", "--data", tmp_path / "my data", env=env)
     assert "Connect an assistant" not in screen(*ingest, env=env)[1]
 
 
 def test_a_new_key_comes_with_what_its_host_needs(inside: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = inside.run("key", "create").stderr
-    assert "Where the assistant runs: refdesk-admin connect HOST --remote http://127.0.0.1:8300/mcp\n" in told
-    assert "That address is for this machine only. For others, set http.public_url.\n" in told
+    instructions = inside.run("key", "create").stderr
+    assert (
+        "Where the assistant runs: refdesk-admin connect HOST --remote http://127.0.0.1:8300/mcp\n"
+        in instructions
+    )
+    assert "That address is for this machine only. For others, set http.public_url.\n" in instructions
     monkeypatch.setenv("REFDESK_HTTP_PUBLIC_URL", "https://desk.example")
-    told = inside.run("key", "create").stderr
-    assert "--remote https://desk.example/mcp\n" in told
-    assert "this machine only" not in told
+    instructions = inside.run("key", "create").stderr
+    assert "--remote https://desk.example/mcp\n" in instructions
+    assert "this machine only" not in instructions
     assert "Authorization" not in inside.run("key", "create", "--json").stderr
 
 

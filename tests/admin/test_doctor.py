@@ -65,8 +65,8 @@ def filled(inside: Desk, base: Path) -> Desk:
 
 
 def wrong(desk: Desk, *options: str, code: int = 1) -> list[Any]:
-    found = desk.json("doctor", *options, code=code)["findings"]
-    return [one["check"] for one in found if one["state"] == "wrong"]
+    findings = desk.json("doctor", *options, code=code)["findings"]
+    return [finding["check"] for finding in findings if finding["state"] == "wrong"]
 
 
 def newest(folder: Path, kind: str, suffix: str) -> Path:
@@ -171,8 +171,8 @@ def test_a_missing_table_is_made_anew_only_with_yes(filled: Desk, docs: Path, ta
     filled.run("collection", "set", "documents", "--description", "of pendulums")
     shutil.rmtree(table_folder(filled.data, table))
     assert wrong(filled)[0] == "tables"
-    said = filled.run("doctor", "--fix", code=1).stdout
-    assert "is missing. Mending it may lose the texts in the collection's other table. Restore a" in said
+    report = filled.run("doctor", "--fix", code=1).stdout
+    assert "is missing. Mending it may lose the texts in the collection's other table. Restore a" in report
     wrong(filled, "--fix", "--yes", code=0)
     assert titles(filled) == set()
     assert filled.json("collection", "show", "documents")["description"] == "of pendulums"
@@ -225,11 +225,11 @@ def test_lost_versions_of_access_records_are_named_and_mended_as_searches_took_t
     lose_versions(table_folder(filled.data, ACCESS), after - before)
     assert titles(filled, "--group", "hr") == {"leave", "travel"} | {"wages"}
     assert titles(filled) == {"leave", "travel"}
-    shown = filled.run("access", "show", "*/wages.md").stdout
-    assert "visibility tenant" in shown
-    assert f"searches   restricted to group:hr: {NEWER_LOST}" in shown
-    said = filled.json("access", "explain", "*/wages.md", "--user", "ann")
-    assert said == {
+    description = filled.run("access", "show", "*/wages.md").stdout
+    assert "visibility tenant" in description
+    assert f"searches   restricted to group:hr: {NEWER_LOST}" in description
+    explanation = filled.json("access", "explain", "*/wages.md", "--user", "ann")
+    assert explanation == {
         "visible": False,
         "why": f"{NEWER_LOST} Its record says: everybody in the tenant may see it.",
     }
@@ -247,9 +247,9 @@ def test_lost_versions_of_access_records_are_named_and_mended_as_searches_took_t
 
 
 def said_id(desk: Desk) -> str:
-    shown = desk.json("access", "show", "*/wages.md")
-    assert isinstance(shown["id"], str)
-    return shown["id"]
+    description = desk.json("access", "show", "*/wages.md")
+    assert isinstance(description["id"], str)
+    return description["id"]
 
 
 def test_lost_versions_of_chunks_get_the_labels_of_the_records_that_are_there(filled: Desk) -> None:
@@ -301,8 +301,8 @@ def test_settings_that_do_not_work_and_loose_permissions_are_named(filled: Desk,
     assert f"chmod go-w {config}" in filled.run("doctor", "--config", config, code=1).stdout
     config.chmod(0o600)
     assert wrong(filled, "--config", str(config)) == ["settings"]
-    said = filled.run("doctor", "--config", config, code=1).stdout
-    assert "203.0.113.7:8300 can't be bound" in said
+    report = filled.run("doctor", "--config", config, code=1).stdout
+    assert "203.0.113.7:8300 can't be bound" in report
 
 
 def test_a_temporary_folder_that_the_engine_cannot_write_is_named(
@@ -312,9 +312,9 @@ def test_a_temporary_folder_that_the_engine_cannot_write_is_named(
     assert wrong(filled, code=0) == []
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "removed"))
-    found = check_temporary_folder()
-    assert found.part == str(tmp_path / "removed")
-    assert "Set TMPDIR to a folder that you can write." in found.remedy
+    finding = check_temporary_folder()
+    assert finding.part == str(tmp_path / "removed")
+    assert "Set TMPDIR to a folder that you can write." in finding.remedy
     (tmp_path / "removed").mkdir()
     assert not check_temporary_folder().problem
 
@@ -329,23 +329,25 @@ def test_a_clock_that_is_behind_the_documents_is_named(filled: Desk) -> None:
 
 
 def test_keys_that_expired_or_will_soon_are_noted(filled: Desk) -> None:
-    made = [filled.json("key", "create", "--user", name, "--days", "7")["id"] for name in ("ann", "bob")]
+    ids = [filled.json("key", "create", "--user", name, "--days", "7")["id"] for name in ("ann", "bob")]
     filled.json("key", "create", "--user", "cyd", "--days", "90")
     keys = keys_file(filled.data)
-    kept = json.loads(keys.read_text())
-    kept["keys"][0]["expires_at"] = "2026-01-01T00:00:00Z"
-    keys.write_text(json.dumps(kept))
-    found = filled.json("doctor")["findings"]
-    (note,) = [one for one in found if one["check"] == "api keys"]
+    stored = json.loads(keys.read_text())
+    stored["keys"][0]["expires_at"] = "2026-01-01T00:00:00Z"
+    keys.write_text(json.dumps(stored))
+    findings = filled.json("doctor")["findings"]
+    (note,) = [finding for finding in findings if finding["check"] == "api keys"]
     assert note["state"] == "note"
-    assert f"{made[0]} expired." in note["text"]
-    assert f"{made[1]} will expire within 14 days." in note["text"]
+    assert f"{ids[0]} expired." in note["text"]
+    assert f"{ids[1]} will expire within 14 days." in note["text"]
     assert note["part"] == "3 in keys.json"
 
 
 def test_packages_of_other_versions_are_named(filled: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "0.39.1" if name == "lancedb" else there(name))
+    installed_version = metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "0.39.1" if name == "lancedb" else installed_version(name)
+    )
     assert wrong(filled) == ["installation"]
     assert "lancedb is 0.39.1, not <0.41,>=0.40. Run" in filled.run("doctor", code=1).stdout
 
@@ -356,22 +358,26 @@ def test_hosts_whose_entries_do_not_work_any_more_are_named_with_the_command_tha
     monkeypatch.setenv("HOME", str(tmp_path))
     filled.run("connect", "cursor", "--yes")
     filled.run("connect", "windsurf", "--name", "old", "--yes")
-    clients = [one for one in filled.json("doctor")["findings"] if one["check"] in {"client", "hosts"}]
-    assert [(one["state"], one["part"].partition(",")[0]) for one in clients] == [
+    clients = [
+        finding for finding in filled.json("doctor")["findings"] if finding["check"] in {"client", "hosts"}
+    ]
+    assert [(finding["state"], finding["part"].partition(",")[0]) for finding in clients] == [
         ("fine", "refdesk"),
         ("fine", "cursor: refdesk"),
         ("fine", "windsurf: old"),
     ]
     entries = tmp_path / ".codeium" / "windsurf" / "mcp_config.json"
     entries.write_text(entries.read_text().replace(str(filled.data), str(tmp_path / "gone")))
-    found = [each for each in filled.json("doctor", code=1)["findings"] if each["state"] == "wrong"]
+    findings = [
+        finding for finding in filled.json("doctor", code=1)["findings"] if finding["state"] == "wrong"
+    ]
     anew = f"Run refdesk-admin connect windsurf --name old --data {tmp_path / 'gone'}"
-    assert [(each["check"], anew in str(each)) for each in found] == [("hosts", True)]
+    assert [(finding["check"], anew in str(finding)) for finding in findings] == [("hosts", True)]
     address = {"mcpServers": {"refdesk": {"serverUrl": "http://127.0.0.1:9/mcp"}}}
     entries.write_text(json.dumps(address))
-    said = filled.run("doctor", code=1).stdout
-    assert "Start the server at its address, and check the network and the key." in said
-    assert "writes the entry" not in said
+    report = filled.run("doctor", code=1).stdout
+    assert "Start the server at its address, and check the network and the key." in report
+    assert "writes the entry" not in report
 
 
 def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: Path) -> None:
@@ -403,7 +409,7 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "anonymous"),
     [
         ("- wrong, /home/ann/clients/Smith-merger: gone", "- wrong, PATH: gone"),
         ("/mnt/My Clients/Smith merger/x.toml can't be read", "PATH can't be read"),
@@ -417,8 +423,8 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
         ),
     ],
 )
-def test_a_line_of_the_report_keeps_no_name_of_a_folder(line: str, said: str) -> None:
-    assert without_names(line, {"/home/ann": "HOME", "/srv/desk": "DATA"}) == said
+def test_a_line_of_the_report_keeps_no_name_of_a_folder(line: str, anonymous: str) -> None:
+    assert without_names(line, {"/home/ann": "HOME", "/srv/desk": "DATA"}) == anonymous
 
 
 def no_manifests(table: Path) -> None:
@@ -467,10 +473,14 @@ def test_of_many_collections_what_is_alike_is_one_line_and_json_has_each(
     lines = [line.split() for line in filled.run("doctor", code=1).stdout.splitlines()]
     tables = [line for line in lines if line[1] == "tables"]
     assert [(line[0], line[2]) for line in tables] == [("wrong", "default.blue:"), ("fine", "2")]
-    parts = [one["part"] for one in filled.json("doctor", code=1)["findings"] if one["check"] == "tables"]
+    parts = [
+        finding["part"]
+        for finding in filled.json("doctor", code=1)["findings"]
+        if finding["check"] == "tables"
+    ]
     assert parts == ["default.blue", "default.documents", "default.red"]
     for name in ("red", "documents"):
         shutil.rmtree(table_folder(filled.data, schema.chunks_table("default", name)))
-    said = filled.run("doctor", code=1).stdout.splitlines()
-    (line,) = [line for line in said if line.split()[1] == "tables"]
+    report = filled.run("doctor", code=1).stdout.splitlines()
+    (line,) = [line for line in report if line.split()[1] == "tables"]
     assert "wrong  tables          3 (default.blue, default.documents, default.red): The table" in line

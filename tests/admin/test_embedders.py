@@ -43,8 +43,8 @@ class House:
         return file
 
     def results(self, file: Path) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.desk.json("search", "pendulum", "--config", file)["results"]
-        return found
+        hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", "--config", file)["results"]
+        return hits
 
 
 @pytest.fixture
@@ -59,19 +59,21 @@ def house(inside: Desk, provider: Endpoint, tmp_path: Path, monkeypatch: pytest.
 
 def test_a_collection_is_made_ingested_and_searched_with_the_embedder_that_it_names(house: House) -> None:
     config = house.settings()
-    made = house.desk.json("collection", "create", "letters", "--embedder", "german", "--config", config)
-    assert (made["embedder_name"], made["embedder"]["model"]) == ("german", "beta")
+    collection = house.desk.json(
+        "collection", "create", "letters", "--embedder", "german", "--config", config
+    )
+    assert (collection["embedder_name"], collection["embedder"]["model"]) == ("german", "beta")
     house.provider.requests.clear()
     house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
-    assert {one["model"] for one in house.provider.requests} == {"beta"}
+    assert {request["model"] for request in house.provider.requests} == {"beta"}
     letter = house.folder / "a.md"
     letter.write_text(f"{letter.read_text()}\nMore.\n")  # equal passages would be one result
     house.desk.run("ingest", house.folder, "--config", config)
-    found = house.results(config)
-    assert {one["collection"] for one in found} == {"letters", "documents"}
-    assert all("similarity" in one for one in found)
-    shown = house.desk.run("collection", "list", "--config", config).stdout
-    assert [line.split()[3] for line in shown.splitlines()] == ["EMBEDDER", "default", "german"]
+    hits = house.results(config)
+    assert {hit["collection"] for hit in hits} == {"letters", "documents"}
+    assert all("similarity" in hit for hit in hits)
+    table = house.desk.run("collection", "list", "--config", config).stdout
+    assert [line.split()[3] for line in table.splitlines()] == ["EMBEDDER", "default", "german"]
     assert "german: openai beta" in house.desk.run("status", "--config", config).stdout
     assert house.desk.json("status", "--config", config)["collections"][1]["embedder_name"] == "german"
 
@@ -89,13 +91,13 @@ def test_keys_come_from_an_environment_file_unless_the_environment_has_them(
 
     def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
         house.provider.headers.clear()
-        done = house.desk.scripts.admin(*arguments, *options, env={"HOME": str(tmp_path)} | env)
-        assert done.returncode == 0, done.stderr
-        return done
+        process = house.desk.scripts.admin(*arguments, *options, env={"HOME": str(tmp_path)} | env)
+        assert process.returncode == 0, process.stderr
+        return process
 
     (house.folder / "b.md").write_text("# Watches\n\nThe pendulum watch needs oil.\n")
-    told = run("ingest", house.folder, "--embedder", "german").stderr
-    assert f"Other users can access the environment file {secrets}. Fix it: chmod 600" in told
+    warnings = run("ingest", house.folder, "--embedder", "german").stderr
+    assert f"Other users can access the environment file {secrets}. Fix it: chmod 600" in warnings
     assert {*house.provider.keys} == {"Bearer ${in-the-file}"}
     secrets.chmod(0o600)
     assert "must also set" not in run("connect", "cursor", "--yes").stderr
@@ -106,18 +108,18 @@ def test_keys_come_from_an_environment_file_unless_the_environment_has_them(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [(None, "There is no environment file"), ("A=1\nsecret words\n", "Line 2 of the environment file")],
 )
 def test_a_wrong_environment_file_ends_the_command_and_shows_nothing_of_it(
-    desk: Desk, tmp_path: Path, content: str | None, said: str
+    desk: Desk, tmp_path: Path, content: str | None, reason: str
 ) -> None:
     file = tmp_path / "secrets.env"
     if content is not None:
         file.write_text(content)
-    told = desk.run("status", "--env-file", file, code=2).stderr
-    assert said in told
-    assert "secret words" not in told
+    refusal = desk.run("status", "--env-file", file, code=2).stderr
+    assert reason in refusal
+    assert "secret words" not in refusal
 
 
 def test_every_command_says_that_a_table_is_gone_and_how_the_collection_follows_its_new_name(
@@ -127,7 +129,7 @@ def test_every_command_says_that_a_table_is_gone_and_how_the_collection_follows_
     house.desk.run("collection", "create", "letters", "--embedder", "german", "--config", config)
     house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
     renamed = house.settings("deutsch")
-    assert [one.get("similarity") for one in house.results(renamed)] == [None]
+    assert [hit.get("similarity") for hit in house.results(renamed)] == [None]
     assert "german (not in the settings)" in house.desk.run("collection", "list", "--config", renamed).stdout
     assert "no table [embedders.german]" in house.desk.run("status", "--config", renamed).stdout
     checked = house.desk.run("config", "check", "--config", renamed, code=1).stdout
@@ -143,15 +145,15 @@ def test_every_command_says_that_a_table_is_gone_and_how_the_collection_follows_
     ).stdout
     assert followed == "Set the embedder of the collection letters.\n"
     assert len(house.provider.requests) == before + 1  # to learn the dimension
-    assert [one["similarity"] > 0 for one in house.results(renamed)] == [True]
+    assert [hit["similarity"] > 0 for hit in house.results(renamed)] == [True]
     assert house.desk.json("audit", "show")["acts"][-1]["act"] == "collection set"
 
 
 def test_another_model_is_no_new_name_of_an_embedder(house: House) -> None:
     config = house.settings()
     house.desk.run("collection", "create", "letters", "--embedder", "german", "--config", config)
-    other = house.settings("other", model="gamma")
-    refused = house.desk.run("collection", "set", "letters", "--embedder", "other", "--config", other, code=2)
+    gamma = house.settings("other", model="gamma")
+    refused = house.desk.run("collection", "set", "letters", "--embedder", "other", "--config", gamma, code=2)
     assert "was made with the embedder openai beta (16 dimensions)" in refused.stderr
     refused = house.desk.run("collection", "set", "letters", "--embedder", "default", code=2)
     assert "[embedder] in the settings is builtin all-MiniLM-L6-v2" in refused.stderr
@@ -195,13 +197,13 @@ def test_a_vector_in_a_file_or_on_a_pipe_is_searched_for(house: House, tmp_path:
     config = house.settings()
     house.desk.run("collection", "create", "letters", "--embedder", "german", "--config", config)
     house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
-    (found,) = house.desk.json("search", "oil", "--vectors", "--config", config)["results"]
+    (hit,) = house.desk.json("search", "oil", "--vectors", "--config", config)["results"]
     file = tmp_path / "vector.json"
-    file.write_text(json.dumps([5 * part for part in found["vector"]]))
-    asked = len(house.provider.requests)
+    file.write_text(json.dumps([5 * part for part in hit["vector"]]))
+    requests = len(house.provider.requests)
     answer = house.desk.json("search", "--vector", file, "--config", config)
-    assert [one["similarity"] for one in answer["results"]] == [pytest.approx(1, abs=1e-4)]
-    assert len(house.provider.requests) == asked
+    assert [hit["similarity"] for hit in answer["results"]] == [pytest.approx(1, abs=1e-4)]
+    assert len(house.provider.requests) == requests
     file.write_text("[1, 2]")
     refused = house.desk.run("search", "--vector", file, code=2).stderr
     assert (
@@ -222,13 +224,13 @@ def test_config_check_measures_what_the_baseline_should_be(house: House) -> None
     def lifted(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         status, headers, body = honest(request)
         data = json.loads(body)["data"]
-        vectors = [{**one, "embedding": [*one["embedding"], 6.0]} for one in data]
+        vectors = [{**item, "embedding": [*item["embedding"], 6.0]} for item in data]
         return status, headers, json.dumps({"data": vectors}).encode()
 
     house.desk.run("tenant", "create", "default")
     house.provider.script = [lifted]
-    said = house.desk.run("config", "check", "--config", house.settings(), code=0).stdout
-    advice = re.search(r"unrelated texts have a cosine of 0\.\d\d, so set (baseline = 0\.\d\d)", said)
+    checks = house.desk.run("config", "check", "--config", house.settings(), code=0).stdout
+    advice = re.search(r"unrelated texts have a cosine of 0\.\d\d, so set (baseline = 0\.\d\d)", checks)
     assert advice
     config = house.settings()
     config.write_text(f"{config.read_text()}\n{advice[1]}\n")
@@ -272,13 +274,13 @@ def test_one_bad_vector_of_many_stops_nothing_is_told_with_its_file_and_asked_fo
     assert run.stdout.startswith(f"{FILES} added")
     bad = Outcome(f"{notes}/40.md", "added", without_vector=1)
     assert f"Note: {next(vector_notes([bad], vectors_added=0))}" in run.stderr
-    (found,) = desk.json("search", "pendulum", "--mode", "sparse", *remote)["results"]
-    assert BAD in found["text"]
+    (hit,) = desk.json("search", "pendulum", "--mode", "sparse", *remote)["results"]
+    assert BAD in hit["text"]
     hybrid = desk.json("search", "pendulum", *remote)["results"]
     assert BAD in hybrid[0]["text"]
     dense = desk.json("search", "pendulum", "--mode", "dense", "--limit", "50", *remote)["results"]
     assert len(dense) == 50
-    assert not any(BAD in one["text"] for one in dense)
+    assert not any(BAD in hit["text"] for hit in dense)
     assert desk.json("status", *remote)["collections"][0]["without_vector"] == 1
     assert "1 chunk of documents found by words only" in desk.run("status", *remote).stdout
 
@@ -346,21 +348,21 @@ def shop(inside: Desk, provider: Endpoint, tmp_path: Path) -> Shop:
     folder = tmp_path / "documents"
     folder.mkdir()
     provider.script = [lambda request: reporting(request, provider)]
-    made = Shop(inside, folder, provider)
-    made.write("ann", "bob", "cid")
-    return made
+    new_shop = Shop(inside, folder, provider)
+    new_shop.write("ann", "bob", "cid")
+    return new_shop
 
 
 def test_after_a_collection_was_removed_it_is_made_again_without_sending_a_text(shop: Shop) -> None:
     first = shop.ingest()
     bill = {"texts": 3, "tokens": 30, "cached": 0, "unreported": 0, "price": 50.0, "cost": 0.0015}
     assert (len(first["sent"]), first["embedding"]) == (3, bill)
-    found = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    first_hits = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
     shop.desk.run("collection", "remove", "documents", "--yes")
     again = shop.ingest()
     assert (again["sent"], again["embedding"]["cached"], again["embedding"]["cost"]) == ([], 3, 0.0)
     same = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
-    assert [one["similarity"] for one in same] == [one["similarity"] for one in found]
+    assert [hit["similarity"] for hit in same] == [hit["similarity"] for hit in first_hits]
 
 
 def test_without_a_cache_everything_is_sent_again_and_the_file_is_gone(shop: Shop) -> None:
@@ -390,12 +392,12 @@ def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_coll
 
 
 def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(shop: Shop) -> None:
-    def other(request: dict[str, Any]) -> Reply:
+    def impostor(request: dict[str, Any]) -> Reply:
         return reporting({"input": [text[::-1] + " qq ww ee" for text in request["input"]]}, shop.provider)
 
     shop.ingest()
     shop.desk.run("collection", "remove", "documents", "--yes")
-    shop.provider.script = [other]
+    shop.provider.script = [impostor]
     again = shop.ingest()
     assert len(again["sent"]) == 3
     assert any("another model behind its name" in note for note in again["notes"])
@@ -424,13 +426,13 @@ def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_t
     shop.provider.script = [honest]
     again = shop.ingest(config=config)
     assert len(again["sent"]) == 1
-    assert {one["outcome"] for one in again["files"]} <= {"added", "unchanged"}
+    assert {file["outcome"] for file in again["files"]} <= {"added", "unchanged"}
     assert len(shop.desk.paths()) == 3
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:
-    found = [file for file in folder.rglob("*") if file.is_file()]
-    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in found}
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
 
 
 def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sends_nothing(
@@ -439,14 +441,14 @@ def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sen
     shop.write("dan")
     (shop.folder / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
     (shop.folder / "same.md").write_text((shop.folder / "dan.md").read_text())
-    found = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config(), code=3)
+    estimate = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config(), code=3)
     assert not shop.provider.requests
     assert not shop.desk.data.exists()
-    assert (found["documents"], found["failed"], found["chunks"], found["cached"]) == (5, 1, 5, 1)
-    assert found["seconds"] is None
+    assert (estimate["documents"], estimate["failed"], estimate["chunks"], estimate["cached"]) == (5, 1, 5, 1)
+    assert estimate["seconds"] is None
     run = shop.ingest(code=3)
-    assert len(run["sent"]) == found["chunks"] - found["cached"]
-    assert 0 < found["cost"] == found["tokens"] * 50 / 1e6
+    assert len(run["sent"]) == estimate["chunks"] - estimate["cached"]
+    assert 0 < estimate["cost"] == estimate["tokens"] * 50 / 1e6
 
 
 def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> None:
@@ -455,9 +457,14 @@ def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> N
     (shop.folder / "sub").mkdir()
     (shop.folder / "ann.md").rename(shop.folder / "sub" / "ann.md")
     before = _files(shop.desk.data)
-    found = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config())
-    assert (found["documents"], found["unchanged"], found["chunks"], found["cached"]) == (1, 3, 1, 0)
-    assert found["seconds"] is not None
+    estimate = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config())
+    assert (estimate["documents"], estimate["unchanged"], estimate["chunks"], estimate["cached"]) == (
+        1,
+        3,
+        1,
+        0,
+    )
+    assert estimate["seconds"] is not None
     assert _files(shop.desk.data) == before
     shop.desk.run("collection", "remove", "documents", "--yes")
     printed = shop.desk.run("ingest", shop.folder, "--estimate", "--config", shop.config()).stdout
@@ -466,8 +473,8 @@ def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> N
 
 
 def test_an_estimate_with_the_built_in_model_has_a_time_and_no_cost(shop: Shop) -> None:
-    found = shop.desk.json("ingest", shop.folder, "--estimate")
-    assert (found["documents"], found["cost"], found["seconds"] > 0) == (3, None, True)
+    estimate = shop.desk.json("ingest", shop.folder, "--estimate")
+    assert (estimate["documents"], estimate["cost"], estimate["seconds"] > 0) == (3, None, True)
 
 
 def test_an_estimate_refuses_options_that_it_can_not_follow(shop: Shop, tmp_path: Path) -> None:
