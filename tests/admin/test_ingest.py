@@ -196,12 +196,12 @@ def ids(report: dict[str, list[dict[str, str]]]) -> set[tuple[str, str]]:
 
 def of(provider: Endpoint) -> dict[str, str]:
     """Settings that name a remote embedder."""
-    given = {"provider": "openai", "model": "tiny", "base_url": provider.url}
-    return {f"REFDESK_EMBEDDER_{name.upper()}": value for name, value in given.items()}
+    embedder = {"provider": "openai", "model": "tiny", "base_url": provider.url}
+    return {f"REFDESK_EMBEDDER_{name.upper()}": value for name, value in embedder.items()}
 
 
 def collections(desk: Desk) -> list[str]:
-    return [one["name"] for one in desk.json("collection", "list")["collections"]]
+    return [collection["name"] for collection in desk.json("collection", "list")["collections"]]
 
 
 def test_a_run_that_fails_before_it_stored_anything_leaves_no_collection_behind(
@@ -258,8 +258,8 @@ def test_a_collection_that_a_clock_ahead_of_ours_dated_is_not_taken_for_the_run_
 ) -> None:
     identity = builtin_embedder(EmbedderSettings()).identity
     ahead = datetime.now(UTC) + timedelta(days=1)
-    made = partial(ensure_collection, desk.data, "default", "documents", identity, created_at=ahead)
-    anyio.run(partial(made, visibility="restricted"))
+    make = partial(ensure_collection, desk.data, "default", "documents", identity, created_at=ahead)
+    anyio.run(partial(make, visibility="restricted"))
     broken = tmp_path / "broken.pdf"
     broken.write_text("no PDF")
     assert desk.scripts.admin("ingest", broken, "--data", desk.data).returncode == 1
@@ -274,7 +274,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Every file with its bytes and its time."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in files} | {
-        str(one): (b"", 0) for one in folder.rglob("*") if one.is_dir()
+        str(path): (b"", 0) for path in folder.rglob("*") if path.is_dir()
     }
 
 
@@ -303,19 +303,19 @@ def test_it_tells_what_a_run_then_does_and_writes_nothing(
     (three_notes / "c.md").unlink()
     (three_notes / "e.md").write_text("# e\n\nNew.\n")
     before = contents(inside.data)
-    told = inside.json("ingest", three_notes, "--dry-run")
+    plan = inside.json("ingest", three_notes, "--dry-run")
     assert contents(inside.data) == before
-    done = inside.json("ingest", three_notes)
+    report = inside.json("ingest", three_notes)
     assert contents(inside.data) != before  # the control
-    assert told["counts"] == done["counts"]
-    assert {kind: told["counts"][kind] for kind in ("added", "moved", "replaced", "removed")} == {
+    assert plan["counts"] == report["counts"]
+    assert {kind: plan["counts"][kind] for kind in ("added", "moved", "replaced", "removed")} == {
         "added": 1,
         "moved": 1,
         "replaced": 1,
         "removed": 1,
     }
-    assert [entry["outcome"] for entry in told["files"]] == [entry["outcome"] for entry in done["files"]]
-    changes = told["access_changes"]["everybody in the tenant"]
+    assert [entry["outcome"] for entry in plan["files"]] == [entry["outcome"] for entry in report["files"]]
+    changes = plan["access_changes"]["everybody in the tenant"]
     assert (changes["gains"], changes["loses"]) == ([str(three_notes / "e.md")], [str(three_notes / "c.md")])
 
 
@@ -323,12 +323,12 @@ def test_it_names_who_gains_and_who_loses(inside: Desk, three_notes: Path) -> No
     inside.run("ingest", three_notes, "--visibility", "restricted", "--allow", "group:hr")
     options = ("--visibility", "restricted", "--allow", "group:it", "--set-access")
     before = contents(inside.data)
-    shown = inside.run("ingest", three_notes, *options, "--dry-run").stdout
+    printed = inside.run("ingest", three_notes, *options, "--dry-run").stdout
     assert contents(inside.data) == before
     a, b, c = (str(three_notes / f"{name}.md") for name in "abc")
-    assert f"group:hr would lose 3 documents: {a}, {b}, {c}\n" in shown
-    assert f"group:it would gain 3 documents: {a}, {b}, {c}\n" in shown
-    assert "Nothing was written." in shown
+    assert f"group:hr would lose 3 documents: {a}, {b}, {c}\n" in printed
+    assert f"group:it would gain 3 documents: {a}, {b}, {c}\n" in printed
+    assert "Nothing was written." in printed
     same = inside.json("ingest", three_notes, "--dry-run")
     assert same["access_changes"] == {}
 
@@ -348,9 +348,9 @@ def test_it_rehearses_records_too(inside: Desk, tmp_path: Path) -> None:
     inside.run("sync", "--config", config)
     write("group:hr", "user:bob")
     before = contents(inside.data)
-    (told,) = inside.json("sync", "--dry-run", "--config", config)["origins"].values()
+    (plan,) = inside.json("sync", "--dry-run", "--config", config)["origins"].values()
     assert contents(inside.data) == before
-    assert told["access_changes"] == {
+    assert plan["access_changes"] == {
         "user:ann": {"gains": [], "loses": ["origin:tickets/t/1"]},
         "user:bob": {"gains": ["origin:tickets/t/1"], "loses": []},
     }
@@ -389,11 +389,11 @@ def test_author_keywords_and_language_are_fields_of_all_formats(inside: Desk, tm
     (docs / "paper.pdf").write_bytes(
         pdf("A pendulum in a paper.", Title="Paper", Author="Bob", Keywords="oil, brass")
     )
-    options = [part for one in FIELDS for part in ("--field", one)]
+    options = [part for field in FIELDS for part in ("--field", field)]
     inside.run("collection", "create", "documents", *options)
     inside.run("ingest", docs)
-    found = {
-        wanted: {one["title"] for one in inside.json("search", "pendulum", "--filter", wanted)["results"]}
-        for wanted in FOUND
+    titles = {
+        filter_: {hit["title"] for hit in inside.json("search", "pendulum", "--filter", filter_)["results"]}
+        for filter_ in FOUND
     }
-    assert found == FOUND, json.dumps(inside.json("sources"), indent=1)
+    assert titles == FOUND, json.dumps(inside.json("sources"), indent=1)

@@ -93,8 +93,8 @@ def leaves(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]
         return
     context = click.Context(command)
     for name in command.list_commands(context):
-        if one := command.get_command(context, name):
-            yield from leaves(one, (*above, name))
+        if subcommand := command.get_command(context, name):
+            yield from leaves(subcommand, (*above, name))
 
 
 def test_each_command_is_known_to_work_there_or_is_refused() -> None:
@@ -108,9 +108,9 @@ def test_what_works_on_a_folder_only_is_refused_before_anything_is_asked_or_made
     settings = {name: value for name, value in object_store.serving.items() if name.startswith("REFDESK_")}
     env = settings | {"REFDESK_DATA": str(tmp_path / "data")}  # nobody asks for credentials
     for name, arguments in REFUSED.items():
-        done = scripts.admin(*name.split(), *arguments, env=env)
-        assert done.returncode == 2, name
-        assert f"works on a data folder only, and storage.uri names {object_store.uri}." in done.stderr
+        run = scripts.admin(*name.split(), *arguments, env=env)
+        assert run.returncode == 2, name
+        assert f"works on a data folder only, and storage.uri names {object_store.uri}." in run.stderr
     assert not object_store.requests
     assert not (tmp_path / "data").exists()
 
@@ -124,8 +124,8 @@ def few_requests(object_store: ObjectStore, command: str) -> Iterator[None]:
     object_store.requests.clear()
     object_store.puts.clear()
     yield
-    asked = object_store.requests.total() - object_store.requests["PUT"] + len({*object_store.puts})
-    assert asked <= MOST_REQUESTS[command], (command, object_store.requests)
+    requests = object_store.requests.total() - object_store.requests["PUT"] + len({*object_store.puts})
+    assert requests <= MOST_REQUESTS[command], (command, object_store.requests)
 
 
 def tables(object_store: ObjectStore) -> set[str]:
@@ -143,9 +143,9 @@ def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
         (documents / f"{name}.md").write_text(f"# Note {name}\n\nThe pendulum number {name} swings.\n")
 
     def run(machine: str, *arguments: str | Path, code: int = 0) -> str:
-        done = scripts.admin(*arguments, env=env | {"REFDESK_DATA": str(tmp_path / machine)})
-        assert done.returncode == code, (arguments, done.stderr)
-        return done.stdout
+        process = scripts.admin(*arguments, env=env | {"REFDESK_DATA": str(tmp_path / machine)})
+        assert process.returncode == code, (arguments, process.stderr)
+        return process.stdout
 
     def search(query: str, *flags: str) -> set[str]:
         hits = json.loads(run("d", "search", query, "--json", *flags))["results"]
@@ -171,14 +171,17 @@ def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
     run("a", "collection", "rebuild", "documents", "--chunking", "sentence,max=200")
     run("c", "collection", "create", "others")
     run("b", "collection", "remove", "others", "--yes")
-    names = {one["name"] for one in json.loads(run("d", "collection", "list", "--json"))["collections"]}
+    names = {
+        collection["name"]
+        for collection in json.loads(run("d", "collection", "list", "--json"))["collections"]
+    }
     assert names == {"documents", "then"}
     assert search("hourglass") == {"Note two"}
     with few_requests(object_store, "key create"):
         key = json.loads(run("a", "key", "create", "--user", "ann", "--json"))
     _comes_home(scripts, run("c", "backup", tmp_path / "desk.backup", "--json"), key["id"], tmp_path / "home")
     (rotated,) = [json.loads(run("b", "key", "rotate", key["id"], "--keep-days", "0", "--json"))]
-    assert [one["id"] for one in json.loads(run("c", "key", "list", "--json"))["keys"]] == [rotated["id"]]
+    assert [key["id"] for key in json.loads(run("c", "key", "list", "--json"))["keys"]] == [rotated["id"]]
     run("c", "key", "revoke", rotated["id"])
     assert json.loads(run("a", "key", "list", "--json"))["keys"] == []
     run("a", "tenant", "create", "birch")
@@ -193,8 +196,8 @@ def _comes_home(scripts: Scripts, saved: str, key: str, home: Path) -> None:
     written = json.loads(saved)
     restored = scripts.admin("restore", written["file"], "--data", home)
     assert restored.returncode == 0, restored.stderr
-    found = scripts.admin("search", "hourglass", "--json", "--data", home)
-    assert [hit["title"] for hit in json.loads(found.stdout)["results"]] == ["Note two"]
+    run = scripts.admin("search", "hourglass", "--json", "--data", home)
+    assert [hit["title"] for hit in json.loads(run.stdout)["results"]] == ["Note two"]
     assert key in scripts.admin("key", "list", "--data", home).stdout
     assert written["keys"] == 1
 
@@ -209,9 +212,9 @@ def test_a_backup_is_restored_in_the_bucket_and_widens_nothing(
 
     def run(machine: str, *arguments: str | Path, code: int = 0) -> Any:  # noqa: ANN401 JSON
         env = object_store.serving | {"REFDESK_DATA": str(tmp_path / machine)}
-        done = scripts.admin(*arguments, "--json", env=env)
-        assert done.returncode == code, (arguments, done.stderr)
-        return json.loads(done.stdout) if code == 0 else None
+        process = scripts.admin(*arguments, "--json", env=env)
+        assert process.returncode == code, (arguments, process.stderr)
+        return json.loads(process.stdout) if code == 0 else None
 
     def search(*flags: str) -> set[str]:
         return {hit["title"] for hit in run("d", "search", "pendulum", *flags)["results"]}
@@ -241,9 +244,9 @@ def test_a_desk_moves_to_a_bucket_and_home(
     scripts: Scripts, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     def run(*arguments: str | Path, code: int = 0, env: dict[str, str] = object_store.environment) -> str:
-        done = scripts.admin(*arguments, env=env)
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
+        process = scripts.admin(*arguments, env=env)
+        assert process.returncode == code, process.stderr
+        return process.stdout if code == 0 else process.stderr
 
     (tmp_path / "n.md").write_text("# Note\n\nThe pendulum swings.\n")
     (former, new), at = ((tmp_path / name for name in ("former", "new")), ("--to", object_store.uri))
@@ -274,25 +277,28 @@ def test_what_only_reads_says_the_same_of_the_bucket_as_of_the_folder(
     object_store.read_only = True
     nowhere = {"REFDESK_DATA": str(tmp_path / "nowhere")}
 
-    def said(name: str, *arguments: str, env: dict[str, str]) -> Any:  # noqa: ANN401 JSON
-        done = scripts.admin(*name.split(), *arguments, "--json", env=env)
-        assert "very-secret-words" not in done.stdout + done.stderr
-        assert "AKIATESTER" not in done.stdout + done.stderr
-        assert done.returncode == 0, (name, done.stderr)
-        return [json.loads(line) for line in done.stdout.splitlines()]
+    def output_of(name: str, *arguments: str, env: dict[str, str]) -> Any:  # noqa: ANN401 JSON
+        run = scripts.admin(*name.split(), *arguments, "--json", env=env)
+        assert "very-secret-words" not in run.stdout + run.stderr
+        assert "AKIATESTER" not in run.stdout + run.stderr
+        assert run.returncode == 0, (name, run.stderr)
+        return [json.loads(line) for line in run.stdout.splitlines()]
 
-    (listed,) = said("sources", env={"REFDESK_DATA": str(data)})
+    (listed,) = output_of("sources", env={"REFDESK_DATA": str(data)})
     id_ = listed["sources"][0]["id"]
     for name, arguments in READING.items():
-        given = [id_ if one == "n.md" else one for one in (arguments or ((id_,) if name == "source" else ()))]
-        in_folder = said(name, *given, env={"REFDESK_DATA": str(data)})
-        in_bucket = said(name, *given, env=object_store.serving | nowhere)
+        filled_in = [
+            id_ if argument == "n.md" else argument
+            for argument in (arguments or ((id_,) if name == "source" else ()))
+        ]
+        in_folder = output_of(name, *filled_in, env={"REFDESK_DATA": str(data)})
+        in_bucket = output_of(name, *filled_in, env=object_store.serving | nowhere)
         if name == "status":  # which also says where, and the reserve and the log are only in the folder
             assert in_bucket[0]["data"] == object_store.uri
             in_folder[0]["data"] = in_bucket[0]["data"]
             in_folder[0]["bytes"] = in_bucket[0]["bytes"]
         if name == "config check":
-            checks = {one["part"]: one["state"] for one in in_bucket[0]["checks"]}
+            checks = {check["part"]: check["state"] for check in in_bucket[0]["checks"]}
             assert checks["storage"] == "ok"
         elif name != "model list":
             assert in_bucket == in_folder, name
@@ -303,17 +309,17 @@ def test_a_bucket_without_a_desk_is_said_to_be_one(
     scripts: Scripts, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     env = object_store.serving | {"REFDESK_DATA": str(tmp_path / "data")}
-    done = scripts.admin("search", "pendulum", env=env)
-    assert done.returncode == 2
-    assert f"There is no desk in {object_store.uri}." in done.stderr
-    assert f"refdesk-admin storage copy --to {object_store.uri}" in done.stderr
+    run = scripts.admin("search", "pendulum", env=env)
+    assert run.returncode == 2
+    assert f"There is no desk in {object_store.uri}." in run.stderr
+    assert f"refdesk-admin storage copy --to {object_store.uri}" in run.stderr
 
 
 def findings(scripts: Scripts, object_store: ObjectStore, *, code: int) -> dict[str, str]:
-    done = scripts.admin("doctor", "storage", "--json", env=object_store.serving)
-    assert done.returncode == code, done.stderr
-    assert "very-secret-words" not in done.stdout + done.stderr
-    return {one["check"]: one["state"] for one in json.loads(done.stdout)["findings"]}
+    run = scripts.admin("doctor", "storage", "--json", env=object_store.serving)
+    assert run.returncode == code, run.stderr
+    assert "very-secret-words" not in run.stdout + run.stderr
+    return {finding["check"]: finding["state"] for finding in json.loads(run.stdout)["findings"]}
 
 
 def test_doctor_storage_tries_what_servers_and_writers_need(

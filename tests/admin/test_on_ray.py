@@ -109,18 +109,18 @@ class Ray:
 def free_ports(number: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Kill a process with all that it started, which is in its group or below it."""
     with suppress(psutil.NoSuchProcess):
         below = psutil.Process(process.pid).children(recursive=True)
-        for one in below:
+        for child in below:
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                child.kill()
     process.kill()
     process.wait()
 
@@ -157,8 +157,8 @@ def cluster(home: Path) -> Iterator[Ray]:
             lambda: start(f"--address=127.0.0.1:{port}", "--num-cpus=1"),
         )
     finally:
-        for one in reversed(started):
-            end(one)
+        for process in reversed(started):
+            end(process)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -193,8 +193,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
 def alone(scripts: Scripts, shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder in which the shelf was ingested on one machine, and beside it one before that."""
     data = tmp_path_factory.mktemp("alone") / "data"
-    made = scripts.admin("collection", "create", "documents", "--data", data, env=SETTINGS)
-    assert made.returncode == 0, made.stderr
+    created = scripts.admin("collection", "create", "documents", "--data", data, env=SETTINGS)
+    assert created.returncode == 0, created.stderr
     shutil.copytree(data, data.with_name("before"))  # its key makes the ids
     run = scripts.admin("ingest", shelf, "--archives", "--data", data, env=SETTINGS)
     assert run.returncode == 3, run.stderr  # the broken one
@@ -217,11 +217,11 @@ def test_rows_ids_and_rights_are_those_of_a_run_on_one_machine(
     def run() -> Any:  # noqa: ANN401 JSON
         on = ("--archives", "--data", begun, "--on", ray.address, "--json")
         environment = scripts.environment | ray.environment | SETTINGS
-        done = subprocess.run(
+        process = subprocess.run(
             command(scripts, shelf, *on), env=environment, check=False, capture_output=True, text=True
         )
-        assert done.returncode == 3, done.stderr
-        return json.loads(done.stdout)
+        assert process.returncode == 3, process.stderr
+        return json.loads(process.stdout)
 
     report = run()
     assert report["counts"]["added"] == 21
@@ -258,10 +258,13 @@ def a_worker(*, but: frozenset[int] = frozenset()) -> psutil.Process:
     """A worker of Ray that is working now."""
     give_up = time.monotonic() + SECONDS
     while time.monotonic() < give_up:
-        for one in psutil.process_iter():
+        for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
-                if one.cmdline()[0].startswith(("ray::_chunk", "ray::_vectors")) and one.pid not in but:
-                    return one
+                if (
+                    process.cmdline()[0].startswith(("ray::_chunk", "ray::_vectors"))
+                    and process.pid not in but
+                ):
+                    return process
         time.sleep(0.01)
     raise AssertionError("no worker of Ray works")
 
@@ -275,8 +278,8 @@ def test_a_killed_worker_costs_only_what_it_was_doing(
         worker.kill()
         with suppress(psutil.NoSuchProcess):
             a_worker(but=frozenset({worker.pid})).kill()
-        _, said = run.communicate(timeout=SECONDS)
-        assert run.returncode == 3, said
+        _, errors = run.communicate(timeout=SECONDS)
+        assert run.returncode == 3, errors
     assert rows(begun) == rows(alone)
 
 
@@ -288,8 +291,8 @@ def test_a_lost_node_costs_only_what_it_was_doing(
     node = ray.add_node()
     with busy(scripts, shelf, "--data", begun, "--on", ray.address, env=ray.environment) as (run, _):
         end(node)
-        _, said = run.communicate(timeout=SECONDS)
-        assert run.returncode == 3, said
+        _, errors = run.communicate(timeout=SECONDS)
+        assert run.returncode == 3, errors
     assert rows(begun) == rows(alone)
 
 
@@ -303,8 +306,8 @@ def test_a_run_that_is_ended_leaves_no_process_and_the_next_one_finishes_its_wor
         started = psutil.Process(run.pid).children(recursive=True)
         assert len(started) > 3
         run.send_signal(by)
-        _, said = run.communicate(timeout=SECONDS)
-        assert run.returncode == (130 if by == signal.SIGINT else -by), said
+        _, errors = run.communicate(timeout=SECONDS)
+        assert run.returncode == (130 if by == signal.SIGINT else -by), errors
         assert not psutil.wait_procs(started, timeout=SECONDS)[1]
     assert rows_after_another_run(scripts, shelf, begun) == rows(alone)
 
@@ -318,9 +321,9 @@ def test_a_cluster_that_dies_ends_the_run_in_our_words_and_the_next_one_finishes
     with busy(scripts, shelf, "--data", begun, "--on", "local", env={}) as (run, _):
         parts = psutil.Process(run.pid).children(recursive=True)
         next(process for process in parts if process.name().startswith(part)).kill()
-        _, said = run.communicate(timeout=SECONDS)
-        assert run.returncode == 1, said
-        assert "refdesk-admin: The Ray cluster failed (" in said.splitlines()[-1]
+        _, errors = run.communicate(timeout=SECONDS)
+        assert run.returncode == 1, errors
+        assert "refdesk-admin: The Ray cluster failed (" in errors.splitlines()[-1]
         assert not psutil.wait_procs(parts, timeout=SECONDS)[1]
     assert rows_after_another_run(scripts, shelf, begun) == rows(alone)
 
@@ -393,8 +396,8 @@ class FakeRay:
             self.given.append(sent)
             if error := self.fails(work.__name__, arguments):
                 raise error
-            there, received = pickle.loads(sent)  # noqa: S301 our own
-            return pickle.loads(pickle.dumps(there(*received)))  # noqa: S301 the same
+            work_there, received = pickle.loads(sent)  # noqa: S301 our own
+            return pickle.loads(pickle.dumps(work_there(*received)))  # noqa: S301 the same
 
 
 @pytest.fixture
@@ -437,7 +440,7 @@ def test_what_goes_to_a_cluster_and_back_makes_the_same_rows(
     run = here.run("ingest", shelf, "--archives", "--on", "local", code=3)
     assert "21 added" in run.stdout
     assert rows(begun) == rows(alone)
-    works = {pickle.loads(one)[0].__name__ for one in fake_ray.given}  # noqa: S301 our own
+    works = {pickle.loads(call)[0].__name__ for call in fake_ray.given}  # noqa: S301 our own
     assert works == {"_start_error", "_chunk", "_vectors"}
     assert fake_ray.inits[0][0] == "local"
     assert fake_ray.inits[-1] == ("down",)
@@ -643,5 +646,5 @@ async def test_a_worker_with_another_refdesk_or_model_refuses_to_work() -> None:
             assert "Install the same ones" in str(error)
         assert await anyio.to_thread.run_sync(_start_error, pickle.dumps(right)) is True
         texts = ["a clock", "a longer text about clocks", "x"]
-        there = await anyio.to_thread.run_sync(_vectors, pickle.dumps(right), texts)
-        assert np.array_equal(there, await embedder.embed(texts, "document"))  # type: ignore[arg-type]
+        vectors = await anyio.to_thread.run_sync(_vectors, pickle.dumps(right), texts)
+        assert np.array_equal(vectors, await embedder.embed(texts, "document"))  # type: ignore[arg-type]

@@ -47,25 +47,25 @@ BACKEND = Path(
 
 @dataclass(slots=True)
 class Server:
-    """A server of the repositories in a folder; `seen` are the command lines of all processes meanwhile."""
+    """A server of the repositories in a folder, and the `command_lines` of all processes meanwhile."""
 
     root: Path
     certificate: Path
     port: int = 0
-    seen: set[str] = field(default_factory=set)
+    command_lines: set[str] = field(default_factory=set)
     allowed: int = 0
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Ask git, if the password is right."""
-        wanted = base64.b64encode(f"reader:{SECRET}".encode()).decode()
-        if request.headers.get("Authorization") != f"Basic {wanted}":
+        credentials = base64.b64encode(f"reader:{SECRET}".encode()).decode()
+        if request.headers.get("Authorization") != f"Basic {credentials}":
             request.send_response(401)
             request.send_header("WWW-Authenticate", 'Basic realm="git"')
             request.send_header("Content-Length", "0")
             request.end_headers()
             return
         self.allowed += 1
-        self.seen |= command_lines()
+        self.command_lines |= command_lines()
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         path, _, query = request.path.partition("?")
         environment = dict(os.environ) | {
@@ -80,8 +80,8 @@ class Server:
             "CONTENT_LENGTH": str(len(body)),
         }
         program = [BACKEND / "git-http-backend"]
-        done = subprocess.run(program, input=body, env=environment, capture_output=True, check=False)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        run = subprocess.run(program, input=body, env=environment, capture_output=True, check=False)
+        head, _, content = run.stdout.partition(b"\r\n\r\n")
         lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
         request.send_response(int(lines.pop("Status", "200").split()[0]))
         for name, value in (lines | {"Content-Length": str(len(content))}).items():
@@ -117,9 +117,9 @@ def server(repositories: Path, tmp_path: Path) -> Iterator[Server]:
     if not (BACKEND / "git-http-backend").exists() or not (openssl := shutil.which("openssl")):
         pytest.skip("git http-backend or openssl is not installed")
     files = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
+    request = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
     where = ("-addext", "subjectAltName=DNS:localhost", "-keyout", files[0], "-out", files[1])
-    subprocess.run([openssl, *made, *where], check=True, capture_output=True)
+    subprocess.run([openssl, *request, *where], check=True, capture_output=True)
     served = Server(repositories, files[1])
 
     class Handler(BaseHTTPRequestHandler):
@@ -175,10 +175,10 @@ def test_a_repository_is_cloned_over_https_and_its_password_is_nowhere(
         run = synced(inside, tmp_path, url, dates=dates)
         assert outcome in run.stdout
         assert SECRET not in run.stdout + run.stderr
-    assert [one["title"] for one in inside.json("search", "pendulum")["results"]] == ["Clock"]
+    assert [hit["title"] for hit in inside.json("search", "pendulum")["results"]] == ["Clock"]
     assert server.allowed
-    assert any("git" in line and "fetch" in line for line in server.seen)
-    assert not [line for line in server.seen if SECRET in line]
+    assert any("git" in line and "fetch" in line for line in server.command_lines)
+    assert not [line for line in server.command_lines if SECRET in line]
     assert SECRET.encode() not in everything(inside.data)
 
 
@@ -232,7 +232,7 @@ class SshServer:
         return self.folder / "key"
 
     @property
-    def known(self) -> Path:
+    def known_hosts(self) -> Path:
         return self.folder / "known"
 
     @property
@@ -242,11 +242,16 @@ class SshServer:
     def know(self, key: str = "host") -> None:
         """Note a key as that of the host."""
         public = (self.folder / f"{key}.pub").read_text()
-        self.known.write_text(f"[127.0.0.1]:{self.port} {public}")
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {public}")
 
     def settle(self, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
         """What a user of ssh has in ~/.ssh/config, which is found by the account and not by HOME."""
-        lines = (f"UserKnownHostsFile {self.known}", "GlobalKnownHostsFile none", "IdentitiesOnly no", *more)
+        lines = (
+            f"UserKnownHostsFile {self.known_hosts}",
+            "GlobalKnownHostsFile none",
+            "IdentitiesOnly no",
+            *more,
+        )
         (self.folder / "config").write_text("\n".join(lines) + "\n")
         monkeypatch.setenv("GIT_SSH_COMMAND", f"ssh -F {self.folder / 'config'}")
 
@@ -260,8 +265,8 @@ def ssh_server(tmp_path: Path) -> Iterator[SshServer]:
     for name in ("host", "other", "key"):
         subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
     shutil.copy(tmp_path / "key.pub", tmp_path / "authorized")
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     lines: tuple[str, ...] = (
         "ListenAddress 127.0.0.1",
         f"Port {port}",
@@ -302,7 +307,7 @@ def test_a_key_of_the_user_is_used_in_both_ways_of_writing(
     assert "added" in synced(inside, ssh_server.folder, ssh_server.url).stdout
     short = f"{ssh_server.user}@127.0.0.1:{ssh_server.repository}"
     assert "unchanged" in synced(inside, ssh_server.folder, short).stdout
-    assert [one["title"] for one in inside.json("search", "pendulum")["results"]] == ["Clock"]
+    assert [hit["title"] for hit in inside.json("search", "pendulum")["results"]] == ["Clock"]
 
 
 def test_a_key_of_the_agent_is_used_and_without_it_the_user_is_told(
@@ -311,17 +316,17 @@ def test_a_key_of_the_agent_is_used_and_without_it_the_user_is_told(
     ssh_server.know()
     ssh_server.settle(monkeypatch, "IdentityFile none")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    told = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
-    assert NO_KEY in told
-    assert f"ssh -T -p {ssh_server.port} {ssh_server.user}@127.0.0.1" in told
+    refusal = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
+    assert NO_KEY in refusal
+    assert f"ssh -T -p {ssh_server.port} {ssh_server.user}@127.0.0.1" in refusal
     told_by_agent = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True).stdout
-    given = dict(one.split(";")[0].split("=") for one in told_by_agent.splitlines() if "=" in one)
+    agent = dict(line.split(";")[0].split("=") for line in told_by_agent.splitlines() if "=" in line)
     try:
-        monkeypatch.setenv("SSH_AUTH_SOCK", given["SSH_AUTH_SOCK"])
+        monkeypatch.setenv("SSH_AUTH_SOCK", agent["SSH_AUTH_SOCK"])
         subprocess.run(["ssh-add", "-q", ssh_server.key], check=True)
         assert "added" in synced(inside, ssh_server.folder, ssh_server.url).stdout
     finally:
-        os.kill(int(given["SSH_AGENT_PID"]), 15)
+        os.kill(int(agent["SSH_AGENT_PID"]), 15)
 
 
 @pytest.mark.parametrize("asking", ["ask", "accept-new"])
@@ -330,33 +335,33 @@ def test_a_host_whose_key_is_another_one_is_refused(
 ) -> None:
     ssh_server.know("other")
     ssh_server.settle(monkeypatch, f"IdentityFile {ssh_server.key}", f"StrictHostKeyChecking {asking}")
-    told = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
-    assert "the key of 127.0.0.1 is another one than the one that is known" in told
-    assert f"ssh-keygen -R '[127.0.0.1]:{ssh_server.port}'" in told
+    refusal = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
+    assert "the key of 127.0.0.1 is another one than the one that is known" in refusal
+    assert f"ssh-keygen -R '[127.0.0.1]:{ssh_server.port}'" in refusal
     ssh_server.know()
     assert "added" in synced(inside, ssh_server.folder, ssh_server.url).stdout  # the control
 
 
-@pytest.mark.parametrize("given", ["", "ssh"])
+@pytest.mark.parametrize("command", ["", "ssh"])
 def test_a_host_that_is_not_known_is_refused_and_nobody_is_asked(
-    inside: Desk, ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch, given: str
+    inside: Desk, ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """With the usual command of ssh and with one of the user's, which could ask."""
-    if given:
+    if command:
         ssh_server.settle(monkeypatch, f"IdentityFile {ssh_server.key}", "StrictHostKeyChecking ask")
     else:
         monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
-    asked = ssh_server.folder / "asked"
+    marker = ssh_server.folder / "asked"
     helper = ssh_server.folder / "askpass"
-    helper.write_text(f"#!/bin/sh\ntouch {asked}\necho yes\n")
+    helper.write_text(f"#!/bin/sh\ntouch {marker}\necho yes\n")
     helper.chmod(0o700)
     for name, value in (("SSH_ASKPASS", str(helper)), ("DISPLAY", ":0"), ("SSH_ASKPASS_REQUIRE", "force")):
         monkeypatch.setenv(name, value)
-    told = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
-    assert "the key of 127.0.0.1 is not known to ssh" in told
-    assert f"run ssh -T -p {ssh_server.port} {ssh_server.user}@127.0.0.1 once" in told
-    assert not asked.exists()
-    assert not ssh_server.known.exists()
+    refusal = synced(inside, ssh_server.folder, ssh_server.url, 1).stderr
+    assert "the key of 127.0.0.1 is not known to ssh" in refusal
+    assert f"run ssh -T -p {ssh_server.port} {ssh_server.user}@127.0.0.1 once" in refusal
+    assert not marker.exists()
+    assert not ssh_server.known_hosts.exists()
 
 
 FILES = {
@@ -372,22 +377,22 @@ def test_from_a_bucket(inside: Desk, site: Site, tmp_path: Path, monkeypatch: py
     bucket = Bucket(site, {f"r/{name}": data for name, data in FILES.items()})
     bucket.is_open = True
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    given = {"type": "s3", "bucket": "archive", "endpoint": site.url, "prefix": "r", "region": "eu-x"}
-    _as_from_a_folder(inside, tmp_path, given)
+    origin = {"type": "s3", "bucket": "archive", "endpoint": site.url, "prefix": "r", "region": "eu-x"}
+    _as_from_a_folder(inside, tmp_path, origin)
     site.paths.clear()
-    assert _sync(inside, tmp_path, given)["counts"]["unchanged"] == len(STORED)
+    assert _sync(inside, tmp_path, origin)["counts"]["unchanged"] == len(STORED)
     assert not [path for path in site.paths if "list-type" not in path]  # what is no document neither
     bucket.objects["r/papers.zip"] = zipped({"in/a.md": b"# A\n\nThe pendulum of 1656."})
     site.paths.clear()
-    assert _sync(inside, tmp_path, given)["counts"]["replaced"] == 1
+    assert _sync(inside, tmp_path, origin)["counts"]["replaced"] == 1
     assert [path for path in site.paths if "list-type" not in path] == ["/archive/r/papers.zip"]
     inside.run("access", "set", "origin:in/plan.eml", "--visibility", "restricted", "--allow", "group:hr")
     bucket.objects["r/plan.eml"] = mail(plan_md=b"# The plan\n\nThe plan.", more_md=b"# More\n\nA plan, too.")
-    _sync(inside, tmp_path, given)
+    _sync(inside, tmp_path, origin)
     assert inside.json("search", "plan", "--user", "bob", "--mode", "sparse")["results"] == []
     assert len(inside.json("search", "plan", "--group", "hr", "--mode", "sparse")["results"]) == 3
     del bucket.objects["r/papers.zip"]
-    assert _sync(inside, tmp_path, given)["counts"]["removed"] == 1
+    assert _sync(inside, tmp_path, origin)["counts"]["removed"] == 1
 
 
 def test_from_a_repository(inside: Desk, tmp_path: Path) -> None:
@@ -411,12 +416,12 @@ def test_from_a_site(inside: Desk, site: Site, tmp_path: Path, kind: str) -> Non
     site.pages["/"] = f"<html><title>Start</title><body><p>All.</p>{links}</body></html>".encode()
     for name, data in FILES.items() | {("more.tgz", packed.getvalue())}:
         site.pages[f"/{name}"] = _reply(data, kind)
-    given = {"type": "web", "urls": [f"{site.url}/"], "depth": 1, "delay_seconds": 0}
-    given |= {"private_networks": ["127.0.0.0/8"]}
+    origin = {"type": "web", "urls": [f"{site.url}/"], "depth": 1, "delay_seconds": 0}
+    origin |= {"private_networks": ["127.0.0.0/8"]}
     host = site.url.removeprefix("http://")
     stored = {f"{host}/{name}" for name in (*STORED, "more.tgz/c.md", "index")}
-    _as_from_a_folder(inside, tmp_path, given, stored)
-    assert _sync(inside, tmp_path, given)["counts"]["unchanged"] == len(stored)
+    _as_from_a_folder(inside, tmp_path, origin, stored)
+    assert _sync(inside, tmp_path, origin)["counts"]["unchanged"] == len(stored)
 
 
 def test_from_records_with_files(inside: Desk, tmp_path: Path) -> None:
@@ -427,8 +432,8 @@ def test_from_records_with_files(inside: Desk, tmp_path: Path) -> None:
     lines += [{"id": name, "path": name, "access": {"visibility": "tenant"}} for name in FILES]
     lines += [{"end": True, "count": len(FILES)}]
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    given = {"type": "records", "file": str(tmp_path / "r.jsonl"), "folder": str(tmp_path / "files")}
-    _as_from_a_folder(inside, tmp_path, given, complete=False)
+    origin = {"type": "records", "file": str(tmp_path / "r.jsonl"), "folder": str(tmp_path / "files")}
+    _as_from_a_folder(inside, tmp_path, origin, complete=False)
 
 
 def test_an_attachment_is_as_narrow_as_its_mail_was_made_by_hand_whatever_the_origin_says(
@@ -441,20 +446,20 @@ def test_an_attachment_is_as_narrow_as_its_mail_was_made_by_hand_whatever_the_or
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, stream)))
     origin = {"type": "records", "file": str(tmp_path / "r.jsonl"), "folder": str(mails)}
 
-    def seen(*asker: str) -> int:
+    def hit_count(*asker: str) -> int:
         return len(inside.json("search", "plan", *asker, "--mode", "sparse")["results"])
 
     (mails / "plan.eml").write_bytes(mail(plan_md=b"# The plan\n\nThe plan."))
     _sync(inside, tmp_path, origin)
-    assert seen("--user", "bob") == 2
+    assert hit_count("--user", "bob") == 2
     inside.run("access", "set", "origin:in/plan.eml", "--visibility", "restricted", "--allow", "group:hr")
     (mails / "plan.eml").write_bytes(
         mail(plan_md=b"# The plan\n\nThe plan.", more_md=b"# More\n\nA plan, too.")
     )
     _sync(inside, tmp_path, origin)
-    assert (seen("--user", "bob"), seen("--group", "hr")) == (0, 3)
+    assert (hit_count("--user", "bob"), hit_count("--group", "hr")) == (0, 3)
     _sync(inside, tmp_path, origin)  # when nothing of it is new any more
-    assert (seen("--user", "bob"), seen("--group", "hr")) == (0, 3)
+    assert (hit_count("--user", "bob"), hit_count("--group", "hr")) == (0, 3)
 
 
 def _reply(data: bytes, kind: str) -> Callable[[Any], tuple[int, dict[str, str], bytes]]:

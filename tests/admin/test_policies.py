@@ -43,15 +43,15 @@ class Door:
         return self.desk.json("ingest", self.folder, *options)
 
     def policy(self, *policies: str) -> None:
-        options = [part for one in policies for part in ("--personal-data", one)]
+        options = [part for policy in policies for part in ("--personal-data", policy)]
         self.desk.run("collection", "set", "documents", *options)
 
     def outcomes(self, printed: Any) -> dict[str, str]:  # noqa: ANN401 any JSON
-        return {one["path"].rpartition("/")[2]: one["outcome"] for one in printed["files"]}
+        return {entry["path"].rpartition("/")[2]: entry["outcome"] for entry in printed["files"]}
 
     def hits(self, query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.desk.json("search", query)["results"]
-        return found
+        hits: list[dict[str, Any]] = self.desk.json("search", query)["results"]
+        return hits
 
     def stored(self) -> str:
         """All that the tables' files hold."""
@@ -79,8 +79,8 @@ def test_redaction_reaches_text_title_metadata_and_index_also_of_unchanged_files
     assert MAIL not in json.dumps(printed)
     hit = door.hits("pendulum")[0]
     assert hit["title"] == "Clocks of [e-mail address]"
-    shown = json.dumps([hit, door.hits("payment repair"), door.desk.json("sources")])
-    assert (MAIL in shown, IBAN in shown, "[IBAN]" in shown) == (False, False, True)
+    stored = json.dumps([hit, door.hits("payment repair"), door.desk.json("sources")])
+    assert (MAIL in stored, IBAN in stored, "[IBAN]" in stored) == (False, False, True)
     assert door.desk.json("search", MAIL, "--mode", "sparse")["results"] == []
     door.desk.run("purge")
     assert MAIL not in door.stored()
@@ -136,14 +136,16 @@ def test_rights_are_those_that_the_document_asks_for_although_the_names_in_it_ar
     config.write_text("[access]\nof_documents = true\n")
     (door.folder / "a.md").write_text(f"---\nvisibility: restricted\nallow: user:{MAIL}\n---\nA clock.\n")
     door.desk.run("collection", "create", "documents", "--personal-data", "redact", "--config", config)
-    (one,) = [one for one in door.ingest("--config", str(config))["files"] if one["path"].endswith("a.md")]
-    assert one["access"]["allow"] == [f"user:{MAIL}"]
+    (file,) = [
+        entry for entry in door.ingest("--config", str(config))["files"] if entry["path"].endswith("a.md")
+    ]
+    assert file["access"]["allow"] == [f"user:{MAIL}"]
 
 
 def test_a_file_name_stays_and_the_report_says_so(door: Door) -> None:
     (door.folder / f"{MAIL}.md").write_text("A clock.\n")
     door.desk.run("collection", "create", "documents", "--personal-data", "redact")
-    reasons = {one["path"].rpartition("/")[2]: one["reason"] for one in door.ingest()["files"]}
+    reasons = {entry["path"].rpartition("/")[2]: entry["reason"] for entry in door.ingest()["files"]}
     assert "file names stay as they are" in reasons[f"{MAIL}.md"]
 
 
@@ -190,11 +192,14 @@ class Gate:
 
     def ingest(self, config: Path, code: int = 0) -> dict[str, tuple[str, str]]:
         printed = self.desk.json("ingest", self.folder, "--config", config, code=code)
-        return {one["path"].rpartition("/")[2]: (one["outcome"], one["reason"]) for one in printed["files"]}
+        return {
+            entry["path"].rpartition("/")[2]: (entry["outcome"], entry["reason"])
+            for entry in printed["files"]
+        }
 
     def metadata(self) -> dict[str, str]:
         sources: list[dict[str, Any]] = self.desk.json("sources")["sources"]
-        return {one["title"]: one["metadata"].get("moderation", "") for one in sources}
+        return {source["title"]: source["metadata"].get("moderation", "") for source in sources}
 
 
 @pytest.fixture
@@ -205,9 +210,9 @@ def gate(inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     (tmp_path / "modules" / "my_moderation.py").write_text(MODULE)
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(tmp_path / "modules")
-    made = Gate(inside, folder)
-    made.write(fine="A clock.", odd="An odd clock.", rude="A rude clock.")
-    return made
+    new_gate = Gate(inside, folder)
+    new_gate.write(fine="A clock.", odd="An odd clock.", rude="A rude clock.")
+    return new_gate
 
 
 def command(gate: Gate) -> str:
@@ -217,8 +222,8 @@ def command(gate: Gate) -> str:
 @pytest.mark.parametrize("how", ["call", "command"])
 def test_a_function_or_a_program_allows_flags_and_keeps_out(gate: Gate, how: str) -> None:
     line = 'call = "my_moderation:check"' if how == "call" else command(gate)
-    found = gate.ingest(gate.config(line))
-    assert {name: outcome for name, (outcome, _) in found.items()} == {
+    outcomes = gate.ingest(gate.config(line))
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
         "fine.md": "added",
         "odd.md": "added",
         "rude.md": "ignored",
@@ -230,8 +235,8 @@ def test_a_function_or_a_program_allows_flags_and_keeps_out(gate: Gate, how: str
 
 def test_a_new_moderator_is_asked_about_unchanged_documents_and_an_old_one_is_not(gate: Gate) -> None:
     gate.ingest(gate.config())
-    found = gate.ingest(gate.config('call = "my_moderation:check"'))
-    assert found["rude.md"][0] == "removed"
+    outcomes = gate.ingest(gate.config('call = "my_moderation:check"'))
+    assert outcomes["rude.md"][0] == "removed"
     again = gate.ingest(gate.config('call = "my_moderation:check"'))
     assert {outcome for outcome, _ in again.values()} == {"unchanged", "ignored"}
     rehearsed = gate.desk.json(
@@ -263,9 +268,9 @@ def test_where_the_operator_wants_it_nothing_is_stored_without_a_verdict(gate: G
 
 def test_after_three_failures_in_a_row_nobody_is_asked_any_more(gate: Gate) -> None:
     gate.write(**{f"a{n}": "This will crash." for n in range(4)})
-    found = gate.ingest(gate.config('call = "my_moderation:check"'))
-    assert "was not asked any more" in found["a3.md"][1]
-    assert found["rude.md"][0] == "added"
+    outcomes = gate.ingest(gate.config('call = "my_moderation:check"'))
+    assert "was not asked any more" in outcomes["a3.md"][1]
+    assert outcomes["rude.md"][0] == "added"
     gate.write(**{f"a{n}": "Fine." for n in range(4)})
     assert gate.ingest(gate.config('call = "my_moderation:check"'))["rude.md"][0] == "removed"
 
@@ -278,17 +283,17 @@ def test_an_endpoint_flags_documents_in_pieces(gate: Gate, provider: Endpoint, f
 
     provider.script = [answer]
     gate.write(fine="long " * 4000, rude="long " * 4000 + "rude")
-    found = gate.ingest(gate.config(f'base_url = "{provider.url}"', f'flagged = "{flagged}"'))
+    outcomes = gate.ingest(gate.config(f'base_url = "{provider.url}"', f'flagged = "{flagged}"'))
     assert set(provider.paths) == {"/v1/moderations"}
-    assert found["rude.md"][0] == ("added" if flagged == "flag" else "ignored")
-    assert found["fine.md"][0] == "added"
+    assert outcomes["rude.md"][0] == ("added" if flagged == "flag" else "ignored")
+    assert outcomes["fine.md"][0] == "added"
     assert max(len(piece) for request in provider.requests for piece in request["input"]) <= 8000
 
 
 def test_an_endpoint_that_answers_nonsense_is_a_failure(gate: Gate, provider: Endpoint) -> None:
     provider.script = [provider.sending(b'{"results": []}')]
-    found = gate.ingest(gate.config(f'base_url = "{provider.url}"', 'on_failure = "skip"'), code=1)
-    assert "the endpoint's answer is not valid" in found["fine.md"][1]
+    outcomes = gate.ingest(gate.config(f'base_url = "{provider.url}"', 'on_failure = "skip"'), code=1)
+    assert "the endpoint's answer is not valid" in outcomes["fine.md"][1]
 
 
 @pytest.mark.parametrize("call", ["my_moderation:plain", "no_such_module:check"])
@@ -299,17 +304,17 @@ def test_a_function_that_does_not_exist_stops_the_run_before_it_begins(gate: Gat
 
 
 def test_an_estimate_asks_nobody(gate: Gate) -> None:
-    found = gate.desk.json(
+    estimate = gate.desk.json(
         "ingest", gate.folder, "--estimate", "--config", gate.config('command = ["/nowhere"]')
     )
-    assert found["documents"] == 3
+    assert estimate["documents"] == 3
 
 
 def test_a_program_that_is_missing_is_told_before_anything_is_ingested(gate: Gate, desk: Desk) -> None:
     config = gate.config('command = ["nowhere-to-be-found"]')
     for arguments in (("config", "check"), ("ingest", gate.folder)):
         run = desk.run(*arguments, "--config", config, code=1 if arguments[0] == "config" else 2)
-        told = run.stdout + run.stderr
-        assert "moderation.command is 'nowhere-to-be-found', but this machine has no such program." in told
-    found = gate.config(command(gate))
-    assert "moderation" in desk.run("config", "check", "--config", found).stdout
+        output = run.stdout + run.stderr
+        assert "moderation.command is 'nowhere-to-be-found', but this machine has no such program." in output
+    outcomes = gate.config(command(gate))
+    assert "moderation" in desk.run("config", "check", "--config", outcomes).stdout

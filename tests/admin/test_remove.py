@@ -102,8 +102,8 @@ def ingesting(inside: Desk, provider: Endpoint, tmp_path: Path, monkeypatch: pyt
 def test_a_removal_is_in_force_while_an_ingestion_runs_and_after_it(ingesting: Ingesting) -> None:
     gone = [ingesting.folder / name for name in ("edited.md", "same.md")]
     with ingesting.ingestion() as report:
-        said = ingesting.desk.run("remove", *gone).stderr
-        assert "no longer find them" in said
+        warnings = ingesting.desk.run("remove", *gone).stderr
+        assert "no longer find them" in warnings
         assert ingesting.readable() == {"kept.md"}
         assert ingesting.desk.paths() == ["kept.md"]
     assert ingesting.readable() == {"added.md", "kept.md"}
@@ -133,8 +133,8 @@ def test_what_can_not_be_done_during_a_run_is_said_and_the_removal_holds_all_the
 ) -> None:
     named = [] if flag == "--all" else [ingesting.folder / "kept.md"]
     with ingesting.ingestion():
-        said = ingesting.desk.run("remove", *named, flag, code=BUSY).stderr
-        assert "run the command again" in said
+        warnings = ingesting.desk.run("remove", *named, flag, code=BUSY).stderr
+        assert "run the command again" in warnings
         assert "kept.md" not in ingesting.readable()
     assert "kept.md" not in ingesting.readable()
     ingesting.desk.run("remove", *named, flag)
@@ -142,11 +142,11 @@ def test_what_can_not_be_done_during_a_run_is_said_and_the_removal_holds_all_the
 
 def test_who_removes_a_file_that_is_still_there_learns_that_it_comes_back(ingesting: Ingesting) -> None:
     (ingesting.folder / "same.md").unlink()
-    said = ingesting.desk.run("remove", ingesting.folder / "same.md").stderr
-    assert said == ""
-    said = ingesting.desk.run("remove", ingesting.folder / "kept.md").stderr
-    assert str(ingesting.folder / "kept.md") in said
-    assert ".refdeskignore" in said
+    warnings = ingesting.desk.run("remove", ingesting.folder / "same.md").stderr
+    assert warnings == ""
+    warnings = ingesting.desk.run("remove", ingesting.folder / "kept.md").stderr
+    assert str(ingesting.folder / "kept.md") in warnings
+    assert ".refdeskignore" in warnings
 
 
 def test_a_removal_that_was_killed_before_it_deleted_a_row_is_finished_by_the_next_writer(
@@ -174,8 +174,8 @@ def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, 
     desk.run("remove", papers / "gone.md")
     assert _files_with(desk.data, b"zanzibarite")
 
-    said = desk.run("purge").stdout
-    assert said.startswith("documents: rewrote 1 source and 1 chunk, rebuilt the indexes, ")
+    printed = desk.run("purge").stdout
+    assert printed.startswith("documents: rewrote 1 source and 1 chunk, rebuilt the indexes, ")
     assert _files_with(desk.data, b"zanzibarite") == []
     assert _files_with(desk.data, b"pendulum")
     assert [hit["title"] for hit in desk.json("search", "zanzibarite pendulum")["results"]] == ["kept"]
@@ -225,13 +225,13 @@ class Archive:
 
     def ingest(self, code: int = 0) -> dict[str, str]:
         printed = self.desk.json("ingest", self.folder, code=code)
-        return {one["path"].rpartition("/")[2]: one["outcome"] for one in printed["files"]}
+        return {entry["path"].rpartition("/")[2]: entry["outcome"] for entry in printed["files"]}
 
     def at(self, moment: datetime) -> None:
         """Let searches think that it is this time."""
         self.monkeypatch.setattr(Clock, "now", lambda _clock: moment)
 
-    def found(self, *options: str) -> list[str]:
+    def found_paths(self, *options: str) -> list[str]:
         hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", *options)["results"]
         return sorted(f"{hit['title']}.md" for hit in hits)
 
@@ -248,9 +248,9 @@ def test_a_document_is_found_until_the_moment_that_it_states_and_not_from_then_o
     archive.write("b.md")
     archive.ingest()
     archive.at(LATER - timedelta(microseconds=1))
-    assert archive.found() == ["a.md", "b.md"]
+    assert archive.found_paths() == ["a.md", "b.md"]
     archive.at(LATER)
-    assert archive.found() == ["b.md"]
+    assert archive.found_paths() == ["b.md"]
 
 
 def test_an_expiry_that_is_no_date_is_told_with_its_value_and_what_became_of_the_document(
@@ -263,10 +263,10 @@ def test_an_expiry_that_is_no_date_is_told_with_its_value_and_what_became_of_the
     run = archive.desk.run("ingest", archive.folder, code=1)
     assert "Failed: 2 unclear expiry (1 as before" in run.stdout
     for name, value in (("a.md", "next summer"), ("b.md", "2027-13-45")):
-        said = f"its metadata has expires: {value!r}, which isn't a date like 2027-03-31 or"
-        assert f"skipped   {archive.folder / name}: {said}" in run.stderr
+        reason = f"its metadata has expires: {value!r}, which isn't a date like 2027-03-31 or"
+        assert f"skipped   {archive.folder / name}: {reason}" in run.stderr
     assert run.stderr.count("it isn't stored") == 2
-    assert archive.found() == ["b.md"]
+    assert archive.found_paths() == ["b.md"]
 
 
 def test_days_apply_at_once_to_what_is_stored_and_can_be_taken_back(archive: Archive) -> None:
@@ -274,9 +274,9 @@ def test_days_apply_at_once_to_what_is_stored_and_can_be_taken_back(archive: Arc
     archive.write("new.md", date=f"{datetime.now(UTC):%Y-%m-%d}")
     archive.ingest()
     archive.desk.run("collection", "set", "documents", "--keep-days", "365")
-    assert archive.found() == ["new.md"]
+    assert archive.found_paths() == ["new.md"]
     archive.desk.run("collection", "set", "documents", "--keep-days", "0")
-    assert archive.found() == ["new.md", "old.md"]
+    assert archive.found_paths() == ["new.md", "old.md"]
 
 
 def test_the_next_run_removes_what_has_expired_wherever_it_is_from(archive: Archive, tmp_path: Path) -> None:
@@ -284,10 +284,10 @@ def test_the_next_run_removes_what_has_expired_wherever_it_is_from(archive: Arch
     archive.write("new.md")
     archive.ingest()
     archive.desk.run("collection", "set", "documents", "--keep-days", "365")
-    other = tmp_path / "other"
-    other.mkdir()
-    printed = archive.desk.json("ingest", other)
-    assert [(one["outcome"], one["kind"]) for one in printed["files"]] == [("removed", "expired")]
+    empty = tmp_path / "other"
+    empty.mkdir()
+    printed = archive.desk.json("ingest", empty)
+    assert [(entry["outcome"], entry["kind"]) for entry in printed["files"]] == [("removed", "expired")]
     assert "1 document expired: 1 removed, the others not stored." in printed["notes"]
     assert archive.desk.paths() == ["new.md"]
     assert archive.ingest() == {"old.md": "ignored", "new.md": "unchanged"}
@@ -302,7 +302,7 @@ def test_an_unchanged_and_a_renewed_file_of_an_expired_source(archive: Archive) 
     archive.desk.run("collection", "set", "documents", "--keep-days", "365")
     archive.write("renewed.md", date=f"{datetime.now(UTC):%Y-%m-%d}")
     assert archive.ingest() == {"kept.md": "removed", "renewed.md": "replaced"}
-    assert archive.found() == ["renewed.md"]
+    assert archive.found_paths() == ["renewed.md"]
 
 
 def test_the_parts_of_a_file_expire_with_it(archive: Archive, tmp_path: Path) -> None:
@@ -314,14 +314,14 @@ def test_the_parts_of_a_file_expire_with_it(archive: Archive, tmp_path: Path) ->
     (archive.folder / "letters.zip.meta.toml").write_text(f"expires = {LATER + timedelta(days=9):%Y-%m-%d}\n")
     archive.desk.run("ingest", archive.folder, "--config", config)
     archive.at(LATER + timedelta(days=1))
-    assert archive.found() == ["later.md"]
+    assert archive.found_paths() == ["later.md"]
     archive.at(LATER + timedelta(days=10))
-    assert archive.found() == []
+    assert archive.found_paths() == []
 
 
 async def _seen(data: Path, id_: str) -> list[object]:
     """What a caller gets at every door, for a document of this id."""
-    me, got = rag.Principal("default"), list[object]()
+    me, replies = rag.Principal("default"), list[object]()
     async with rag.Desk.open(rag.Settings(data=data)) as desk:
         asking: list[Callable[[], Awaitable[object]]] = [
             partial(desk.collections, me),
@@ -338,20 +338,22 @@ async def _seen(data: Path, id_: str) -> list[object]:
             try:
                 answer = await ask()
             except RefdeskError as error:
-                got.append((type(error), str(error)))
+                replies.append((type(error), str(error)))
             else:
-                got.append([one.source.id for one in answer.hits] if isinstance(answer, Answer) else answer)
-    return got
+                replies.append(
+                    [hit.source.id for hit in answer.hits] if isinstance(answer, Answer) else answer
+                )
+    return replies
 
 
-@pytest.mark.parametrize("others", [(), ("b.md",)])
+@pytest.mark.parametrize("neighbours", [(), ("b.md",)])
 def test_who_asks_cannot_tell_an_expired_document_from_one_that_was_removed(
-    archive: Archive, others: tuple[str, ...]
+    archive: Archive, neighbours: tuple[str, ...]
 ) -> None:
-    for name in ("a.md", *others):
+    for name in ("a.md", *neighbours):
         archive.write(name, LATER.isoformat() if name == "a.md" else "")
     archive.ingest()
-    id_ = next(one["id"] for one in archive.desk.json("sources")["sources"] if one["title"] == "a")
+    id_ = next(source["id"] for source in archive.desk.json("sources")["sources"] if source["title"] == "a")
     before = anyio.run(_seen, archive.desk.data, id_)
     archive.at(LATER)
     expired = anyio.run(_seen, archive.desk.data, id_)
@@ -360,4 +362,4 @@ def test_who_asks_cannot_tell_an_expired_document_from_one_that_was_removed(
     archive.ingest()
     removed = anyio.run(_seen, archive.desk.data, id_)
     assert expired == removed
-    assert all(one != other for one, other in zip(before, removed, strict=True) if others == ())
+    assert all(before_ != after for before_, after in zip(before, removed, strict=True) if neighbours == ())

@@ -62,21 +62,21 @@ VISIBLE = f"3 added: 3 {in_words(Access('tenant'))}"
 def test_a_terminal_shows_a_bar_of_work_and_keeps_the_notes_of_added_files_and_one_line_of_what_was_not_read(
     desk: Desk, screen: Screen, folder: Path
 ) -> None:
-    code, shown = screen("ingest", folder, "--data", desk.data)
+    code, output = screen("ingest", folder, "--data", desk.data)
     assert code == 3
-    assert re.search(r"B of [\d.]+B, .*B/s, \S+ left, \d of 8 files", shown)
-    assert "3 chunks" in shown
+    assert re.search(r"B of [\d.]+B, .*B/s, \S+ left, \d of 8 files", output)
+    assert "3 chunks" in output
     connect = f"Connect an assistant: refdesk-admin connect HOST --data {desk.data}"
-    assert left_on_screen(shown) == [*news(folder), *COUNTS, VISIBLE, connect]
+    assert left_on_screen(output) == [*news(folder), *COUNTS, VISIBLE, connect]
 
 
 def test_files_that_are_gone_are_said_above_the_bar(desk: Desk, screen: Screen, folder: Path) -> None:
     desk.run("ingest", folder, code=3)
     for name in ("one.md", "two.md"):
         (folder / name).unlink()
-    code, shown = screen("ingest", folder, "--data", desk.data)
+    code, output = screen("ingest", folder, "--data", desk.data)
     assert code == 3
-    gone = [line for line in left_on_screen(shown) if line.startswith("removed")]
+    gone = [line for line in left_on_screen(output) if line.startswith("removed")]
     assert sorted(gone) == [f"removed   {folder}/{name}: {GONE}" for name in ("one.md", "two.md")]
 
 
@@ -121,11 +121,11 @@ def test_a_report_that_can_not_be_written_is_an_error_that_names_it(desk: Desk, 
 
 
 def test_a_report_that_the_next_run_would_ingest_is_refused(desk: Desk, folder: Path) -> None:
-    one = (folder / "one.md").read_text()
+    text = (folder / "one.md").read_text()
     for page, path in [(folder / "report.html", folder), (folder / "one.md", folder / "one.md")]:
         run = desk.run("ingest", path, "--report", page, code=2)
         assert f"The report {page} lies in {path}, so the next run would ingest it." in run.stderr
-    assert (folder / "one.md").read_text() == one
+    assert (folder / "one.md").read_text() == text
     assert not (folder / "report.html").exists()
     assert not desk.data.exists()
 
@@ -160,10 +160,10 @@ def test_what_was_not_read_is_told_by_kind_the_most_frequent_first() -> None:
     assert unread_text(outcomes(**{f"x{n}": 1 for n in range(10)})).endswith(".x7 and 2 more")
 
 
-def left_on_screen(shown: str) -> list[str]:
+def left_on_screen(output: str) -> list[str]:
     """The lines of a terminal at the end: what follows a carriage return writes over what was there."""
     lines = []
-    for line in shown.replace("\r\n", "\n").split("\n"):
+    for line in output.replace("\r\n", "\n").split("\n"):
         cells: list[str] = []
         for part in line.split("\r"):
             cells[: len(part)] = part
@@ -197,10 +197,10 @@ def test_runs_are_listed_with_their_results_and_shown_with_what_failed(inside: D
         r"1 +\d{4}-\d\d-\d\d [\d:]{8} +\d+:\d\d +documents +ingest +partial +1 added, 2 skipped", first
     )
     assert re.search(r"2 .* others +ingest +complete +1 added$", second)
-    shown = inside.run("runs", "1").stdout
-    assert f"Input  {notes}" in shown
-    assert "Failed 1 damaged, 1 unsupported" in shown
-    assert f"    {notes}/noise.md: {BINARY}" in shown
+    printed = inside.run("runs", "1").stdout
+    assert f"Input  {notes}" in printed
+    assert "Failed 1 damaged, 1 unsupported" in printed
+    assert f"    {notes}/noise.md: {BINARY}" in printed
     (run,) = inside.json("runs", "--collection", "others")["runs"]
     assert (run["id"], run["result"], run["counts"]["added"], run["causes"]) == (2, "complete", 1, {})
     refused = inside.run("runs", "9", code=1)
@@ -214,7 +214,7 @@ def test_a_run_in_which_every_file_fails_has_failed(inside: Desk, notes: Path) -
     inside.run("ingest", notes, code=1)
     (run,) = inside.json("runs")["runs"]
     assert (run["result"], run["causes"]) == ("failed", {"damaged": 1, "unsupported": 1})
-    assert {one["path"] for one in run["failed"]} == {f"{notes}/bad.json", f"{notes}/noise.md"}
+    assert {failure["path"] for failure in run["failed"]} == {f"{notes}/bad.json", f"{notes}/noise.md"}
 
 
 def test_a_purge_and_the_removal_of_a_tenant_take_the_names_of_files_along(inside: Desk, notes: Path) -> None:
@@ -245,7 +245,7 @@ def test_the_progress_as_json_lines_has_each_file_with_news_and_its_cause(inside
     run = inside.run("ingest", notes, "--log", code=3)
     started, *files = [json.loads(line) for line in run.stderr.splitlines()]
     assert (started["event"], started["files"], started["level"]) == ("started", 3, "info")
-    by_path = {one["path"]: one for one in files}
+    by_path = {file["path"]: file for file in files}
     bad, added = by_path[f"{notes}/bad.json"], by_path[f"{notes}/leave.md"]
     assert (bad["level"], bad["outcome"], bad["cause"]) == ("error", "skipped", "damaged")
     assert (added["level"], added["outcome"], added["chunks"]) == ("info", "added", 1)
@@ -275,7 +275,7 @@ def test_a_run_without_an_end_is_interrupted_once_the_next_of_its_collection_beg
     begin_run(tmp_path, "acorn", _run("others"))
     assert runs_of(tmp_path, "acorn")[killed].result == "running"  # another's
     begin_run(tmp_path, "acorn", _run())
-    assert [one.result for one in runs_of(tmp_path, "acorn").values()] == [
+    assert [run.result for run in runs_of(tmp_path, "acorn").values()] == [
         "interrupted",
         "running",
         "running",

@@ -55,11 +55,11 @@ class Origins:
         if not self.config.exists():
             self.set(tickets={"type": "records", "file": str(file)})
 
-    def seen(self, query: str, *groups: str) -> list[str]:
+    def titles(self, query: str, *groups: str) -> list[str]:
         """The titles that a member of these groups finds."""
         asker = [part for group in groups for part in ("--group", group)] or ["--user", "nobody"]
-        found = self.desk.json("search", query, *asker)["results"]
-        return sorted(hit["title"] for hit in found)
+        hits = self.desk.json("search", query, *asker)["results"]
+        return sorted(hit["title"] for hit in hits)
 
 
 @pytest.fixture
@@ -74,25 +74,25 @@ def record(id_: str, text: str, *allow: str, **more: object) -> dict[str, object
 
 def test_a_record_whose_access_gets_narrower_is_out_of_reach_though_its_text_stays(origins: Origins) -> None:
 
-    both = record("b", "the pendulum of hr", "group:hr", "group:it")
-    origins.records(record("a", "the pendulum clock"), both)
+    of_two = record("b", "the pendulum of hr", "group:hr", "group:it")
+    origins.records(record("a", "the pendulum clock"), of_two)
     assert origins.sync()["tickets"]["counts"]["added"] == 2
-    assert origins.seen("pendulum") == ["a"]
-    assert origins.seen("pendulum", "it") == ["a", "b"]
+    assert origins.titles("pendulum") == ["a"]
+    assert origins.titles("pendulum", "it") == ["a", "b"]
 
     origins.records(
         record("a", "the pendulum clock", "group:hr"), record("b", "the pendulum of hr", "group:hr")
     )
     counts = origins.sync()["tickets"]["counts"]
     assert (counts["unchanged"], counts["replaced"]) == (2, 0)
-    assert origins.seen("pendulum") == origins.seen("pendulum", "it") == []
-    assert origins.seen("pendulum", "hr") == ["a", "b"]
+    assert origins.titles("pendulum") == origins.titles("pendulum", "it") == []
+    assert origins.titles("pendulum", "hr") == ["a", "b"]
 
     origins.records(record("a", "the pendulum clock"), record("b", "the pendulum of hr", "group:it"))
     origins.sync()
-    assert origins.seen("pendulum") == ["a"]  # wider again, because the connector says so
-    assert origins.seen("pendulum", "it") == ["a", "b"]
-    assert origins.seen("pendulum", "hr") == ["a"]
+    assert origins.titles("pendulum") == ["a"]  # wider again, because the connector says so
+    assert origins.titles("pendulum", "it") == ["a", "b"]
+    assert origins.titles("pendulum", "hr") == ["a"]
 
 
 def test_a_desk_that_is_open_sees_a_narrowed_record_no_more(origins: Origins) -> None:
@@ -114,34 +114,34 @@ def test_a_desk_that_is_open_sees_a_narrowed_record_no_more(origins: Origins) ->
 def test_settings_of_origins_that_do_not_go_together_are_refused(origins: Origins) -> None:
     folder = {"type": "folder", "path": str(origins.desk.data / "x")}
     origins.set(mine=folder)
-    told = origins.desk.run("sync", "--config", origins.config, code=2).stderr
-    assert "origins.mine.path: it lies in the data folder" in told
+    refusal = origins.desk.run("sync", "--config", origins.config, code=2).stderr
+    assert "origins.mine.path: it lies in the data folder" in refusal
     folder = {"type": "folder", "path": str(origins.folder)}
     origins.set(one=folder, two=folder)
-    told = origins.desk.run("sync", "--config", origins.config, code=2).stderr
-    assert "origins.two.path: the origin 'one' has the same folder and collection" in told
+    refusal = origins.desk.run("sync", "--config", origins.config, code=2).stderr
+    assert "origins.two.path: the origin 'one' has the same folder and collection" in refusal
 
 
 def test_what_an_operator_took_away_by_hand_no_connector_gives_back(origins: Origins) -> None:
     origins.records(record("a", "the pendulum clock"))
     origins.sync()
     origins.desk.run("access", "set", "origin:tickets/a", "--visibility", "restricted", "--allow", "group:hr")
-    (told,) = origins.sync()["tickets"]["files"]
-    assert told["reason"] == "its origin says open to the tenant, but somebody narrowed it by hand"
-    assert (origins.seen("pendulum"), origins.seen("pendulum", "hr")) == ([], ["a"])
+    (entry,) = origins.sync()["tickets"]["files"]
+    assert entry["reason"] == "its origin says open to the tenant, but somebody narrowed it by hand"
+    assert (origins.titles("pendulum"), origins.titles("pendulum", "hr")) == ([], ["a"])
     granted = origins.desk.run("access", "grant", "origin:tickets/a", "--to", "group:it")
     assert "The origin of origin:tickets/a decides who may see it: its next sync takes back" in granted.stderr
     origins.records(record("a", "the pendulum clock of 1656"))  # not with a new text either
     origins.sync()
-    assert (origins.seen("pendulum"), origins.seen("pendulum", "hr")) == ([], ["a"])
+    assert (origins.titles("pendulum"), origins.titles("pendulum", "hr")) == ([], ["a"])
     origins.sync("--set-access")
-    assert origins.seen("pendulum") == ["a"]
+    assert origins.titles("pendulum") == ["a"]
 
 
 def test_unreadable_access_and_missing_access_are_for_nobody(origins: Origins) -> None:
     origins.records(*(record(name, f"the pendulum {name}") for name in "abc"))
     origins.sync()
-    assert origins.seen("pendulum") == ["a", "b", "c"]
+    assert origins.titles("pendulum") == ["a", "b", "c"]
     wrong = record("a", "the pendulum a") | {"access": {"visibility": "everybody"}}
     missing = {"id": "b", "title": "b", "text": "the pendulum b"}
     origins.records(wrong, missing, record("c", "the pendulum c"))
@@ -150,7 +150,7 @@ def test_unreadable_access_and_missing_access_are_for_nobody(origins: Origins) -
         "line 2: 'a': nobody may see it: visibility must be tenant or restricted"
         in report["files"][0]["reason"]
     )
-    assert origins.seen("pendulum") == ["c"]
+    assert origins.titles("pendulum") == ["c"]
 
 
 def test_a_stream_that_is_cut_off_takes_rights_away_but_removes_nothing(origins: Origins) -> None:
@@ -160,10 +160,10 @@ def test_a_stream_that_is_cut_off_takes_rights_away_but_removes_nothing(origins:
     report = origins.sync(code=3)["tickets"]
     assert report["counts"]["removed"] == 0
     assert any("the stream was not complete, so nothing was removed" in note for note in report["notes"])
-    assert origins.seen("pendulum") == ["b", "c"]
+    assert origins.titles("pendulum") == ["b", "c"]
     origins.records(record("b", "the pendulum b"))
     assert origins.sync()["tickets"]["counts"]["removed"] == 2  # the control: a complete one does
-    assert origins.seen("pendulum", "hr") == ["b"]
+    assert origins.titles("pendulum", "hr") == ["b"]
 
 
 def test_an_empty_stream_removes_nothing_without_yes(origins: Origins) -> None:
@@ -174,14 +174,14 @@ def test_an_empty_stream_removes_nothing_without_yes(origins: Origins) -> None:
         report = origins.sync(code=3)["tickets"]
         assert (report["counts"]["removed"], report["counts"]["missing"]) == (0, 3)
         assert "the origin may be incomplete" in report["notes"][0]
-        assert origins.seen("pendulum") == [*"abc", *(["z"] if stream else [])]
+        assert origins.titles("pendulum") == [*"abc", *(["z"] if stream else [])]
     origins.records(*({"id": name, "deleted": True} for name in "abcz"), sync="changes")
     assert origins.sync()["tickets"]["counts"]["removed"] == 4  # what is named is deleted
     origins.records(record("a", "the pendulum a"))
     origins.sync()
     origins.records()
     assert origins.sync("--yes")["tickets"]["counts"]["removed"] == 1
-    assert origins.seen("pendulum") == []
+    assert origins.titles("pendulum") == []
 
 
 def test_changes_leave_the_rest_alone_and_deletions_count(origins: Origins) -> None:
@@ -190,7 +190,7 @@ def test_changes_leave_the_rest_alone_and_deletions_count(origins: Origins) -> N
     origins.records(record("a", "the escapement a"), {"id": "b", "deleted": True}, sync="changes")
     counts = origins.sync()["tickets"]["counts"]
     assert (counts["replaced"], counts["removed"], counts["unchanged"]) == (1, 1, 0)
-    assert origins.seen("pendulum escapement") == ["a", "c"]
+    assert origins.titles("pendulum escapement") == ["a", "c"]
 
 
 def test_one_origin_that_fails_does_not_stop_the_others(origins: Origins) -> None:
@@ -207,8 +207,8 @@ def test_one_origin_that_fails_does_not_stop_the_others(origins: Origins) -> Non
     assert "error" in origins.sync("broken", code=1)["broken"]
     quiet = origins.desk.run("sync", "handbook", "--quiet", "--config", origins.config)
     assert (quiet.stdout, quiet.stderr) == ("", "")
-    told = origins.desk.run("sync", "wiki", "--config", origins.config, code=2)
-    assert told.stderr == "refdesk-admin: There is no origin 'wiki'. Origins: broken, handbook.\n"
+    run = origins.desk.run("sync", "wiki", "--config", origins.config, code=2)
+    assert run.stderr == "refdesk-admin: There is no origin 'wiki'. Origins: broken, handbook.\n"
 
 
 def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> None:
@@ -224,8 +224,8 @@ def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> No
     assert [line for line in lines if "broken.pdf" in line]
     again = ("sync", "--quiet", "--config", origins.config)
     assert "broken.pdf" in origins.desk.run(*again, code=3).stderr
-    known = origins.desk.run(*again, "--known-ok")  # as a scheduler runs it, which mails what is printed
-    assert (known.stdout, known.stderr) == ("", "")
+    repeated = origins.desk.run(*again, "--known-ok")  # as a scheduler runs it, which mails what is printed
+    assert (repeated.stdout, repeated.stderr) == ("", "")
     (origins.folder / "pay" / "second.pdf").write_bytes(b"%PDF-1.4 broken, too")
     assert "second.pdf" in origins.desk.run(*again, "--known-ok", code=3).stderr
     (origins.folder / "pay" / "second.pdf").unlink()
@@ -269,11 +269,11 @@ def test_what_an_origin_states_counts_from_the_first_run_of_the_one_around_it(
     path = nested.folder / "d"
     nested.set(all=folder(path, **wide), hr=folder(path / "hr", **HR, **inner))
     assert nested.sync("all")["all"]["counts"]["added"] == 2
-    assert nested.seen("leave") == ["Open"]
-    assert nested.seen("leave", "hr") == ["Open", "Wages"]
+    assert nested.titles("leave") == ["Open"]
+    assert nested.titles("leave", "hr") == ["Open", "Wages"]
     synced = nested.sync("--set-access")
     assert not any("earlier rights" in note for note in synced["hr"]["notes"])
-    assert nested.seen("leave") == ["Open"]
+    assert nested.titles("leave") == ["Open"]
 
 
 def test_what_an_origin_states_counts_for_ingest_too_unless_its_access_is_set(nested: Origins) -> None:
@@ -282,11 +282,11 @@ def test_what_an_origin_states_counts_for_ingest_too_unless_its_access_is_set(ne
     link.symlink_to(path / "hr")
     nested.set(hr=folder(link, **HR))
     nested.desk.run("ingest", path, "--config", nested.config)
-    assert nested.seen("leave") == ["Open"]
-    assert nested.seen("leave", "hr") == ["Open", "Wages"]
+    assert nested.titles("leave") == ["Open"]
+    assert nested.titles("leave", "hr") == ["Open", "Wages"]
     for_all = ("--visibility", "tenant", "--set-access", "--config", nested.config)
     nested.desk.run("ingest", path, *for_all)
-    assert nested.seen("leave") == ["Open", "Wages"]
+    assert nested.titles("leave") == ["Open", "Wages"]
 
 
 def test_an_origin_of_another_tenant_states_nothing_here(nested: Origins) -> None:
@@ -297,8 +297,8 @@ def test_an_origin_of_another_tenant_states_nothing_here(nested: Origins) -> Non
         all=folder(path, tenant="acme"), hr=folder(path / "hr", **HR, tenant="beta"), again=folder(path)
     )
     nested.sync("all")
-    found = nested.desk.json("search", "leave", "--tenant", "acme", "--user", "nobody")["results"]
-    assert sorted(hit["title"] for hit in found) == ["Open", "Wages"]
+    hits = nested.desk.json("search", "leave", "--tenant", "acme", "--user", "nobody")["results"]
+    assert sorted(hit["title"] for hit in hits) == ["Open", "Wages"]
 
 
 def test_access_set_for_a_link_counts_wherever_it_leads_later(origins: Origins) -> None:
@@ -308,13 +308,13 @@ def test_access_set_for_a_link_counts_wherever_it_leads_later(origins: Origins) 
     link = origins.folder / "current"
     link.symlink_to("1")
     origins.desk.run("ingest", link)
-    assert origins.seen("leave") == ["Release 1"]
+    assert origins.titles("leave") == ["Release 1"]
     origins.desk.run("access", "set", link, "--allow", "group:hr")
     link.unlink()
     link.symlink_to("2")
     origins.desk.run("ingest", link)
-    assert origins.seen("leave") == []
-    assert origins.seen("leave", "hr") == ["Release 1", "Release 2"]
+    assert origins.titles("leave") == []
+    assert origins.titles("leave", "hr") == ["Release 1", "Release 2"]
 
 
 def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay(origins: Origins) -> None:
@@ -327,15 +327,15 @@ def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay
     assert "from the origin" not in desk.run("doctor", *config).stdout
 
     origins.set(issues=records | {"collection": "others"})  # renamed, and another collection
-    told = desk.run("sync", *config).stderr
+    warnings = desk.run("sync", *config).stderr
     assert (
         "Note: 2 documents in documents come from the origin tickets, which isn't in the settings any more, "
         "so no sync changes or removes them. To remove them, run refdesk-admin remove origin:tickets "
-        "--collection documents.\n" in told
+        "--collection documents.\n" in warnings
     )
     assert "Note:" not in desk.run("sync", "--quiet", *config).stderr
-    found = desk.json("doctor", *config)["findings"]
-    assert [(one["state"], one["part"]) for one in found if one["check"] == "origins"] == [
+    findings = desk.json("doctor", *config)["findings"]
+    assert [(finding["state"], finding["part"]) for finding in findings if finding["check"] == "origins"] == [
         ("note", "tickets")
     ]
     report = origins.folder / "report.md"
@@ -346,7 +346,7 @@ def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay
     assert "2 documents in others come from the origin issues, which brings nothing into it any more" in (
         desk.run("doctor", *config).stdout
     )
-    assert origins.seen("pendulum") == ["a", "b"]  # each once, though two collections have it
+    assert origins.titles("pendulum") == ["a", "b"]  # each once, though two collections have it
     desk.run("remove", "origin:tickets", "--collection", "documents")
     assert "origin tickets" not in desk.run("doctor", *config).stdout
 
@@ -373,7 +373,7 @@ def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -
     assert piped(origins, stream).returncode == 0  # as in a shell's loop: no origin takes it
     origins.set(tickets={"type": "records"})
     assert piped(origins, "").returncode == 2  # there is nothing else to sync
-    assert origins.seen("pendulum") == ["Leave", "a"]
+    assert origins.titles("pendulum") == ["Leave", "a"]
 
 
 def piped(origins: Origins, stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -407,7 +407,7 @@ def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Ori
     assert report["counts"]["added"] == 1
     reasons = {entry["path"].rpartition("/")[2]: entry["reason"] for entry in report["files"]}
     assert reasons["link.md"] == "a link"
-    assert origins.seen("pendulum") == ["Manual"]
+    assert origins.titles("pendulum") == ["Manual"]
     assert not (origins.folder / "hook-ran").exists()
 
     commit(repository, "two")
@@ -469,10 +469,10 @@ def test_documents_of_a_folder_that_no_origin_names_any_more_are_told(
     assert str(gannets) not in desk.run("status", *config).stdout
     edit_and_move(gannets, new)
     origins.set(h=folder(new))
-    told = f"4 documents in documents come from the folder {gannets}, which isn't there any more"
-    assert f"Note: {told}" in desk.run("sync", *config).stderr
-    assert f"Note: {told}" in desk.run("sync", *config).stderr
-    assert told in desk.run("status", *config).stdout
+    remark = f"4 documents in documents come from the folder {gannets}, which isn't there any more"
+    assert f"Note: {remark}" in desk.run("sync", *config).stderr
+    assert f"Note: {remark}" in desk.run("sync", *config).stderr
+    assert remark in desk.run("status", *config).stdout
     (text,) = orphans(origins)
     assert f"refdesk-admin remove {gannets} --collection documents." in text
     report = origins.folder / "report.md"
@@ -480,7 +480,7 @@ def test_documents_of_a_folder_that_no_origin_names_any_more_are_told(
     assert str(gannets) not in report.read_text()
     desk.run("remove", gannets, "--collection", "documents")
     assert orphans(origins) == []
-    assert len(origins.seen("gannets")) == 5
+    assert len(origins.titles("gannets")) == 5
 
 
 def test_documents_of_a_former_folder_that_is_still_there_are_told(origins: Origins, gannets: Path) -> None:
@@ -505,9 +505,9 @@ def test_documents_of_the_former_target_of_a_link_are_told(origins: Origins, gan
     (origins.folder / "b" / "g7.md").write_text("# G7\n\nGannets of cliff 7.\n")
     link.unlink()
     link.symlink_to(origins.folder / "b")
-    told = f"6 documents in documents come from the folder {gannets}, which {link} doesn't lead to any more"
-    assert told in desk.run("ingest", link, *config).stderr
-    assert orphans(origins)[0].startswith(told)
+    remark = f"6 documents in documents come from the folder {gannets}, which {link} doesn't lead to any more"
+    assert remark in desk.run("ingest", link, *config).stderr
+    assert orphans(origins)[0].startswith(remark)
     desk.run("ingest", gannets, *config)  # the control: it is read by its own name
     assert orphans(origins) == []
 
@@ -516,5 +516,5 @@ def test_documents_of_an_ingested_folder_that_was_moved_are_told(origins: Origin
     desk = origins.desk
     desk.run("ingest", gannets)
     edit_and_move(gannets, origins.folder / "b")
-    told = f"4 documents in documents come from the folder {gannets}, which isn't there any more"
-    assert told in desk.run("ingest", origins.folder / "b").stderr
+    remark = f"4 documents in documents come from the folder {gannets}, which isn't there any more"
+    assert remark in desk.run("ingest", origins.folder / "b").stderr

@@ -135,15 +135,17 @@ def test_a_run_that_fails_ends_nothing(desk: Desk, tmp_path: Path) -> None:
 def test_only_folders_can_be_watched(inside: Desk, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[origins.code]\ntype = "git"\nrepository = "/srv/code"\n')
-    told = inside.run("sync", "code", "--watch", "--config", config, code=2).stderr
-    assert told == "refdesk-admin: code is not a folder, so it can't be watched. Sync it from a scheduler.\n"
-    told = inside.run("ingest", tmp_path, "--watch", "--dry-run", code=2).stderr
-    assert "Give only one of" in told
+    refusal = inside.run("sync", "code", "--watch", "--config", config, code=2).stderr
+    assert (
+        refusal == "refdesk-admin: code is not a folder, so it can't be watched. Sync it from a scheduler.\n"
+    )
+    refusal = inside.run("ingest", tmp_path, "--watch", "--dry-run", code=2).stderr
+    assert "Give only one of" in refusal
 
 
-def counts(**given: int) -> dict[str, int]:
+def counts(**differing: int) -> dict[str, int]:
     kinds = ("added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored")
-    return dict.fromkeys(kinds, 0) | given
+    return dict.fromkeys(kinds, 0) | differing
 
 
 FILES = 3
@@ -196,7 +198,7 @@ def test_on_a_terminal_the_bar_gives_way_to_one_line(
     desk: Desk, books: Path, tmp_path: Path, screen: Screen
 ) -> None:
     options = ["--config", tmp_path / "desk.toml", "--data", desk.data]
-    code, shown = screen("ingest", books, *options, interrupt_at=b"256 chunks")
+    code, output = screen("ingest", books, *options, interrupt_at=b"256 chunks")
     assert code == 130
-    assert shown.endswith(f"\r\n{INTERRUPTED}\r\n")
-    assert "Traceback" not in shown
+    assert output.endswith(f"\r\n{INTERRUPTED}\r\n")
+    assert "Traceback" not in output
