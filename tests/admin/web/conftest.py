@@ -36,20 +36,20 @@ class Page:
     @property
     def text(self) -> str:
         """What is shown, with single spaces."""
-        shown = re.sub(r"<(script|style|title)\b.*?</\1>", " ", self.html, flags=re.DOTALL)
-        return " ".join(unescape(re.sub(r"<[^>]+>", " ", shown)).split())
+        visible = re.sub(r"<(script|style|title)\b.*?</\1>", " ", self.html, flags=re.DOTALL)
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", visible)).split())
 
     def elements(self, tag: str) -> list[dict[str, str | None]]:
         """The attributes of all elements of this name, as an HTML parser finds them."""
-        found: list[dict[str, str | None]] = []
+        attributes: list[dict[str, str | None]] = []
 
         class Finder(HTMLParser):
             def handle_starttag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
                 if name == tag:
-                    found.append(dict(attrs))
+                    attributes.append(dict(attrs))
 
         Finder().feed(self.html)
-        return found
+        return attributes
 
 
 class Browser:
@@ -65,9 +65,9 @@ class Browser:
     def form(self) -> dict[str, str]:
         """What our pages put into each of their forms: a secret, and the tenant that they show."""
         page = self.client.get("/keys").text
-        found = dict(re.findall(r'<input type="hidden" name="(form|of)" value="([^"]+)">', page))
-        assert len(found) == 2
-        return found
+        hidden = dict(re.findall(r'<input type="hidden" name="(form|of)" value="([^"]+)">', page))
+        assert len(hidden) == 2
+        return hidden
 
     def post(self, path: str, files: Any = None, **fields: Any) -> Page:  # noqa: ANN401 httpx2's
         """Send a form as our pages do, and show the page that follows."""
@@ -117,9 +117,9 @@ def started(
     console = Running(process, "")
     try:
         line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/sign-in\?token=\S+", line)
-        assert found, line
-        console.address = found[0]
+        address = re.search(r"http://127\.0\.0\.1:\d+/sign-in\?token=\S+", line)
+        assert address, line
+        console.address = address[0]
         yield console
     finally:
         for browser in console.browsers:

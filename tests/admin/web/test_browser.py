@@ -59,8 +59,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     if npm is None:
         pytest.skip("npm, which brings axe-core, is missing: apt-get install npm")
     command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", AXE]
-    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=INSTALL_SECONDS, check=False)
-    if done.returncode:
+    run = subprocess.run(command, cwd=folder, capture_output=True, timeout=INSTALL_SECONDS, check=False)
+    if run.returncode:
         pytest.skip(f"npm can't bring {AXE}: is there a registry?")
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
@@ -84,8 +84,8 @@ def accessible(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
     page.evaluate(axe)
     for scheme, only in (("light", {}), ("dark", {"runOnly": "color-contrast"})):
         page.emulate_media(color_scheme=scheme)
-        found = [one for one in page.evaluate(CHECKS, only) if one[0] in SERIOUS]
-        assert found == [], (page.url, scheme, json.dumps(found, indent=1))
+        violations = [violation for violation in page.evaluate(CHECKS, only) if violation[0] in SERIOUS]
+        assert violations == [], (page.url, scheme, json.dumps(violations, indent=1))
     for size in (PHONE, DESKTOP):
         page.set_viewport_size(size)
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], page.url
@@ -249,10 +249,10 @@ def test_a_page_of_another_site_can_neither_see_nor_change_the_desk(
         ),
     )
     page.goto(f"{elsewhere}/evil")
-    read = page.evaluate(
+    outcome = page.evaluate(
         f"fetch('{running.origin}/keys', {{credentials: 'include'}}).then(() => 'seen', () => 'refused')"
     )
-    assert read == "refused"
+    assert outcome == "refused"
     assert "Make a key" not in page.frames[1].content()
     page.get_by_role("button", name="Win").click()
     page.wait_for_url(f"{running.origin}/keys")

@@ -49,7 +49,7 @@ def test_who_lost_the_cookie_signs_in_again_and_the_one_before_is_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "cookie",
     [
         'prefs={"theme":"dark"}',
         "flag",
@@ -60,12 +60,12 @@ def test_who_lost_the_cookie_signs_in_again_and_the_one_before_is_out() -> None:
         "refdesk-console-1=of another app",
     ],
 )
-def test_what_another_local_application_has_set_locks_nobody_out(other: str) -> None:
+def test_what_another_local_application_has_set_locks_nobody_out(cookie: str) -> None:
     door = Door("127.0.0.1:1")
     session = door.let_in(door.token)
-    for cookies in (f"{other}; {door.cookie}={session}", f"{door.cookie}={session};{other}"):
+    for cookies in (f"{cookie}; {door.cookie}={session}", f"{door.cookie}={session};{cookie}"):
         assert door.has_session(Headers(raw=[(b"cookie", cookies.encode())]))
-    assert not door.has_session(Headers(raw=[(b"cookie", other.encode())]))
+    assert not door.has_session(Headers(raw=[(b"cookie", cookie.encode())]))
 
 
 @pytest.mark.parametrize("token", ["", "x", "A" * 43, "\u00e4", "%00"])

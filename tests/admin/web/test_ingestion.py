@@ -63,7 +63,7 @@ def ended(browser: Browser) -> Page:
 
 def harmless(page: Page) -> None:
     """Nothing in a page is markup, a script or a hidden character but what is ours."""
-    assert [one.get("src") for one in page.elements("script")] == ["/console.js"]
+    assert [element.get("src") for element in page.elements("script")] == ["/console.js"]
     for tag in ("iframe", "style", "img", "object", "embed", "base"):
         assert page.elements(tag) == [], tag
     names = (
@@ -81,9 +81,13 @@ def harmless(page: Page) -> None:
         "li",
         "details",
     )
-    for one in (element for tag in names for element in page.elements(tag)):
-        assert not [name for name in one if name.startswith("on") or name == "style"], one
-        assert not str(one.get("href") or one.get("action") or "/").lower().startswith("javascript"), one
+    for attributes in (element for tag in names for element in page.elements(tag)):
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], attributes
+        assert (
+            not str(attributes.get("href") or attributes.get("action") or "/")
+            .lower()
+            .startswith("javascript")
+        ), attributes
     assert "\u202e" not in page.html
     assert "\u2066" not in page.html
 
@@ -96,10 +100,10 @@ def test_files_are_ingested_as_by_the_command(browser: Browser, scripts: Scripts
     assert "Ended: zoo complete" in page.text
     assert "added notes.md" in page.text
     run = scripts.admin("sources", "--collection", "zoo", "--data", web_data, "--json")
-    found = {one["metadata"]["path"]: one["title"] for one in json.loads(run.stdout)["sources"]}
-    assert found == {"b.txt": "b", "notes.md": "A quokka"}
+    titles = {source["metadata"]["path"]: source["title"] for source in json.loads(run.stdout)["sources"]}
+    assert titles == {"b.txt": "b", "notes.md": "A quokka"}
     folder = web_data / "uploads" / "default" / "zoo"
-    assert sorted(one.name for one in folder.iterdir()) == ["b.txt", "notes.md"]
+    assert sorted(path.name for path in folder.iterdir()) == ["b.txt", "notes.md"]
     assert folder.stat().st_mode & 0o077 == 0
     assert (
         "replaced notes.md" in sent(browser, ("notes.md", b"# A numbat\n\nIt eats ants.\n"), new="zoo").text
@@ -150,17 +154,21 @@ def test_hostile_names_titles_and_texts_are_text_on_every_page(browser: Browser,
     assert "Ended: evil complete" in page.text
     folder = web_data / "uploads" / "default" / "evil"
     assert len(list(folder.iterdir())) == len(names)
-    assert not [one for one in web_data.parent.rglob("*escaped*") if one.parent != folder]
+    assert not [path for path in web_data.parent.rglob("*escaped*") if path.parent != folder]
     documents = browser.get("/documents", collection="evil")
     harmless(documents)
     assert f"{len(names)} documents" in documents.text
     assert SCRIPT in documents.text  # as text
-    ids = [str(one["href"]) for one in documents.elements("a") if str(one["href"]).startswith("/documents/")]
-    others = (f"/access?name={ids[0].rpartition('/')[2]}", "/ingestion", "/activity", "/judged/x?q=zanzibar")
-    for path in (*ids, *others):
-        shown = browser.get(path)
-        assert shown.status == 200
-        harmless(shown)
+    ids = [
+        str(element["href"])
+        for element in documents.elements("a")
+        if str(element["href"]).startswith("/documents/")
+    ]
+    pages = (f"/access?name={ids[0].rpartition('/')[2]}", "/ingestion", "/activity", "/judged/x?q=zanzibar")
+    for path in (*ids, *pages):
+        page = browser.get(path)
+        assert page.status == 200
+        harmless(page)
     search = browser.get("/search", q="zanzibar", collection="evil", expect=ids[0].rpartition("/")[2])
     assert "zanzibar" in search.text
     assert "{{ 7 * 7 }}" in search.text  # no template is filled in
@@ -198,10 +206,14 @@ def test_a_form_without_files_or_with_bad_fields_ingests_nothing(browser: Browse
     assert sent(browser, ("a.md", b"# A\n"), new="../x").status == 400
     assert sent(browser, ("a.md", b"# A\n"), who="restricted", allow="--yes").status == 400
     again = sent(browser, ("a.md", b"# A\n"), new="fine", who="restricted", allow="--yes")
-    kept = [one.get("value") for one in again.elements("input") if one.get("name") in {"new", "allow"}]
-    assert kept == ["fine", "--yes"]
+    filled_in = [
+        element.get("value") for element in again.elements("input") if element.get("name") in {"new", "allow"}
+    ]
+    assert filled_in == ["fine", "--yes"]
     assert [
-        one["value"] for one in again.elements("input") if one.get("name") == "who" and "checked" in one
+        element["value"]
+        for element in again.elements("input")
+        if element.get("name") == "who" and "checked" in element
     ] == ["restricted"]
     assert sent(browser, ("a.md", b"# A\n"), ("a.md", b"# B\n")).status == 400
     assert sent(browser, ("..", b"# A\n")).status == 400
@@ -218,7 +230,7 @@ def test_files_that_can_t_be_read_are_listed_with_their_reasons(browser: Browser
     page = sent(browser, ("broken.pdf", b"%PDF-1.4 broken"), ("good.md", b"# Good\n"), new="mixed")
     assert "some files failed" in page.text
     assert "failed broken.pdf" in page.text
-    run = next(str(one["href"]) for one in page.elements("a") if "/runs/" in str(one["href"]))
+    run = next(str(element["href"]) for element in page.elements("a") if "/runs/" in str(element["href"]))
     assert "broken.pdf" in browser.get(run).text
     assert browser.get("/ingestion/runs/999999").status == 404
 
@@ -257,9 +269,11 @@ def test_an_ingestion_ends_with_the_console(scripts: Scripts, tmp_path: Path, st
         browser.post("/ingestion", files=parts, collection="documents")
         assert browser.post("/ingestion", files=parts, collection="documents").status == 409
         commands = [
-            each for each in psutil.process_iter(["cmdline"]) if "ingest" in (each.info["cmdline"] or ())
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if "ingest" in (process.info["cmdline"] or ())
         ]
-        children = [each for each in commands if str(tmp_path) in " ".join(each.info["cmdline"])]
+        children = [command for command in commands if str(tmp_path) in " ".join(command.info["cmdline"])]
         assert children
         running.process.terminate()
         assert running.process.wait(PATIENCE_SECONDS) == 0
@@ -293,7 +307,7 @@ def test_a_desk_in_a_bucket_is_administered_there(
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("sent_name", "stored_name"),
     [
         ("a.md", "a.md"),
         ("../../etc/passwd", "passwd"),
@@ -306,14 +320,14 @@ def test_a_desk_in_a_bucket_is_administered_there(
         ("\u202eevil.md", "evil.md"),
     ],
 )
-def test_a_file_s_name_is_the_last_part_of_what_the_browser_says(given: str, kept: str) -> None:
-    assert file_name(given) == kept
+def test_a_file_s_name_is_the_last_part_of_what_the_browser_says(sent_name: str, stored_name: str) -> None:
+    assert file_name(sent_name) == stored_name
 
 
-@pytest.mark.parametrize("given", ["", ".", "..", "/", "a/", "...", "\u202e"])
-def test_a_file_without_a_name_is_refused(given: str) -> None:
+@pytest.mark.parametrize("sent_name", ["", ".", "..", "/", "a/", "...", "\u202e"])
+def test_a_file_without_a_name_is_refused(sent_name: str) -> None:
     with pytest.raises(InvalidRequestError):
-        file_name(given)
+        file_name(sent_name)
 
 
 def test_a_long_name_keeps_its_suffix() -> None:
@@ -330,7 +344,7 @@ def test_of_several_files_none_is_kept_if_one_is_too_large_or_two_are_one_where_
         save_uploads(tmp_path, [("a.md", io.BytesIO(b"new")), ("b.md", io.BytesIO(b"longer"))], 5)
     with pytest.raises(InvalidRequestError, match="the same name"):
         save_uploads(tmp_path, [("a.md", io.BytesIO(b"new")), ("A.md", io.BytesIO(b"other"))], 5)
-    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"a.md": b"former"}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.md": b"former"}
     save_uploads(tmp_path, [("a.md", io.BytesIO(b"new"))], 5)
     assert (tmp_path / "a.md").read_bytes() == b"new"
 
@@ -339,7 +353,9 @@ def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) 
     with pytest.raises(InvalidRequestError, match="more than 3 bytes"):
         save_uploads(tmp_path, [("a.md", io.BytesIO(b"four"))], 3)
     assert list(tmp_path.iterdir()) == []
-    assert [one.read_bytes() for one in save_uploads(tmp_path, [("a.md", io.BytesIO(b"abc"))], 3)] == [b"abc"]
+    assert [file.read_bytes() for file in save_uploads(tmp_path, [("a.md", io.BytesIO(b"abc"))], 3)] == [
+        b"abc"
+    ]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")

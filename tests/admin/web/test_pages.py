@@ -46,15 +46,15 @@ def json_of(scripts: Scripts, data: Path, *arguments: str) -> Any:  # noqa: ANN4
 
 def id_of(browser: Browser, text: str) -> str:
     """The id of the only document with this text in its title or path."""
-    found = re.findall(r'href="/documents/(\w+)"', browser.get("/documents", text=text).html)
-    assert len(found) == 1, found
-    return str(found[0])
+    ids = re.findall(r'href="/documents/(\w+)"', browser.get("/documents", text=text).html)
+    assert len(ids) == 1, ids
+    return str(ids[0])
 
 
 def confirm(browser: Browser, preview: Page) -> Page:
     """Press the button below what would change."""
-    found = preview.html.partition('class="confirm"')[2].partition("</form>")[0]
-    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', found))
+    form = preview.html.partition('class="confirm"')[2].partition("</form>")[0]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
     assert fields
     return browser.post("/access", **{key: value for key, value in fields.items() if key != "form"})
 
@@ -63,7 +63,7 @@ def confirm(browser: Browser, preview: Page) -> Page:
 def test_each_page_of_the_menu_is_there_and_marked_in_it(browser: Browser, place: str) -> None:
     page = browser.get(place)
     assert page.status == 200
-    marked = [one["href"] for one in page.elements("a") if one.get("aria-current") == "page"]
+    marked = [element["href"] for element in page.elements("a") if element.get("aria-current") == "page"]
     assert marked == [place]
 
 
@@ -83,13 +83,13 @@ def test_a_search_shows_what_the_command_finds_with_its_trace(
     (reply,) = json_of(scripts, web_data, "search", question)
     page = browser.get("/search", q=question)
     assert page.status == 200
-    shown = re.findall(r'class="facts"><code>\[([^\]]+)\]', page.html)
-    assert shown[: len(reply["results"])] == [one["id"] for one in reply["results"]]
+    cited = re.findall(r'class="facts"><code>\[([^\]]+)\]', page.html)
+    assert cited[: len(reply["results"])] == [hit["id"] for hit in reply["results"]]
     assert "Steps" in page.text
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("parameters", "words"),
     [
         ({"limit": "1000"}, LIMITS),
         ({"limit": "x"}, LIMITS),
@@ -99,8 +99,10 @@ def test_a_search_shows_what_the_command_finds_with_its_trace(
         ({"expect": "../x"}, NOT_FOUND),
     ],
 )
-def test_a_search_that_is_not_possible_says_why(browser: Browser, given: dict[str, str], words: str) -> None:
-    page = browser.get("/search", q="clocks", **given)
+def test_a_search_that_is_not_possible_says_why(
+    browser: Browser, parameters: dict[str, str], words: str
+) -> None:
+    page = browser.get("/search", q="clocks", **parameters)
     assert page.status == 400
     assert words in page.text
     assert browser.get("/search", q="clocks").status == 200
@@ -132,8 +134,8 @@ def test_a_change_of_rights_is_shown_before_it_is_made_and_then_explained(
     browser: Browser, scripts: Scripts, web_data: Path
 ) -> None:
     id_ = id_of(browser, "gps-time")
-    asked = {"name": id_, "act": "set", "visibility": "restricted", "entries": "group:hr", "user": "eve"}
-    preview = browser.get("/access", **asked)
+    change = {"name": id_, "act": "set", "visibility": "restricted", "entries": "group:hr", "user": "eve"}
+    preview = browser.get("/access", **change)
     assert "everybody in the tenant but group:hr would no longer see 1 document" in preview.text
     assert "restricted to group:hr" in preview.text
     assert "wouldn’t see it" in preview.text
@@ -149,8 +151,8 @@ def test_a_change_of_rights_is_shown_before_it_is_made_and_then_explained(
 
     assert "16 documents" in browser.get("/documents", who="one", user="eve").text
     assert "17 documents" in browser.get("/documents", who="one", groups="hr").text
-    found = browser.get("/search", q="GPS time leap seconds", groups="hr").html
-    assert id_ in found
+    html = browser.get("/search", q="GPS time leap seconds", groups="hr").html
+    assert id_ in html
     assert id_ not in browser.get("/search", q="GPS time leap seconds", user="eve").html
 
 
@@ -178,7 +180,7 @@ def test_a_change_that_changes_nothing_offers_no_button(browser: Browser) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("change", "words"),
     [
         ({"act": "grant"}, "Name whom"),
         ({"act": "grant", "entries": "hr"}, refusal(valid_entries, ["hr"])),
@@ -188,28 +190,28 @@ def test_a_change_that_changes_nothing_offers_no_button(browser: Browser) -> Non
     ],
 )
 def test_a_change_that_is_not_possible_says_why_and_changes_nothing(
-    browser: Browser, given: dict[str, str], words: str
+    browser: Browser, change: dict[str, str], words: str
 ) -> None:
     id_ = id_of(browser, "railway-time")
-    page = browser.get("/access", name=id_, **given)
+    page = browser.get("/access", name=id_, **change)
     assert page.status == 400
     assert words in page.text
-    assert browser.post("/access", name=id_, **given).status in {400, 422}
+    assert browser.post("/access", name=id_, **change).status in {400, 422}
     assert in_words(Access("tenant")) in browser.get("/access", name=id_).text
 
 
 def test_a_key_is_shown_once_and_revoked(browser: Browser, scripts: Scripts, web_data: Path) -> None:
-    made = browser.post("/keys", user="ann", groups="hr, it", days="30")
-    token = re.search(r'class="key">([^<]+)<', made.html)
+    reply = browser.post("/keys", user="ann", groups="hr, it", days="30")
+    token = re.search(r'class="key">([^<]+)<', reply.html)
     assert token
-    assert made.replied_with == 303  # so the page can be loaded again: that makes no other key
-    (listed,) = [one for one in json_of(scripts, web_data, "key", "list")[0]["keys"] if one["user"] == "ann"]
+    assert reply.replied_with == 303  # so the page can be loaded again: that makes no other key
+    (listed,) = [key for key in json_of(scripts, web_data, "key", "list")[0]["keys"] if key["user"] == "ann"]
     assert listed["groups"] == ["hr", "it"]
     assert token[1] not in browser.get("/keys").html
     assert listed["id"] in browser.get("/keys").text
     assert browser.post("/keys/revoke", id="ffffffff").status == 404
     assert f"the key {listed['id']}" in browser.post("/keys/revoke", id=listed["id"]).text
-    assert all(one["user"] != "ann" for one in json_of(scripts, web_data, "key", "list")[0]["keys"])
+    assert all(key["user"] != "ann" for key in json_of(scripts, web_data, "key", "list")[0]["keys"])
 
 
 def test_new_documents_are_told_to_be_restricted_once_others_can_ask(
@@ -230,8 +232,10 @@ def test_new_documents_are_told_to_be_restricted_once_others_can_ask(
 def wrong_field(page: Page) -> dict[str, str | None]:
     """The one field that a page marks as wrong."""
     (field,) = [field for field in page.elements("input") if field.get("aria-invalid")]
-    (said,) = [said for said in page.elements("span") if said.get("id") == field["aria-describedby"]]
-    assert said["role"] == "alert"
+    (message,) = [
+        element for element in page.elements("span") if element.get("id") == field["aria-describedby"]
+    ]
+    assert message["role"] == "alert"
     return field
 
 
@@ -246,8 +250,12 @@ def test_a_wrong_entry_in_the_key_form_is_told_beside_its_field_and_nothing_is_l
     assert page.status == 400
     assert 'class="key"' not in page.html
     assert wrong_field(page)["name"] == field
-    shown = {one["name"]: one.get("value") for one in page.elements("input") if one["name"] in entries}
-    assert shown == entries
+    filled_in = {
+        element["name"]: element.get("value")
+        for element in page.elements("input")
+        if element["name"] in entries
+    }
+    assert filled_in == entries
 
 
 @pytest.mark.parametrize("name", ["../x", "documents", "Upper"])
@@ -258,9 +266,11 @@ def test_a_wrong_name_of_a_collection_is_told_beside_its_field_and_nothing_is_lo
     page = browser.post("/collections", **entries)
     assert page.status == 400
     assert wrong_field(page)["value"] == name
-    assert [one["value"] for one in page.elements("input") if one.get("name") == "description"] == ["Rules"]
-    chosen = [one for one in page.elements("option") if "selected" in one]
-    assert [one.get("value") for one in chosen] == [None, "restricted"]
+    assert [
+        element["value"] for element in page.elements("input") if element.get("name") == "description"
+    ] == ["Rules"]
+    chosen = [element for element in page.elements("option") if "selected" in element]
+    assert [option.get("value") for option in chosen] == [None, "restricted"]
 
 
 def test_tables_of_a_passage_are_drawn_and_what_they_hold_is_text() -> None:
@@ -274,18 +284,22 @@ def test_tables_of_a_passage_are_drawn_and_what_they_hold_is_text() -> None:
 
 
 def test_a_collection_is_made_once(browser: Browser, scripts: Scripts, web_data: Path) -> None:
-    asked = {"name": "handbook", "language": "German", "visibility": "restricted", "description": "Rules"}
-    assert "Created the collection handbook." in browser.post("/collections", **asked).text
-    (shown,) = json_of(scripts, web_data, "collection", "show", "handbook")
-    assert (shown["language"], shown["visibility"], shown["description"]) == ("German", "restricted", "Rules")
-    assert browser.post("/collections", **asked).status == 400
-    assert browser.post("/collections", **(asked | {"name": "other", "language": "Elvish"})).status == 400
+    fields = {"name": "handbook", "language": "German", "visibility": "restricted", "description": "Rules"}
+    assert "Created the collection handbook." in browser.post("/collections", **fields).text
+    (collection,) = json_of(scripts, web_data, "collection", "show", "handbook")
+    assert (collection["language"], collection["visibility"], collection["description"]) == (
+        "German",
+        "restricted",
+        "Rules",
+    )
+    assert browser.post("/collections", **fields).status == 400
+    assert browser.post("/collections", **(fields | {"name": "other", "language": "Elvish"})).status == 400
 
 
 def test_judged_questions_are_kept_measured_and_seen_to_move(browser: Browser, web_data: Path) -> None:
     question = "who invented the pendulum clock"
-    asked = browser.get("/judged/clocks", q=question)
-    ids = [str(one["value"]) for one in asked.elements("input") if one.get("name") == "right"]
+    questions = browser.get("/judged/clocks", q=question)
+    ids = [str(element["value"]) for element in questions.elements("input") if element.get("name") == "right"]
     assert len(ids) > 2
     assert browser.post("/judged/clocks", q=question).status == 400  # nothing is marked
     assert "Kept the question" in browser.post("/judged/clocks", q=question, right=[ids[-1]]).text
@@ -347,7 +361,7 @@ def test_the_calls_of_a_server_are_those_of_its_metrics() -> None:
         server = anyio.run(server_at, port)
     assert server.problem == ""
     assert server.ready
-    assert [(one.call, one.outcome, one.count, one.milliseconds) for one in server.calls] == [
+    assert [(call.call, call.outcome, call.count, call.milliseconds) for call in server.calls] == [
         ("search", "answered", 4, 125.0)
     ]
     assert [value for _, _, value in server.counts] == [2.0]
@@ -405,7 +419,9 @@ def test_another_tenant_is_looked_at_on_request(
 
 def test_links_of_the_list_lead_to_pages(browser: Browser, running: Running) -> None:
     page = browser.get("/documents", text="leap")
-    links = [str(one["href"]) for one in page.elements("a") if str(one.get("href", "")).startswith("/")]
+    links = [
+        str(element["href"]) for element in page.elements("a") if str(element.get("href", "")).startswith("/")
+    ]
     assert len(links) > 10
     for link in dict.fromkeys(links):
         parts = urlsplit(link)
@@ -442,15 +458,15 @@ def test_a_request_looks_at_one_tenant_whatever_another_tab_chooses_meanwhile(tm
     for tenant in ("acorn", "birch"):
         create_tenant(tmp_path, tenant)
     nothing: Any = None
-    shown = console.Console(
+    desk_console = console.Console(
         Settings(data=tmp_path), tmp_path / "none.toml", nothing, nothing, nothing, nothing
     )
-    request = shown.for_one_request()
-    shown.choose("birch")
-    assert (request.tenant, shown.tenant) == ("acorn", "birch")
+    request = desk_console.for_one_request()
+    desk_console.choose("birch")
+    assert (request.tenant, desk_console.tenant) == ("acorn", "birch")
     assert request.settings.principal.tenant == "acorn"
     assert "--tenant=acorn" in request.same_desk
     (tmp_path / "tenants" / "acorn").unlink()
     assert request.tenant == "acorn"  # and not the next one, which nobody meant
     request.say("Done.")
-    assert shown.messages == ["Done."]  # it is said on the next page, whichever request that is
+    assert desk_console.messages == ["Done."]  # it is said on the next page, whichever request that is
