@@ -93,13 +93,13 @@ def test_a_quote_that_stands_elsewhere_is_found_there(case: Case) -> None:
 def test_what_exists_is_told_from_what_does_not_for_operators_alone(case: Case) -> None:
     case.inside.run("access", "set", case.id, "--allow", "group:hr", "--deny", "user:bob")
     answer = f'"thirty days" [{case.id}/0] [aaaaaaaaaaaaaaaa/0]'
-    others: tuple[list[str], ...] = (
+    strangers: tuple[list[str], ...] = (
         [],
         ["--user", "ann"],
         ["--user", "bob", "--group", "hr"],
         ["--group", "it"],
     )
-    for options in others:
+    for options in strangers:
         lines = case.check(answer, *options, code=1)
         assert lines[0] == f"hidden      [{case.id}/0]  it exists, but the asker may not read it"
         assert lines[1].startswith("missing     [aaaaaaaaaaaaaaaa/0]")
@@ -127,8 +127,8 @@ def test_json_has_it_all(case: Case) -> None:
     case.file.write_text(f'"thirty days" [{case.id}/0] and "x" [{case.id}/99]')
     case.inside.run("access", "set", case.id, "--allow", "user:ann")
     for options, readable in ((["--user", "ann"], True), ([], False)):
-        shown = case.desk.json("cite", "check", case.file, *options, code=1)
-        assert shown == {
+        report = case.desk.json("cite", "check", case.file, *options, code=1)
+        assert report == {
             "holds": False,
             "citations": [
                 {
@@ -219,9 +219,9 @@ def test_json_says_what_became_of_a_citation_with_a_revision(case: Case, ingeste
     for text, standing, code in ((TEXT, "stands", 0), (TEXT.replace("August", "May"), "changed", 1)):
         _edit(case, ingested, text)
         case.file.write_text(f"[{cited}]")
-        shown = case.inside.json("cite", "check", case.file, code=code)
-        assert shown["holds"] == (code == 0)
-        assert shown["citations"] == [
+        report = case.inside.json("cite", "check", case.file, code=code)
+        assert report["holds"] == (code == 0)
+        assert report["citations"] == [
             {
                 "id": cited,
                 "exists": True,
@@ -262,9 +262,9 @@ def test_a_backup_shows_the_text_as_it_was_cited_to_whom_it_was_readable_then_an
     ids = f"[{last}], [{cited}/0-{case.last}]"
     for asker, name, count in (("bob", "open", 2), ("ann", "hers", 2), ("bob", "hers", 0)):
         lines = case.check(ids, "--user", asker, "--backup", str(backups[name]), code=1)
-        shown = [line for line in lines if line.startswith("as cited")]
-        assert len(shown) == count
-        assert all("Nobody works in August." in line for line in shown[:1])
+        quoted = [line for line in lines if line.startswith("as cited")]
+        assert len(quoted) == count
+        assert all("Nobody works in August." in line for line in quoted[:1])
     case.inside.run("access", "set", case.id, "--allow", "user:ann")
     lines = case.check(f"[{last}]", "--user", "bob", "--backup", str(backups["open"]), code=1)
     assert not any(line.startswith("as cited") for line in lines)
@@ -273,8 +273,8 @@ def test_a_backup_shows_the_text_as_it_was_cited_to_whom_it_was_readable_then_an
         "cite", "check", case.file, "--user", "ann", "--backup", backups["open"], code=1
     )
     assert "Nobody works in August." in checked["citations"][0]["cited_text"]
-    other = case.inside.run("cite", "check", case.file, "--backup", case.file, code=2)
-    assert "is not a backup" in other.stderr
+    run = case.inside.run("cite", "check", case.file, "--backup", case.file, code=2)
+    assert "is not a backup" in run.stderr
 
 
 def _as_cited(lines: list[str]) -> list[str]:
@@ -291,8 +291,8 @@ def test_a_tag_shows_what_was_cited_of_a_removed_document_to_whom_it_was_readabl
     case.file.write_text(f"[{last}]")
     (citation,) = case.inside.json("cite", "check", case.file, code=1)["citations"]
     assert (citation["readable"], citation["standing"], citation["now"]) == (False, "gone", None)
-    other = f"{case.id}@{'0' * 8}/0"
-    assert _as_cited(case.check(f"[{other}] [{case.id}/0]", code=1)) == []
+    unknown = f"{case.id}@{'0' * 8}/0"
+    assert _as_cited(case.check(f"[{unknown}] [{case.id}/0]", code=1)) == []
     case.inside.run("access", "set", case.id, "--allow", "user:ann")
     assert _as_cited(case.check(f"[{last}]", "--user", "bob", code=1)) == []
     assert len(_as_cited(case.check(f"[{last}]", "--user", "ann", code=1))) == 1
@@ -305,14 +305,14 @@ def test_a_backup_shows_what_was_cited_of_a_removed_document_to_whom_it_was_read
     case.inside.run("backup", backup)
     case.inside.run("remove", case.id)
 
-    def shown(user: str) -> list[str]:
+    def cited_text(user: str) -> list[str]:
         return _as_cited(case.check(f"[{last}]", "--user", user, "--backup", str(backup), code=1))
 
-    assert "Nobody works in August." in shown("bob")[0]
+    assert "Nobody works in August." in cited_text("bob")[0]
     case.inside.run("access", "set", case.id, "--allow", "user:ann")
-    assert (len(shown("bob")), len(shown("ann"))) == (0, 1)
+    assert (len(cited_text("bob")), len(cited_text("ann"))) == (0, 1)
     case.inside.run("purge")
-    assert shown("ann") == []
+    assert cited_text("ann") == []
 
 
 def test_a_backup_shows_nothing_of_a_forgotten_or_a_hidden_document(case: Case, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_an_answer_that_can_t_be_read_is_misuse(case: Case, tmp_path: Path) -> N
 
 def test_an_answer_can_t_move_the_cursor_of_a_terminal(case: Case, screen: Screen) -> None:
     case.file.write_text(f'"a \x1b]0;trap\x07 quote" [{case.id}/0] and [a\x1b[31mred/0]')
-    code, shown = screen("cite", "check", case.file, "--data", case.desk.data)
+    code, output = screen("cite", "check", case.file, "--data", case.desk.data)
     assert code == 1
-    assert "trap" in shown
-    assert not {"\x07", "\x1b"} & set(shown)
+    assert "trap" in output
+    assert not {"\x07", "\x1b"} & set(output)

@@ -56,8 +56,8 @@ def test_an_option_before_its_command_is_told_where_it_belongs(scripts: Scripts)
 
 
 def test_no_path_and_a_pipe_are_no_file(inside: Desk) -> None:
-    for path, told in (("", "path is empty"), ("-", "one called - is ./-")):
-        assert told in inside.run("backup", path, code=2).stderr
+    for path, reason in (("", "path is empty"), ("-", "one called - is ./-")):
+        assert reason in inside.run("backup", path, code=2).stderr
     assert "no data folder" in inside.run("backup", "./-", code=2).stderr
 
 
@@ -71,15 +71,15 @@ def test_closed_standard_streams_stop_no_command(scripts: Scripts, tmp_path: Pat
 
 
 def test_what_the_list_of_commands_says_is_the_beginning_of_each_ones_own_help() -> None:
-    own = {name: EVERY_COMMAND[name].get_short_help_str(limit=200) for name in COMMANDS}
-    assert own == {name: help_line for name, (_, help_line) in COMMANDS.items()}
+    short_help = {name: EVERY_COMMAND[name].get_short_help_str(limit=200) for name in COMMANDS}
+    assert short_help == {name: help_line for name, (_, help_line) in COMMANDS.items()}
 
 
 @pytest.mark.parametrize("typed", ["", "s", "--v", "nothing"])
 def test_commands_are_completed_as_if_they_were_imported(typed: str) -> None:
-    own = click.Group.shell_complete(commands, CONTEXT, typed)
+    expected = click.Group.shell_complete(commands, CONTEXT, typed)
     completed = commands.shell_complete(CONTEXT, typed)
-    assert [(item.value, item.help) for item in completed] == [(item.value, item.help) for item in own]
+    assert [(item.value, item.help) for item in completed] == [(item.value, item.help) for item in expected]
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def test_a_document_can_t_move_the_cursor_of_a_terminal(desk: Desk, screen: Scre
     )
     desk.run("ingest", tmp_path / "trap.md")
     (source,) = desk.json("sources")["sources"]
-    code, shown = screen("source", source["id"], "--text", "--data", desk.data)
-    assert code == 0, shown
-    assert "trap" in shown
-    assert "Nobody" in shown
-    assert "\x07" not in shown
-    assert "\x1b" not in shown
+    code, output = screen("source", source["id"], "--text", "--data", desk.data)
+    assert code == 0, output
+    assert "trap" in output
+    assert "Nobody" in output
+    assert "\x07" not in output
+    assert "\x1b" not in output

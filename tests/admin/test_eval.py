@@ -76,7 +76,7 @@ def clocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kept(
+def three_runs(
     desk_at: Callable[[Path], Desk], clocks: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Desk, Any]:
     """A desk with three runs, one in each mode, and what making them printed. Only for reading."""
@@ -92,8 +92,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "scratch"
 
 
-def test_every_mode_is_a_run_with_its_metrics_and_latency(kept: tuple[Desk, Any]) -> None:
-    _, printed = kept
+def test_every_mode_is_a_run_with_its_metrics_and_latency(three_runs: tuple[Desk, Any]) -> None:
+    _, printed = three_runs
     assert set(printed) == {"runs", "comparisons"}
     runs = printed["runs"]
     assert [(run["id"], run["profile"], run["mode"], run["queries"]) for run in runs] == [
@@ -110,8 +110,8 @@ def test_every_mode_is_a_run_with_its_metrics_and_latency(kept: tuple[Desk, Any]
     assert ndcg == [1, pytest.approx(2 / 3), 1]
 
 
-def test_every_further_run_is_compared_with_the_first(kept: tuple[Desk, Any]) -> None:
-    sparse, hybrid = kept[1]["comparisons"]
+def test_every_further_run_is_compared_with_the_first(three_runs: tuple[Desk, Any]) -> None:
+    sparse, hybrid = three_runs[1]["comparisons"]
     assert sparse | {"p_value": 1} == {
         "one": 1,
         "other": 2,
@@ -134,25 +134,25 @@ def test_a_run_is_printed_as_a_table_and_on_standard_error_what_happens(desk: De
     ]
     assert row.split()[:11] == ["1", "clocks", "default", "hybrid", "3", *["1.0000"] * 6]
     assert 500 < int(row.split()[11]) < 2_000
-    first, skipped, *rest = run.stderr.splitlines()
+    first, skipped, *lines = run.stderr.splitlines()
     assert first == "Ingesting 4 documents"
     assert re.fullmatch(rf"ignored   \S+\.txt: {EMPTY}", skipped)
-    assert rest == [
+    assert lines == [
         "Asking 3 questions: profile default, mode hybrid",
         "Documents that failed to ingest, which no search finds: empty",
     ]
     again = desk.run("eval", "run", "--fresh", clocks)
     assert again.stdout.splitlines()[1].split()[:9] == ["2", *row.split()[1:9]]
-    assert again.stderr.splitlines()[2:] == rest
+    assert again.stderr.splitlines()[2:] == lines
 
 
 def test_a_terminal_shows_bars_that_are_gone_at_the_end(desk: Desk, clocks: Path, screen: Screen) -> None:
-    code, shown = screen("eval", clocks, "--fresh", "--data", desk.data)
+    code, output = screen("eval", clocks, "--fresh", "--data", desk.data)
     assert code == 0
-    assert "of 4 documents" in shown
-    assert "of 3 questions" in shown
-    assert re.search(r"of 3 questions\r +\rRUN  SET", shown)
-    assert "documentsIngesting" not in shown
+    assert "of 4 documents" in output
+    assert "of 3 questions" in output
+    assert re.search(r"of 3 questions\r +\rRUN  SET", output)
+    assert "documentsIngesting" not in output
 
 
 def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_listed(
@@ -182,12 +182,12 @@ def test_modes_and_depth_that_the_operator_fixed_for_others_are_asked_all_the_sa
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[search]\noverrides = []\n")
-    found = desk.json("eval", clocks, "--fresh", "--mode", "dense,sparse", "--config", config)
-    assert [run["mode"] for run in found["runs"]] == ["dense", "sparse"]
+    report = desk.json("eval", clocks, "--fresh", "--mode", "dense,sparse", "--config", config)
+    assert [run["mode"] for run in report["runs"]] == ["dense", "sparse"]
 
 
-def test_runs_are_listed_again_as_they_were_printed(kept: tuple[Desk, Any]) -> None:
-    desk, printed = kept
+def test_runs_are_listed_again_as_they_were_printed(three_runs: tuple[Desk, Any]) -> None:
+    desk, printed = three_runs
     assert desk.json("eval", "runs") == {"runs": printed["runs"]}
     headings, *rows = desk.run("eval", "runs").stdout.splitlines()
     assert headings.startswith("RUN  SET     PROFILE  MODE    QUERIES  nDCG@10")
@@ -198,29 +198,29 @@ def test_runs_are_listed_again_as_they_were_printed(kept: tuple[Desk, Any]) -> N
     ]
 
 
-def test_a_run_is_shown_whole_or_one_question_of_it(kept: tuple[Desk, Any]) -> None:
-    desk, printed = kept
+def test_a_run_is_shown_whole_or_one_question_of_it(three_runs: tuple[Desk, Any]) -> None:
+    desk, printed = three_runs
     whole = desk.run("eval", "show", "2").stdout.splitlines()
     assert whole[0] == "Run 2: clocks, profile default, mode sparse"
     assert "  nDCG@10                  0.6667" in whole
     assert "  queries                  3" in whole
-    shown = desk.json("eval", "show", "2")
-    questions = shown.pop("questions")
-    assert shown == printed["runs"][1]
-    assert [one["id"] for one in questions] == list(QUESTIONS)
+    run = desk.json("eval", "show", "2")
+    questions = run.pop("questions")
+    assert run == printed["runs"][1]
+    assert [question["id"] for question in questions] == list(QUESTIONS)
 
     title, expected, scores, hit = desk.run("eval", "show", "2", "--question", "sundial").stdout.splitlines()
     assert title == "Run 2 (default, sparse): sundial  what shows the hour by a shadow?"
     assert expected == "  expected: sundial (1)"
     assert scores.startswith("  nDCG@10 1.000, MRR@10 1.000, ")
     assert re.fullmatch(r"   1\. score 1\.000  similarity 0\.\d{3}  \[\w+/0\]  document  finds sundial", hit)
-    one = desk.json("eval", "show", "2", "--question", "sundial")
-    assert one["questions"] == [questions[0]]
+    of_sundial = desk.json("eval", "show", "2", "--question", "sundial")
+    assert of_sundial["questions"] == [questions[0]]
     assert set(questions[0]) == {"id", "text", "metrics", "latency_ms", "expected", "hits", "leaks"}
 
 
-def test_what_isn_t_kept_is_said(kept: tuple[Desk, Any], desk: Desk) -> None:
-    full, _ = kept
+def test_what_isn_t_kept_is_said(three_runs: tuple[Desk, Any], desk: Desk) -> None:
+    full, _ = three_runs
     missing = full.run("eval", "compare", "1", "7", code=1)
     assert re.fullmatch(r"refdesk-admin: .* 7\. refdesk-admin eval runs .*\n", missing.stderr)
     assert "not in the range" in full.run("eval", "show", "99999999999999999999", code=2).stderr
@@ -235,8 +235,8 @@ def test_what_isn_t_kept_is_said(kept: tuple[Desk, Any], desk: Desk) -> None:
     assert not desk.data.exists()
 
 
-def test_two_runs_are_compared_with_each_other(kept: tuple[Desk, Any]) -> None:
-    desk, printed = kept
+def test_two_runs_are_compared_with_each_other(three_runs: tuple[Desk, Any]) -> None:
+    desk, printed = three_runs
     *table, summary, lost, hint = desk.run("eval", "compare", "1", "2").stdout.splitlines()
     assert [row.split()[0] for row in table] == ["RUN", "1", "2"]
     assert summary.startswith("Run 2 (default, sparse) against Run 1 (default, dense): nDCG@10 -0.3333")

@@ -41,7 +41,7 @@ def environment(scripts: Scripts, tmp_path: Path) -> dict[str, str]:
     return {"HOME": home, "XDG_CONFIG_HOME": f"{home}/.config", "XDG_DATA_HOME": f"{home}/share"}
 
 
-def told(scripts: Scripts, environment: dict[str, str]) -> list[str]:
+def lines_of_no_command(scripts: Scripts, environment: dict[str, str]) -> list[str]:
     run = scripts.admin(env=environment)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.endswith("\n\nAll commands: refdesk-admin --help\n")
@@ -51,18 +51,18 @@ def told(scripts: Scripts, environment: dict[str, str]) -> list[str]:
 def test_the_next_step_follows_from_how_the_desk_stands(
     scripts: Scripts, environment: dict[str, str], clock_room: Path, tmp_path: Path
 ) -> None:
-    lines = told(scripts, environment)
+    lines = lines_of_no_command(scripts, environment)
     assert lines[0] == f"Data folder  {tmp_path}/share/refdesk"
     assert "Documents    none yet" in lines
     assert "Next: refdesk-admin ingest PATH" in lines
     served = environment | {"REFDESK_DATA": str(clock_room)}
-    lines = told(scripts, served)
+    lines = lines_of_no_command(scripts, served)
     assert "Documents    17 in 1 collection" in lines
     assert lines[-4:-2] == ["", "Next: refdesk-admin connect HOST"]
     (tmp_path / ".gemini").mkdir()
-    assert "Next: refdesk-admin connect gemini-cli" in told(scripts, served)
+    assert "Next: refdesk-admin connect gemini-cli" in lines_of_no_command(scripts, served)
     assert scripts.admin("connect", "gemini-cli", "--yes", env=served).returncode == 0
-    lines = told(scripts, served)
+    lines = lines_of_no_command(scripts, served)
     assert "Hosts        gemini-cli" in lines
     assert "To see what a host sees: refdesk-admin connect gemini-cli --check" in lines
 
@@ -119,9 +119,9 @@ def test_the_defaults_are_for_one_person_and_one_machine(inside: Desk, answer: P
         f"Next: refdesk-admin ingest PATH --config {answer}, then refdesk-admin connect --config {answer}\n"
     )
     (tmp_path / "Documents").mkdir()
-    other = answer.with_name("other.toml")
-    assert inside.json("init", "--yes", "--config", other)["settings_file"] == str(other)
-    origin = tomllib.loads(other.read_text())["origins"]["documents"]
+    second = answer.with_name("other.toml")
+    assert inside.json("init", "--yes", "--config", second)["settings_file"] == str(second)
+    origin = tomllib.loads(second.read_text())["origins"]["documents"]
     assert (origin["path"], origin["visibility"]) == (str(tmp_path / "Documents"), "tenant")
 
 
@@ -171,7 +171,7 @@ def test_documents_don_t_lie_in_the_data_folder(
 
 def test_a_person_is_asked_again(screen: Screen, tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
-    code, shown = screen(
+    code, output = screen(
         *("init", "--config", config, "--data", tmp_path / "data"),
         typed={
             "Folder with your documents:": "/nowhere",
@@ -184,7 +184,7 @@ def test_a_person_is_asked_again(screen: Screen, tmp_path: Path) -> None:
         },
         env={"HOME": str(tmp_path / "home")},
     )
-    assert code == 0, shown
+    assert code == 0, output
     settings = tomllib.loads(config.read_text())
     assert settings["origins"]["documents"]["path"] == str(tmp_path)
     assert settings["embedder"] == {"model": "all-MiniLM-L6-v2"}
@@ -211,8 +211,8 @@ def demo(scripts: Scripts) -> Run:
 def demo_json(scripts: Scripts, demo: Run, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401 any JSON
     """The demo once more, after another installation's demo has run on its own copy of the documents."""
     assert demo.returncode == 0
-    other = shutil.copytree(corpus, tmp_path_factory.mktemp("other") / "demo_corpus")
-    run = scripts.admin("ingest", other, "--data", scripts.home / "refdesk-demo", "--include", "railway*")
+    copy = shutil.copytree(corpus, tmp_path_factory.mktemp("other") / "demo_corpus")
+    run = scripts.admin("ingest", copy, "--data", scripts.home / "refdesk-demo", "--include", "railway*")
     assert run.returncode == 0, run.stderr
     run = scripts.admin("demo", "--json")
     assert run.returncode == 0, run.stderr
@@ -230,14 +230,14 @@ def test_each_question_is_followed_by_passages_with_citations(demo: Run) -> None
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_answer_to_each_question_stands_in_the_passages_under_it(demo: Run, question: str) -> None:
     answer = ANSWERS[question]
-    shown = demo.stdout.partition(f"\n? {question}\n")[2].partition("\n? ")[0]
-    assert answer in " ".join(shown.split())
+    passages = demo.stdout.partition(f"\n? {question}\n")[2].partition("\n? ")[0]
+    assert answer in " ".join(passages.split())
 
 
 def test_one_answer_comes_with_its_page(demo: Run) -> None:
-    shown = " ".join(demo.stdout.split())
+    text = " ".join(demo.stdout.split())
     section = r"The Longitude Problem: .{,60} › The Longitude Problem › 4\. The watch: .{,60}"
-    assert re.search(rf" 1\. {section}, p\. 4 \[", shown)
+    assert re.search(rf" 1\. {section}, p\. 4 \[", text)
 
 
 def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, corpus: Path) -> None:

@@ -166,8 +166,8 @@ def test_it_is_told_once_that_the_english_model_doesnt_fit_any_more(
     assert rebuild not in inside.run("ingest", german).stderr
     inside.run(*rebuild.split()[1:])
     assert model_of(inside, "documents") == MULTILINGUAL
-    found = inside.json("search", "Сколько дней отпуска?")["results"]
-    assert found[0]["title"] in {"Urlaub", "Leave"}
+    hits = inside.json("search", "Сколько дней отпуска?")["results"]
+    assert hits[0]["title"] in {"Urlaub", "Leave"}
     inside.run(*rebuild.split()[1:3], "documents", "--undo")
     assert model_of(inside, "documents") == SMALL
 
@@ -180,8 +180,8 @@ def test_who_has_judged_questions_is_told_how_to_measure_both_models_on_them(
     inside.run("ingest", english)
     questions.parent.mkdir(parents=True)
     questions.write_text(json.dumps({"text": "Сколько дней отпуска?", "expect": ["urlaub.md"]}) + "\n")
-    said = inside.run("ingest", german).stderr
-    assert f"--questions {questions}" in said
+    warnings = inside.run("ingest", german).stderr
+    assert f"--questions {questions}" in warnings
     rebuild = ("collection", "rebuild", "documents", "--model", MULTILINGUAL, "--questions", questions)
     figures = inside.json(*rebuild)
     assert len(figures["runs"]) == 2
@@ -194,8 +194,8 @@ def test_a_collection_that_another_run_makes_meanwhile_keeps_its_model(
 ) -> None:
     chosen: list[str] = []
 
-    async def choose(settings: Settings, tenant: str, name: str, *rest: Any) -> ChosenEmbedder:  # noqa: ANN401 any
-        choice = await chosen_embedder(settings, tenant, name, *rest)
+    async def choose(settings: Settings, tenant: str, name: str, *arguments: Any) -> ChosenEmbedder:  # noqa: ANN401 any
+        choice = await chosen_embedder(settings, tenant, name, *arguments)
         chosen.append(choice.name)
         if not choice.collection:  # now somebody else's run makes it
             english = builtin_embedder(EmbedderSettings()).identity

@@ -79,23 +79,23 @@ def test_each_key_can_be_revoked_on_a_full_disk_and_the_log_has_it(full: Desk, s
         assert id_ not in ids(full)
         assert reserve_file(full.data).exists()
         small_disk.fill()
-    assert [one["act"] for one in full.json("audit", "show", "--act", "key revoke")["acts"]] == [
+    assert [act["act"] for act in full.json("audit", "show", "--act", "key revoke")["acts"]] == [
         "key revoke"
     ] * 3
 
 
 def test_rights_can_be_taken_away_on_a_full_disk_again_and_again(full: Desk, small_disk: SmallDisk) -> None:
-    assert {one["title"] for one in full.json("search", "all about leave")["results"]} == {"leave", "travel"}
+    assert {hit["title"] for hit in full.json("search", "all about leave")["results"]} == {"leave", "travel"}
     for user in ("ann", "bob"):
         assert full.run("access", "revoke", "*.md", "--from", f"user:{user}").stderr.count("\n") <= 1
         small_disk.fill()
-        seen = full.json("search", "all about leave", "--user", user)["results"]
-        assert seen == []
+        hits = full.json("search", "all about leave", "--user", user)["results"]
+        assert hits == []
     assert len(full.json("search", "all about leave", "--user", "mia")["results"]) == 2
     full.run("access", "set", "*/leave.md", "--visibility", "restricted")
-    left = full.json("search", "all about leave", "--user", "mia")["results"]
-    assert [one["title"] for one in left] == ["travel"]
-    acts = [one["act"] for one in full.json("audit", "show", "--act", "access")["acts"]]
+    hits = full.json("search", "all about leave", "--user", "mia")["results"]
+    assert [hit["title"] for hit in hits] == ["travel"]
+    acts = [act["act"] for act in full.json("audit", "show", "--act", "access")["acts"]]
     assert sorted(acts) == ["access revoke"] * 2 + ["access set"]
 
 
@@ -106,7 +106,7 @@ def test_rights_can_be_taken_away_on_a_full_disk_again_and_again(full: Desk, sma
         (["set"], ["--visibility", "tenant"]),
         (["revoke"], ["--from", "user:mia"]),
     ],
-    ids=lambda one: one[0],
+    ids=lambda argument: argument[0],
 )
 def test_only_a_change_that_lets_somebody_in_waits_for_room(
     full: Desk, small_disk: SmallDisk, act: list[str], wider: list[str]
@@ -134,7 +134,7 @@ def test_single_documents_can_be_removed_on_a_full_disk_also_after_a_change_of_r
         assert "Error" not in run.stderr
         assert "Traceback" not in run.stderr
         small_disk.fill()
-        assert name not in {one["title"] for one in full.json("search", "all about leave")["results"]}
+        assert name not in {hit["title"] for hit in full.json("search", "all about leave")["results"]}
     small_disk.empty()
     full.run("ingest", base / "docs")
     assert full.json("search", "all about leave", "--user", "ann")["results"] == []
@@ -171,8 +171,10 @@ def test_what_would_bring_in_or_give_rights_on_a_full_disk_ends_in_one_line(
     assert run.stderr.startswith("refdesk-admin: The data folder's reserve ")
     assert run.stderr.count("\n") == 1
     assert ids(full) == keys
-    assert [one["name"] for one in full.json("tenant", "list")["tenants"]] == ["default"]
-    assert [one["name"] for one in full.json("collection", "list")["collections"]] == ["documents"]
+    assert [tenant["name"] for tenant in full.json("tenant", "list")["tenants"]] == ["default"]
+    assert [collection["name"] for collection in full.json("collection", "list")["collections"]] == [
+        "documents"
+    ]
     small_disk.empty()
     assert (
         full.scripts.admin(*arguments[:2], "mia", "--data", full.data).returncode == 2
@@ -200,11 +202,11 @@ def test_a_key_that_can_t_be_made_leaves_those_there_are_and_the_log_says_so(
 def test_documents_and_tenants_are_removed_on_a_full_disk(
     full: Desk, base: Path, small_disk: SmallDisk
 ) -> None:
-    titles = {one["title"] for one in full.json("search", "all about leave and travel")["results"]}
+    titles = {hit["title"] for hit in full.json("search", "all about leave and travel")["results"]}
     assert titles == {"leave", "travel"}
     full.scripts.admin("remove", base / "docs" / "leave.md", "--data", full.data)
     small_disk.fill()
-    titles = {one["title"] for one in full.json("search", "all about leave and travel")["results"]}
+    titles = {hit["title"] for hit in full.json("search", "all about leave and travel")["results"]}
     assert titles == {"travel"}
     full.run("tenant", "remove", "default", "--yes")
     assert ids(full) == []
@@ -228,9 +230,9 @@ def test_in_a_folder_that_nobody_may_write_key_commands_end_in_one_line(plain: P
 def test_what_the_system_refuses_otherwise_ends_in_one_line(plain: Plain) -> None:
     plain.run("tenant", "create", "acme")
     (plain.data / "tenants").chmod(0o500)
-    said = plain.run("tenant", "remove", "acme", "--yes", code=1).stderr
+    refusal = plain.run("tenant", "remove", "acme", "--yes", code=1).stderr
     (plain.data / "tenants").chmod(0o700)
-    assert said == f"refdesk-admin: {str(plain.data / 'tenants' / 'acme')!r}: Permission denied.\n"
+    assert refusal == f"refdesk-admin: {str(plain.data / 'tenants' / 'acme')!r}: Permission denied.\n"
     plain.run("tenant", "remove", "acme", "--yes")
 
 
@@ -263,7 +265,7 @@ def test_an_output_that_can_t_be_written_ends_in_one_line_and_a_key_that_was_not
         return ended.stderr
 
     assert run("status") == "refdesk-admin: Reading or writing failed: No space left on device.\n"
-    said = run("key", "create")
+    warnings = run("key", "create")
     (id_,) = ids(desk)
-    assert f"The key {id_} was created but could not be shown" in said
+    assert f"The key {id_} was created but could not be shown" in warnings
     desk.run("key", "revoke", id_)

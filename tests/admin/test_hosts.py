@@ -304,7 +304,9 @@ VALUES = st.recursive(
 )
 NAMES = st.sampled_from(["refdesk", "git", "tickets", "x"])
 DOCUMENTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=3).flatmap(
-    lambda rest: st.dictionaries(NAMES, VALUES, max_size=4).map(lambda some: rest | {"mcpServers": some})
+    lambda document: st.dictionaries(NAMES, VALUES, max_size=4).map(
+        lambda servers: document | {"mcpServers": servers}
+    )
 )
 
 
@@ -355,8 +357,8 @@ def test_a_table_of_toml_is_put_at_the_end_replaced_in_its_place_and_taken_out()
     more = put_toml(TOML, TOML_PATH, ENTRY | {"env": {"A B": "c", "d": ""}})
     assert more.startswith(TOML)
     assert tomllib.loads(more)["mcp_servers"]["refdesk"] == ENTRY | {"env": {"A B": "c", "d": ""}}
-    other = put_toml(more + "\n[last]\na = 1\n", TOML_PATH, {"url": "http://a"})
-    assert other.endswith('\n[mcp_servers.refdesk]\nurl = "http://a"\n\n[last]\na = 1\n')
+    moved = put_toml(more + "\n[last]\na = 1\n", TOML_PATH, {"url": "http://a"})
+    assert moved.endswith('\n[mcp_servers.refdesk]\nurl = "http://a"\n\n[last]\na = 1\n')
     assert drop_toml(more, TOML_PATH) == TOML
 
 

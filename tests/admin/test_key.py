@@ -47,20 +47,20 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     inside.run("tenant", "create", "beta")
     assert "Name one" in inside.run("key", "create", code=2).stderr
     first = inside.json("key", "create", "--tenant", "acme", "--user", "ann", "--days", "10")
-    other = inside.json("key", "create", "--tenant", "beta", "--days", "1")
+    second = inside.json("key", "create", "--tenant", "beta", "--days", "1")
     assert inside.run("key", "list").stdout.splitlines()[1].split()[:4] == [first["id"], "acme", "ann", "-"]
 
     turned = inside.json("key", "rotate", first["id"])
-    kept = {key["id"]: key for key in inside.json("key", "list")["keys"]}
-    assert kept.keys() == {first["id"], other["id"], turned["id"]}
-    assert _days(kept[turned["id"]]) == timedelta(days=10)
-    assert timedelta(hours=23) < _days(kept[first["id"]]) < timedelta(hours=25)
+    keys = {key["id"]: key for key in inside.json("key", "list")["keys"]}
+    assert keys.keys() == {first["id"], second["id"], turned["id"]}
+    assert _days(keys[turned["id"]]) == timedelta(days=10)
+    assert timedelta(hours=23) < _days(keys[first["id"]]) < timedelta(hours=25)
 
     assert turned["id"] in inside.run("key", "rotate", first["id"], code=2).stderr
     again = inside.json("key", "rotate", turned["id"], "--keep-days", "0")
-    assert inside.json("key", "revoke", other["id"]) == {"revoked": other["id"]}
+    assert inside.json("key", "revoke", second["id"]) == {"revoked": second["id"]}
     assert {key["id"] for key in inside.json("key", "list")["keys"]} == {first["id"], again["id"]}
-    assert f"no key {other['id']!r}" in inside.run("key", "revoke", other["id"], code=1).stderr
+    assert f"no key {second['id']!r}" in inside.run("key", "revoke", second["id"], code=1).stderr
     assert "no key" in inside.run("key", "rotate", "x", code=1).stderr
 
     theirs = inside.json("key", "create", "--tenant", "beta")
@@ -124,20 +124,22 @@ def test_a_key_is_bound_to_what_the_options_say(inside: Inside) -> None:
     inside.run("collection", "create", "notes")
     free = inside.json("key", "create", "--user", "ann")
     options = ("--collection", "handbook", "--filter", '{"status": "final"}', "--profile", "precise")
-    made = inside.json("key", "create", "--user", "ann", *options, "--limit", "3", "--tool", "search")
-    wanted = {
+    bound = inside.json("key", "create", "--user", "ann", *options, "--limit", "3", "--tool", "search")
+    expected = {
         "collections": ["handbook"],
         "filter": {"status": "final"},
         "profile": "precise",
         "limit": 3,
         "tools": ["search"],
     }
-    assert ("bound_to" in free, made["bound_to"]) == (False, wanted)
+    assert ("bound_to" in free, bound["bound_to"]) == (False, expected)
     lines = {line.split()[0]: line for line in inside.run("key", "list").stdout.splitlines()}
     assert lines["ID"].endswith("BOUND TO")
     assert lines[free["id"]].endswith(" -")
-    assert lines[made["id"]].endswith('handbook; {"status": "final"}; profile precise; limit 3; tools search')
-    rotated = inside.json("key", "rotate", made["id"])
+    assert lines[bound["id"]].endswith(
+        'handbook; {"status": "final"}; profile precise; limit 3; tools search'
+    )
+    rotated = inside.json("key", "rotate", bound["id"])
     stored = {key.id: key for key in read_keys(keys_file(inside.data)).keys}
     binding = Binding(("handbook",), {"status": "final"}, "precise", 3, ("search",))
     assert stored[rotated["id"]].principal == Principal("default", "ann", bindings=(binding,))
@@ -210,8 +212,8 @@ class Shelf:
         """What everybody in the tenant can see."""
         paths = set()
         for source in self.desk.json("sources")["sources"]:
-            shown = self.desk.json("access", "show", source["id"])["access"]
-            if shown["visibility"] == "tenant":
+            access = self.desk.json("access", "show", source["id"])["access"]
+            if access["visibility"] == "tenant":
                 paths.add(source["title"])
         return paths
 
@@ -223,10 +225,10 @@ class Shelf:
 
 @pytest.fixture
 def shelf(inside: Desk, tmp_path: Path) -> Shelf:
-    made = Shelf(inside, tmp_path / "docs", tmp_path / "config.toml")
-    made.config.write_text("")
-    made.ingest("handbook/leave.md")
-    return made
+    new_shelf = Shelf(inside, tmp_path / "docs", tmp_path / "config.toml")
+    new_shelf.config.write_text("")
+    new_shelf.ingest("handbook/leave.md")
+    return new_shelf
 
 
 def test_what_comes_in_after_the_first_key_is_hidden_and_what_was_open_is_named(
@@ -271,24 +273,24 @@ def test_groups_and_oauth_make_a_desk_a_shared_one(shelf: Shelf, settings: str) 
 def test_an_expired_key_counts_until_it_is_revoked_because_it_can_be_renewed(shelf: Shelf) -> None:
     shelf.desk.run("key", "create")
     file = keys_file(shelf.desk.data)
-    expired = [one.model_copy(update={"expires_at": one.created_at}) for one in read_keys(file).keys]
+    expired = [key.model_copy(update={"expires_at": key.created_at}) for key in read_keys(file).keys]
     file.write_text(Keys(keys=tuple(expired)).model_dump_json(exclude_none=True))
     shelf.ingest("hr/salaries.md")
     assert shelf.open_paths() == {"handbook/leave.md"}
-    (said,) = shelf.says("status")
-    assert "1 expired" in said
+    (line,) = shelf.says("status")
+    assert "1 expired" in line
 
 
 def test_a_key_of_another_tenant_changes_nothing(shelf: Shelf) -> None:
     shelf.desk.run("tenant", "create", "acme")
     shelf.desk.run("key", "create", "--tenant", "acme")
     shelf.ingest("hr/salaries.md", "--tenant", "default")
-    (shown,) = shelf.desk.json("collection", "list", "--tenant", "default")["collections"]
-    assert shown["visibility"] == "tenant"
+    (collection,) = shelf.desk.json("collection", "list", "--tenant", "default")["collections"]
+    assert collection["visibility"] == "tenant"
     assert shelf.says("status --tenant default") == []
     shelf.desk.run("key", "create", "--tenant", "default")
-    (said,) = shelf.says("doctor")
-    assert "--tenant default" in said
+    (line,) = shelf.says("doctor")
+    assert "--tenant default" in line
 
 
 def test_what_somebody_said_of_a_folder_a_rule_or_a_collection_counts(shelf: Shelf) -> None:
@@ -317,9 +319,9 @@ def test_a_collection_that_is_set_open_is_open_for_new_documents_and_not_noted_a
 def test_a_collection_that_is_set_restricted_keeps_its_documents_as_they_are_and_says_so(
     shelf: Shelf,
 ) -> None:
-    said = shelf.desk.run("collection", "set", "documents", "--visibility", "restricted").stdout
-    assert "1 of them open to everybody" in said
-    assert "access set --collection documents --if-open" in said
+    printed = shelf.desk.run("collection", "set", "documents", "--visibility", "restricted").stdout
+    assert "1 of them open to everybody" in printed
+    assert "access set --collection documents --if-open" in printed
     shelf.ingest("hr/salaries.md")
     assert shelf.open_paths() == {"handbook/leave.md"}
     again = shelf.desk.run("collection", "set", "documents", "--visibility", "tenant").stdout
@@ -334,7 +336,7 @@ def test_what_is_open_is_restricted_and_nothing_else_becomes_wider(shelf: Shelf)
         source["title"]: shelf.desk.json("access", "show", source["id"])["access"]
         for source in shelf.desk.json("sources")["sources"]
     }
-    assert {title: (one["allow"], one["deny"]) for title, one in access.items()} == {
+    assert {title: (record["allow"], record["deny"]) for title, record in access.items()} == {
         "handbook/leave.md": (["group:staff"], []),
         "hr/salaries.md": (["user:ann"], []),
         "it/servers.md": (["group:staff"], ["user:bob"]),
@@ -347,4 +349,4 @@ def test_a_rehearsal_shows_what_the_run_would_do(shelf: Shelf) -> None:
     shelf.desk.run("key", "create")
     folder = shelf.write("hr/salaries.md").parent
     would = shelf.desk.json("ingest", folder, "--dry-run")["files"]
-    assert [one["access"]["visibility"] for one in would] == ["restricted"]
+    assert [change["access"]["visibility"] for change in would] == ["restricted"]

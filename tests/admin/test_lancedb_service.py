@@ -116,11 +116,11 @@ def test_a_service_that_fails_fails_its_collection_alone_and_says_why_without_th
     service.status = status
     answer: Any = inside.json("search", "clock", "--user", "ann")
     assert (len(answer["results"]), answer["degraded"]) == (1, ["collections"])
-    shown = inside.run("collection", "show", "notes")
-    assert why in shown.stdout
-    said = shown.stdout + shown.stderr + inside.run("config", "check", code=1).stdout
-    assert KEY not in said
-    assert "sk_another" not in said
+    run = inside.run("collection", "show", "notes")
+    assert why in run.stdout
+    printed = run.stdout + run.stderr + inside.run("config", "check", code=1).stdout
+    assert KEY not in printed
+    assert "sk_another" not in printed
     monkeypatch.undo()
 
 
@@ -133,9 +133,9 @@ def test_a_desk_or_a_tenant_there_is_refused_before_anything_is_opened(
     )
     monkeypatch.setenv("REFDESK_STORAGE_URI", "db://corp")
     for command in (("doctor", "storage"), ("config", "check"), ("search", "clock"), ("tenant", "list")):
-        said = inside.run(*command, code=2).stderr
-        assert "where no desk can be" in said
-        assert "collection attach NAME --table db://database/table" in said
+        refusal = inside.run(*command, code=2).stderr
+        assert "where no desk can be" in refusal
+        assert "collection attach NAME --table db://database/table" in refusal
     assert service.calls == []
     assert not inside.data.exists()
 

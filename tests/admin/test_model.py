@@ -64,10 +64,10 @@ def weights() -> dict[str, bytes]:
 
 @pytest.fixture
 def hub(hubs: ModuleType, weights: dict[str, bytes]) -> Iterator[Hub]:
-    for one in hubs.running():
-        one.files[NAME] = dict(weights)
-        one.licences[NAME] = "mit"
-        yield one
+    for running in hubs.running():
+        running.files[NAME] = dict(weights)
+        running.licences[NAME] = "mit"
+        yield running
 
 
 @pytest.fixture
@@ -108,9 +108,9 @@ def _own_list() -> Iterator[None]:
 
 def files_below(folder: Path) -> list[str]:
     return sorted(
-        one.relative_to(folder).as_posix()
-        for one in folder.rglob("*")
-        if one.is_file() and one.parent.name != "locks"
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent.name != "locks"
     )
 
 
@@ -129,8 +129,8 @@ def test_a_known_model_is_pulled_and_says_its_licence_first(
     assert "cosine of unrelated texts 0.0" in run.stdout
     assert 'model = "stand-in" into [embedder]' in run.stdout
     assert files_below(admin.data / "models") == [f"stand-in/{name}" for name in WHOLE]
-    (one,) = admin.json("model", "list")["models"]
-    assert (one["installed"], one["pinned"], one["revision"]) == (True, True, hubs.COMMIT)
+    (model,) = admin.json("model", "list")["models"]
+    assert (model["installed"], model["pinned"], model["revision"]) == (True, True, hubs.COMMIT)
     assert not [
         path for path in hub.paths("home") if path.startswith("/api")
     ]  # nothing is asked of what is known
@@ -205,8 +205,8 @@ def test_what_nobody_verified_needs_trust_and_is_held_to_what_the_hub_states(
     assert f"the hub states the SHA-256 {'0' * 64}. Nothing was fetched." in error
     hub.stated.clear()
     admin.run("model", "pull", "stand-in", "--trust")
-    (one,) = admin.json("model", "list")["models"]
-    assert (one["installed"], one["pinned"]) == (True, False)
+    (model,) = admin.json("model", "list")["models"]
+    assert (model["installed"], model["pinned"]) == (True, False)
     hub.asked.clear()
     admin.run("model", "pull", "stand-in", "--trust")
     assert not hub.paths()  # what is here is not fetched again
@@ -302,7 +302,7 @@ def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
     assert not (admin.data / "models" / "small").exists()
     assert "Unfinished: small, " in admin.run("model", "list").stdout
     assert admin.run(*pulling).stdout.startswith("Installed small: 23 MB")
-    ranges = [asked for host, path, asked, _ in hub.asked if host == "cdn" and path.endswith(GRAPH)]
+    ranges = [range_ for host, path, range_, _ in hub.asked if host == "cdn" and path.endswith(GRAPH)]
     assert ranges == ["", f"bytes={came}-"]
     assert files_below(admin.data / "models") == [f"small/{name}" for name in WHOLE]
 
@@ -320,13 +320,13 @@ def test_a_terminal_gets_a_bar_and_nothing_else_does(monkeypatch: pytest.MonkeyP
                 came(10_000_000)
                 time.sleep(0.15)  # the bar is drawn ten times a second at most
                 came(10_000_000)
-        shown = screen.getvalue()
+        drawn = screen.getvalue()
         if screen.isatty():
-            assert "small   50%|" in shown
-            assert "20.0MB of 40.0MB" in shown
-            assert "small  20.0MB, " in shown
+            assert "small   50%|" in drawn
+            assert "20.0MB of 40.0MB" in drawn
+            assert "small  20.0MB, " in drawn
         else:
-            assert not shown
+            assert not drawn
 
 
 def test_a_models_folder_that_can_t_be_made_is_said(admin: Desk, tmp_path: Path) -> None:
@@ -361,13 +361,13 @@ def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
         admin.run("model", "list", *wanting).stdout
     )
     admin.run("model", "pull", NAME, "--trust", *wanting)
-    asked = len(hub.asked)
+    requests = len(hub.asked)
     assert not (admin.data / "models").exists()
     admin.run("ingest", tmp_path / "doc.md", *wanting)
     assert "ok     embedder: onnx small-" in admin.run("config", "check", *wanting).stdout
     (hit,) = admin.json("search", "pendulum", *wanting)["results"]
     assert "pendulum" in hit["text"]
-    assert len(hub.asked) == asked
+    assert len(hub.asked) == requests
     error = admin.run("model", "remove", "small", *wanting, code=2).stderr
     assert "The model small is in use: embedder, collection documents." in error
     without = settings(admin, f'models = "{tmp_path / "shared"}"\n')
@@ -383,22 +383,24 @@ def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
 def test_an_own_model_is_copied_and_damage_is_found(
     admin: Desk, weights: dict[str, bytes], tmp_path: Path
 ) -> None:
-    own = tmp_path / "My Model v1.0"
-    own.mkdir()
-    (own / "model.onnx").write_bytes(weights[GRAPH])
-    (own / "tokenizer.json").write_bytes(weights["tokenizer.json"])
-    run = admin.run("model", "add", own, "--licence", "ours", "--window", "256", "--query-prefix", "find: ")
+    folder = tmp_path / "My Model v1.0"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(weights[GRAPH])
+    (folder / "tokenizer.json").write_bytes(weights["tokenizer.json"])
+    run = admin.run(
+        "model", "add", folder, "--licence", "ours", "--window", "256", "--query-prefix", "find: "
+    )
     assert run.stdout.startswith("Installed my-model-v1-0: 23 MB, 384 dimensions")
     assert "query prefix 'find: '" in run.stdout
-    shutil.rmtree(own)
+    shutil.rmtree(folder)
     installed = admin.data / "models" / "my-model-v1-0"
     assert admin.run("model", "verify").stdout == "ok     my-model-v1-0: 2 files\n"
     with (installed / "model.onnx").open("r+b") as opened:
         opened.seek(9_000_000)
         opened.write(b"damage")
     (installed / "tokenizer.json").unlink()
-    (one,) = admin.json("model", "verify", code=1)["models"]
-    assert one["wrong"] == [
+    (model,) = admin.json("model", "verify", code=1)["models"]
+    assert model["wrong"] == [
         f"{installed / 'model.onnx'} has changed: its SHA-256 is another one than when it came.",
         f"{installed / 'tokenizer.json'} is missing.",
     ]
@@ -407,21 +409,21 @@ def test_an_own_model_is_copied_and_damage_is_found(
 def test_a_folder_without_a_model_is_not_installed(
     admin: Desk, weights: dict[str, bytes], tmp_path: Path
 ) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "model.onnx").write_bytes(b"no graph")
-    assert "There is no tokenizer.json" in admin.run("model", "add", own, code=2).stderr
-    (own / "tokenizer.json").write_bytes(weights["tokenizer.json"])
-    assert "is not a valid ONNX model" in admin.run("model", "add", own, code=2).stderr
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(b"no graph")
+    assert "There is no tokenizer.json" in admin.run("model", "add", folder, code=2).stderr
+    (folder / "tokenizer.json").write_bytes(weights["tokenizer.json"])
+    assert "is not a valid ONNX model" in admin.run("model", "add", folder, code=2).stderr
     assert not files_below(admin.data / "models")
 
 
 def test_the_known_models_are_complete(inside: Desk) -> None:
     listed: list[dict[str, Any]] = inside.json("model", "list")["models"]
-    assert {one["kind"] for one in listed} == {"embedder", "reranker"}
-    for one in known_models.known_models().values():
-        paths = [file.path for file in one.files]
-        assert {one.graph, "tokenizer.json"} <= {*paths}
-        assert all(f"{step}/model.safetensors" in paths for step in one.dense)
-        assert (one.dimension is None) == (one.kind == "reranker")
-    assert [one["name"] for one in listed if not one["pinned"]] == ["ettin-reranker-32m"]
+    assert {model["kind"] for model in listed} == {"embedder", "reranker"}
+    for entry in known_models.known_models().values():
+        paths = [file.path for file in entry.files]
+        assert {entry.graph, "tokenizer.json"} <= {*paths}
+        assert all(f"{step}/model.safetensors" in paths for step in entry.dense)
+        assert (entry.dimension is None) == (entry.kind == "reranker")
+    assert [model["name"] for model in listed if not model["pinned"]] == ["ettin-reranker-32m"]

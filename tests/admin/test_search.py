@@ -59,8 +59,8 @@ async def test_scripts_get_the_same_records_as_assistants_in_every_mode(clock_de
     )
     async with Client(server) as client:
         for mode in ("hybrid", "dense", "sparse"):
-            asked = {"query": QUESTION, "mode": mode, "limit": 3, "max_chars": 100_000}
-            result = await client.call_tool("search", asked)
+            arguments = {"query": QUESTION, "mode": mode, "limit": 3, "max_chars": 100_000}
+            result = await client.call_tool("search", arguments)
             reply = clock_desk.json("search", QUESTION, "--mode", mode, "--limit", "3")
             assert reply == result.structured_content
             assert len(reply["results"]) == 3
@@ -68,13 +68,13 @@ async def test_scripts_get_the_same_records_as_assistants_in_every_mode(clock_de
 
 
 def test_people_read_on_which_lines_an_exact_search_matches(clock_desk: Desk) -> None:
-    asked = ("search", r"\d\.\d seconds slow", "--mode", "exact", "--match", "regex", "--case")
-    lines = clock_desk.run(*asked).stdout.splitlines()
+    search = ("search", r"\d\.\d seconds slow", "--mode", "exact", "--match", "regex", "--case")
+    lines = clock_desk.run(*search).stdout.splitlines()
     about = next(line for line in lines if "  score " in line)
     assert re.fullmatch(
         r"   \[[a-z2-7]{16}/[\d-]+\]  score [01]\.\d{2}  \d+ match(es)? on line(s \d+,)? [\d, ]+", about
     )
-    (result,) = clock_desk.json(*asked, "--limit", "1")["results"]
+    (result,) = clock_desk.json(*search, "--limit", "1")["results"]
     assert result["matches"][0].keys() == {"line", "start", "end"}
     assert "5.1 seconds slow" in result["text"]
     assert clock_desk.json("search", "slow", "--must-contain", "Jamaica")["results"]
@@ -157,24 +157,24 @@ def test_nothing_found_is_said_and_no_failure_and_the_settings_say_how_to_search
 
 
 def test_what_is_related_to_a_passage_needs_no_query(clock_desk: Desk) -> None:
-    (found,) = clock_desk.json("search", "pendulum clock", "--limit", "1")["results"]
-    related = clock_desk.json("search", "--related", found["id"])["results"]
+    (hit,) = clock_desk.json("search", "pendulum clock", "--limit", "1")["results"]
+    related = clock_desk.json("search", "--related", hit["id"])["results"]
     assert related
-    assert found["id"].split("/")[0] not in {one["id"].split("/")[0] for one in related}
+    assert hit["id"].split("/")[0] not in {related_hit["id"].split("/")[0] for related_hit in related}
     assert "Only with --vector or --related" in clock_desk.run("search", code=2).stderr
     assert NOT_FOUND in clock_desk.run("search", "--related", "nothing", code=1).stderr
 
 
 def test_several_collections_can_be_named_and_an_unknown_one_is_told(library: Desk) -> None:
-    def found(*options: str) -> tuple[set[str], list[str]]:
+    def collections_and_notes(*options: str) -> tuple[set[str], list[str]]:
         reply = library.json("search", "pendulum clock in the tower", "--mode", "dense", *options)
         return {hit["collection"] for hit in reply["results"]}, reply["notes"]
 
-    both = ("--collection", "near", "--collection", "far")
-    assert found(*both) == ({"near", "far"}, [])
-    assert found("--collection", "near") == ({"near"}, [])
-    assert found(*both, "--exclude-collection", "far") == ({"near"}, [])
-    collections, (note,) = found("--collection", "near", "--collection", "nowhere")
+    near_and_far = ("--collection", "near", "--collection", "far")
+    assert collections_and_notes(*near_and_far) == ({"near", "far"}, [])
+    assert collections_and_notes("--collection", "near") == ({"near"}, [])
+    assert collections_and_notes(*near_and_far, "--exclude-collection", "far") == ({"near"}, [])
+    collections, (note,) = collections_and_notes("--collection", "near", "--collection", "nowhere")
     assert collections == {"near"}
     assert "nowhere" in note
     for wrong in (
@@ -190,8 +190,8 @@ def test_a_percentage_counts_from_the_nearest_passage_of_all_collections_each_in
     library: Desk,
 ) -> None:
     """`far` is measured in another metric, in which the same percentage reaches further."""
-    asked = ("search", "pendulum clock in the tower", "--mode", "dense", "--threshold")
-    similar = {hit["id"]: hit for hit in library.json(*asked, "min_similarity=0")["results"]}
+    search = ("search", "pendulum clock in the tower", "--mode", "dense", "--threshold")
+    similar = {hit["id"]: hit for hit in library.json(*search, "min_similarity=0")["results"]}
     nearest = max(hit["similarity"] for hit in similar.values())
     assert {hit["collection"] for hit in similar.values() if hit["similarity"] == nearest} == {"near"}
 
@@ -206,13 +206,13 @@ def test_a_percentage_counts_from_the_nearest_passage_of_all_collections_each_in
     sizes = set()
     for percentage in (0, 20, 60, 90, 200):
         threshold = f"percentage_distance={percentage}"
-        kept = {hit["id"] for hit in library.json(*asked, threshold)["results"]}
+        within = {hit["id"] for hit in library.json(*search, threshold)["results"]}
         factor = 1 + percentage / 100
-        assert kept == expected(factor, {"near": cosine, "far": euclidean})
-        in_one = {hit["id"] for hit in library.json(*asked, threshold, "--distance", "cosine")["results"]}
+        assert within == expected(factor, {"near": cosine, "far": euclidean})
+        in_one = {hit["id"] for hit in library.json(*search, threshold, "--distance", "cosine")["results"]}
         assert in_one == expected(factor, {"near": cosine, "far": cosine})
-        sizes.add((len(kept), len(in_one)))
-    assert any(both > alone for both, alone in sizes)
+        sizes.add((len(within), len(in_one)))
+    assert any(each_own > alone for each_own, alone in sizes)
 
 
 @pytest.fixture(scope="module")
@@ -280,29 +280,29 @@ def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
 def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_names(
     clock_desk: Desk, beside: Desk
 ) -> None:
-    (shown,) = beside.json("search", QUESTION, "--limit", "1")["results"]
+    (best,) = beside.json("search", QUESTION, "--limit", "1")["results"]
     apart = beside.json("search", QUESTION, "--limit", "20", "--detail", "snippet")["results"]
-    second = next(hit for hit in apart if hit["id"].partition("/")[0] != shown["id"].partition("/")[0])
+    second = next(hit for hit in apart if hit["id"].partition("/")[0] != best["id"].partition("/")[0])
     rank = 1 + apart.index(second)
-    joined = rank - len({*passages(shown)} & {hit["id"] for hit in apart[: rank - 1]}) + 1
+    joined = rank - len({*passages(best)} & {hit["id"] for hit in apart[: rank - 1]}) + 1
     source = second["id"].partition("/")[0]
     names = [source, second["id"], f"refdesk://documents/{second['id']}", f"refdesk://documents/{source}"]
-    told = [beside.json("search", QUESTION, "--limit", "1", "--expect", name) for name in names]
-    assert [reply["expected"] for reply in told] == [told[0]["expected"]] * 4
-    expected = told[0]["expected"]
+    replies = [beside.json("search", QUESTION, "--limit", "1", "--expect", name) for name in names]
+    assert [reply["expected"] for reply in replies] == [replies[0]["expected"]] * 4
+    expected = replies[0]["expected"]
     assert expected["id"] == second["id"].partition("/")[0]
     assert expected["title"] == second["title"]
     assert expected["chunk_id"] == second["id"]
     assert expected["step"] == "limit"
     assert expected["reason"] == f"Its best passage has rank {joined}, and the limit is 1."
-    ranks = {one["stage"]: one["rank"] for one in expected["ranks"]}
+    ranks = {rank["stage"]: rank["rank"] for rank in expected["ranks"]}
     assert (ranks["fuse"], ranks["gate"], ranks["limit"]) == (rank, rank, None)
     assert ranks.get("join", rank) == joined
-    assert [stage["name"] for stage in told[0]["trace"]["steps"]][-1] == "limit"
+    assert [stage["name"] for stage in replies[0]["trace"]["steps"]][-1] == "limit"
     printed = clock_desk.run("search", QUESTION, "--limit", "1", "--expect", second["id"]).stdout
-    who, *said = printed.strip().rpartition("\n\n")[2].splitlines()
+    who, *lines = printed.strip().rpartition("\n\n")[2].splitlines()
     assert f"{second['title']} [{second['id'].partition('/')[0]}]" in who
-    assert " ".join(" ".join(said).split()).startswith(f"Out at limit. {expected['reason']}")
+    assert " ".join(" ".join(lines).split()).startswith(f"Out at limit. {expected['reason']}")
 
 
 def test_a_source_that_is_among_the_hits_is_said_to_be_there(beside: Desk) -> None:
@@ -316,7 +316,7 @@ def test_a_source_that_is_among_the_hits_is_said_to_be_there(beside: Desk) -> No
         "chunk_id": hit["id"],
         "ranks": [],
     }
-    assert {one["rank"] for one in reply["expected"]["ranks"]} == {1}
+    assert {rank["rank"] for rank in reply["expected"]["ranks"]} == {1}
 
 
 def test_what_nobody_can_read_is_expected_in_vain_and_told_like_any_unknown_id(
@@ -347,14 +347,14 @@ def test_a_report_is_a_page_with_the_question_and_the_hits_escaped(
     assert run.stdout.startswith("1. A & B < script>alert(1)")
     assert "STAGE" not in run.stdout
     assert run.stderr == f"Wrote {page}.\n"
-    shown = page.read_text(encoding="utf-8")
-    assert "pendulum &amp; &lt; script&gt;alert(3)&lt; /script&gt;" in shown
-    assert "A &amp; B &lt; script&gt;alert(1)" in shown
-    assert "onerror=alert(2)&gt; swings." in shown
-    assert "<script" not in shown
-    assert "<img" not in shown
+    html = page.read_text(encoding="utf-8")
+    assert "pendulum &amp; &lt; script&gt;alert(3)&lt; /script&gt;" in html
+    assert "A &amp; B &lt; script&gt;alert(1)" in html
+    assert "onerror=alert(2)&gt; swings." in html
+    assert "<script" not in html
+    assert "<img" not in html
     (hit,) = inside.json("search", question)["results"]
-    assert hit["id"] in shown
+    assert hit["id"] in html
 
 
 def test_a_report_tells_of_the_source_that_was_expected_and_takes_the_place_of_an_older_one(
@@ -367,9 +367,9 @@ def test_a_report_tells_of_the_source_that_was_expected_and_takes_the_place_of_a
     (source,) = inside.json("sources")["sources"]
     reply = inside.json("search", "pendulum", "--expect", source["id"], "--report", page)
     assert reply["expected"]["step"] is None
-    shown = page.read_text(encoding="utf-8")
-    assert AMONG_HITS in shown
-    assert "older" not in shown
+    html = page.read_text(encoding="utf-8")
+    assert AMONG_HITS in html
+    assert "older" not in html
 
 
 def test_a_report_that_cant_be_written_is_refused_in_a_line(inside: Desk, tmp_path: Path) -> None:
@@ -421,8 +421,8 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(PROFILES)
-    given = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
-    reply = beside.json(*given)
+    search = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
+    reply = beside.json(*search)
     assert reply["results"]
     plain = beside.json("search", QUESTION, "--limit", "4")["results"]
     for hit in reply["results"]:
@@ -432,7 +432,7 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
         assert hit["text"] == " … ".join(pieces)
         assert all(piece in text for piece in pieces)
     _expect_more_or_less(reply, plain, more=profile in {"wide", "section"}, less=profile == "short")
-    printed = clock_desk.run(*given).stdout
+    printed = clock_desk.run(*search).stdout
     for hit in reply["results"]:
         assert " ".join(hit["text"].split()) in " ".join(printed.split())
 
@@ -447,10 +447,10 @@ def _expect_more_or_less(
         if (alike := [whole for whole in plain if {*passages(hit)} & {*passages(whole)}])
     ]
     assert sizes
-    assert not more or any(shown > whole for shown, whole in sizes)
+    assert not more or any(size > whole for size, whole in sizes)
     assert not less or len(sizes) == len(reply["results"])
-    assert not less or all(shown <= whole for shown, whole in sizes)
-    assert not less or any(shown < whole for shown, whole in sizes)
+    assert not less or all(size <= whole for size, whole in sizes)
+    assert not less or any(size < whole for size, whole in sizes)
 
 
 FAQ = {
@@ -487,12 +487,12 @@ def test_people_read_where_else_a_passage_stands(inside: Desk, tmp_path: Path) -
 
 
 def test_every_override_is_an_option_whatever_the_settings_leave_to_assistants(clock_desk: Desk) -> None:
-    asked = ("search", "pendulum clock", "--limit", "4")
+    search = ("search", "pendulum clock", "--limit", "4")
     fusion = ("--fusion", "convex", "--alpha", "0.9", "--candidates", "20", "--vectors")
     near = ("--threshold", "max_distance=0.7", "--threshold", "min_similarity=0.1", "--distance", "cosine")
     stages = ("--stages-of", "precise", "--without-stage", "dedupe")
-    plain = clock_desk.json(*asked)["results"]
-    hits = clock_desk.json(*asked, *fusion, *near, *stages)["results"]
+    plain = clock_desk.json(*search)["results"]
+    hits = clock_desk.json(*search, *fusion, *near, *stages)["results"]
     assert {hit["title"] for hit in hits} & {hit["title"] for hit in plain}
     assert [hit["score"] for hit in hits] != [hit["score"] for hit in plain]
     assert all(hit["similarity"] >= 0.3 and len(hit["vector"]) == 384 for hit in hits)

@@ -122,9 +122,9 @@ def test_long_lines_are_broken(make_search: MakeSearch) -> None:
 
 def test_warnings_and_reasons_are_whole(make_search: MakeSearch) -> None:
     search = make_search("a long story " * 30)
-    shown = " ".join(" ".join(explanation(search.answer, [search.fate])).split())
+    printed = " ".join(" ".join(explanation(search.answer, [search.fate])).split())
     for whole in ("! recency failed:", "Too far:"):
-        assert f"{whole} {'a long story ' * 30}" in shown
+        assert f"{whole} {'a long story ' * 30}" in printed
 
 
 def test_a_terminal_takes_nothing_for_a_command(make_search: MakeSearch, hostile: str) -> None:
@@ -180,15 +180,15 @@ def _text(element: ET.Element) -> str:
 
 
 def _of(body: ET.Element, class_: str) -> list[ET.Element]:
-    return [one for one in body.iter() if class_ in one.get("class", "").split()]
+    return [element for element in body.iter() if class_ in element.get("class", "").split()]
 
 
 def _section(body: ET.Element, title: str) -> ET.Element:
-    return next(one for one in body.findall("section") if one.findtext("h2") == title)
+    return next(element for element in body.findall("section") if element.findtext("h2") == title)
 
 
 def _titles(body: ET.Element) -> list[str | None]:
-    return [one.findtext("h2") for one in body.findall("section")]
+    return [element.findtext("h2") for element in body.findall("section")]
 
 
 @pytest.fixture
@@ -215,13 +215,13 @@ def test_the_page_tells_the_search_from_what_to_know_to_each_step(body: ET.Eleme
 
 
 def test_headings_go_down_one_level_at_a_time(body: ET.Element) -> None:
-    levels = [int(one.tag[1]) for one in body.iter() if re.fullmatch("h[1-6]", one.tag)]
+    levels = [int(element.tag[1]) for element in body.iter() if re.fullmatch("h[1-6]", element.tag)]
     assert levels[0] == 1
     assert all(below <= above + 1 for above, below in pairwise(levels)), levels
 
 
 @pytest.mark.parametrize(
-    ("queries", "shown"),
+    ("queries", "expected"),
     [
         ((SubQuery("who?"),), None),
         ((SubQuery("who?", collections=("clocks",)),), ["who?in clocks"]),
@@ -229,11 +229,11 @@ def test_headings_go_down_one_level_at_a_time(body: ET.Element) -> None:
     ],
 )
 def test_queries_are_told_where_there_is_more_to_them_than_the_question(
-    queries: tuple[SubQuery, ...], shown: list[str] | None
+    queries: tuple[SubQuery, ...], expected: list[str] | None
 ) -> None:
     body = _body(search_report("who?", Answer((), trace=Trace(queries, {}))))
     lists = _of(body, "queries")
-    assert [[_text(item) for item in one] for one in lists] == ([shown] if shown else [])
+    assert [[_text(item) for item in list_] for list_ in lists] == ([expected] if expected else [])
 
 
 def test_every_step_has_its_time_counts_and_cost_with_warnings_beneath(body: ET.Element) -> None:
@@ -258,7 +258,7 @@ def test_columns_of_what_was_not_used_are_left_out_of_the_page() -> None:
 
 
 def test_the_bars_of_the_steps_follow_each_other_over_the_whole_time(body: ET.Element) -> None:
-    bars = [next(one.iter("rect")) for one in _of(body, "span")]
+    bars = [next(span.iter("rect")) for span in _of(body, "span")]
     places = [[float(bar.get(key, "").rstrip("%")) for key in ("x", "width")] for bar in bars]
     assert places[0][0] == 0
     for (x, width), (following, _) in pairwise(places):
@@ -279,10 +279,10 @@ def test_a_source_asked_for_is_told_about_with_its_way(body: ET.Element) -> None
 
 def test_a_hit_says_where_it_stands_who_found_it_and_how_it_moved(body: ET.Element) -> None:
     first, _ = _section(body, "Hits").findall("article")
-    heading, scored, found, moved, text = map(_text, first)
+    heading, scored, found_by, moved, text = map(_text, first)
     assert heading == "1Clocks b, Part > Clocks, p. 7"
     assert scored == "[mfzqb/3] in documents, score 0.99, similarity 0.432"
-    assert found == "Found by query 1: sparse 1 (1.00)"
+    assert found_by == "Found by query 1: sparse 1 (1.00)"
     assert moved == "fuse 3thresholds 2rerank 1"
     assert text == "What Clocks says of b."
 
@@ -300,16 +300,16 @@ def test_of_joined_passages_the_best_is_shown(make_search: MakeSearch) -> None:
     answer = make_search().answer
     hit = answer.hits[0]
     assert hit.text == hit.chunk.text
-    for before, shown in ("word " * 10, "word"), ("word " * 1000, f"…\n{hit.text}"):
+    for before, beginning in ("word " * 10, "word"), ("word " * 1000, f"…\n{hit.text}"):
         joined = replace(hit, excerpts=(Excerpt(0, 0, f"{before}{hit.text}"),))
         (text,) = _body(search_report("who?", replace(answer, hits=(joined,)))).iter("blockquote")
-        assert _text(text).startswith(shown)
+        assert _text(text).startswith(beginning)
         assert hit.text in _text(text)
 
 
 def test_the_first_passages_after_each_step_are_there_on_demand(body: ET.Element) -> None:
     section = _section(body, PASSAGES)
-    summaries = [one.findtext("summary") for one in section.findall("details")]
+    summaries = [element.findtext("summary") for element in section.findall("details")]
     assert summaries == [
         "fuse 3",
         "gate 3 → 3",
@@ -344,8 +344,10 @@ def test_whatever_anybody_says_is_text(make_search: MakeSearch, hostile: str) ->
     expected = _body(search_report("Clocks", plain.answer, [plain.fate]))
     page = search_report(hostile, search.answer, [search.fate])
     body = _body(page)
-    assert [one.tag for one in body.iter()] == [one.tag for one in expected.iter()]
-    assert [sorted(one.keys()) for one in body.iter()] == [sorted(one.keys()) for one in expected.iter()]
+    assert [element.tag for element in body.iter()] == [element.tag for element in expected.iter()]
+    assert [sorted(element.keys()) for element in body.iter()] == [
+        sorted(element.keys()) for element in expected.iter()
+    ]
     assert """<script>x</script>"'&amp;$title""" in _text(body)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e]", page)
 
@@ -363,8 +365,8 @@ def test_the_page_refers_to_nothing_and_runs_nothing(make_search: MakeSearch, ho
 
 
 def test_every_class_of_the_page_is_styled_and_every_own_style_is_used(body: ET.Element) -> None:
-    used = {one for element in body.iter() for one in element.get("class", "").split()}
-    own = set(re.findall(r"\.([a-z][a-z0-9-]*)", re.sub(r"\{[^{}]*\}", "", OWN_STYLE)))
-    styled = own | set(re.findall(r"\.([a-z][a-z-]*)", COMMON_STYLE))
+    used = {class_ for element in body.iter() for class_ in element.get("class", "").split()}
+    own_classes = set(re.findall(r"\.([a-z][a-z0-9-]*)", re.sub(r"\{[^{}]*\}", "", OWN_STYLE)))
+    styled = own_classes | set(re.findall(r"\.([a-z][a-z-]*)", COMMON_STYLE))
     assert used <= styled
-    assert own <= used
+    assert own_classes <= used

@@ -53,24 +53,26 @@ def test_sources_lists_every_document_by_its_path(clock_desk: Desk, corpus: Path
 
 def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -> None:
     reply = clock_desk.json("search", "What does _TIME_BITS=64 do?", "--limit", "1")
-    (found,) = reply["results"]
-    source_id = found["id"].partition("/")[0]
-    shown = clock_desk.json("source", source_id)
-    assert set(shown) == DETAILS | {"outline", "text"}
-    assert shown["title"] == "Unix time and the year 2038"
-    assert shown["length"] == len(shown["text"])
-    assert found["text"] in shown["text"]
-    for heading in shown["outline"]:
-        assert shown["text"][heading["start"] :].startswith(f"{'#' * heading['level']} {heading['title']}\n")
-    assert clock_desk.json("source", found["uri"]) == shown
+    (hit,) = reply["results"]
+    source_id = hit["id"].partition("/")[0]
+    details = clock_desk.json("source", source_id)
+    assert set(details) == DETAILS | {"outline", "text"}
+    assert details["title"] == "Unix time and the year 2038"
+    assert details["length"] == len(details["text"])
+    assert hit["text"] in details["text"]
+    for heading in details["outline"]:
+        assert details["text"][heading["start"] :].startswith(
+            f"{'#' * heading['level']} {heading['title']}\n"
+        )
+    assert clock_desk.json("source", hit["uri"]) == details
 
-    beginning = clock_desk.run("source", found["id"]).stdout
+    beginning = clock_desk.run("source", hit["id"]).stdout
     assert f"id           {source_id}\n" in beginning
     assert "metadata     path: unix-time-and-2038.md\n" in beginning
     assert "\n    The year 2038 problem\n      What happens\n" in beginning
-    assert beginning.endswith(f"\n[{shown['length'] - 500} more characters; use --text to print all]\n")
-    whole = clock_desk.run("source", found["id"], "--text").stdout
-    assert whole.endswith(f"\n{shown['text']}\n")
+    assert beginning.endswith(f"\n[{details['length'] - 500} more characters; use --text to print all]\n")
+    whole = clock_desk.run("source", hit["id"], "--text").stdout
+    assert whole.endswith(f"\n{details['text']}\n")
 
 
 def test_status_says_where_and_how_much(clock_desk: Desk) -> None:
@@ -124,8 +126,8 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
     ingested = {entry["path"]: entry["source_id"] for entry in desk.json("ingest", shelf)["files"]}
     (shelf / "b.md").unlink()
 
-    known, by_id = ingested[f"{shelf}/h.md"], ingested[f"{shelf}/a.md"]
-    run = desk.run("remove", known, "nothing.md", code=1)
+    by_known_id, by_id = ingested[f"{shelf}/h.md"], ingested[f"{shelf}/a.md"]
+    run = desk.run("remove", by_known_id, "nothing.md", code=1)
     assert run.stderr == (
         "refdesk-admin: No source in documents has the id or path 'nothing.md'. "
         "List them with refdesk-admin sources.\n"
@@ -139,9 +141,11 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
     assert desk.paths() == ["cc/g.md", "h.md"]
 
     desk.run("collection", "create", "handbook")
-    assert "--collection documents" in desk.run("remove", known, "--collection", "handbook", code=1).stderr
+    assert (
+        "--collection documents" in desk.run("remove", by_known_id, "--collection", "handbook", code=1).stderr
+    )
     desk.run("ingest", shelf / "h.md", "--collection", "handbook")
-    removal = desk.run("remove", known)
+    removal = desk.run("remove", by_known_id)
     assert removal.stdout == "Removed 1 source from documents.\n"
     assert STILL_IN.format("handbook") in removal.stderr
     desk.run("collection", "remove", "handbook", "--yes")
@@ -161,12 +165,12 @@ def plans(inside: Desk, tmp_path: Path) -> dict[str, str]:
         file.parent.mkdir(parents=True)
         file.write_text(f"# {title}\n\npendulum\n")
     inside.run("ingest", tmp_path / "files")
-    return {one["metadata"]["path"]: one["id"] for one in inside.json("sources")["sources"]}
+    return {source["metadata"]["path"]: source["id"] for source in inside.json("sources")["sources"]}
 
 
 def test_commands_take_a_title_or_a_path_that_one_document_has(inside: Desk, plans: dict[str, str]) -> None:
     note = plans["c/note.md"]
-    (title,) = [one["title"] for one in inside.json("sources")["sources"] if one["id"] == note]
+    (title,) = [source["title"] for source in inside.json("sources")["sources"] if source["id"] == note]
     names = ["c/note.md", "documents/c/note.md", title, f" [{note}/0] ", f"refdesk://documents/{note}/0-1"]
     for name in names:
         assert inside.json("access", "show", name)["id"] == note
@@ -176,9 +180,9 @@ def test_commands_take_a_title_or_a_path_that_one_document_has(inside: Desk, pla
 
 def test_commands_refuse_a_name_that_several_have_and_list_them(inside: Desk, plans: dict[str, str]) -> None:
     for command in (["remove"], ["access", "grant", "--to", "user:ann"], ["access", "show"], ["source"]):
-        told = inside.run(*command, "The plan", code=2).stderr
-        assert all(plans[path] in told for path in ("a/plan.md", "b/plan.md"))
-        assert plans["c/note.md"] not in told
+        refusal = inside.run(*command, "The plan", code=2).stderr
+        assert all(plans[path] in refusal for path in ("a/plan.md", "b/plan.md"))
+        assert plans["c/note.md"] not in refusal
     for near in ("the plan", "plan.md", "The pla", "The plan/", "documents"):
         assert "No source" in inside.run("remove", near, code=1).stderr
     assert len(inside.json("sources")["sources"]) == 3
@@ -243,11 +247,9 @@ def test_an_attachment_is_never_wider_than_its_mail_by_hand_either(inside: Desk,
 def test_a_mail_that_is_restricted_takes_its_attachments_along_at_once(
     inside: Desk, wages: Path, by: str
 ) -> None:
-    found = {
-        one["title"]: one["id"].partition("/")[0] for one in inside.json("search", "pendulum")["results"]
-    }
-    assert set(found) == {"Wages", "list"}
-    name = found["Wages"] if by == "id" else wages
+    ids = {hit["title"]: hit["id"].partition("/")[0] for hit in inside.json("search", "pendulum")["results"]}
+    assert set(ids) == {"Wages", "list"}
+    name = ids["Wages"] if by == "id" else wages
     inside.run("access", "set", name, "--visibility", "restricted", "--allow", "group:hr")
     assert inside.json("search", "pendulum", "--user", "bob")["results"] == []
     assert len(inside.json("search", "pendulum", "--group", "hr")["results"]) == 2

@@ -53,13 +53,13 @@ class Handbook:
     def tag(self, name: str = "then") -> None:
         self.desk.run("collection", "tag", "handbook", name)
 
-    def found(self, *options: str) -> dict[str, dict[str, Any]]:
+    def hits(self, *options: str) -> dict[str, dict[str, Any]]:
         hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", *options)["results"]
         return {hit["title"]: hit for hit in hits}
 
     def id_of(self, title: str, collection: str) -> str:
         listed = self.desk.json("sources", "--collection", collection)["sources"]
-        return next(str(one["id"]) for one in listed if one["title"] == title)
+        return next(str(source["id"]) for source in listed if source["title"] == title)
 
 
 @pytest.fixture(scope="module")
@@ -86,33 +86,33 @@ def handbook(first: Handbook, inside: Desk) -> Handbook:
 
 def test_a_tag_holds_what_there_was_under_ids_of_its_own(handbook: Handbook) -> None:
     handbook.tag()
-    present = handbook.found()
+    present = handbook.hits()
     handbook.write("leave", "is thirty days")
     (handbook.folder / "canteen.md").unlink()
     handbook.ingest()
-    now, then = handbook.found(), handbook.found("--collection", "then")
+    now, then = handbook.hits(), handbook.hits("--collection", "then")
     assert now.keys() == {"leave"}
     assert "thirty days" in now["leave"]["text"]
     assert then.keys() == {"leave", "canteen"}
     assert "twenty days" in then["leave"]["text"]
     assert then["leave"]["id"] != now["leave"]["id"] == present["leave"]["id"]
-    shown = handbook.desk.run("source", then["leave"]["id"], "--text").stdout
-    assert "twenty" in shown
-    assert "thirty" not in shown
+    printed = handbook.desk.run("source", then["leave"]["id"], "--text").stdout
+    assert "twenty" in printed
+    assert "thirty" not in printed
     handbook.desk.run("doctor")
 
 
 def test_a_tag_is_searched_only_where_it_is_named(handbook: Handbook) -> None:
     handbook.tag()
     original, tagged = handbook.id_of("leave", "handbook"), handbook.id_of("leave", "then")
-    assert handbook.found()["leave"]["id"] == f"{original}/0"
-    assert handbook.found("--collection", "then")["leave"]["id"] == f"{tagged}/0"
+    assert handbook.hits()["leave"]["id"] == f"{original}/0"
+    assert handbook.hits("--collection", "then")["leave"]["id"] == f"{tagged}/0"
     bound = Principal("default", "ann", bindings=(Binding(("then",)),))  # its key names the tag
     assert anyio.run(_first, handbook.desk.data, bound) == f"{tagged}/0"
     assert anyio.run(_first, handbook.desk.data, Principal("default", "ann")) == f"{original}/0"
-    shown = handbook.desk.json("collection", "show", "then")
-    assert shown["tag_of"] == "handbook"
-    assert shown["description"].startswith(f"{OF_HANDBOOK}20")
+    tag = handbook.desk.json("collection", "show", "then")
+    assert tag["tag_of"] == "handbook"
+    assert tag["description"].startswith(f"{OF_HANDBOOK}20")
     assert "tag_of" not in handbook.desk.json("collection", "show", "handbook")
 
 
@@ -142,9 +142,9 @@ def test_a_tag_is_shown_to_those_who_could_see_it_then_and_can_see_it_now(
     handbook.desk.run("access", "set", file, *_restricted(now))
     for mode in ("hybrid", "dense", "sparse", "exact"):
         titles = {user: anyio.run(_titles, handbook.desk.data, user, mode) for user in ("ann", "bob")}
-        assert {user for user, shown in titles.items() if "leave" in shown} == seeing, mode
+        assert {user for user, found_titles in titles.items() if "leave" in found_titles} == seeing, mode
         assert "canteen" in titles["bob"]  # a positive control
-    assert {user for user in titles if "leave" in handbook.found("--collection", "then", "--user", user)} == (
+    assert {user for user in titles if "leave" in handbook.hits("--collection", "then", "--user", user)} == (
         seeing
     )
 
@@ -165,7 +165,7 @@ def test_whoever_sees_nothing_of_a_tag_is_not_told_of_it(handbook: Handbook) -> 
     for name in ("leave", "canteen"):
         file = handbook.folder / f"{name}.md"
         handbook.desk.run("access", "set", file, "--visibility", "restricted", "--allow", "user:ann")
-    assert handbook.found("--collection", "then", "--user", "ann").keys() == {"leave", "canteen"}
+    assert handbook.hits("--collection", "then", "--user", "ann").keys() == {"leave", "canteen"}
     refused = handbook.desk.run("search", "pendulum", "--collection", "then", "--user", "bob", code=1)
     assert UNREADABLE.partition(" Readable")[0] in refused.stderr
 
@@ -183,8 +183,8 @@ def test_nothing_changes_a_tag_by_mistake(handbook: Handbook) -> None:
         assert "already exists" in run("collection", "tag", "handbook", name, code=2).stderr
     assert refusal(valid_name, "Then!") in run("collection", "tag", "handbook", "Then!", code=2).stderr
     original, tagged = handbook.id_of("leave", "handbook"), handbook.id_of("leave", "then")
-    said = run("access", "grant", tagged, "--to", "user:ann", code=2).stderr
-    assert f"Change who may see {original}." in said
+    reason = run("access", "grant", tagged, "--to", "user:ann", code=2).stderr
+    assert f"Change who may see {original}." in reason
     granted = run("access", "revoke", handbook.folder / "leave.md", "--from", "user:bob").stdout
     assert granted.startswith(f"{original}  ")
     assert tagged not in granted
@@ -199,15 +199,15 @@ def test_a_purge_takes_what_was_removed_out_of_tags(handbook: Handbook) -> None:
     handbook.tag()
     (handbook.folder / "gone.md").unlink()
     handbook.ingest()
-    assert "gone" in handbook.found("--collection", "then")
+    assert "gone" in handbook.hits("--collection", "then")
     handbook.desk.run("purge", "--collection", "handbook")
-    assert handbook.found("--collection", "then").keys() == {"leave", "canteen", "kept"}
-    files = [one for one in handbook.desk.data.rglob("*") if one.is_file()]
-    assert not [one for one in files if b"zanzibarite" in one.read_bytes()]
-    assert [one for one in files if b"twenty days" in one.read_bytes()]
-    said = handbook.desk.run("collection", "remove", "handbook", "--yes").stdout
-    assert "What it held is still in then." in said
-    assert handbook.found("--collection", "then").keys() == {"leave", "canteen", "kept"}
+    assert handbook.hits("--collection", "then").keys() == {"leave", "canteen", "kept"}
+    files = [path for path in handbook.desk.data.rglob("*") if path.is_file()]
+    assert not [file for file in files if b"zanzibarite" in file.read_bytes()]
+    assert [file for file in files if b"twenty days" in file.read_bytes()]
+    printed = handbook.desk.run("collection", "remove", "handbook", "--yes").stdout
+    assert "What it held is still in then." in printed
+    assert handbook.hits("--collection", "then").keys() == {"leave", "canteen", "kept"}
     handbook.desk.run("purge")
     assert handbook.desk.json("sources")["sources"] == []
 
@@ -216,24 +216,24 @@ def test_documents_of_a_tag_expire_with_those_of_the_collection(handbook: Handbo
     (handbook.folder / "leave.md").write_text("---\ndate: 2020-01-01\n---\n# leave\n\nThe pendulum.\n")
     handbook.ingest()
     handbook.tag()
-    assert "leave" in handbook.found("--collection", "then")
+    assert "leave" in handbook.hits("--collection", "then")
     id_ = handbook.id_of("leave", "then")
-    said = handbook.desk.run("collection", "set", "handbook", "--keep-days", "365").stdout
-    assert "Its tag then keeps documents 365 days, too" in said
-    assert "collection set then --keep-days 0" in said
+    printed = handbook.desk.run("collection", "set", "handbook", "--keep-days", "365").stdout
+    assert "Its tag then keeps documents 365 days, too" in printed
+    assert "collection set then --keep-days 0" in printed
     (line,) = handbook.desk.json("audit", "show", "--act", "collection set")["acts"]
     assert [(change["id"], change["after"]["keep_days"]) for change in line["changes"]] == [
         ("handbook", 365),
         ("then", 365),
     ]
     assert "the next purge removes it" in handbook.desk.run("access", "explain", id_).stdout
-    assert handbook.found("--collection", "then").keys() == {"canteen"}
+    assert handbook.hits("--collection", "then").keys() == {"canteen"}
     again = handbook.desk.json("collection", "set", "handbook", "--keep-days", "400")
     assert again["shortened_tags"] == []  # the control: nothing is kept for fewer days
     handbook.desk.run("collection", "set", "handbook", "--keep-days", "0")
-    assert handbook.found("--collection", "then").keys() == {"canteen"}  # what is shorter stays
+    assert handbook.hits("--collection", "then").keys() == {"canteen"}  # what is shorter stays
     handbook.desk.run("collection", "set", "then", "--keep-days", "0")
-    assert handbook.found("--collection", "then").keys() == {"canteen", "leave"}
+    assert handbook.hits("--collection", "then").keys() == {"canteen", "leave"}
 
 
 def test_a_tag_goes_as_a_whole_and_another_of_its_name_has_other_ids(handbook: Handbook) -> None:
@@ -247,7 +247,7 @@ def test_a_tag_goes_as_a_whole_and_another_of_its_name_has_other_ids(handbook: H
 
 
 def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sorted(one.name for one in (handbook.desk.data / "tables").iterdir())
+    before = sorted(path.name for path in (handbook.desk.data / "tables").iterdir())
 
     @contextmanager
     def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -260,9 +260,9 @@ def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: p
 
     with full(monkeypatch):
         assert FULL in handbook.desk.run("collection", "tag", "handbook", "then", code=1).stderr
-    assert sorted(one.name for one in (handbook.desk.data / "tables").iterdir()) == before
+    assert sorted(path.name for path in (handbook.desk.data / "tables").iterdir()) == before
     handbook.tag()
-    assert handbook.found("--collection", "then").keys() == {"leave", "canteen"}
+    assert handbook.hits("--collection", "then").keys() == {"leave", "canteen"}
 
 
 def test_a_tag_is_backed_up_and_restored_with_its_rights(handbook: Handbook, tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_a_tag_is_backed_up_and_restored_with_its_rights(handbook: Handbook, tmp
     for name in ("handbook", "then"):
         handbook.desk.run("collection", "remove", name, "--yes")
     handbook.desk.run("restore", backup)
-    assert "leave" in handbook.found("--collection", "then", "--user", "ann")
-    assert handbook.found("--collection", "then", "--user", "bob").keys() == {"canteen"}
+    assert "leave" in handbook.hits("--collection", "then", "--user", "ann")
+    assert handbook.hits("--collection", "then", "--user", "bob").keys() == {"canteen"}
     assert handbook.desk.json("collection", "show", "then")["tag_of"] == "handbook"
 
 
@@ -290,9 +290,9 @@ def test_a_restore_brings_no_purged_document_back_in_a_tag(
     handbook.ingest()
     desk.run("collection", "remove", "then", "--yes")
     desk.run("purge", *forget)
-    made = desk.json("restore", backup, "--yes")
-    assert made["purged"] == [str(handbook.folder / "leave.md")]
-    assert handbook.found().keys() == handbook.found("--collection", "then").keys() == {"canteen"}
+    report = desk.json("restore", backup, "--yes")
+    assert report["purged"] == [str(handbook.folder / "leave.md")]
+    assert handbook.hits().keys() == handbook.hits("--collection", "then").keys() == {"canteen"}
     stored = b"".join(file.read_bytes() for file in desk.data.rglob("*") if file.is_file())
     assert b"is twenty days" not in stored
     assert b"opens at noon" in stored
@@ -311,9 +311,9 @@ def test_a_collection_that_is_made_while_a_tag_takes_its_name_is_whole(
     with monkeypatch.context() as patch:
         patch.setattr(CollectionWriter, "records", records)
         handbook.desk.run("collection", "tag", "handbook", "then", code=1)
-    assert handbook.found().keys() == {"leave", "canteen"}
+    assert handbook.hits().keys() == {"leave", "canteen"}
     handbook.desk.run("ingest", handbook.folder, "--collection", "then")
-    assert handbook.found("--collection", "then").keys() == {"leave", "canteen"}
+    assert handbook.hits("--collection", "then").keys() == {"leave", "canteen"}
     assert "fine" in handbook.desk.run("doctor").stdout
 
 
@@ -330,7 +330,7 @@ def test_all_documents_are_listed_though_the_making_of_a_tag_was_killed(
     async def listed() -> list[str]:
         async with rag.Desk.open(rag.Settings(data=data)) as desk:
             page = await desk.sources(Principal("default"), after=("then", ""), limit=2)
-            return [one.title for one in page]
+            return [source.title for source in page]
 
     assert sorted(anyio.run(listed)) == ["canteen", "leave"]
 

@@ -39,9 +39,9 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
 
     assert "Name one" in desk.run("search", "pendulum", code=2).stderr
     for tenant, title in [("default", "ours"), ("acme", "theirs")]:
-        found = desk.json("search", "pendulum", "--tenant", tenant)["results"]
-        assert [hit["title"] for hit in found] == [title]
-        assert [one["title"] for one in desk.json("sources", "--tenant", tenant)["sources"]] == [title]
+        hits = desk.json("search", "pendulum", "--tenant", tenant)["results"]
+        assert [hit["title"] for hit in hits] == [title]
+        assert [source["title"] for source in desk.json("sources", "--tenant", tenant)["sources"]] == [title]
     assert desk.run("tenant", "list").stdout.splitlines() == [
         "TENANT   COLLECTIONS",
         "acme     documents",
@@ -127,10 +127,10 @@ def test_without_a_name_the_status_is_that_of_all_tenants_with_what_failed(
         inside.run("tenant", "create", tenant)
     inside.run("ingest", paper, "--tenant", "default")
     inside.run("ingest", paper, broken, "--tenant", "acme", code=3)
-    said = inside.run("status").stdout
-    assert "Tenants      3, with 2 documents in 2 collections" in said
-    assert "acme.documents: the last ingest failed for some files" in said
-    assert "default.documents" not in said
+    printed = inside.run("status").stdout
+    assert "Tenants      3, with 2 documents in 2 collections" in printed
+    assert "acme.documents: the last ingest failed for some files" in printed
+    assert "default.documents" not in printed
     by_name = {tenant["name"]: tenant for tenant in inside.json("status")["tenants"]}
     assert [by_name[name]["documents"] for name in ("acme", "default", "empty")] == [1, 1, 0]
     assert by_name["empty"]["bytes"] == 0 < by_name["acme"]["bytes"]
@@ -142,7 +142,7 @@ def test_the_first_tenant_can_be_named_in_the_settings(desk: Desk, tmp_path: Pat
     config = tmp_path / "config.toml"
     config.write_text('[principal]\ntenant = "acme"\n')
     desk.run("ingest", _paper(tmp_path, "ours", "pendulum"), "--config", config)
-    assert [one["name"] for one in desk.json("tenant", "list")["tenants"]] == ["acme"]
+    assert [tenant["name"] for tenant in desk.json("tenant", "list")["tenants"]] == ["acme"]
     assert desk.json("search", "pendulum")["results"]
 
 
@@ -206,7 +206,7 @@ def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
 def test_an_entry_where_a_name_is_wanted_is_refused_in_one_line(
     inside: Desk, arguments: list[str], flags: list[str], words: str
 ) -> None:
-    said = inside.run(*arguments, *flags, code=2).stderr
-    assert words in said
-    assert said.count("\n") == 1
+    refusal = inside.run(*arguments, *flags, code=2).stderr
+    assert words in refusal
+    assert refusal.count("\n") == 1
     assert not inside.data.exists()

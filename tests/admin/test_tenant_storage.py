@@ -41,7 +41,7 @@ def ours(tmp_path: Path, inside: Desk) -> list[str]:
     paper.write_text("# ours\n\nOur pendulum.\n")
     inside.run("tenant", "create", "default")
     inside.run("ingest", paper, "--tenant", "default")
-    return found(inside, "default")
+    return titles(inside, "default")
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -58,7 +58,7 @@ def storage(
     return store.uri
 
 
-def found(desk: Desk, tenant: str) -> list[str]:
+def titles(desk: Desk, tenant: str) -> list[str]:
     return [hit["title"] for hit in desk.json("search", "pendulum", "--tenant", tenant)["results"]]
 
 
@@ -78,19 +78,19 @@ def in_storage(storage: str, request: pytest.FixtureRequest) -> list[str]:
 def test_every_command_reaches_its_documents_which_are_nowhere_else(
     inside: Desk, documents: Path, ours: list[str], storage: str, request: pytest.FixtureRequest
 ) -> None:
-    made = inside.json("tenant", "create", "acme", "--storage", storage)
-    assert made == {"name": "acme", "storage": storage}
+    tenant = inside.json("tenant", "create", "acme", "--storage", storage)
+    assert tenant == {"name": "acme", "storage": storage}
     assert "already exists" in inside.run("tenant", "create", "acme", "--storage", storage, code=2).stderr
     inside.run("ingest", documents, *TENANT)
     inside.run("collection", "set", "documents", *TENANT, "--description", f"About {WORD}")
     key = inside.json("key", "create", *TENANT, "--user", "ann")
-    assert found(inside, "acme") == ["theirs"]
-    assert found(inside, "default") == ours == ["ours"]
+    assert titles(inside, "acme") == ["theirs"]
+    assert titles(inside, "default") == ours == ["ours"]
 
     (source,) = inside.json("sources", *TENANT)["sources"]
     assert WORD in inside.json("source", source["id"], *TENANT)["text"]
     inside.run("access", "set", source["id"], "--allow", "user:ann", *TENANT)
-    assert found(inside, "acme") == []
+    assert titles(inside, "acme") == []
     assert inside.json("search", "pendulum", *TENANT, "--user", "ann")["results"]
     inside.run("access", "set", source["id"], "--visibility", "tenant", *TENANT)
     assert [run["collection"] for run in inside.json("runs", *TENANT)["runs"]]
@@ -111,7 +111,7 @@ def test_every_command_reaches_its_documents_which_are_nowhere_else(
     (documents / "theirs.md").unlink()
     inside.run("ingest", documents, *TENANT, "--yes")
     inside.run("purge", *TENANT)
-    assert found(inside, "acme") == []
+    assert titles(inside, "acme") == []
     assert key["id"] in {listed["id"] for listed in inside.json("key", "list")["keys"]}
 
 
@@ -152,7 +152,7 @@ def test_a_removal_leaves_nothing_there_also_after_a_kill_and_no_other_tenant_is
     inside.run("key", "create", *TENANT, "--user", "ann")
     for step in REMOVING:
         killed_at(step, monkeypatch, inside, "remove")
-        assert found(inside, "default") == ours, step
+        assert titles(inside, "default") == ours, step
         assert {tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]} == {"acme", "default"}
         assert not inside.json("key", "list")["keys"]
     inside.run("tenant", "remove", "acme", "--yes")
@@ -162,8 +162,8 @@ def test_a_removal_leaves_nothing_there_also_after_a_kill_and_no_other_tenant_is
     killed_at("rag.admin.tenant_command.forget_owner", monkeypatch, inside, "remove")
     assert [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]] == ["default"]
     inside.run("tenant", "create", "acme", "--storage", storage)  # free, though its owner's note is there
-    assert found(inside, "acme") == []
-    assert found(inside, "default") == ours
+    assert titles(inside, "acme") == []
+    assert titles(inside, "default") == ours
 
 
 CREATING = (
@@ -182,15 +182,15 @@ def test_a_creation_that_was_killed_is_repeated_by_the_same_command(
         assert "belongs to another tenant" in refused.stderr, step
     inside.run("tenant", "create", "acme", "--storage", storage)
     inside.run("ingest", documents, *TENANT)
-    assert found(inside, "acme") == ["theirs"]
+    assert titles(inside, "acme") == ["theirs"]
 
 
 def test_a_storage_that_isn_t_free_and_apart_is_refused_and_makes_no_tenant(
     inside: Desk, tmp_path: Path, storage: str, desk_at: Callable[[Path], Desk]
 ) -> None:
     inside.run("tenant", "create", "acme", "--storage", storage)
-    other = tmp_path / "other"
-    desk_at(other).run("tenant", "create", "theirs")
+    second_desk = tmp_path / "other"
+    desk_at(second_desk).run("tenant", "create", "theirs")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.md").touch()
     (tmp_path / "link").symlink_to(inside.data)
@@ -202,8 +202,8 @@ def test_a_storage_that_isn_t_free_and_apart_is_refused_and_makes_no_tenant(
         str(inside.data / "inner"): "is a desk, and",
         str(tmp_path / "link" / "inner"): "is a desk, and",
         str(tmp_path): "is a desk, and",
-        str(other / "inner"): "is a desk, and",
-        str(other): "is not empty",
+        str(second_desk / "inner"): "is a desk, and",
+        str(second_desk): "is not empty",
         str(tmp_path / "full"): "is not empty",
         "": "is the path of a folder",
         "db://acme": "is the path of a folder",
@@ -242,14 +242,14 @@ def test_a_tenant_whose_storage_is_gone_fails_alone_and_comes_back_with_it(
         assert storage in run.stderr
         assert "very-secret-words" not in run.stderr + run.stdout
     assert storage in inside.run("tenant", "remove", "acme", "--yes", code=1).stderr
-    assert found(inside, "default") == ours
+    assert titles(inside, "default") == ours
     acme, default = inside.json("status")["tenants"]
     assert (default["documents"], default["failed"]) == (1, [])
     assert storage in acme["failed"][0]
     assert storage in inside.json("tenant", "list")["tenants"][0]["problem"]
     assert storage in inside.run("doctor", code=1).stdout
     move(away=False)
-    assert found(inside, "acme") == ["theirs"]
+    assert titles(inside, "acme") == ["theirs"]
     assert inside.json("status")["tenants"][0]["failed"] == []
 
     move(away=True)
@@ -272,7 +272,7 @@ def test_a_record_that_names_the_storage_of_another_tenant_opens_nothing(
     tenant_file(inside.data, "eve").write_text(storage)
     assert "another owner" in inside.run("search", "pendulum", "--tenant", "eve", code=1).stderr
     assert "another owner" in inside.run("tenant", "remove", "eve", "--yes", code=1).stderr
-    assert found(inside, "acme") == ["theirs"]
+    assert titles(inside, "acme") == ["theirs"]
 
 
 def test_a_backup_has_its_keys_and_comes_back_into_its_own_folder(
@@ -284,14 +284,14 @@ def test_a_backup_has_its_keys_and_comes_back_into_its_own_folder(
     key = inside.json("key", "create", *TENANT, "--user", "ann")["id"]
     assert inside.json("backup", file, *TENANT)["keys"] == 1
     inside.run("collection", "remove", "documents", *TENANT, "--yes")
-    assert found(inside, "acme") == []
+    assert titles(inside, "acme") == []
     inside.run("restore", file)
-    assert found(inside, "acme") == ["theirs"]
+    assert titles(inside, "acme") == ["theirs"]
     assert [listed["id"] for listed in inside.json("key", "list")["keys"]] == [key]
-    assert found(inside, "default") == ours
+    assert titles(inside, "default") == ours
     inside.run("restore", file, "--as", "third")
-    assert found(inside, "third") == ["theirs"]
-    assert found(inside, "acme") == ["theirs"]
+    assert titles(inside, "third") == ["theirs"]
+    assert titles(inside, "acme") == ["theirs"]
 
 
 def test_the_first_restore_into_the_common_database_leaves_storages_to_their_owners(
@@ -301,7 +301,7 @@ def test_the_first_restore_into_the_common_database_leaves_storages_to_their_own
     inside.run("ingest", documents, *TENANT)
     inside.run("backup", tmp_path / "acme.backup", *TENANT)
     inside.run("restore", tmp_path / "acme.backup", "--as", "copy")
-    assert found(inside, "copy") == found(inside, "acme") == ["theirs"]
+    assert titles(inside, "copy") == titles(inside, "acme") == ["theirs"]
 
 
 def test_a_tenant_in_a_bucket_is_backed_up_and_restored_there_or_in_the_common_folder(
@@ -313,11 +313,11 @@ def test_a_tenant_in_a_bucket_is_backed_up_and_restored_there_or_in_the_common_f
     inside.run("ingest", documents, *TENANT)
     inside.run("backup", tmp_path / "acme.backup", *TENANT)
     inside.run("restore", tmp_path / "acme.backup", "--as", "copy")
-    assert found(inside, "copy") == ["theirs"]
+    assert titles(inside, "copy") == ["theirs"]
     inside.run("remove", documents / "theirs.md", *TENANT)
-    assert found(inside, "acme") == []
+    assert titles(inside, "acme") == []
     inside.run("restore", tmp_path / "acme.backup", "--yes")
-    assert found(inside, "acme") == ["theirs"]
+    assert titles(inside, "acme") == ["theirs"]
     assert inside.json("doctor", "storage")["storage"] == object_store.uri
 
 
@@ -339,8 +339,8 @@ def test_a_desk_moves_to_a_bucket_with_tenants_in_buckets_and_not_with_those_in_
     inside.run("tenant", "remove", "local", "--yes")
     assert inside.json("storage", "copy", "--to", to)["storages"] == {"acme": object_store.uri}
     monkeypatch.setenv("REFDESK_STORAGE_URI", to)
-    assert found(inside, "acme") == ["theirs"]
-    assert found(inside, "default") == ours
+    assert titles(inside, "acme") == ["theirs"]
+    assert titles(inside, "default") == ours
     refused = inside.run("tenant", "create", "local", "--storage", tmp_path / "local", code=2)
     assert "is a folder of this machine" in refused.stderr
     inside.run("tenant", "remove", "acme", "--yes")
@@ -355,8 +355,8 @@ def test_its_folder_is_no_document_and_no_desk_for_other_tenants(
     inside.run("ingest", documents, *TENANT)
     inside.run("tenant", "create", "default")
     inside.run("ingest", documents, "--tenant", "default")
-    assert found(inside, "default") == ["theirs"]
+    assert titles(inside, "default") == ["theirs"]
     assert len(inside.json("sources", "--tenant", "default")["sources"]) == 1
-    there = desk_at(storage)
-    assert [hit["title"] for hit in there.json("search", "pendulum")["results"]] == ["theirs"]
-    assert "is the storage of a tenant" in there.run("tenant", "create", "second", code=2).stderr
+    apart = desk_at(storage)
+    assert [hit["title"] for hit in apart.json("search", "pendulum")["results"]] == ["theirs"]
+    assert "is the storage of a tenant" in apart.run("tenant", "create", "second", code=2).stderr

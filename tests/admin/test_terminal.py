@@ -67,10 +67,10 @@ def old_desk(small_desk: ModuleType, tmp_path: Path) -> Path:
             metadata = {"path": f"{TITLE}\n{TITLE}.md", f"k{TITLE}": f"v\nfake {TITLE}"}
             access = Access("restricted", frozenset({f"user:{TITLE}"}))
             paragraphs = (f"# {TITLE}", f"A pendulum {TITLE} swings.")
-            one = small_desk.new_source(
+            hostile = small_desk.new_source(
                 writer, "a.md", *paragraphs, title=f"{TITLE}\n{TITLE}", metadata=metadata, access=access
             )
-            await writer.replace([one])
+            await writer.replace([hostile])
 
     anyio.run(put)
     return tmp_path / "data"
@@ -79,9 +79,9 @@ def old_desk(small_desk: ModuleType, tmp_path: Path) -> Path:
 def _told(scripts: Scripts, *arguments: str | Path, code: int = 0) -> str:
     run = scripts.admin(*arguments)
     assert run.returncode == code, run.stderr
-    said = run.stdout + run.stderr
-    assert not NASTY & set(said), said
-    return said
+    output = run.stdout + run.stderr
+    assert not NASTY & set(output), output
+    return output
 
 
 def test_a_hostile_title_is_only_read(scripts: Scripts, old_desk: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_hostile_title_is_only_read(scripts: Scripts, old_desk: Path) -> None:
     assert len(listed.splitlines()) == 2
     assert "\ufffd]0;owned\ufffdClocks" in listed
     assert "Clocks" in _told(scripts, "source", source["id"], "--text", *data)
-    shown = _told(scripts, "source", source["id"], *data).splitlines()
-    assert not [line for line in shown if line.startswith("fake")]
+    lines = _told(scripts, "source", source["id"], *data).splitlines()
+    assert not [line for line in lines if line.startswith("fake")]
     assert "Clocks" in _told(scripts, "access", "show", source["id"], *data)
 
 
@@ -112,12 +112,12 @@ def test_a_hostile_sidecar_and_a_hostile_name_are_only_read(scripts: Scripts, tm
     assert "skipped" in ingested
     assert "\nfake" not in ingested
     sources = json.loads(_told(scripts, "sources", "--json", *data))["sources"]
-    assert {one["title"] for one in sources} == {"]0;ownedClocks", "C"}
+    assert {source["title"] for source in sources} == {"]0;ownedClocks", "C"}
     assert {"k": "v"}.items() <= sources[0]["metadata"].items()
     for options in ((), ("--explain",), ("--context",), ("--json",), ("--explain", "--json")):
-        found = _told(scripts, "search", "pendulum \x1b[2J\u202e", *options, *data)
-        assert "Clocks" in found
-        assert "< iframe" in found
+        output = _told(scripts, "search", "pendulum \x1b[2J\u202e", *options, *data)
+        assert "Clocks" in output
+        assert "< iframe" in output
     report = tmp_path / "report.html"
     assert "Wrote" in _told(scripts, "search", "pendulum", "--report", report, *data)
     assert not NASTY & set(report.read_text(encoding="utf-8"))
@@ -138,8 +138,8 @@ def test_a_server_that_does_not_start_says_why_in_plain_words(scripts: Scripts, 
     config = tmp_path / "refdesk.toml"
     config.write_text('"\\u001b]0;owned\\u0007\\u202e" = 1\n')
     run = scripts.serve("--config", config)
-    said = run.stderr
+    errors = run.stderr
     assert run.returncode == 2
-    assert "owned" in said
-    assert not NASTY & set(said.replace(os.linesep, "\n"))
-    assert for_people(said) == said
+    assert "owned" in errors
+    assert not NASTY & set(errors.replace(os.linesep, "\n"))
+    assert for_people(errors) == errors
