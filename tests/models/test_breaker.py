@@ -131,9 +131,9 @@ def test_a_slow_endpoint_that_answers_faster_is_asked_by_all_at_once(breaker: Br
 def test_one_call_that_fails_among_others_that_succeed_holds_nobody_back(
     breaker: Breaker, clock: Clock
 ) -> None:
-    poisoned, other = breaker.begin(20.0), breaker.begin(20.0)
+    poisoned, healthy = breaker.begin(20.0), breaker.begin(20.0)
     clock.now += 0.1
-    breaker.succeeded(other)
+    breaker.succeeded(healthy)
     breaker.failed(poisoned, CAUSE, late=False)
     assert not is_held_back(breaker)
     assert breaker.failures == 1

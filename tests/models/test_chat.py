@@ -52,7 +52,7 @@ async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
         yield opened
 
 
-async def asked(chat: Chat, used: list[Usage]) -> Shirt:
+async def shirt(chat: Chat, used: list[Usage]) -> Shirt:
     return await chat.reply("Describe the shirt.", "a shirt", Shirt, used.append)
 
 
@@ -64,7 +64,7 @@ async def test_a_reply_comes_in_the_form_that_was_asked_for(
     chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
     chat_server.script = [chats.saying(GOOD)]
-    assert await asked(chat, []) == Shirt(colour="red", sizes=[Size(size=1.5)])
+    assert await shirt(chat, []) == Shirt(colour="red", sizes=[Size(size=1.5)])
     (request,) = chat_server.requests
     assert request["model"] == "tiny"
     assert request["temperature"] == 0
@@ -108,14 +108,14 @@ async def test_requests_tokens_and_cost_are_counted(
 ) -> None:
     chat_server.script = [chats.saying(GOOD, tokens=(1000, 50))]
     used: list[Usage] = []
-    await asked(chat, used)
+    await shirt(chat, used)
     assert total(used) == Usage(1, 1000, 50, 0.0025)
 
 
 async def test_every_attempt_is_a_request(chat_server: Endpoint, chats: ModuleType, chat: Chat) -> None:
     chat_server.script = [chat_server.failing(503), chat_server.failing(429), chats.saying(GOOD)]
     used: list[Usage] = []
-    await asked(chat, used)
+    await shirt(chat, used)
     assert total(used).requests == len(chat_server.requests) == 3
 
 
@@ -127,7 +127,7 @@ async def test_a_server_that_miscounts_tokens_is_read_all_the_same(
     body = {"choices": [choice], "usage": {"prompt_tokens": count, "completion_tokens": 1}}
     chat_server.script = [chat_server.sending(json.dumps(body).encode())]
     used: list[Usage] = []
-    await asked(chat, used)
+    await shirt(chat, used)
     assert total(used) == Usage(requests=1)
 
 
@@ -175,7 +175,7 @@ async def test_an_invalid_reply_is_an_error_that_quotes_nothing_and_counts(
     chat_server.script = [chats.replying(choice, tokens=(7, 3))]
     used: list[Usage] = []
     with pytest.raises(ProviderError, match=words) as error:
-        await asked(chat, used)
+        await shirt(chat, used)
     assert str(error.value).startswith(f"The chat endpoint {chat_server.url} (model tiny) ")
     assert QUOTED not in "".join(traceback.format_exception(error.value))
     assert total(used) == Usage(1, 7, 3, 0.000044)
@@ -187,7 +187,7 @@ async def test_a_body_that_is_no_reply_is_an_error(chat_server: Endpoint, chat: 
     chat_server.script = [chat_server.sending(body)]
     used: list[Usage] = []
     with pytest.raises(ProviderError, match=OFF_SCHEMA):
-        await asked(chat, used)
+        await shirt(chat, used)
     assert total(used) == Usage(requests=1)
 
 
@@ -195,7 +195,7 @@ async def test_a_model_that_takes_no_temperature_is_asked_without_one(
     chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
     chat_server.script = [chat_server.failing(400), chats.saying(GOOD)]
-    assert (await asked(chat, [])).colour == "red"
+    assert (await shirt(chat, [])).colour == "red"
     assert ["temperature" in request for request in chat_server.requests] == [True, False]
 
 
@@ -205,7 +205,7 @@ async def test_what_is_refused_either_way_is_an_error_without_the_words_of_the_r
     chat_server.script = [chat_server.failing(400)]
     used: list[Usage] = []
     with pytest.raises(ProviderError) as error:
-        await asked(chat, used)
+        await shirt(chat, used)
     assert str(error.value) == (
         f"The chat endpoint {chat_server.url} (model tiny) failed after 1 of 5 attempts: HTTP 400."
     )
@@ -217,7 +217,7 @@ async def test_the_key_is_sent_in_a_header_alone(chat_server: Endpoint, chats: M
     chat_server.script = [chats.saying(GOOD)]
     async with open_chat(chats.settings(chat_server, api_key_env="CHAT_KEY"), environment) as chat:
         assert chat
-        await asked(chat, [])
+        await shirt(chat, [])
     assert chat_server.keys == ["Bearer hush"]
     assert "hush" not in json.dumps(chat_server.requests)
 
@@ -238,7 +238,7 @@ async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) 
     used: list[Usage] = []
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(asked, chat, used)
+            tasks.start_soon(shirt, chat, used)
             await anyio.to_thread.run_sync(chat_server.asked.wait)
             tasks.cancel_scope.cancel()
     assert total(used) == Usage(requests=1)
@@ -267,8 +267,8 @@ class Ready(Form):
 
 
 def embedder(provider: Endpoint, **options: object) -> EmbedderSettings:
-    given = {"provider": "openai", "model": "m", "base_url": provider.url, "options": options}
-    return EmbedderSettings.model_validate(given)
+    table = {"provider": "openai", "model": "m", "base_url": provider.url, "options": options}
+    return EmbedderSettings.model_validate(table)
 
 
 async def test_queries_and_documents_are_sent_with_fields_of_their_own(provider: Endpoint) -> None:
@@ -277,7 +277,7 @@ async def test_queries_and_documents_are_sent_with_fields_of_their_own(provider:
         await opened.embed(["a clock"], "document")
         await opened.embed(["a clock"], "query")
         identity = opened.identity
-    sent = [(one["input_type"], one["truncate"]) for one in provider.requests]
+    sent = [(request["input_type"], request["truncate"]) for request in provider.requests]
     assert sent == [("search_document", "END")] * 2 + [("search_query", "END")]
     assert identity.document_body == '{"input_type": "search_document", "truncate": "END"}'
 
@@ -293,8 +293,8 @@ async def test_what_goes_with_documents_is_a_part_of_the_identity_and_nothing_el
     assert not plain.may_compare(of_cohere)
     assert plain.may_compare(await identity(**HEADERS))
     assert plain.may_compare(await identity(query_body=COHERE["query_body"]))
-    both = {**COHERE["body"], **COHERE["document_body"]}
-    assert of_cohere.may_compare(await identity(document_body=dict(reversed(both.items()))))
+    fields = {**COHERE["body"], **COHERE["document_body"]}
+    assert of_cohere.may_compare(await identity(document_body=dict(reversed(fields.items()))))
     assert provider.requests == []
 
 
@@ -305,7 +305,9 @@ async def test_headers_arrive_and_one_from_the_environment_replaces_the_bearer_k
     for key in ({}, {"OPENAI_API_KEY": "sk-1"}):
         async with open_embedder(embedder(provider, **HEADERS), KEYS | key) as opened:
             await opened.embed(["a clock"], "query")
-    assert {(one["api-key"], one["X-Region"]) for one in provider.headers} == {("zebrafish-7", "eu")}
+    assert {(headers["api-key"], headers["X-Region"]) for headers in provider.headers} == {
+        ("zebrafish-7", "eu")
+    }
     assert provider.keys == [None, None, "Bearer sk-1", "Bearer sk-1"]
 
 
@@ -325,8 +327,8 @@ async def test_chat_and_reranker_have_options_too(
     rerank_server.script = [
         rerank_server.sending(json.dumps({"results": [{"index": 0, "relevance_score": 0.5}]}).encode())
     ]
-    given = {"provider": "cohere", "model": "m", "base_url": rerank_server.url}
-    settings = RerankerSettings.model_validate(given | {"options": HEADERS | {"body": {"priority": 1}}})
+    table = {"provider": "cohere", "model": "m", "base_url": rerank_server.url}
+    settings = RerankerSettings.model_validate(table | {"options": HEADERS | {"body": {"priority": 1}}})
     async with remote_reranker(settings, KEYS) as reranker:
         assert await reranker.scores("clock", ["a clock"]) == [0.5]
     assert rerank_server.requests[0]["priority"] == 1

@@ -37,9 +37,9 @@ NAME = "acme/small"
 @pytest.fixture
 def hub(hubs: ModuleType) -> Iterator[Hub]:
     """One that has the file."""
-    for one in hubs.running():
-        one.files[NAME] = {FILE.path: CONTENT}
-        yield one
+    for running in hubs.running():
+        running.files[NAME] = {FILE.path: CONTENT}
+        yield running
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def place(hub: Hub, commit: str = "", **environment: str) -> Iterator[HubCommit]
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def fetched(
@@ -59,17 +59,17 @@ def fetched(
     **environment: str,
 ) -> list[int]:
     """Download the file, and return what was told of the bytes that came."""
-    told: list[int] = []
+    counts: list[int] = []
     with place(hub, **environment) as here:
-        assert download(here, file, target, told.append) == FILE.sha256
-    return told
+        assert download(here, file, target, counts.append) == FILE.sha256
+    return counts
 
 
 @pytest.mark.parametrize("file", [FILE, UNKNOWN_SIZE])
 def test_a_file_comes_from_where_the_hub_redirects(hub: Hub, tmp_path: Path, file: RemoteFile) -> None:
-    told = fetched(hub, tmp_path / "model", file)
+    counts = fetched(hub, tmp_path / "model", file)
     assert (tmp_path / "model").read_bytes() == CONTENT
-    assert sum(told) == len(CONTENT)
+    assert sum(counts) == len(CONTENT)
     assert [host for host, *_ in hub.asked] == ["home", "cdn"]
     assert names(tmp_path) == ["model"]
 
@@ -83,18 +83,18 @@ def test_a_token_goes_to_the_hub_and_to_nobody_else(hub: Hub, tmp_path: Path) ->
 def test_what_a_killed_run_left_is_not_fetched_again(hub: Hub, tmp_path: Path, ranges: bool) -> None:  # noqa: FBT001 a table
     hub.ranges = ranges
     (tmp_path / f"model{PART}").write_bytes(CONTENT[:1000])
-    told = fetched(hub, tmp_path / "model")
+    counts = fetched(hub, tmp_path / "model")
     assert (tmp_path / "model").read_bytes() == CONTENT
-    assert [asked for host, _, asked, _ in hub.asked if host == "cdn"] == ["bytes=1000-"]
-    assert sum(told) == len(CONTENT)
+    assert [range_ for host, _, range_, _ in hub.asked if host == "cdn"] == ["bytes=1000-"]
+    assert sum(counts) == len(CONTENT)
 
 
-@pytest.mark.parametrize("left", [OTHER[:1000], CONTENT + b"more", OTHER])
-def test_what_a_run_left_of_another_file_does_no_harm(hub: Hub, tmp_path: Path, left: bytes) -> None:
-    (tmp_path / f"model{PART}").write_bytes(left)
-    told = fetched(hub, tmp_path / "model")
+@pytest.mark.parametrize("leftover", [OTHER[:1000], CONTENT + b"more", OTHER])
+def test_what_a_run_left_of_another_file_does_no_harm(hub: Hub, tmp_path: Path, leftover: bytes) -> None:
+    (tmp_path / f"model{PART}").write_bytes(leftover)
+    counts = fetched(hub, tmp_path / "model")
     assert (tmp_path / "model").read_bytes() == CONTENT
-    assert sum(told) == len(CONTENT)
+    assert sum(counts) == len(CONTENT)
 
 
 @pytest.mark.slow  # the library waits a second before each further try
@@ -106,7 +106,7 @@ def test_a_line_that_breaks_and_a_hub_that_is_busy_are_tried_again(
     assert sum(fetched(hub, tmp_path / "model")) == len(CONTENT)
     chunks = constants.DOWNLOAD_CHUNK_SIZE
     first, second = (f"bytes={count * chunks}-" for count in (2, 4))  # only whole chunks were kept
-    assert [asked for host, _, asked, _ in hub.asked if host == "cdn"] == ["", first, first, second]
+    assert [range_ for host, _, range_, _ in hub.asked if host == "cdn"] == ["", first, first, second]
 
 
 def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
@@ -160,12 +160,12 @@ def test_wrong_bytes_are_refused_and_gone(hub: Hub, tmp_path: Path, content: byt
 def test_a_small_file_is_held_to_the_checksum_of_git(hub: Hub, tmp_path: Path) -> None:
     hub.files[NAME] = {"config.json": b"{}"}
     blob = "9e26dfeeb6e641a33dae4961196235bdb965b21b"  # echo -n {} | git hash-object --stdin
-    told: list[int] = []
+    counts: list[int] = []
     with place(hub) as here:
-        download(here, RemoteFile("config.json", 2, blob=blob), tmp_path / "config.json", told.append)
+        download(here, RemoteFile("config.json", 2, blob=blob), tmp_path / "config.json", counts.append)
         wrong = RemoteFile("config.json", 2, blob="0" * 40)
         with pytest.raises(WrongBytesError):
-            download(here, wrong, tmp_path / "other.json", told.append)
+            download(here, wrong, tmp_path / "other.json", counts.append)
     assert names(tmp_path) == ["config.json"]
 
 

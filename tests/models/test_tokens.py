@@ -135,10 +135,10 @@ def test_what_the_model_knows_of_a_text_is_seen_in_its_tokens(text: str, least: 
 @settings(deadline=None)
 @given(TEXTS)
 def test_what_is_known_of_a_text_is_a_share_and_depends_on_its_words_alone(text: str) -> None:
-    known = tokens().vocabulary_share(text)
-    assert 0 <= known <= 1
-    assert tokens().vocabulary_share(f" {text} ") == pytest.approx(known)
-    assert tokens().vocabulary_share(f"{text} 123 . {text}") == pytest.approx(known)
+    share = tokens().vocabulary_share(text)
+    assert 0 <= share <= 1
+    assert tokens().vocabulary_share(f" {text} ") == pytest.approx(share)
+    assert tokens().vocabulary_share(f"{text} 123 . {text}") == pytest.approx(share)
 
 
 def test_of_a_long_text_every_part_counts() -> None:
@@ -151,12 +151,12 @@ def test_of_a_long_text_every_part_counts() -> None:
 
 @pytest.mark.parametrize("kind", ["bytes", "metaspace"])
 def test_other_vocabularies_are_judged_by_their_own_words(kind: str, tmp_path: Path) -> None:
-    made = Tokenizer(models.BPE(unk_token="[UNK]"))  # noqa: S106 no password
-    made.pre_tokenizer = pre_tokenizers.ByteLevel() if kind == "bytes" else pre_tokenizers.Metaspace()
-    made.decoder = decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))  # noqa: S106 no password
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel() if kind == "bytes" else pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["[UNK]"], show_progress=False)
-    made.train_from_iterator(["часы бьют в полдень"] * 50, trainer)
-    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer.train_from_iterator(["часы бьют в полдень"] * 50, trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     its = Tokens(tmp_path / "tokenizer.json")
     assert its.vocabulary_share("полдень бьют часы") == 1
     assert its.vocabulary_share("midnight strikes twice") < 0.1
@@ -164,7 +164,7 @@ def test_other_vocabularies_are_judged_by_their_own_words(kind: str, tmp_path: P
 
 def test_a_vocabulary_of_ideographs_knows_what_is_written_in_them(tmp_path: Path) -> None:
     signs = [chr(0x4E00 + at) for at in range(3000)]
-    vocabulary = {one: at for at, one in enumerate(["[UNK]", "й", *signs])}
+    vocabulary = {sign: at for at, sign in enumerate(["[UNK]", "й", *signs])}
     chinese = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 no password
     chinese.normalizer = normalizers.BertNormalizer()
     chinese.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -205,7 +205,7 @@ def sentence_pieces(path: Path) -> Path:
     special = ["<s>", "</s>", "<unk>"]
     trainer = trainers.UnigramTrainer(vocab_size=80, special_tokens=special, unk_token="<unk>")  # noqa: S106 a token
     tokenizer.train_from_iterator(WORDS, trainer)
-    tokenizer.add_special_tokens([AddedToken(one, special=True) for one in special])
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     tokenizer.post_processor = processors.TemplateProcessing(
         "<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )
@@ -219,10 +219,10 @@ def test_tokenizers_of_other_families_have_spans_without_the_space_before_a_word
 ) -> None:
     tokenizer = Tokens(write(tmp_path / "tokenizer.json"))
     text = f"The clock\n\n  shows 👩‍👧 часы {special} 鸡蛋."
-    found = tokenizer.spans(text)
-    assert found == sorted(found)
-    assert all(text[start:end].isspace() or not text[start:end][:1].isspace() for start, end in found)
-    covered = {at for start, end in found for at in range(start, end)}
+    spans = tokenizer.spans(text)
+    assert spans == sorted(spans)
+    assert all(text[start:end].isspace() or not text[start:end][:1].isspace() for start, end in spans)
+    covered = {at for start, end in spans for at in range(start, end)}
     assert all(at in covered for at, letter in enumerate(text) if not letter.isspace())
     ids = tokenizer.ids(text, 256)
     assert ids.count(ids[-1]) == 1  # spelled out, not meant

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.anyio
 
 def vector(seed: int, dimension: int = 8) -> Vectors:
     """A vector as an embedder with a cache returns it."""
-    made: Vectors = np.random.default_rng(seed).random(dimension, np.float32)
-    once: Vectors = rounded((made / np.linalg.norm(made))[None])[0]
+    drawn: Vectors = np.random.default_rng(seed).random(dimension, np.float32)
+    once: Vectors = rounded((drawn / np.linalg.norm(drawn))[None])[0]
     return once
 
 
@@ -61,10 +61,10 @@ def cached(tmp_path: Path) -> Caches:
 
 
 def test_a_text_is_known_with_its_very_vector_in_another_process_and_collection(cached: Caches) -> None:
-    one = cached()
-    one.keep([("a", vector(1)), ("b", vector(2))])
-    found = cached(collection="others").vectors(["b", "c", "a"])
-    assert {text: list(found[text]) for text in found} == {"a": list(vector(1)), "b": list(vector(2))}
+    cache = cached()
+    cache.keep([("a", vector(1)), ("b", vector(2))])
+    vectors = cached(collection="others").vectors(["b", "c", "a"])
+    assert {text: list(vectors[text]) for text in vectors} == {"a": list(vector(1)), "b": list(vector(2))}
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
@@ -104,9 +104,9 @@ def test_another_tenant_model_or_data_folder_knows_nothing(cached: Caches, chang
 
 
 def test_the_file_holds_no_text_and_only_its_owner_may_read_it(cached: Caches, tmp_path: Path) -> None:
-    one = cached()
-    one.keep([("a secret sentence", vector(1))])
-    one.close()
+    cache = cached()
+    cache.keep([("a secret sentence", vector(1))])
+    cache.close()
     assert b"secret" not in cache_file(tmp_path).read_bytes()
     assert cache_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
@@ -126,9 +126,9 @@ def test_another_model_behind_the_same_name_is_noticed_and_rounding_is_not(cache
 
 @pytest.mark.parametrize("content", [b"not a database" * 100, b"", None], ids=["text", "empty", "torn"])
 def test_a_damaged_cache_is_an_empty_one(cached: Caches, tmp_path: Path, content: bytes | None) -> None:
-    one = cached()
-    one.keep([(str(n), vector(n)) for n in range(200)])
-    one.close()
+    cache = cached()
+    cache.keep([(str(n), vector(n)) for n in range(200)])
+    cache.close()
     file = cache_file(tmp_path)
     whole = file.read_bytes()
     file.write_bytes(whole[:4096] + b"\xff" * 4096 + whole[8192:] if content is None else content)
@@ -145,25 +145,25 @@ def test_a_cache_that_somebody_else_keeps_locked_is_left_alone(
     cached: Caches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.models.embed.embedding_cache.WAIT_SECONDS", 0.05)
-    one = cached()
-    one.keep([("a", vector(1))])
-    other = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    cache = cached()
+    cache.keep([("a", vector(1))])
+    locker = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
     try:
-        assert list(one.vectors(["a"])) == ["a"]  # reading goes on
-        one.keep([("b", vector(2))])
-        assert one.vectors(["a"]) == {}
-        assert "another process was using it" in one.notes[0]
+        assert list(cache.vectors(["a"])) == ["a"]  # reading goes on
+        cache.keep([("b", vector(2))])
+        assert cache.vectors(["a"]) == {}
+        assert "another process was using it" in cache.notes[0]
     finally:
-        other.close()
+        locker.close()
     assert list(cached().vectors(["a", "b"])) == ["a"]
 
 
 def test_two_writers_at_once_lose_nothing(cached: Caches) -> None:
-    one, other = cached(), cached()
+    first, second = cached(), cached()
     for n in range(20):
-        one.keep([(f"one {n}", vector(n))])
-        other.keep([(f"other {n}", vector(n))])
+        first.keep([(f"one {n}", vector(n))])
+        second.keep([(f"other {n}", vector(n))])
     assert len(cached().vectors([f"{who} {n}" for who in ("one", "other") for n in range(20)])) == 40
 
 
@@ -177,19 +177,19 @@ def test_beyond_the_limit_what_was_not_used_for_longest_goes(
     old.keep([(f"new {n}", vector(n, 256)) for n in range(50)], used=[f"old {n}" for n in range(50)])
     old.close()
     assert cache_file(tmp_path).stat().st_size <= 120_000
-    left = cached().vectors([f"{age} {n}" for age in ("old", "new") for n in range(150)])
-    assert {f"new {n}" for n in range(50)} | {f"old {n}" for n in range(50)} <= left.keys()
-    assert len(left) < 200
+    remaining = cached().vectors([f"{age} {n}" for age in ("old", "new") for n in range(150)])
+    assert {f"new {n}" for n in range(50)} | {f"old {n}" for n in range(50)} <= remaining.keys()
+    assert len(remaining) < 200
 
 
 def test_forgetting_a_collection_keeps_its_texts_of_now_and_what_others_own(
     cached: Caches, tmp_path: Path
 ) -> None:
-    letters, others, strangers = cached(), cached(collection="others"), cached(tenant="acme-two")
-    for one in (letters, others, strangers):
-        one.check_model(vector(0))
+    letters, neighbours, strangers = cached(), cached(collection="others"), cached(tenant="acme-two")
+    for cache in (letters, neighbours, strangers):
+        cache.check_model(vector(0))
     letters.keep([("stays", vector(1)), ("goes", vector(2)), ("shared", vector(3))])
-    others.keep([("theirs", vector(4))], used=["shared"])
+    neighbours.keep([("theirs", vector(4))], used=["shared"])
     strangers.keep([("goes", vector(5))])
     assert owners(tmp_path, "acme") == {"letters", "others"}
     assert forget(tmp_path, KEY, "acme", texts=["stays"], collections=["letters"]) == 1
@@ -224,7 +224,7 @@ for n in range(10_000_000):
         assert writer.stdout
         assert writer.stdout.readline() == "ready\n"
         writer.kill()
-    one = cached()
-    assert len(one.vectors([f"text {n}" for n in range(51)])) == 51
-    one.keep([("after", vector(1, 512))])
-    assert (list(one.vectors(["after"])), one.notes) == (["after"], [])
+    cache = cached()
+    assert len(cache.vectors([f"text {n}" for n in range(51)])) == 51
+    cache.keep([("after", vector(1, 512))])
+    assert (list(cache.vectors(["after"])), cache.notes) == (["after"], [])

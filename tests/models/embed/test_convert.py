@@ -253,10 +253,10 @@ def test_the_models_of_this_installation_are_the_expected_ones() -> None:
 def test_a_model_with_a_file_that_is_missing_or_changed_is_made_again(
     tmp_path: Path, model: BuiltinModel, name: str
 ) -> None:
-    for other in MODELS:
-        (tmp_path / other.folder).mkdir()
-        for file in other.files:
-            (tmp_path / other.folder / file).symlink_to(BUILTIN_FOLDER / other.folder / file)
+    for built_in in MODELS:
+        (tmp_path / built_in.folder).mkdir()
+        for file in built_in.files:
+            (tmp_path / built_in.folder / file).symlink_to(BUILTIN_FOLDER / built_in.folder / file)
     assert missing(tmp_path) == []
     path = tmp_path / model.folder / name
     path.unlink()

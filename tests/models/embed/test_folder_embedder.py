@@ -91,12 +91,12 @@ def write_files(folder: Path, files: Mapping[str, object]) -> None:
         (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def settings(folder: Path, **others: object) -> EmbedderSettings:
-    return EmbedderSettings.model_validate({"provider": "onnx", "path": folder} | others)
+def settings(folder: Path, **changes: object) -> EmbedderSettings:
+    return EmbedderSettings.model_validate({"provider": "onnx", "path": folder} | changes)
 
 
-async def embedded(folder: Path, text: str, **others: object) -> Row:
-    async with open_embedder(settings(folder, **others), {}) as embedder:
+async def embedded(folder: Path, text: str, **changes: object) -> Row:
+    async with open_embedder(settings(folder, **changes), {}) as embedder:
         row: Row = (await embedder.embed([text], "query"))[0]
         return row
 
@@ -205,11 +205,11 @@ async def test_a_dense_layer_follows_the_pooling(tmp_path: Path, activation: str
     plain = write_model(tmp_path / "tiny")
     dense = shutil.copytree(plain, tmp_path / "again" / "tiny")
     write_dense(dense, f"torch.nn.modules.activation.{activation}")
-    made = WEIGHT @ TOKENS.mean(axis=0) + BIAS
-    expected = made if activation == "Identity" else np.tanh(made)
+    projected = WEIGHT @ TOKENS.mean(axis=0) + BIAS
+    expected = projected if activation == "Identity" else np.tanh(projected)
     assert await embedded(dense, "clock") == pytest.approx(unit(expected))
-    async with open_embedder(settings(plain), {}) as one, open_embedder(settings(dense), {}) as other:
-        assert one.identity.model != other.identity.model  # the graph and the tokenizer are the same
+    async with open_embedder(settings(plain), {}) as first, open_embedder(settings(dense), {}) as second:
+        assert first.identity.model != second.identity.model  # the graph and the tokenizer are the same
 
 
 async def test_a_dense_layer_that_the_graph_has_already_is_not_applied_twice(tmp_path: Path) -> None:
@@ -267,8 +267,8 @@ async def test_prefixes_are_those_of_the_files_unless_the_settings_name_others(
     async with open_embedder(settings(folder), {}) as embedder:
         assert (embedder.identity.query_prefix, embedder.identity.document_prefix) == ("search: ", "text: ")
     assert not caplog.messages
-    async with open_embedder(settings(folder, query_prefix="ask: ", document_prefix=""), {}) as other:
-        assert (other.identity.query_prefix, other.identity.document_prefix) == ("ask: ", "")
+    async with open_embedder(settings(folder, query_prefix="ask: ", document_prefix=""), {}) as changed:
+        assert (changed.identity.query_prefix, changed.identity.document_prefix) == ("ask: ", "")
     assert (
         "embedder.query_prefix is 'ask: ', but the files of the model tiny say 'search: '." in caplog.messages
     )
@@ -276,8 +276,8 @@ async def test_prefixes_are_those_of_the_files_unless_the_settings_name_others(
 
 async def test_what_refdesk_keeps_of_a_model_completes_its_files_and_must_agree(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "tiny", files={})
-    kept = ModelFacts(name="tiny", pooling="last", truncations=(2,), query_prefix="q: ", window=16)
-    (folder / FACTS_FILE).write_bytes(facts_as_json(kept))
+    facts = ModelFacts(name="tiny", pooling="last", truncations=(2,), query_prefix="q: ", window=16)
+    (folder / FACTS_FILE).write_bytes(facts_as_json(facts))
     async with open_embedder(settings(folder, dimensions=2), {}) as embedder:
         assert (embedder.window, embedder.identity.dimension, embedder.identity.query_prefix) == (
             14,
@@ -307,14 +307,14 @@ def test_the_model_card_says_whether_it_knows_many_languages(
     assert published_facts(tmp_path).multilingual is expected
 
 
-@pytest.mark.parametrize(("multilingual", "known"), [(False, 0), (True, 1), (None, 1)])
+@pytest.mark.parametrize(("multilingual", "share"), [(False, 0), (True, 1), (None, 1)])
 async def test_only_a_model_for_few_languages_is_asked_what_it_knows_of_a_text(
-    tmp_path: Path, *, multilingual: bool | None, known: float
+    tmp_path: Path, *, multilingual: bool | None, share: float
 ) -> None:
     folder = write_model(tmp_path / "tiny")
     (folder / FACTS_FILE).write_bytes(facts_as_json(ModelFacts(name="tiny", multilingual=multilingual)))
     async with open_embedder(settings(folder), {}) as embedder:
-        assert embedder.vocabulary_share("погода") == known
+        assert embedder.vocabulary_share("погода") == share
 
 
 def test_the_first_positions_of_some_models_are_no_positions_of_tokens(tmp_path: Path) -> None:
@@ -353,12 +353,12 @@ async def test_the_built_in_models_folder_gives_the_built_in_vectors() -> None:
 
 
 async def test_the_identity_changes_with_the_content_not_with_the_place(tmp_path: Path) -> None:
-    one = write_model(tmp_path / "tiny")
-    other = write_model(tmp_path / "elsewhere", outputs=["sentence_embedding"])
+    first = write_model(tmp_path / "tiny")
+    changed = write_model(tmp_path / "elsewhere", outputs=["sentence_embedding"])
     copy = tmp_path / "again" / "tiny"
-    shutil.copytree(one, copy)
+    shutil.copytree(first, copy)
     identities = []
-    for folder in (one, copy, other):
+    for folder in (first, copy, changed):
         async with open_embedder(settings(folder), {}) as embedder:
             identities.append(embedder.identity)
     assert identities[0] == identities[1]

@@ -315,8 +315,8 @@ async def test_the_measurement_gives_the_constant_of_the_built_in_model_and_the_
     for scale, answer in ((usual, 0.694), (common, common.related), (shrunk, shrunk.related)):
         assert answer is not None
         cosines = np.array([scale.unrelated, answer, 1.2], np.float32)
-        found = Meaning(np.zeros(1, np.float32), scale=scale).on_scale(cosines)
-        assert found == pytest.approx([0, RELATED, 1], abs=0.002)
+        rescaled = Meaning(np.zeros(1, np.float32), scale=scale).on_scale(cosines)
+        assert rescaled == pytest.approx([0, RELATED, 1], abs=0.002)
 
 
 def test_every_language_has_questions_with_one_answer_each() -> None:
@@ -343,9 +343,9 @@ def passages(sources: int, of_each: int, common: float) -> tuple[list[str], Vect
 
 def test_passages_of_different_documents_show_what_a_model_gives_to_all() -> None:
     for common, expected in ((0.0, 0.0), (1.0, 0.43), (2.0, 0.77)):
-        found = unrelated_cosine(*passages(40, 5, common))
-        assert found == pytest.approx(expected, abs=0.05)
-        assert found == unrelated_cosine(*passages(40, 5, common))
+        cosine = unrelated_cosine(*passages(40, 5, common))
+        assert cosine == pytest.approx(expected, abs=0.05)
+        assert cosine == unrelated_cosine(*passages(40, 5, common))
 
 
 @pytest.mark.anyio

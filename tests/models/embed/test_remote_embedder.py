@@ -72,8 +72,8 @@ async def opened(
 ) -> AsyncIterator[RemoteEmbedder]:
     """The provider answers the first request with `probe`, then by its script, or else honestly."""
     provider.script = [probe, *(provider.script or [honest])]
-    given = {"provider": "openai", "model": "tiny", "base_url": provider.url} | settings
-    embedder = EmbedderSettings.model_validate(given)
+    table = {"provider": "openai", "model": "tiny", "base_url": provider.url} | settings
+    embedder = EmbedderSettings.model_validate(table)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rag.models.embed.remote_embedder.BATCH_TEXTS", batch_texts)
         async with remote_embedder(embedder, {"OPENAI_API_KEY": key}) as open_:
@@ -177,9 +177,9 @@ async def test_a_document_that_is_refused_alone_gets_zeros_and_does_not_shrink_l
     provider.script = [refusing("xxx")]
     async with opened(provider, batch_texts=8) as embedder:
         vectors = await embedder.embed(texts, "document")
-        wanted = expected(*texts)
-        wanted[2] = 0
-        assert vectors == pytest.approx(wanted, abs=1e-6)
+        by_hand = expected(*texts)
+        by_hand[2] = 0
+        assert vectors == pytest.approx(by_hand, abs=1e-6)
         await embedder.embed(["y" * n for n in range(1, 9)], "document")
     assert sizes(provider) == [8, 4, 2, 2, 1, 1, 5, 8]  # the sixth is the control
 

@@ -68,7 +68,10 @@ def write_model(
     graph = helper.make_graph(
         nodes(inputs, outputs),
         "tiny",
-        [helper.make_tensor_value_info(each, TensorProto.INT64, ["texts", "tokens"]) for each in inputs],
+        [
+            helper.make_tensor_value_info(input_name, TensorProto.INT64, ["texts", "tokens"])
+            for input_name in inputs
+        ],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["texts", outputs])],
         [
             numpy_helper.from_array(TABLE, "table"),
@@ -105,8 +108,8 @@ def score(of_query: int, of_text: int) -> float:
 
 async def test_every_text_gets_the_score_of_its_own_pair(folder: Path) -> None:
     counts = [7, 0, 30, 1, 12, 3, 0, 25, 2, 9, 40, 5]
-    given = await scored(folder, "clock", ["a " + "clock " * count for count in counts])
-    assert given == pytest.approx([score(1, count) for count in counts], abs=1e-6)
+    scores = await scored(folder, "clock", ["a " + "clock " * count for count in counts])
+    assert scores == pytest.approx([score(1, count) for count in counts], abs=1e-6)
 
 
 async def test_no_texts_have_no_scores(folder: Path) -> None:
@@ -115,14 +118,14 @@ async def test_no_texts_have_no_scores(folder: Path) -> None:
 
 @pytest.mark.parametrize("inputs", [BERT[:2], BERT[:1]])
 async def test_a_model_is_given_no_more_than_it_wants(tmp_path: Path, inputs: Sequence[str]) -> None:
-    given = await scored(write_model(tmp_path / "tiny", inputs), "clock", ["clock clock"])
-    assert given == pytest.approx([1 / (1 + math.exp(-0.03))])
+    scores = await scored(write_model(tmp_path / "tiny", inputs), "clock", ["clock clock"])
+    assert scores == pytest.approx([1 / (1 + math.exp(-0.03))])
 
 
 async def test_of_two_outputs_the_last_means_yes(tmp_path: Path) -> None:
-    given = await scored(write_model(tmp_path / "tiny", outputs=2), "clock", ["clock clock"])
+    scores = await scored(write_model(tmp_path / "tiny", outputs=2), "clock", ["clock clock"])
     yes = 0.21
-    assert given == pytest.approx([math.exp(yes) / (math.exp(yes) + math.exp(-yes))])
+    assert scores == pytest.approx([math.exp(yes) / (math.exp(yes) + math.exp(-yes))])
 
 
 @pytest.mark.parametrize("word", ["broken", "infinite"])
@@ -131,7 +134,7 @@ async def test_a_pair_that_the_model_says_nothing_finite_to_has_no_score(folder:
 
 
 @pytest.mark.parametrize(
-    ("of_query", "of_text", "kept"),
+    ("of_query", "of_text", "counts"),
     [
         (1, 59, (1, 59)),
         (1, 61, (1, 60)),
@@ -143,20 +146,20 @@ async def test_a_pair_that_the_model_says_nothing_finite_to_has_no_score(folder:
     ],
 )
 async def test_the_text_is_cut_to_the_window_and_the_query_only_where_it_takes_more_than_half(
-    folder: Path, of_query: int, of_text: int, kept: tuple[int, int]
+    folder: Path, of_query: int, of_text: int, counts: tuple[int, int]
 ) -> None:
-    given = await scored(folder, "clock " * of_query, ["clock " * of_text], max_tokens=64)
-    assert given == pytest.approx([score(*kept)], abs=1e-6)
+    scores = await scored(folder, "clock " * of_query, ["clock " * of_text], max_tokens=64)
+    assert scores == pytest.approx([score(*counts)], abs=1e-6)
 
 
 async def test_special_tokens_in_a_text_are_plain_text(folder: Path) -> None:
-    given = await scored(folder, "clock", ["clock [SEP] clock"])
-    assert given == pytest.approx([score(1, 3)])
+    scores = await scored(folder, "clock", ["clock [SEP] clock"])
+    assert scores == pytest.approx([score(1, 3)])
 
 
 async def test_the_graph_may_lie_in_the_folder_onnx(tmp_path: Path) -> None:
-    given = await scored(write_model(tmp_path / "tiny", name="onnx/model.onnx"), "clock", ["clock"])
-    assert given == pytest.approx([score(1, 1)])
+    scores = await scored(write_model(tmp_path / "tiny", name="onnx/model.onnx"), "clock", ["clock"])
+    assert scores == pytest.approx([score(1, 1)])
 
 
 async def test_a_window_that_the_model_does_not_have_is_a_wrong_setting(folder: Path) -> None:
@@ -293,11 +296,11 @@ def gelu(value: float) -> float:
 def by_hand(first: list[float]) -> float:
     """The score of a pair whose first token has this vector, without numpy."""
     dense = [
-        gelu(sum(weight * one for weight, one in zip(row, first, strict=True))) for row in SQUARE.tolist()
+        gelu(sum(weight * value for weight, value in zip(row, first, strict=True))) for row in SQUARE.tolist()
     ]
     mean = sum(dense) / WIDTH
-    spread = math.sqrt(sum((one - mean) ** 2 for one in dense) / WIDTH + 1e-5)
-    normed = [(one - mean) / spread for one in dense]
+    spread = math.sqrt(sum((value - mean) ** 2 for value in dense) / WIDTH + 1e-5)
+    normed = [(value - mean) / spread for value in dense]
     normed = [normed[0], 2 * normed[1], normed[2], normed[3] + 1]
     return normed[0] - normed[1] + 2 * normed[2] + normed[3] + 0.5
 

@@ -42,9 +42,9 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def settings(provider: Endpoint, /, **others: str) -> RerankerSettings:
-    given = {"provider": "cohere", "model": "tiny", "base_url": provider.url}
-    return RerankerSettings.model_validate(given | others)
+def settings(provider: Endpoint, /, **changes: str) -> RerankerSettings:
+    table = {"provider": "cohere", "model": "tiny", "base_url": provider.url}
+    return RerankerSettings.model_validate(table | changes)
 
 
 def opened(
@@ -52,10 +52,10 @@ def opened(
     /,
     *,
     key: str = "",
-    **others: str,
+    **changes: str,
 ) -> AbstractAsyncContextManager[RemoteReranker]:
     return remote_reranker(
-        settings(provider, **others),
+        settings(provider, **changes),
         {"RERANKER_API_KEY": key, "OPENAI_API_KEY": "not for you"},
     )
 
@@ -211,8 +211,8 @@ async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
 
 @pytest.mark.parametrize("dialect", WORDS)
 async def test_the_answer_of_another_dialect_is_an_error(provider: Endpoint, dialect: str) -> None:
-    other = {"cohere": "tei", "voyage": "cohere", "tei": "voyage"}[dialect]
-    provider.script = [lambda request: honest(request, other)]
+    spoken = {"cohere": "tei", "voyage": "cohere", "tei": "voyage"}[dialect]
+    provider.script = [lambda request: honest(request, spoken)]
     async with opened(provider, provider=dialect) as reranker:
         with pytest.raises(ProviderError, match=NO_SCORES):
             await reranker.scores(QUERY, TEXTS)
