@@ -38,11 +38,11 @@ def _key(id_: str = "0a1b2c3d", *, days: int = 1) -> tuple[ApiKey, str]:
 
 
 def test_a_token_is_its_holders_and_nobody_elses() -> None:
-    (ann, token), (bob, other) = _key(), _key("ffffffff")
+    (ann, token), (bob, bobs) = _key(), _key("ffffffff")
     assert token.startswith("rdk_0a1b2c3d_")
     assert len(token) == len("rdk_0a1b2c3d_") + 43
     assert holder_of(token, [bob, ann], NOW) is ann
-    assert holder_of(other, [bob, ann], NOW) is bob
+    assert holder_of(bobs, [bob, ann], NOW) is bob
     assert holder_of(token, [bob], NOW) is None
     assert ann.principal == Principal("acorn", "ann", frozenset({"hr"}))
 

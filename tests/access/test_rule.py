@@ -172,8 +172,8 @@ def test_a_list_takes_so_many_entries_and_no_more() -> None:
 def test_what_names_no_user_or_group_stands_in_no_list(entry: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         valid_entries(["user:ann", entry])
-    shown = repr(entry[:64])
-    assert str(error.value) == f"{shown} is not a valid access list entry; write user:NAME or group:NAME."
+    quoted = repr(entry[:64])
+    assert str(error.value) == f"{quoted} is not a valid access list entry; write user:NAME or group:NAME."
 
 
 def test_a_long_name_is_allowed_up_to_its_limit() -> None:
@@ -288,8 +288,8 @@ def test_the_engine_keeps_the_same_rule_whatever_the_records(
 ) -> None:
     table = _table(records)
     for principal in principals:
-        seen = {number for number, record in enumerate(records) if visible(principal, record)}
-        assert _found(table, principal) == seen
+        visible_rows = {number for number, record in enumerate(records) if visible(principal, record)}
+        assert _found(table, principal) == visible_rows
 
 
 @given(record=_RECORDS)
@@ -317,7 +317,7 @@ HANDBOOK = Collection(
 
 def _admits(values: Mapping[str, Value], *bindings: Binding) -> bool:
     conditions = walls(bindings, HANDBOOK)
-    return conditions is not None and all(matches(one, values) for one in conditions)
+    return conditions is not None and all(matches(condition, values) for condition in conditions)
 
 
 def test_without_bindings_everything_is_left() -> None:

@@ -58,20 +58,22 @@ def test_the_examples_of_options_are_complete_and_valid() -> None:
 
 def test_the_examples_of_origins_show_each_type_with_all_that_can_be_set() -> None:
     examples = _uncommented()["origins"].values()
-    assert {one["type"] for one in examples} == ORIGINS.keys()
+    assert {table["type"] for table in examples} == ORIGINS.keys()
     shared = {"tenant", "collection", "visibility", "allow", "deny", "include", "exclude"}
-    for one in examples:
-        kept = {key: value for key, value in one.items() if (one["type"], key) != ("records", "file")}
-        assert ORIGINS[one["type"]].model_validate_json(json.dumps(kept))  # it has a command, so no file
-        assert set(one) | shared == set(ORIGINS[one["type"]].model_fields)
+    for table in examples:
+        settings = {key: value for key, value in table.items() if (table["type"], key) != ("records", "file")}
+        assert ORIGINS[table["type"]].model_validate_json(
+            json.dumps(settings)
+        )  # it has a command, so no file
+        assert set(table) | shared == set(ORIGINS[table["type"]].model_fields)
 
 
 def test_the_examples_of_a_tool_a_scope_and_a_client_show_all_that_can_be_set() -> None:
     example = _uncommented()
     (tool,) = example["server"]["tools"]
-    read = ToolSettings.model_validate(tool)
-    assert read.opener
-    assert (set(tool), set(tool["opener"])) == (set(read.model_dump()), set(read.opener.model_dump()))
+    settings = ToolSettings.model_validate(tool)
+    assert settings.opener
+    assert (set(tool), set(tool["opener"])) == (set(settings.model_dump()), set(settings.opener.model_dump()))
     (scope,) = example["oauth"]["scopes"].values()
     assert set(scope) == set(CredentialBoundTo.model_validate(scope).model_dump())
     (client,) = example["oauth"]["clients"].values()
@@ -79,11 +81,11 @@ def test_the_examples_of_a_tool_a_scope_and_a_client_show_all_that_can_be_set() 
 
 
 def test_the_example_of_stages_shows_each_with_all_its_options() -> None:
-    shown = _uncommented()["search"]["stages"]
-    read = SearchSettings.model_validate({"stages": shown}).stages
-    assert [one["stage"] for one in shown] == [one.stage for one in read]
-    assert {type(one) for one in read} == set(get_args(HitStage) + get_args(QueryStage))
-    assert [set(one) for one in shown] == [set(one.model_dump(by_alias=True)) for one in read]
+    tables = _uncommented()["search"]["stages"]
+    stages = SearchSettings.model_validate({"stages": tables}).stages
+    assert [table["stage"] for table in tables] == [stage.stage for stage in stages]
+    assert {type(stage) for stage in stages} == set(get_args(HitStage) + get_args(QueryStage))
+    assert [set(table) for table in tables] == [set(stage.model_dump(by_alias=True)) for stage in stages]
 
 
 def test_every_setting_is_explained_by_a_comment_above_it() -> None:
@@ -111,7 +113,7 @@ def _section(lines: list[str], at: int) -> tuple[str, ...]:
 
 
 def _keys(table: dict[str, object], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
     for key, value in table.items():
-        found += _keys(value, (*above, key)) if isinstance(value, dict) else [(*above, key)]
-    return found
+        paths += _keys(value, (*above, key)) if isinstance(value, dict) else [(*above, key)]
+    return paths

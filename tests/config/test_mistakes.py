@@ -28,8 +28,8 @@ OWN_FIELD = "the field {} is refdesk's own; remove it from {}"
 NOT_THE_KEY = "not the key itself"
 
 
-def _settings(search: dict[str, object], **others: object) -> Settings:
-    return Settings.model_validate({"search": search} | others)
+def _settings(search: dict[str, object], **sections: object) -> Settings:
+    return Settings.model_validate({"search": search} | sections)
 
 
 GOOD: dict[str, Settings] = {

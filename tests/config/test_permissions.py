@@ -36,13 +36,13 @@ def place() -> Iterator[Path]:
         yield folder
 
 
-def _told(place: Path) -> list[str]:
+def _complaints(place: Path) -> list[str]:
     return list(loose_permissions(place / "settings" / "config.toml", place / "it's data"))
 
 
-def _mended(told: str) -> None:
+def _mended(complaint: str) -> None:
     """Run the command that a sentence ends with."""
-    subprocess.run(shlex.split(told.rpartition(": ")[2]), check=True)
+    subprocess.run(shlex.split(complaint.rpartition(": ")[2]), check=True)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def _mended(told: str) -> None:
 def test_loose_permissions_are_reported_with_the_command_that_fixes_them(
     place: Path, path: str, mode: int, can: str
 ) -> None:
-    assert _told(place) == []
+    assert _complaints(place) == []
     (place / path).chmod(mode)
-    (told,) = _told(place)
-    assert told.startswith(f"Other users can {can} {place / path}")
-    _mended(told)
-    assert _told(place) == []
+    (complaint,) = _complaints(place)
+    assert complaint.startswith(f"Other users can {can} {place / path}")
+    _mended(complaint)
+    assert _complaints(place) == []
 
 
 @pytest.mark.parametrize(
@@ -74,27 +74,27 @@ def test_loose_permissions_are_reported_with_the_command_that_fixes_them(
 )
 def test_harmless_permissions_are_not_reported(place: Path, path: str, mode: int) -> None:
     (place / path).chmod(mode)
-    assert _told(place) == []
+    assert _complaints(place) == []
 
 
 def test_an_open_data_folder_that_nobody_gets_as_far_as_to_is_fine(place: Path) -> None:
     (place / "it's data").chmod(0o755)
-    assert _told(place)
+    assert _complaints(place)
     place.chmod(0o700)
-    assert _told(place) == []
+    assert _complaints(place) == []
 
 
 def test_nobody_is_told_to_close_what_was_named_by_mistake(place: Path) -> None:
     data = place / "it's data"
     data.chmod(0o755)
     (data / "tenants").mkdir()
-    assert _told(place)
+    assert _complaints(place)
     (data / "tenants").rename(data / "photos")
-    assert _told(place) == []
+    assert _complaints(place) == []
     (data / "photos").rmdir()
     data.rmdir()
     data.touch(0o644)
-    assert _told(place) == []
+    assert _complaints(place) == []
 
 
 def test_what_is_not_there_is_fine(place: Path) -> None:
@@ -105,10 +105,10 @@ def test_what_is_not_there_is_fine(place: Path) -> None:
 def test_settings_of_another_user_are_reported_and_those_of_root_are_fine(place: Path) -> None:
     file = place / "settings" / "config.toml"
     os.chown(file, SOMEBODY, SOMEBODY)
-    (told,) = _told(place)
-    assert told.startswith(f"The file {file} belongs to another user, who can change the settings.")
-    _mended(told)
-    assert _told(place) == []
+    (complaint,) = _complaints(place)
+    assert complaint.startswith(f"The file {file} belongs to another user, who can change the settings.")
+    _mended(complaint)
+    assert _complaints(place) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -117,10 +117,10 @@ def test_a_group_counts_unless_it_is_the_owners_own(place: Path) -> None:
     file, data = place / "settings" / "config.toml", place / "it's data"
     file.chmod(0o664)
     data.chmod(0o770)
-    assert _told(place) == []
+    assert _complaints(place) == []
     os.chown(file, -1, SOMEBODY)
     os.chown(data, -1, SOMEBODY)
-    of_file, of_data = _told(place)
+    of_file, of_data = _complaints(place)
     assert "write the file" in of_file
     assert ACCESS in of_data
 
@@ -130,30 +130,30 @@ def test_settings_that_are_a_link_are_looked_at_where_they_lie(place: Path) -> N
     link.symlink_to(place / "settings" / "config.toml")
     assert loose_permissions(link, place / "none") == ()
     (place / "settings").chmod(0o777)
-    (told,) = loose_permissions(link, place / "none")
-    assert f"the folder {place / 'settings'}," in told
-    _mended(told)
+    (complaint,) = loose_permissions(link, place / "none")
+    assert f"the folder {place / 'settings'}," in complaint
+    _mended(complaint)
     (place / "it's data").chmod(0o777)
-    (told,) = loose_permissions(link, place / "none")
-    assert f"""the folder {place / "it's data"},""" in told
+    (complaint,) = loose_permissions(link, place / "none")
+    assert f"""the folder {place / "it's data"},""" in complaint
 
 
 @pytest.mark.slow
 def test_commands_and_servers_say_it_once_at_their_start(scripts: Scripts, place: Path) -> None:
     file, data = place / "settings" / "config.toml", place / "it's data"
-    given = ("--config", file, "--data", data)
-    assert scripts.admin("tenant", "create", "acorn", *given).returncode == 0
+    options = ("--config", file, "--data", data)
+    assert scripts.admin("tenant", "create", "acorn", *options).returncode == 0
     commands = (("config", "check"), ("config", "check", "--json"), ("status",))
     for command in commands:
-        assert scripts.admin(*command, *given).stderr == ""
+        assert scripts.admin(*command, *options).stderr == ""
     assert _of_server(scripts, file, data) == []
     file.chmod(0o666)
-    (told,) = _told(place)
+    (complaint,) = _complaints(place)
     for command in commands:
-        run = scripts.admin(*command, *given)
-        assert run.stderr == f"refdesk-admin: {told}\n"
+        run = scripts.admin(*command, *options)
+        assert run.stderr == f"refdesk-admin: {complaint}\n"
         assert run.returncode == 0
-    assert [json.loads(line)["message"] for line in _of_server(scripts, file, data)] == [told]
+    assert [json.loads(line)["message"] for line in _of_server(scripts, file, data)] == [complaint]
 
 
 def _of_server(scripts: Scripts, config: Path, data: Path) -> list[str]:

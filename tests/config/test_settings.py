@@ -243,10 +243,10 @@ def test_an_address_that_stands_for_several_is_refused(setting: str, address: st
 def test_an_address_of_a_bucket_is_exact_and_holds_no_credentials(write: Write, wrong: str) -> None:
     right = '[storage]\nuri = "az://bucket/some/desk"\n[storage.options]\nendpoint = "https://localhost:1"\n'
     assert str(load_settings(write(right), {}).home) == "az://bucket/some/desk"
-    said = _complaint(write(f"[storage]\n{wrong}\n"))
-    assert "storage." in said
+    complaint = _complaint(write(f"[storage]\n{wrong}\n"))
+    assert "storage." in complaint
     if "secret_access_key" not in wrong:
-        assert "secret" not in said
+        assert "secret" not in complaint
 
 
 @pytest.mark.parametrize("uri", ["db://desk", "DB://desk", "db://"])
@@ -295,9 +295,9 @@ def test_every_setting_can_be_made_in_the_file(write: Write) -> None:
 def test_the_file_is_the_named_one_then_that_of_the_environment_then_the_usual_one(
     write: Write, tmp_path: Path
 ) -> None:
-    config, other = write("[search]\nlimit = 1\n"), tmp_path / "other.toml"
-    other.write_text("[search]\nlimit = 2\n")
-    environment = {"REFDESK_CONFIG": str(other)}
+    config, second = write("[search]\nlimit = 1\n"), tmp_path / "other.toml"
+    second.write_text("[search]\nlimit = 2\n")
+    environment = {"REFDESK_CONFIG": str(second)}
     assert load_settings(config, environment).search.limit == 1
     assert load_settings(None, environment).search.limit == 2
     path, required = config_path(None, {})
@@ -348,7 +348,7 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         ("[search]\n\nlimt = 3\n", "line 3: there is no setting search.limt; did you mean search.limit?"),
         ("[serch]\nlimit = 3\n", "line 1: there is no setting serch; did you mean search?"),
@@ -470,10 +470,10 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
     ],
 )
 def test_a_mistake_in_the_file_is_reported_with_its_line_and_the_remedy(
-    write: Write, text: str, told: str
+    write: Write, text: str, complaint: str
 ) -> None:
     config = write(text)
-    assert _complaint(config).startswith(f"{config}, {told}")
+    assert _complaint(config).startswith(f"{config}, {complaint}")
 
 
 WRONG = (
@@ -509,7 +509,7 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         ("[[search]]\nlimit = 3\n", "line 1: search must be a table, not a list."),
         ("[search]\nstages = [5]\n", "line 2: each item of search.stages must be a table, not 5."),
@@ -536,9 +536,9 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
         ),
     ],
 )
-def test_mistakes_in_tables_and_lists_name_the_table_or_list(write: Write, text: str, told: str) -> None:
+def test_mistakes_in_tables_and_lists_name_the_table_or_list(write: Write, text: str, complaint: str) -> None:
     config = write(text)
-    assert _complaint(config).startswith(f"{config}, {told}")
+    assert _complaint(config).startswith(f"{config}, {complaint}")
 
 
 def test_a_byte_order_mark_before_the_settings_is_not_a_part_of_them(write: Write) -> None:
@@ -562,7 +562,7 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "raw", "told"),
+    ("name", "raw", "complaint"),
     [
         (
             "REFDESK_SEARCH_LIMT",
@@ -589,10 +589,10 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable_and_no_line_of_the_file(
-    write: Write, name: str, raw: str, told: str
+    write: Write, name: str, raw: str, complaint: str
 ) -> None:
     config = write("data = '/x'\n[search]\nlimit = 3\nmode = 'dense'\n")
-    assert _complaint(config, {name: raw}).startswith(told)
+    assert _complaint(config, {name: raw}).startswith(complaint)
 
 
 def test_paths_are_made_absolute_and_a_tilde_is_the_home(
@@ -647,8 +647,8 @@ def test_flags_say_wholly_who_asks(write: Write) -> None:
     config = write('[principal]\nuser = "ann"\ngroups = ["hr"]\n')
 
     def asker(user: str | None, *groups: str) -> tuple[str, tuple[str, ...]]:
-        asked = load_settings(config, {}, asker_flags(user, groups)).principal
-        return asked.user, asked.groups
+        principal = load_settings(config, {}, asker_flags(user, groups)).principal
+        return principal.user, principal.groups
 
     assert asker(None) == ("ann", ("hr",))
     assert asker("bob") == ("bob", ())
