@@ -123,12 +123,13 @@ class Held:
     access: Access | None
     chunks: Mapping[str, tuple[str, ...]]
 
-    def matching(self, wanted: Filter | None) -> set[str]:
+    def matching(self, condition: Filter | None) -> set[str]:
         """The chunks that satisfy a filter."""
         return {
             id_
             for id_, section in self.chunks.items()
-            if wanted is None or matches(wanted, {**self.values, **({OF_CHUNKS: section} if section else {})})
+            if condition is None
+            or matches(condition, {**self.values, **({OF_CHUNKS: section} if section else {})})
         }
 
 
@@ -142,38 +143,38 @@ class Library:
     desk: Desk
     sources: Mapping[str, Mapping[str, Held]]
 
-    def scanned(self, asked: Sequence[Asked]) -> list[set[str]]:
+    def scanned(self, questions: Sequence[Asked]) -> list[set[str]]:
         """The chunks that the engine lets through, one by one, without the gate."""
-        return self.portal.call(self._scanned, asked)
+        return self.portal.call(self._scanned, questions)
 
-    async def _scanned(self, asked: Sequence[Asked]) -> list[set[str]]:
-        return await concurrently([partial(self._scan, one) for one in asked])
+    async def _scanned(self, questions: Sequence[Asked]) -> list[set[str]]:
+        return await concurrently([partial(self._scan, question) for question in questions])
 
-    async def _scan(self, asked: Asked) -> set[str]:
-        (collection,) = await self.reader.collections(asked.principal.tenant)
-        wanted, table = asked.parsed, await self.reader.open(collection)
-        conditions = await resolve_attributes(table, wanted) if wanted else {}
-        view = View(table, asked.principal, wanted, resolved=conditions)
-        ids = [id_ for held in self.sources[asked.principal.tenant].values() for id_ in held.chunks]
+    async def _scan(self, question: Asked) -> set[str]:
+        (collection,) = await self.reader.collections(question.principal.tenant)
+        parsed, table = question.parsed, await self.reader.open(collection)
+        conditions = await resolve_attributes(table, parsed) if parsed else {}
+        view = View(table, question.principal, parsed, resolved=conditions)
+        ids = [id_ for held in self.sources[question.principal.tenant].values() for id_ in held.chunks]
         return {stored.id for stored in await table.chunks(ids, view.where)}
 
     async def statistics(self, tenant: str) -> Statistics:
         (collection,) = await self.reader.collections(tenant)
         return await (await self.reader.open(collection)).statistics()
 
-    def searched(self, asked: Asked, mode: Mode) -> list[str]:
+    def searched(self, question: Asked, mode: Mode) -> list[str]:
         """The chunks that a search finds for a word that stands in all."""
-        request = SearchRequest("pendulum", mode=mode, limit=MAX_LIMIT, filter=asked.filter)
-        answer = self.portal.call(self.desk.search, asked.principal, request)
+        request = SearchRequest("pendulum", mode=mode, limit=MAX_LIMIT, filter=question.filter)
+        answer = self.portal.call(self.desk.search, question.principal, request)
         return [hit.chunk.id for hit in answer.hits]
 
-    def expected(self, asked: Asked) -> set[str]:
+    def expected(self, question: Asked) -> set[str]:
         """The reference: the two rules in Python."""
         return {
             id_
-            for held in self.sources[asked.principal.tenant].values()
-            if visible(asked.principal, held.access)
-            for id_ in held.matching(asked.parsed)
+            for held in self.sources[question.principal.tenant].values()
+            if visible(question.principal, held.access)
+            for id_ in held.matching(question.parsed)
         }
 
     def readable(self, principal: Principal) -> set[str]:
@@ -219,15 +220,17 @@ def _described(chance: random.Random) -> dict[str, Any]:
 
 
 def _with_sections(item: NewSource, chance: random.Random) -> NewSource:
-    some = [replace(one, section=tuple(chance.sample(NASTY, chance.randint(0, 2)))) for one in item.passages]
-    return replace(item, passages=some)
+    passages = [
+        replace(piece, section=tuple(chance.sample(NASTY, chance.randint(0, 2)))) for piece in item.passages
+    ]
+    return replace(item, passages=passages)
 
 
 def _held(item: NewSource, access: Access | None) -> Held:
     source = item.source
     values: dict[str, Any] = {"title": source.title, "date": source.date} | dict(source.metadata)
-    known = {name: value for name, value in values.items() if value is not None} | dict(item.fields)
-    return Held(known, access, {f"{source.id}/{one.seq}": one.section for one in item.passages})
+    fields = {name: value for name, value in values.items() if value is not None} | dict(item.fields)
+    return Held(fields, access, {f"{source.id}/{passage.seq}": passage.section for passage in item.passages})
 
 
 def _some_access(chance: random.Random) -> Access | None:
@@ -252,8 +255,8 @@ async def _fill(
         items.append(item)
         match number % 3:
             case 0:
-                other = make(fields=_some_fields(chance), access=_some_access(chance), **_described(chance))
-                item = _with_sections(other, chance)
+                newer = make(fields=_some_fields(chance), access=_some_access(chance), **_described(chance))
+                item = _with_sections(newer, chance)
                 again.append(item)
             case 1:
                 access = _some_access(chance) or access
@@ -296,8 +299,8 @@ def _library(small: ModuleType, data: Path, state: str) -> Iterator[Library]:
 def library(
     request: pytest.FixtureRequest, small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Library]:
-    with _library(small_desk, tmp_path_factory.mktemp("library"), request.param) as made:
-        yield made
+    with _library(small_desk, tmp_path_factory.mktemp("library"), request.param) as filled:
+        yield filled
 
 
 def _written(moment: datetime) -> list[str]:
@@ -310,7 +313,7 @@ _VALUES: dict[FieldType, st.SearchStrategy[Any]] = {
     "integer": st.sampled_from(INTEGERS),
     "number": st.sampled_from([*NUMBERS, *INTEGERS, -0.0]),
     "boolean": st.booleans(),
-    "datetime": st.sampled_from([text for one in MOMENTS for text in _written(one)] + ["2024-05-01"]),
+    "datetime": st.sampled_from([text for moment in MOMENTS for text in _written(moment)] + ["2024-05-01"]),
     "string list": _STRINGS,
 }
 
@@ -362,19 +365,19 @@ _ASKED = st.sampled_from([st.none(), *[_filters(MAX_DEPTH)] * 9]).flatmap(
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(batch=st.lists(_ASKED, min_size=BATCH, max_size=BATCH))
 def test_a_scan_lets_through_what_the_rules_do(library: Library, batch: list[Asked]) -> None:
-    found = library.scanned(batch)
-    for ids, one in zip(found, batch, strict=True):
-        assert {id_.partition("/")[0] for id_ in ids} <= library.readable(one.principal)
-    assert found == [library.expected(one) for one in batch]
+    chunks = library.scanned(batch)
+    for ids, question in zip(chunks, batch, strict=True):
+        assert {id_.partition("/")[0] for id_ in ids} <= library.readable(question.principal)
+    assert chunks == [library.expected(question) for question in batch]
 
 
 @settings(deadline=None, max_examples=EXAMPLES)
-@given(asked=_ASKED)
-def test_every_mode_finds_what_the_rules_let_through(library: Library, asked: Asked) -> None:
-    expected = library.expected(asked)
+@given(question=_ASKED)
+def test_every_mode_finds_what_the_rules_let_through(library: Library, question: Asked) -> None:
+    expected = library.expected(question)
     for mode in get_args(Mode):
-        chunks = library.searched(asked, mode)
-        assert {id_.partition("/")[0] for id_ in chunks} <= library.readable(asked.principal)
+        chunks = library.searched(question, mode)
+        assert {id_.partition("/")[0] for id_ in chunks} <= library.readable(question.principal)
         assert sorted(chunks) == sorted(expected)
     assert library.desk.alarms == 0
 

@@ -133,13 +133,13 @@ def test_values_are_of_the_type_of_their_field(field: str, value: object, meant:
     parsed = parse_filter({field: value}, FIELDS)
     assert parsed == OneOf(field, FIELDS[field], (meant,))
     assert isinstance(parsed, OneOf)
-    assert [type(one) for one in parsed.values] == [type(meant)]
+    assert [type(value) for value in parsed.values] == [type(meant)]
 
 
 def test_zero_has_no_sign() -> None:
     parsed = parse_filter({"price": -0.0}, FIELDS)
     assert isinstance(parsed, OneOf)
-    assert [math.copysign(1, float(str(one))) for one in parsed.values] == [1]
+    assert [math.copysign(1, float(str(value))) for value in parsed.values] == [1]
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_where_no_field_is_declared_the_refusal_says_so() -> None:
 def test_a_name_is_shown_only_in_part_and_escaped() -> None:
     assert len(_refusal({"x" * 10_000: 1})) < 200
     assert len(_refusal({"year": {"x" * 10_000: 1}})) < 200
-    shown = _refusal({"a\nb\x1b\ud800\u202e": 1})
-    assert shown.isprintable()
-    assert shown.encode()
+    refusal = _refusal({"a\nb\x1b\ud800\u202e": 1})
+    assert refusal.isprintable()
+    assert refusal.encode()
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_a_name_is_shown_only_in_part_and_escaped() -> None:
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_unknown_operator_is_refused_with_those_of_the_field(field: str, operator: str) -> None:
     type_ = FIELDS[field]
-    wanted = (
+    refusal = (
         f"{field} does not support {operator!r}; it is {'an' if type_ == 'integer' else 'a'} {type_}, "
         f"which supports: {', '.join(OPERATORS[type_])}."
     )
-    assert _refusal({field: {operator: CANARY}}) == wanted
+    assert _refusal({field: {operator: CANARY}}) == refusal
 
 
 @pytest.mark.parametrize("operator", ["$gt", "$gte", "$lt", "$lte"])
@@ -416,7 +416,7 @@ def _holds(condition: object, values: dict[str, Value], field: str = "status") -
 
 
 @pytest.mark.parametrize(
-    ("condition", "missing", "same", "other", "empty"),
+    ("condition", "missing", "same", "differing", "empty"),
     [
         ({"$eq": "final"}, False, True, False, False),
         ({"$ne": "final"}, True, False, True, True),
@@ -432,12 +432,12 @@ def _holds(condition: object, values: dict[str, Value], field: str = "status") -
     ids=str,
 )
 def test_strings_and_lists_of_strings(
-    condition: object, *, missing: bool, same: bool, other: bool, empty: bool
+    condition: object, *, missing: bool, same: bool, differing: bool, empty: bool
 ) -> None:
     values: list[dict[str, Value]] = [{}, {"status": "final"}, {"status": "Final"}, {"status": ""}]
-    assert [_holds(condition, one) for one in values] == [missing, same, other, empty]
+    assert [_holds(condition, source) for source in values] == [missing, same, differing, empty]
     lists: list[dict[str, Value]] = [{}, {"tags": ("x", "final")}, {"tags": ("Final", "y")}, {"tags": ("",)}]
-    assert [_holds(condition, one, "tags") for one in lists] == [missing, same, other, empty]
+    assert [_holds(condition, source, "tags") for source in lists] == [missing, same, differing, empty]
 
 
 @pytest.mark.parametrize(
@@ -470,46 +470,49 @@ def test_numbers_and_dates(  # noqa: PLR0913 the columns of the table
     same: bool,
     more: bool,
 ) -> None:
-    found = [_holds({operator: bound}, one, field) for one in ({}, *({field: value} for value in values))]
-    assert found == [missing, less, same, more]
+    held = [
+        _holds({operator: bound}, source, field) for source in ({}, *({field: value} for value in values))
+    ]
+    assert held == [missing, less, same, more]
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_false_is_a_value_and_not_a_missing_one(*, wanted: bool) -> None:
-    values: list[dict[str, Value]] = [{}, {"final": wanted}, {"final": not wanted}]
-    assert [_holds(wanted, one, "final") for one in values] == [False, True, False]
-    assert [_holds({"$ne": wanted}, one, "final") for one in values] == [True, False, True]
-    assert [_holds({"$exists": True}, one, "final") for one in values] == [False, True, True]
+@pytest.mark.parametrize("final", [True, False])
+def test_false_is_a_value_and_not_a_missing_one(*, final: bool) -> None:
+    values: list[dict[str, Value]] = [{}, {"final": final}, {"final": not final}]
+    assert [_holds(final, source, "final") for source in values] == [False, True, False]
+    assert [_holds({"$ne": final}, source, "final") for source in values] == [True, False, True]
+    assert [_holds({"$exists": True}, source, "final") for source in values] == [False, True, True]
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_missing_field_satisfies_only_what_denies_something(field: str) -> None:
-    wanted, _ = SAME[field]
-    conditions = dict[str, object](dict.fromkeys(OPERATORS[FIELDS[field]], wanted))
-    conditions |= {operator: [wanted] for operator in ("$in", "$nin") if operator in conditions}
+    same, _ = SAME[field]
+    conditions = dict[str, object](dict.fromkeys(OPERATORS[FIELDS[field]], same))
+    conditions |= {operator: [same] for operator in ("$in", "$nin") if operator in conditions}
     held = {
         operator
         for operator, value in conditions.items()
         if operator != "$exists" and _holds({operator: value}, {}, field)
     }
     assert held == {"$ne", "$nin"} & conditions.keys()
-    assert matches(parse_filter({"$not": {field: wanted}}, FIELDS), {})
+    assert matches(parse_filter({"$not": {field: same}}, FIELDS), {})
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_what_is_there_is_found(field: str) -> None:
-    wanted, there = SAME[field]
-    assert _holds(wanted, {field: there}, field)
-    assert not _holds({"$ne": wanted}, {field: there}, field)
+    value, stored = SAME[field]
+    assert _holds(value, {field: stored}, field)
+    assert not _holds({"$ne": value}, {field: stored}, field)
 
 
 def test_a_group_of_all_and_a_group_of_any() -> None:
-    both = [{"year": 2001}, {"final": True}]
+    conditions = [{"year": 2001}, {"final": True}]
     sources: list[dict[str, Value]] = [{}, {"year": 2001}, {"final": True}, {"year": 2001, "final": True}]
-    found = {
-        key: [matches(parse_filter({key: both}, FIELDS), one) for one in sources] for key in ("$and", "$or")
+    matching = {
+        key: [matches(parse_filter({key: conditions}, FIELDS), source) for source in sources]
+        for key in ("$and", "$or")
     }
-    assert found == {"$and": [False, False, False, True], "$or": [False, True, True, True]}
+    assert matching == {"$and": [False, False, False, True], "$or": [False, True, True, True]}
 
 
 _TEXTS = st.sampled_from(["", "a", "A", "b", "é"])
@@ -520,14 +523,14 @@ _SOURCES: st.SearchStrategy[dict[str, Value]] = st.fixed_dictionaries(
 
 @given(
     source=_SOURCES,
-    wanted=st.lists(_TEXTS, min_size=1, max_size=3),
+    texts=st.lists(_TEXTS, min_size=1, max_size=3),
     field=st.sampled_from(["status", "tags"]),
 )
-def test_negations_are_complements(source: dict[str, Value], wanted: list[str], field: str) -> None:
-    among = _holds({"$in": wanted}, source, field)
-    assert _holds({"$nin": wanted}, source, field) is not among
-    assert _holds({"$ne": wanted[0]}, source, field) is not _holds(wanted[0], source, field)
+def test_negations_are_complements(source: dict[str, Value], texts: list[str], field: str) -> None:
+    among = _holds({"$in": texts}, source, field)
+    assert _holds({"$nin": texts}, source, field) is not among
+    assert _holds({"$ne": texts[0]}, source, field) is not _holds(texts[0], source, field)
     assert _holds({"$exists": False}, source, field) is not _holds({"$exists": True}, source, field)
-    inner = {field: {"$in": wanted}}
+    inner = {field: {"$in": texts}}
     assert matches(parse_filter({"$not": inner}, FIELDS), source) is not among
     assert matches(parse_filter({"$not": {"$not": inner}}, FIELDS), source) is among

@@ -36,9 +36,9 @@ WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Co", "Cn"])
 def is_found(pattern: str, text: str) -> bool:
     """Whether Python and RE2 both find it; they must agree."""
     column = pa.array([text])
-    found = {bool(re.search(pattern, text)), pc.match_substring_regex(column, pattern)[0].as_py()}
-    assert len(found) == 1
-    return found.pop()
+    findings = {bool(re.search(pattern, text)), pc.match_substring_regex(column, pattern)[0].as_py()}
+    assert len(findings) == 1
+    return findings.pop()
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_whole_words_stand_alone_in_every_script() -> None:
 
 def test_the_pattern_of_whole_words_says_the_same_as_their_spans() -> None:
     for text in ("leave", "leaves", "a leave.", "cleave", "leave\u0301", "Überleave", "休leave暇", ""):
-        one = needle("leave", "words")
+        leave = needle("leave", "words")
         column = pa.array([text])
-        assert pc.match_substring_regex(column, one.pattern)[0].as_py() == any(one.spans(text)), text
+        assert pc.match_substring_regex(column, leave.pattern)[0].as_py() == any(leave.spans(text)), text
 
 
 ALIKE = st.text("sSßẞfiıIİﬁﬃtﬅﾊﾟパハ3٣\u0307e\u0301éα\u0345ᾷＡaA'’-‐ \n\u3000한\u1112\u1161", max_size=14)
@@ -182,7 +182,7 @@ def test_what_cannot_be_searched_for_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ('"leave of absence" policy', ["leave of absence"]),
         ("“leave of absence” and “form A”", ["leave of absence", "form A"]),
@@ -196,8 +196,8 @@ def test_what_cannot_be_searched_for_is_refused() -> None:
         ('x="a b"', ["a b"]),
     ],
 )
-def test_quoted_words_are_phrases(query: str, found: list[str]) -> None:
-    assert [*phrases(query)] == found
+def test_quoted_words_are_phrases(query: str, expected: list[str]) -> None:
+    assert [*phrases(query)] == expected
 
 
 @pytest.mark.parametrize(

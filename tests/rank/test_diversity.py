@@ -33,15 +33,15 @@ def _likeness(size: int, seed: int = 3) -> Likeness:
 
 def _by_definition(relevance: list[float], likeness: Likeness, lambda_: float) -> list[int]:
     """Maximal marginal relevance as its authors put it down."""
-    left, order = list(range(len(relevance))), list[int]()
-    while left:
+    waiting, order = list(range(len(relevance))), list[int]()
+    while waiting:
 
         def marginal(place: int) -> float:
-            nearest = max((float(likeness[place, one]) for one in order), default=0.0)
+            nearest = max((float(likeness[place, chosen]) for chosen in order), default=0.0)
             return lambda_ * relevance[place] - (1 - lambda_) * nearest
 
-        order.append(max(left, key=marginal))
-        left.remove(order[-1])
+        order.append(max(waiting, key=marginal))
+        waiting.remove(order[-1])
     return order
 
 
@@ -107,8 +107,8 @@ def test_no_item_comes_twice_and_none_is_missing_but_over_the_cap(
     likeness = _likeness(size)
     order = diversify(relevance, likeness, lambda_=lambda_, sources=sources, cap=cap)
     assert len(set(order)) == len(order)
-    shown = Counter(sources[place] for place in order)
-    assert shown == {source: min(cap, count) for source, count in Counter(sources).items()}
+    per_source = Counter(sources[place] for place in order)
+    assert per_source == {source: min(cap, count) for source, count in Counter(sources).items()}
     assert order[:1] == [0][:size]
 
 
@@ -140,9 +140,9 @@ def test_unit_vectors_are_as_alike_as_their_cosine() -> None:
 @given(SETS)
 def test_each_pair_shares_what_its_intersection_says(sets: list[frozenset[str]]) -> None:
     likeness = jaccard(sets)
-    for row, one in enumerate(sets):
-        for column, other in enumerate(sets):
-            expected = len(one & other) / len(one | other) if one | other else 0
+    for row, first in enumerate(sets):
+        for column, second in enumerate(sets):
+            expected = len(first & second) / len(first | second) if first | second else 0
             assert likeness[row, column] == pytest.approx(expected)
 
 
@@ -175,9 +175,11 @@ def test_case_and_punctuation_make_texts_nearly_the_same() -> None:
     assert _kept(["It ticks.", "it ticks", "it tocks"]) == (0, 2)
 
 
-@pytest.mark.parametrize(("threshold", "kept"), [(0.9, (0,)), (95 / 105, (0,)), (0.91, (0, 1)), (1, (0, 1))])
-def test_one_changed_word_costs_five_runs_of_words(threshold: float, kept: tuple[int, ...]) -> None:
-    assert _kept([_changed(), _changed(50)], threshold=threshold) == kept
+@pytest.mark.parametrize(
+    ("threshold", "places"), [(0.9, (0,)), (95 / 105, (0,)), (0.91, (0, 1)), (1, (0, 1))]
+)
+def test_one_changed_word_costs_five_runs_of_words(threshold: float, places: tuple[int, ...]) -> None:
+    assert _kept([_changed(), _changed(50)], threshold=threshold) == places
 
 
 def test_two_changed_words_apart_are_too_many_for_a_hundred() -> None:
@@ -203,15 +205,15 @@ def test_every_text_is_kept_or_repeats_a_better_one_that_is(texts: list[str], th
     for index in set(range(len(texts))) - set(indexes):
         better = [texts[earlier] for earlier in indexes if earlier < index]
         assert any(_kept([text, texts[index]], threshold=threshold) == (0,) for text in better)
-    kept = [" ".join(texts[index].split()) for index in indexes]
-    assert len(set(kept)) == len(kept)
+    texts_left = [" ".join(texts[index].split()) for index in indexes]
+    assert len(set(texts_left)) == len(texts_left)
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_what_is_kept_is_kept_again(texts: list[str]) -> None:
-    kept = [texts[place] for place in _kept(texts)]
-    assert _kept(kept) == tuple(range(len(kept)))
+    texts_left = [texts[place] for place in _kept(texts)]
+    assert _kept(texts_left) == tuple(range(len(texts_left)))
 
 
 @settings(deadline=None)
@@ -285,9 +287,9 @@ def test_a_place_that_is_free_again_goes_to_another_source() -> None:
 
 
 def test_sources_of_two_collections_are_two_even_with_one_id() -> None:
-    other = _hit("a/2")
-    other = replace(other, source=replace(other.source, collection="letters"))
-    assert _shown([_hit("a/1"), other]) == [["a/1"], ["a/2"]]
+    letter = _hit("a/2")
+    letter = replace(letter, source=replace(letter.source, collection="letters"))
+    assert _shown([_hit("a/1"), letter]) == [["a/1"], ["a/2"]]
 
 
 def test_a_hit_that_shows_something_else_than_its_chunk_stays_alone() -> None:
@@ -334,11 +336,11 @@ def test_no_hit_is_shown_twice_and_no_group_has_a_hole(
 ) -> None:
     hits = [_hit(f"{name}/{seq}", 1 - rank / 60) for rank, (name, seq) in enumerate(places)]
     groups, looked_at = neighbours(hits, limit, selective=selective)
-    shown = [hit.chunk.id for group in groups for hit in group]
+    ids = [hit.chunk.id for group in groups for hit in group]
     assert len(groups) <= limit
-    assert len(shown) == len(set(shown)) <= looked_at
-    assert [hit.chunk.id for hit in hits[:looked_at] if hit.chunk.id in shown] == [
-        hit.chunk.id for hit in hits if hit.chunk.id in shown
+    assert len(ids) == len(set(ids)) <= looked_at
+    assert [hit.chunk.id for hit in hits[:looked_at] if hit.chunk.id in ids] == [
+        hit.chunk.id for hit in hits if hit.chunk.id in ids
     ]
     for group in groups:
         seqs = sorted(hit.chunk.seq for hit in group)
@@ -364,7 +366,7 @@ def test_a_passage_of_several_documents_is_one_and_those_of_a_document_stay_toge
 
 
 @pytest.mark.parametrize(
-    ("other", "is_copy"),
+    ("hit", "is_copy"),
     [
         (_passage("b/7", "the\n fee  is 5 "), True),  # white space doesn't count
         (_passage("b/7", "the fee is 5", 0.4), True),
@@ -375,9 +377,9 @@ def test_a_passage_of_several_documents_is_one_and_those_of_a_document_stay_toge
         (replace(_passage("b/7", "the fee is 5"), excerpts=(Excerpt(0, 3, "fee"),)), False),
     ],
 )
-def test_what_is_the_same_word_for_word_in_another_document_is_a_copy(other: Hit, *, is_copy: bool) -> None:
-    hits = [_passage("a/0", "the fee is 5"), other]
-    assert _with_copies(hits) == ({"a/0": [other.chunk.id]} if is_copy else {"a/0": [], other.chunk.id: []})
+def test_what_is_the_same_word_for_word_in_another_document_is_a_copy(hit: Hit, *, is_copy: bool) -> None:
+    hits = [_passage("a/0", "the fee is 5"), hit]
+    assert _with_copies(hits) == ({"a/0": [hit.chunk.id]} if is_copy else {"a/0": [], hit.chunk.id: []})
 
 
 def test_a_better_copy_is_shown_even_if_more_is_shown_of_the_document_of_the_other() -> None:
@@ -403,5 +405,5 @@ def test_what_says_little_more_about_a_copied_document_gives_way() -> None:
 )
 def test_no_passage_is_lost_or_told_twice(places: list[tuple[str, int, str]]) -> None:
     hits = [_passage(f"{name}/{seq}", text) for name, seq, text in places]
-    told = [id_ for shown, copies in _with_copies(hits).items() for id_ in (shown, *copies)]
-    assert sorted(told) == sorted(hit.chunk.id for hit in hits)
+    ids = [id_ for first_id, copies in _with_copies(hits).items() for id_ in (first_id, *copies)]
+    assert sorted(ids) == sorted(hit.chunk.id for hit in hits)

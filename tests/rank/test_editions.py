@@ -138,9 +138,9 @@ def test_a_long_question_takes_time_in_proportion(piece: str) -> None:
     ],
 )
 def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: str) -> None:
-    told = dating(replace(SOURCE, metadata={"path": path}, file=CHANGED))
-    assert told
-    assert (str(told), told.by) == (dated, "path")
+    basis = dating(replace(SOURCE, metadata={"path": path}, file=CHANGED))
+    assert basis
+    assert (str(basis), basis.by) == (dated, "path")
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_without_a_year_it_is_of_the_last_change_of_its_file(path: str) -> None:
 
 def test_a_file_whose_clock_is_ahead_has_changed_at_its_ingestion_at_the_latest() -> None:
     ahead = FileState(int(datetime(2099, 1, 1, tzinfo=UTC).timestamp() * 1e9), 10)
-    told = dating(replace(SOURCE, metadata={"path": "leave.md"}, file=ahead))
-    assert told == Dating(INGESTED.date(), INGESTED.date(), "file")
+    basis = dating(replace(SOURCE, metadata={"path": "leave.md"}, file=ahead))
+    assert basis == Dating(INGESTED.date(), INGESTED.date(), "file")
 
 
 def test_its_own_date_goes_before_all() -> None:
@@ -186,10 +186,10 @@ def test_the_newest_edition_comes_first_and_others_lose_a_part_of_their_scores()
 
 @pytest.mark.parametrize(("year", "first"), [(2018, OLD), (2023, NEW), (2021, OLD), (2025, NEW)])
 def test_of_years_the_edition_comes_first_that_was_valid_then(year: int, first: Hit) -> None:
-    asked = AskedTime(frozenset({year}))
+    then = AskedTime(frozenset({year}))
     equal = [replace(hit, score=0.5) for hit in (OLD, NEW)]
-    assert prefer_editions(equal, asked)[0].source == first.source
-    assert prefer_editions(equal[::-1], asked)[0].source == first.source
+    assert prefer_editions(equal, then)[0].source == first.source
+    assert prefer_editions(equal[::-1], then)[0].source == first.source
 
 
 def test_of_years_before_all_editions_none_is_preferred() -> None:
@@ -250,8 +250,8 @@ def test_without_a_time_a_newer_edition_takes_the_place_of_one_with_other_number
     assert preferred_where_they_differ([THIRTY, TWENTY], date(2026, 1, 1)) == [THIRTY, TWENTY]
     better = [replace(TWENTY, score=0.9), THIRTY]
     assert preferred_where_they_differ(better, date(2026, 1, 1)) == better
-    other = [TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")]
-    assert preferred_where_they_differ(other, date(2026, 1, 1)) == other
+    unrelated = [TWENTY, _hit("2023/leave.md", 0.5, "Sick pay ends after 30 weeks.")]
+    assert preferred_where_they_differ(unrelated, date(2026, 1, 1)) == unrelated
 
 
 def test_editions_that_differ_are_told_whatever_their_order_and_no_others() -> None:
@@ -322,7 +322,7 @@ def test_an_edition_that_answers_much_better_stays_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "are_editions"),
+    ("second", "are_editions"),
     [
         (_hit("2023/leave v2.md", 0.5, "Another."), True),
         (_hit("2023/new.md", 0.5, "Leave is 25 days.", title="New"), True),
@@ -334,10 +334,10 @@ def test_an_edition_that_answers_much_better_stays_first() -> None:
     ids=["path", "text", "title", "no title", "no common words", "one year"],
 )
 def test_editions_differ_in_dates_of_their_paths_or_hardly_in_their_texts(
-    other: Hit, *, are_editions: bool
+    second: Hit, *, are_editions: bool
 ) -> None:
     first = replace(_hit("2018/leave.md", 0.6), score=0.6)
-    assert (_paths(prefer_editions([first, other], PRESENT))[0] == other.source.id) is are_editions
+    assert (_paths(prefer_editions([first, second], PRESENT))[0] == second.source.id) is are_editions
 
 
 def test_passages_of_one_document_are_no_editions_of_one_another() -> None:
@@ -347,10 +347,10 @@ def test_passages_of_one_document_are_no_editions_of_one_another() -> None:
 
 @given(st.permutations([2015, 2018, 2023]), st.sampled_from([PRESENT, IN_2018]))
 def test_of_three_editions_with_one_score_the_one_asked_for_is_first_in_any_order(
-    years: list[int], asked: AskedTime
+    years: list[int], time: AskedTime
 ) -> None:
-    hits = prefer_editions([_hit(f"{year}/leave.md", 0.5) for year in years], asked)
-    assert hits[0].source.id == ("2018/leave.md" if asked.years else "2023/leave.md")
+    hits = prefer_editions([_hit(f"{year}/leave.md", 0.5) for year in years], time)
+    assert hits[0].source.id == ("2018/leave.md" if time.years else "2023/leave.md")
 
 
 RULE = "The annual fee of the club is {} pounds and due on the first of May by all who keep a {}"
@@ -360,17 +360,17 @@ def _copies(
     first: tuple[str, str],
     second: tuple[str, str],
     *,
-    asked: AskedTime = PRESENT,
+    time: AskedTime = PRESENT,
     question: str = "annual fee",
 ) -> list[str]:
     hits = [_hit(path, score, text) for (path, text), score in ((first, 0.6), (second, 0.5))]
-    kept = without_copies(hits, frozenset(question.split()), asked, threshold=0.5)
-    assert [hit.score for hit in kept] == sorted((hit.score for hit in kept), reverse=True)
-    return _paths(kept)
+    hits_left = without_copies(hits, frozenset(question.split()), time, threshold=0.5)
+    assert [hit.score for hit in hits_left] == sorted((hit.score for hit in hits_left), reverse=True)
+    return _paths(hits_left)
 
 
-def _rule(pounds: int, kept: str = "clock") -> str:
-    return RULE.format(pounds, kept)
+def _rule(pounds: int, word: str = "clock") -> str:
+    return RULE.format(pounds, word)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_of_near_copies_one_stays_unless_either_may_be_right(
 
 
 def test_a_copy_of_the_year_that_is_asked_for_stays() -> None:
-    assert _copies(("2023.md", _rule(40)), ("2018.md", _rule(45)), asked=IN_2018) == ["2018.md"]
+    assert _copies(("2023.md", _rule(40)), ("2018.md", _rule(45)), time=IN_2018) == ["2018.md"]
 
 
 def test_what_has_a_word_of_the_question_is_no_copy_of_what_lacks_it() -> None:

@@ -113,12 +113,12 @@ def test_excerpts_are_whole_sentences_apart_and_in_order_within_the_room(
 ) -> None:
     spans = sentences(text)
     similarities = data.draw(st.lists(st.floats(-1, 1), min_size=len(spans), max_size=len(spans)))
-    kept = excerpts(text, terms, similarities, max_chars=max_chars)
-    assert {start for start, _ in kept} <= {start for start, _ in spans}
-    assert {end for _, end in kept} <= {end for _, end in spans}
-    assert all(text[one.end : after.start].strip() for one, after in pairwise(kept))
-    inside = [span for span in spans if any(one.start <= span.start < one.end for one in kept)]
-    assert len(inside) <= 1 or sum(end - start for start, end in kept) <= max_chars
+    pieces = excerpts(text, terms, similarities, max_chars=max_chars)
+    assert {start for start, _ in pieces} <= {start for start, _ in spans}
+    assert {end for _, end in pieces} <= {end for _, end in spans}
+    assert all(text[piece.end : after.start].strip() for piece, after in pairwise(pieces))
+    inside = [span for span in spans if any(piece.start <= span.start < piece.end for piece in pieces)]
+    assert len(inside) <= 1 or sum(end - start for start, end in pieces) <= max_chars
 
 
 @given(TEXTS, TERMS, st.randoms(use_true_random=False))

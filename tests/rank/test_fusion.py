@@ -71,7 +71,7 @@ def test_equal_scores_share_a_rank_and_the_next_rank_counts_them_all() -> None:
 @given(SCORED)
 def test_an_item_that_comes_twice_counts_once_at_its_best(scored: list[tuple[str, float]]) -> None:
     best = best_scores(scored)
-    assert best == {item: max(score for one, score in scored if one == item) for item, _ in scored}
+    assert best == {item: max(score for name, score in scored if name == item) for item, _ in scored}
     assert list(best.items()) == sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -79,7 +79,7 @@ def test_an_item_that_comes_twice_counts_once_at_its_best(scored: list[tuple[str
 def test_a_rank_is_one_more_than_the_number_of_better_items(scored: list[tuple[str, float]]) -> None:
     best = best_scores(scored)
     assert ranks(scored) == {
-        item: 1 + sum(other > score for other in best.values()) for item, score in best.items()
+        item: 1 + sum(better > score for better in best.values()) for item, score in best.items()
     }
 
 
@@ -124,7 +124,7 @@ def test_a_better_rank_never_lowers_a_score(rankings: list[dict[str, int]], data
     at, item = data.draw(st.sampled_from(choices))
     better = data.draw(st.integers(1, rankings[at][item]))
     raised = [*rankings[:at], rankings[at] | {item: better}, *rankings[at + 1 :]]
-    before, after = (reciprocal_rank_fusion(one, k=60)[item] for one in (rankings, raised))
+    before, after = (reciprocal_rank_fusion(lists, k=60)[item] for lists in (rankings, raised))
     assert after >= before
 
 
@@ -143,8 +143,8 @@ def test_a_ranking_counts_as_much_as_its_weight() -> None:
 
 def test_a_distribution_s_scale_goes_from_three_deviations_below_its_mean_to_three_above() -> None:
     assert distribution_based_fusion([{"a": 4.0, "b": 2.0}]) == pytest.approx({"a": 4 / 6, "b": 2 / 6})
-    both = distribution_based_fusion([{"a": 4.0, "b": 2.0}, {"b": 7.0}])
-    assert both == pytest.approx({"b": (2 / 6 + 1 / 2) / 2, "a": 4 / 6 / 2})
+    fused = distribution_based_fusion([{"a": 4.0, "b": 2.0}, {"b": 7.0}])
+    assert fused == pytest.approx({"b": (2 / 6 + 1 / 2) / 2, "a": 4 / 6 / 2})
     far = {str(number): 0.0 for number in range(99)} | {"out": 1.0}
     assert distribution_based_fusion([far])["out"] == 1
     assert distribution_based_fusion([{}, {}]) == {}
@@ -154,8 +154,8 @@ def test_a_distribution_s_scale_goes_from_three_deviations_below_its_mean_to_thr
 def test_a_distribution_s_unit_and_zero_do_not_matter(
     lists: list[dict[str, float]], unit: float, zero: float
 ) -> None:
-    other = [{item: score * unit + zero for item, score in one.items()} for one in lists]
-    assert distribution_based_fusion(other) == pytest.approx(distribution_based_fusion(lists), abs=1e-6)
+    rescaled = [{item: score * unit + zero for item, score in scores.items()} for scores in lists]
+    assert distribution_based_fusion(rescaled) == pytest.approx(distribution_based_fusion(lists), abs=1e-6)
 
 
 @given(LIST, LIST)
@@ -192,9 +192,9 @@ def test_a_calibrated_score_lies_in_the_unit_interval_and_keeps_the_order_of_a_l
     scores = calibrated_fusion(cosines, sparse, words=words, unlisted=unlisted, complete=complete)
     assert all(0 <= score <= 1 + 1e-12 for score in scores.values())
     assert scores.keys() == cosines.keys() | sparse.keys()
-    for alone, other in ((cosines, sparse), (sparse, cosines)):
-        order = [item for item in best_scores(alone.items()) if item not in other]
-        assert all(scores[one] >= scores[next_] for one, next_ in pairwise(order))
+    for alone, listed in ((cosines, sparse), (sparse, cosines)):
+        order = [item for item in best_scores(alone.items()) if item not in listed]
+        assert all(scores[better] >= scores[next_] for better, next_ in pairwise(order))
 
 
 def test_meaning_counts_less_where_what_it_likes_best_lacks_the_words_that_another_passage_has() -> None:
@@ -273,11 +273,11 @@ def test_the_last_ties_are_settled_where_nothing_that_follows_can_belong_to_them
 
 
 @given(HITS, st.integers(0, 12))
-def test_what_is_settled_stays_whatever_follows(hits: list[Hit], known: int) -> None:
+def test_what_is_settled_stays_whatever_follows(hits: list[Hit], count: int) -> None:
     hits = sorted(hits, key=lambda hit: -hit.score)
-    following = max((hit.score for hit in hits[known:]), default=-1.0)
-    first = settled_count(hits[:known], following)
-    assert newer_first(hits)[:first] == newer_first(hits[:known])[:first]
+    following = max((hit.score for hit in hits[count:]), default=-1.0)
+    first = settled_count(hits[:count], following)
+    assert newer_first(hits)[:first] == newer_first(hits[:count])[:first]
 
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -304,9 +304,9 @@ def _aged(*hits: Hit, weight: float = 0.5, missing: MissingDate = "ignore") -> l
     return [(hit.source.id, pytest.approx(hit.score)) for hit in new]
 
 
-@pytest.mark.parametrize(("age", "left"), [(0, 1), (30, 0.5), (60, 0.25), (15, 0.70710678), (-5, 1)])
-def test_half_is_left_after_each_half_life(age: float, left: float) -> None:
-    assert decay(age, 30) == pytest.approx(left)
+@pytest.mark.parametrize(("age", "share"), [(0, 1), (30, 0.5), (60, 0.25), (15, 0.70710678), (-5, 1)])
+def test_half_is_left_after_each_half_life(age: float, share: float) -> None:
+    assert decay(age, 30) == pytest.approx(share)
 
 
 def test_the_weighted_share_of_a_score_decays() -> None:
@@ -360,18 +360,18 @@ def test_equals_keep_their_order() -> None:
 
 
 @given(AGES, AGES, HALF_LIVES)
-def test_the_older_never_has_more_left(age: float, other: float, half_life: float) -> None:
-    assert 0 <= decay(max(age, other), half_life) <= decay(min(age, other), half_life) <= 1
+def test_the_older_never_has_more_left(age: float, other_age: float, half_life: float) -> None:
+    assert 0 <= decay(max(age, other_age), half_life) <= decay(min(age, other_age), half_life) <= 1
 
 
 @given(st.floats(-1, 1), SHARES, SHARES)
 def test_a_score_never_grows_and_loses_no_more_than_its_weight(
-    score: float, left: float, weight: float
+    score: float, share: float, weight: float
 ) -> None:
-    new = aged_score(score, left, weight=weight)
+    new = aged_score(score, share, weight=weight)
     assert new <= score + 1e-12
     assert new >= score * (1 - weight) - 1e-12 or score < 0
-    assert aged_score(score, left, weight=0) == score
+    assert aged_score(score, share, weight=0) == score
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1), st.none() | st.floats(-9, 9999)), max_size=8), SHARES)
