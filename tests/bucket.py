@@ -139,24 +139,24 @@ class ObjectStore:
         bucket, _, name = request.path[1:].partition("/")
         if request.method not in READING or bucket != self.bucket or request.query_string:
             return None
-        asked = {field.lower() for field, _ in request.headers}
+        headers = {field.lower() for field, _ in request.headers}
         key = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys.get(name)
-        if key is None or "authorization" not in asked or any(field.startswith("if-") for field in asked):
+        if key is None or "authorization" not in headers or any(field.startswith("if-") for field in headers):
             return None
-        content, told = key.value, {"ETag": key.etag, "Last-Modified": key.last_modified_RFC1123}
-        told |= {"Accept-Ranges": "bytes", "Content-Length": str(len(content))}
-        if "range" not in asked:
-            return Response(content, headers=told, content_type=MIME_TYPE)
+        content, fields = key.value, {"ETag": key.etag, "Last-Modified": key.last_modified_RFC1123}
+        fields |= {"Accept-Ranges": "bytes", "Content-Length": str(len(content))}
+        if "range" not in headers:
+            return Response(content, headers=fields, content_type=MIME_TYPE)
         if not (part := re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers["Range"])):
             return None
         first, last = int(part[1]), min(int(part[2]), len(content) - 1)
         if first > last:
             return None
-        told |= {
+        fields |= {
             "Content-Range": f"bytes {first}-{last}/{len(content)}",
             "Content-Length": str(last + 1 - first),
         }
-        return Response(content[first : last + 1], 206, told, content_type=MIME_TYPE)
+        return Response(content[first : last + 1], 206, fields, content_type=MIME_TYPE)
 
     def app(self, store: WSGIApplication) -> WSGIApplication:
         """The store with the faults."""
@@ -200,9 +200,9 @@ def _error(code: str, status: int) -> Response:
 
 def _signed_at(request: Request) -> float:
     """When a request was signed; now, if it isn't."""
-    if not (said := request.headers.get("X-Amz-Date")):
+    if not (signed := request.headers.get("X-Amz-Date")):
         return time.time()
-    return datetime.strptime(f"{said}+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
+    return datetime.strptime(f"{signed}+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
 
 
 @contextmanager

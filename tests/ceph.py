@@ -110,7 +110,7 @@ def running(folder: Path) -> Iterator[Ceph]:
     """Ceph, with all that it writes in a folder."""
     root = _programs(folder)
     (libraries,) = root.glob("usr/lib/*-linux-gnu")
-    others = root / "lib" / libraries.name
+    lib = root / "lib" / libraries.name
     port, fsid = free_port(), str(uuid.uuid4())
     names = {"fsid": fsid, "folder": folder, "libraries": libraries, "port": port}
     (folder / "ceph.conf").write_text(SETTINGS.format(**names))
@@ -118,7 +118,7 @@ def running(folder: Path) -> Iterator[Ceph]:
         (folder / name).mkdir()
     environment = dict(os.environ) | {
         "CEPH_CONF": str(folder / "ceph.conf"),
-        "LD_LIBRARY_PATH": f"{libraries}:{libraries}/ceph:{others}",
+        "LD_LIBRARY_PATH": f"{libraries}:{libraries}/ceph:{lib}",
         "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"),
     }
     run = partial(_run, root / "usr/bin", environment)
@@ -133,8 +133,8 @@ def running(folder: Path) -> Iterator[Ceph]:
         start("ceph-osd", "-i", "0")
         gateway = start("radosgw", "-n", "client.admin")
         for name, secret in SECRETS.items():
-            made = ("user", "create", "--uid", name, "--display-name", name)
-            run("radosgw-admin", *made, "--access-key", name.upper(), "--secret-key", secret)
+            arguments = ("user", "create", "--uid", name, "--display-name", name)
+            run("radosgw-admin", *arguments, "--access-key", name.upper(), "--secret-key", secret)
         ceph = Ceph(f"http://127.0.0.1:{port}")
         _wait(ceph, gateway)
         ceph.make_bucket()
@@ -157,9 +157,9 @@ def _programs(folder: Path) -> Path:
         "--no-install-recommends",
     )
     command = [apt, "install", "--yes", "--download-only", *options, *PACKAGES]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
-    if done.returncode:
-        why = next(iter(done.stderr.splitlines()), "it fails")
+    run = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    if run.returncode:
+        why = next(iter(run.stderr.splitlines()), "it fails")
         pytest.skip(f"Debian's packages of Ceph can't be fetched ({why}): apt-get update")
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(partial(_unpack, root), archives.glob("*.deb")))
@@ -172,10 +172,10 @@ def _unpack(root: Path, package: Path) -> None:
 
 def _run(programs: Path, environment: Mapping[str, str], name: str, *arguments: str) -> None:
     command = [str(programs / name), *arguments]
-    done = subprocess.run(
+    run = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=START_SECONDS, check=False
     )
-    assert done.returncode == 0, (name, done.stderr[-2000:])
+    assert run.returncode == 0, (name, run.stderr[-2000:])
 
 
 def _start(

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from tests.endpoint import Behaviour, Endpoint
 
 
-def settings(server: Endpoint, **others: object) -> ChatSettings:
+def settings(server: Endpoint, **changes: object) -> ChatSettings:
     """Settings by which this server is asked."""
-    return ChatSettings.model_validate({"model": "tiny", "base_url": server.url} | others)
+    return ChatSettings.model_validate({"model": "tiny", "base_url": server.url} | changes)
 
 
 def contents(server: Endpoint) -> list[Any]:

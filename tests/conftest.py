@@ -194,7 +194,7 @@ class Scripts:
         return [
             process
             for process in psutil.process_iter(["cmdline"])
-            if any(f"desk of {folder}/" in each for each in process.info["cmdline"] or ())
+            if any(f"desk of {folder}/" in word for word in process.info["cmdline"] or ())
             and "-IS" not in process.info["cmdline"]  # which waits for a fork
             and process.status() != psutil.STATUS_ZOMBIE
         ]
@@ -210,7 +210,7 @@ class Scripts:
 
     def _there(self, arguments: Sequence[str | Path]) -> dict[str, str]:
         """What a command needs beside its data folder, if the desk has moved to a bucket."""
-        moved = self.copied.keys() & {one for one in arguments if isinstance(one, Path)}
+        moved = self.copied.keys() & {argument for argument in arguments if isinstance(argument, Path)}
         return self.serving(next(iter(moved))) if moved and "storage" not in arguments else {}
 
     def serving(self, data: Path) -> dict[str, str]:
@@ -228,8 +228,8 @@ class Scripts:
     def _copy(self, data: Path) -> None:
         assert self.store
         to = ("storage", "copy", "--to", self.copied[data], "--data", data)
-        done = self._admin(to, self.store.environment)
-        assert done.returncode == 0, done.stderr
+        copied = self._admin(to, self.store.environment)
+        assert copied.returncode == 0, copied.stderr
 
     def _admin(
         self, arguments: Sequence[str | Path], env: Mapping[str, str]
@@ -281,9 +281,9 @@ def parser() -> Iterator[str]:
         return
     forks = _beside("forks")
     forks.load_once()
-    kept = {name: os.environ[name] for name in sandbox.KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in sandbox.KEPT if name in os.environ}
     with (
-        closing(forks.Forks(kept | sandbox.ONE_THREAD, forks.PARSER)) as parsers,
+        closing(forks.Forks(environment | sandbox.ONE_THREAD, forks.PARSER)) as parsers,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name, value in forks.forking_parsers(parsers.parser()).items():
@@ -320,9 +320,9 @@ def _environment(home: Path, sockets: Path) -> dict[str, str]:
     # pytest sets another PYTEST_CURRENT_TEST for each test, and our code variables of the libraries that it
     # imports: a command that was started with those could not be forked (Forks.can_run).
     ours = ("REFDESK_", "PYTEST_", "ORT_DISABLE_TELEMETRY", "RAY_USAGE_STATS_ENABLED")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     folders = {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_RUNTIME_DIR": str(sockets)}
-    return kept | folders
+    return environment | folders
 
 
 @pytest.fixture(scope="session")
@@ -339,11 +339,11 @@ def filled_once(tmp_path_factory: pytest.TempPathFactory) -> FilledOnce:
         shared = shared.parent  # of all processes
 
     def folder(name: str, fill: Callable[[Path], object]) -> tuple[Path, Any]:
-        told = shared / f"{name}.filled"
+        result = shared / f"{name}.filled"
         with FileLock(shared / f"{name}.lock"):
-            if not told.exists():
-                told.write_text(json.dumps(fill(shared / name)))
-        return shared / name, json.loads(told.read_text())
+            if not result.exists():
+                result.write_text(json.dumps(fill(shared / name)))
+        return shared / name, json.loads(result.read_text())
 
     return folder
 
@@ -396,8 +396,8 @@ def chats() -> ModuleType:
 @pytest.fixture(scope="session")
 def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
     """What tests of this process put into data folders, to be copied where others put the same."""
-    made: Snapshots = _beside("snapshots").Snapshots(tmp_path_factory.mktemp("snapshots"))
-    return made
+    shared: Snapshots = _beside("snapshots").Snapshots(tmp_path_factory.mktemp("snapshots"))
+    return shared
 
 
 @pytest.fixture(scope="session")
@@ -490,11 +490,11 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     folder.mkdir()
     if not (mount := shutil.which("mount")):
         pytest.skip("there is no command mount: a full disk needs one")
-    made = subprocess.run(
+    mounted = subprocess.run(
         [mount, "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True, text=True, check=False
     )
-    if made.returncode:
-        pytest.skip(f"a full disk needs a mount, for which one must be root: {made.stderr.strip()}")
+    if mounted.returncode:
+        pytest.skip(f"a full disk needs a mount, for which one must be root: {mounted.stderr.strip()}")
     try:
         yield SmallDisk(folder)
     finally:

@@ -239,13 +239,13 @@ async def open_parser(command: Sequence[str], **options: Any) -> Any:  # noqa: A
     _, _, _, program, memory, family, *_ = command
     if not program.startswith("{"):
         return await anyio().open_process(command, **options)
-    asked = json.loads(program)
-    asked["request"]["command"] += [memory, family]
-    stream, own = socket.socketpair()
+    arguments = json.loads(program)
+    arguments["request"]["command"] += [memory, family]
+    stream, end = socket.socketpair()
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        with own:
-            _ask_for_parser(caller, own, **asked)
+        with end:
+            _ask_for_parser(caller, end, **arguments)
         await anyio().wait_readable(caller)
         pid = int(caller.recv(MAX_REQUEST))
         return ForkedParser(pid, caller, ParserStream(stream))
@@ -256,12 +256,12 @@ async def open_parser(command: Sequence[str], **options: Any) -> Any:  # noqa: A
 
 
 def _ask_for_parser(
-    caller: socket.socket, own: socket.socket, address: str, request: Mapping[str, object]
+    caller: socket.socket, end: socket.socket, address: str, request: Mapping[str, object]
 ) -> None:
     caller.connect(address)
     caller.setblocking(False)  # noqa: FBT003 socket's signature
     with Path(os.devnull).open("wb") as nothing:
-        streams = [own.fileno(), own.fileno(), nothing.fileno()]
+        streams = [end.fileno(), end.fileno(), nothing.fileno()]
         socket.send_fds(caller, [json.dumps(request).encode()], streams)
 
 
@@ -340,9 +340,9 @@ class Forks:
 
     def piped(self, command: Sequence[str], environment: Mapping[str, str]) -> Forked:
         """Begin a command with a pipe at each of its streams."""
-        (read, stdin), (stdout, write), (stderr, tell) = os.pipe(), os.pipe(), os.pipe()
-        with os.fdopen(read, "rb") as given, os.fdopen(write, "wb") as said, os.fdopen(tell, "wb") as errors:
-            caller = self._begun(command, environment, (given, said, errors))
+        (begin, stdin), (stdout, write), (stderr, tell) = os.pipe(), os.pipe(), os.pipe()
+        with os.fdopen(begin, "rb") as in_, os.fdopen(write, "wb") as out, os.fdopen(tell, "wb") as errors:
+            caller = self._begun(command, environment, (in_, out, errors))
         return Forked(
             command, caller, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
         )
@@ -381,7 +381,7 @@ class Forks:
             address = self._listening()
         caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         caller.connect(address)
-        socket.send_fds(caller, [json.dumps(request).encode()], [one.fileno() for one in streams])
+        socket.send_fds(caller, [json.dumps(request).encode()], [stream.fileno() for stream in streams])
         return caller
 
     @property
@@ -460,7 +460,7 @@ def load_once() -> Callable[[], None]:
 def _once(opened: Callable[[Path], Any], path: Path) -> Callable[[Path], Any]:
     """A function that opens this file once, and others each time."""
     once = cache(opened)
-    return lambda asked: (once if asked == path else opened)(asked)
+    return lambda wanted_path: (once if wanted_path == path else opened)(wanted_path)
 
 
 def _serve(listener: socket.socket) -> None:
@@ -506,8 +506,8 @@ def _fork_on_request(listener: socket.socket) -> None:
             caller, _ = listener.accept()
             message, streams, _, _ = socket.recv_fds(caller, MAX_REQUEST, 3)
             if not (pid := os.fork()):
-                for each in (listener, caller, *(other for _, other in running.values())):
-                    each.close()
+                for end in (listener, caller, *(its_caller for _, its_caller in running.values())):
+                    end.close()
                 return _become(json.loads(message), streams)
             for descriptor in streams:
                 os.close(descriptor)
@@ -565,9 +565,9 @@ def _show(command: Sequence[str]) -> None:
     """Have the system list this process with its command, which takes the place of its parent's."""
     fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     begin, end = map(int, fields[45:47])
-    shown = "\0".join(command).encode(errors="surrogateescape")
+    title = "\0".join(command).encode(errors="surrogateescape")
     ctypes.memset(begin, 0, end - begin)
-    ctypes.memmove(begin, shown, min(len(shown), end - begin - 1))
+    ctypes.memmove(begin, title, min(len(title), end - begin - 1))
 
 
 def _run_script() -> int:
@@ -585,6 +585,6 @@ def _run_script() -> int:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as own:
-        _serve(own)
+    with socket.socket(fileno=int(sys.argv[1])) as listening:
+        _serve(listening)
     os._exit(_run_script())

@@ -66,7 +66,7 @@ class Hub:
         return {"HF_ENDPOINT": self.url, "NO_PROXY": "*", "HF_TOKEN": "", "HF_HUB_OFFLINE": "", **more}
 
     def paths(self, host: str = "cdn") -> list[str]:
-        return [path for one, path, _, _ in self.asked if one == host]
+        return [path for asked_host, path, _, _ in self.asked if asked_host == host]
 
     def start(self) -> None:
         for server in (self._home, self._cdn):
@@ -103,8 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith("/api/models/"):
             self._describe(hub, path.removeprefix("/api/models/").split("/revision/")[0], token)
             return
-        name, _, rest = path.removeprefix("/").partition("/resolve/")
-        commit, _, file = rest.partition("/")
+        name, _, revision_and_file = path.removeprefix("/").partition("/resolve/")
+        commit, _, file = revision_and_file.partition("/")
         if not self._may(hub, name, token, home=home):
             return
         content = hub.files[name].get(file)
@@ -132,11 +132,11 @@ class _Handler(BaseHTTPRequestHandler):
         siblings = []
         for path, content in hub.files[name].items():
             blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-            one: dict[str, object] = {"rfilename": path, "size": len(content), "blobId": blob}
+            sibling: dict[str, object] = {"rfilename": path, "size": len(content), "blobId": blob}
             if len(content) > LARGE:
                 sha256 = hub.stated.get(path, hashlib.sha256(content).hexdigest())
-                one["lfs"] = {"sha256": sha256, "size": len(content), "pointerSize": 130}
-            siblings.append(one)
+                sibling["lfs"] = {"sha256": sha256, "size": len(content), "pointerSize": 130}
+            siblings.append(sibling)
         licence = hub.licences.get(name)
         body = {
             "id": name,

@@ -53,14 +53,14 @@ class Service:
         opened = await (await lancedb.connect_async(str(self.folder))).open_table(table)
         match call.split("/"):
             case ["describe"]:
-                fields = [_field(one) for one in await opened.schema()]
+                fields = [_field(column) for column in await opened.schema()]
                 return _json({"version": await opened.version(), "schema": {"fields": fields}})
             case ["count_rows"]:
                 return _json(await opened.count_rows(body.get("predicate")))
             case ["index", "list"]:
-                return _json({"indexes": [_index(one) for one in await opened.list_indices()]})
+                return _json({"indexes": [_index(index) for index in await opened.list_indices()]})
             case ["index", name, "stats"]:
-                (index,) = [one for one in await opened.list_indices() if one.name == name]
+                (index,) = [index for index in await opened.list_indices() if index.name == name]
                 rows = {"num_indexed_rows": await opened.count_rows(), "num_unindexed_rows": 0}
                 return _json(rows | {"index_type": _type_name(index.index_type), "distance_type": "cosine"})
             case ["query"]:

@@ -129,8 +129,8 @@ async def ingested(  # noqa: PLR0913 what a run takes
 ) -> Report:
     """Ingest as `refdesk-admin ingest` does, with the bag of words where no embedder is given."""
     embedder = embedder or BagOfWords()
-    made = await ensure_collection(data, tenant, collection, embedder.identity)
-    async with open_writer(data, made) as writer:
+    stored = await ensure_collection(data, tenant, collection, embedder.identity)
+    async with open_writer(data, stored) as writer:
         return await ingest(
             writer,
             embedder,
@@ -138,7 +138,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
             Instructions(
                 settings or IngestSettings(),
                 254,
-                Rights(made.visibility),
+                Rights(stored.visibility),
                 chunking=(chunking,) if chunking else (),
                 executor=executor or LocalExecutor(),
             ),
@@ -176,11 +176,11 @@ def new_source(
     }
     access: Any = details.pop("access", Access("tenant"))
     policy = Policy.REPLACE if details.pop("set_access", False) else Policy.KEEP
-    kept = {name: details.pop(name) for name in ("fields",) if name in details}
+    chosen = {name: details.pop(name) for name in ("fields",) if name in details}
     source = Source(**values | details)  # type: ignore[arg-type]
     outline = (Heading(paragraphs[0], 1, 0),)
-    rest: dict[str, Any] = {"claim": Claim(access, policy)} | kept
-    return NewSource(source, text, outline, passages, vectors(paragraphs), **rest)
+    options: dict[str, Any] = {"claim": Claim(access, policy)} | chosen
+    return NewSource(source, text, outline, passages, vectors(paragraphs), **options)
 
 
 async def put(
@@ -273,9 +273,9 @@ async def _write(data: str, name: str, *paragraphs: str) -> None:
 
 async def _replace(data: str, name: str, times: str) -> None:
     async with await writing(_home(data)) as writer:
-        others = [new_source(writer, str(number), *(["word " * 99] * 9)) for number in range(99)]
+        unchanged = [new_source(writer, str(number), *(["word " * 99] * 9)) for number in range(99)]
         for number in range(int(times)):
-            await writer.replace([new_source(writer, name, *generation(number)), *others])
+            await writer.replace([new_source(writer, name, *generation(number)), *unchanged])
         await writer.finish()
 
 

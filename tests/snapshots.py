@@ -43,9 +43,9 @@ class Snapshots:
     async def changed(self, data: Path, change: str, make: Callable[[], Awaitable[T]]) -> T:
         """Make a change, or do to the folder what the same one did. `change` says all that it goes by."""
         before = _files(data)
-        known = (frozenset(before), change)
-        if known in self._made:
-            return cast("T", _repeat(self._made[known], data))
+        key = (frozenset(before), change)
+        if key in self._made:
+            return cast("T", _repeat(self._made[key], data))
         result = await make()
         after = _files(data)
         snapshot = Snapshot(self._folder / str(len(self._made)), tuple(before.keys() - after.keys()), result)
@@ -55,7 +55,7 @@ class Snapshots:
                 copy = snapshot.folder / name
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(data / name, copy)
-        self._made[known] = snapshot
+        self._made[key] = snapshot
         return result
 
 

@@ -20,5 +20,5 @@ async def table_of(
 ) -> CollectionReader:
     """A collection of a tenant, opened anew: the only one, or that of this name."""
     reader = DeskReader(data, **{"timeout_seconds": 30} | options)
-    (collection,) = [one for one in await reader.collections(tenant) if name in {"", one.name}]
+    (collection,) = [stored for stored in await reader.collections(tenant) if name in {"", stored.name}]
     return await reader.open(collection)
