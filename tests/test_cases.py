@@ -158,7 +158,7 @@ class Desk:
         path = self.inputs / case.folder / name
         return self._scripts.admin("source", path, "--text", "--data", self.data).stdout
 
-    def found(self, words: str) -> list[dict[str, Any]]:
+    def hits(self, words: str) -> list[dict[str, Any]]:
         """The results of a search, with the URIs of the files that have them."""
         by_id = {source["id"]: source["uri"] for source in self.sources}
         results = self.answer("search", words)["results"]
@@ -170,14 +170,14 @@ class Desk:
 
     def replies(self, *lines: str) -> dict[int, Any]:
         """What a server answers to a whole conversation, by the ids of the requests."""
-        done = subprocess.run(
+        run = subprocess.run(
             [self._scripts.server, "--data", self.data],
             input="".join(f"{line}\n" for line in lines).encode(),
             env=self._scripts.environment | {"REFDESK_LIMITS_REQUEST_SECONDS": "600"},  # a busy machine's
             capture_output=True,
             check=True,
         )
-        answers = map(json.loads, done.stdout.splitlines())
+        answers = map(json.loads, run.stdout.splitlines())
         return {answer["id"]: answer["result"] for answer in answers}
 
 
@@ -203,10 +203,10 @@ def test_a_small_input_that_failed_is_read_and_found(case: Case, desk: Desk) -> 
     for file, title in case.titles.items():
         assert [source["title"] for uri, source in stored.items() if uri.endswith(file)] == [title]
     for words, ends in case.finds.items():
-        uris = [uri for result in desk.found(words) for uri in result["files"]]
+        uris = [uri for result in desk.hits(words) for uri in result["files"]]
         assert all(any(end in uri for uri in uris) for end in ends), (words, uris)
     for words, (title, cited) in case.first.items():
-        result = desk.found(words)[0]
+        result = desk.hits(words)[0]
         assert (result["title"], cited in result["cite_as"]) == (title, True), (words, result["cite_as"])
     for file in {**case.shown, **case.unshown}:
         text = desk.text(case, file)
@@ -215,10 +215,10 @@ def test_a_small_input_that_failed_is_read_and_found(case: Case, desk: Desk) -> 
 
 
 def test_a_row_of_a_table_that_goes_on_is_shown_under_its_header(desk: Desk) -> None:
-    shown = desk.found("hotel limit for Zagreb")[0]
-    header, row = (shown.get("header") or shown["text"]), "| Zagreb | 90 | 11.00 | 170 |"
+    hit = desk.hits("hotel limit for Zagreb")[0]
+    header, row = (hit.get("header") or hit["text"]), "| Zagreb | 90 | 11.00 | 170 |"
     assert "| City | Allowance EUR | Breakfast deduction EUR | Hotel limit EUR |" in header
-    assert row in shown["text"]
+    assert row in hit["text"]
 
 
 def _letters(text: str) -> str:
@@ -230,15 +230,15 @@ def test_two_columns_are_read_one_after_the_other(desk: Desk, name: str) -> None
     """Nearly all lines of prose are followed by the line that follows them in pdfium's own text."""
     case = next(case for case in TABLE if case.folder == "pdf-two-columns")
     text = desk.text(case, name)
-    letters, kept, pairs = _letters(text), 0, 0
+    letters, followed, pairs = _letters(text), 0, 0
     with closing(pypdfium2.PdfDocument(desk.inputs / case.folder / name)) as pdf:
         for page in pdf:
             lines = map(_letters, page.get_textpage().get_text_range().splitlines())
             for line, following in pairwise(lines):
                 if min(len(line), len(following)) >= PROSE:
                     pairs += 1
-                    kept += line[-8:] + following[:8] in letters
-    assert kept >= 0.97 * pairs > 0
+                    followed += line[-8:] + following[:8] in letters
+    assert followed >= 0.97 * pairs > 0
 
 
 GREETING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}

@@ -65,8 +65,8 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    return [textwrap.dedent(text) for name, text in found if name == language]
+    code = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for name, text in code if name == language]
 
 
 def prose(page: Path) -> str:
@@ -94,25 +94,25 @@ def options_of(arguments: list[str]) -> set[str]:
     for name in arguments:
         if isinstance(command, click.Group):
             here = click.Context(command)
-            found = command.get_command(here, name) or command.get_command(here, "run")
-            assert found, f"there is no command {name}"
-            command = found
+            subcommand = command.get_command(here, name) or command.get_command(here, "run")
+            assert subcommand, f"there is no command {name}"
+            command = subcommand
     return {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
 
 
 def all_options(command: click.Command = commands) -> set[str]:
-    own = {option for parameter in command.params for option in parameter.opts}
+    options = {option for parameter in command.params for option in parameter.opts}
     if not isinstance(command, click.Group):
-        return own
+        return options
     here = click.Context(command)
     below = (command.get_command(here, name) for name in command.list_commands(here))
-    return own.union(*(all_options(one) for one in below if one))
+    return options.union(*(all_options(subcommand) for subcommand in below if subcommand))
 
 
 @cache
 def server_options(scripts: Scripts) -> set[str]:
-    shown = subprocess.run([scripts.server, "--help"], capture_output=True, text=True, check=True).stdout
-    return {*re.findall(r"--[a-z]+", shown)}
+    usage = subprocess.run([scripts.server, "--help"], capture_output=True, text=True, check=True).stdout
+    return {*re.findall(r"--[a-z]+", usage)}
 
 
 LISTS_OF_TABLES = {("search.", "stages"), ("server.", "tools")}
@@ -136,10 +136,10 @@ def anchors(page: Path) -> set[str]:
 
 def links(page: Path) -> list[tuple[Path, str]]:
     """The files that a page links to within the project, and the anchors there."""
-    found = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", prose(page))]
+    targets = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", prose(page))]
     return [
         ((page.parent / path).resolve() if path else page, anchor)
-        for path, _, anchor in found
+        for path, _, anchor in targets
         if not re.match(r"https?:", path)
     ]
 
@@ -180,11 +180,11 @@ def has(home: object, names: list[str]) -> bool:
 @every_page
 def test_its_commands_and_their_options_exist(page: Path, scripts: Scripts) -> None:
     for arguments in calls(page, "refdesk-admin"):
-        given = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")} - {"-"}
-        assert not arguments or given <= options_of(arguments), arguments
+        flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")} - {"-"}
+        assert not arguments or flags <= options_of(arguments), arguments
     for arguments in calls(page, "refdesk"):
-        given = {argument for argument in arguments if argument.startswith("-")}
-        assert given <= server_options(scripts), arguments
+        flags = {argument for argument in arguments if argument.startswith("-")}
+        assert flags <= server_options(scripts), arguments
     alone = {text.split()[0] for text in quoted(page) if re.match(r"--\w", text)}
     assert alone <= all_options() | server_options(scripts) | OF_OTHER_TOOLS
 
@@ -203,8 +203,8 @@ def test_its_settings_are_real(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, EXAMPLE], ids=name_of)
 def test_the_environment_variables_and_sections_that_it_names_are_real(page: Path) -> None:
-    known = {environment_name(keys) for keys in setting_keys()} | {"REFDESK_CONFIG"}
-    assert set(re.findall(r"REFDESK_[A-Z_]+", page.read_text())) <= known
+    variables = {environment_name(keys) for keys in setting_keys()} | {"REFDESK_CONFIG"}
+    assert set(re.findall(r"REFDESK_[A-Z_]+", page.read_text())) <= variables
     named = {*re.findall(r"`\[+([a-z_.]+)\]+`", page.read_text())}
     assert {name for name in named if not name.startswith("tool.")} <= {*sections()}
 
@@ -304,7 +304,7 @@ def test_each_promise_of_security_names_the_tests_that_hold_it() -> None:
 
 def test_the_map_of_the_packages_is_the_one_that_the_contracts_hold() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layers = next(one["layers"] for one in contracts if one["name"] == "Data moves one way")
+    layers = next(contract["layers"] for contract in contracts if contract["name"] == "Data moves one way")
     packages = str(rag.__doc__).partition("The packages.")[2]
     lines = re.findall(r"^- (.*?)(?=\n- |\Z)", packages, re.MULTILINE | re.DOTALL)
     named = [[f"rag.{name}" for name in re.findall(r"`(\w+)`(?=[,:])", line)] for line in lines]
@@ -323,8 +323,8 @@ def test_every_command_has_its_options(call: str) -> None:
         if isinstance(command, click.Group):
             context = click.Context(command)
             command = command.get_command(context, word) or command.get_command(context, "run") or command
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
 
 
 def test_every_metric_exists() -> None:

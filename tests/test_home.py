@@ -35,12 +35,12 @@ def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callab
 def test_a_folder_and_a_bucket_say_the_same_of_what_is_there_and_what_is_not(
     bucket: Callable[[float], Bucket], tmp_path: Path
 ) -> None:
-    there = bucket(0)
+    in_bucket = bucket(0)
     for name in ("tenants/acorn", "tenants/birch", "tenants/folder/inner", "keys.json"):
-        put(there, name, name.encode())
+        put(in_bucket, name, name.encode())
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
-    for home in (tmp_path, there):
+    for home in (tmp_path, in_bucket):
         assert read(home, "keys.json") == b"keys.json"
         assert read(home, "nothing") is None
         assert set(names(home, "tenants")) - {"folder"} == {"acorn", "birch"}
@@ -52,21 +52,21 @@ def test_an_object_is_asked_for_again_after_the_bound_and_not_before(
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr("rag.home.time.monotonic", lambda: now)
-    each, late = bucket(0), bucket(10)
-    put(each, "a", b"1")
-    assert (each.read("a"), late.read("a"), late.read("b")) == (b"1", b"1", None)
+    fresh, late = bucket(0), bucket(10)
+    put(fresh, "a", b"1")
+    assert (fresh.read("a"), late.read("a"), late.read("b")) == (b"1", b"1", None)
     assert late.names("tenants") == ()
-    put(each, "a", b"2")
-    put(each, "b", b"new")
-    put(each, "tenants/acorn", b"")
-    asked = object_store.requests["GET"]
+    put(fresh, "a", b"2")
+    put(fresh, "b", b"new")
+    put(fresh, "tenants/acorn", b"")
+    before = object_store.requests["GET"]
     assert (late.read("a"), late.read("b"), late.names("tenants")) == (b"1", None, ())
-    assert object_store.requests["GET"] == asked
-    assert each.read("a") == b"2"
+    assert object_store.requests["GET"] == before
+    assert fresh.read("a") == b"2"
     now += 10
     assert (late.read("a"), late.read("b"), late.names("tenants")) == (b"2", b"new", ("acorn",))
-    delete(each, ["a"])
-    assert each.read("a") is None
+    delete(fresh, ["a"])
+    assert fresh.read("a") is None
     now += 10
     assert late.read("a") is None
 
@@ -74,21 +74,21 @@ def test_an_object_is_asked_for_again_after_the_bound_and_not_before(
 def test_who_looks_once_asks_again_for_what_it_has_written_itself(
     bucket: Callable[[float], Bucket], object_store: ObjectStore
 ) -> None:
-    once, others = bucket(0), bucket(0)
-    put(others, "tenants/acorn", b"")
+    once, writer = bucket(0), bucket(0)
+    put(writer, "tenants/acorn", b"")
     once.look_once()
     assert (once.names("tenants"), once.read("a")) == (("acorn",), None)
-    asked = object_store.requests["GET"]
+    before = object_store.requests["GET"]
     assert (once.read("tenants/acorn"), once.read("tenants/birch")) == (b"", None)  # by the list
-    put(others, "tenants/birch", b"")
+    put(writer, "tenants/birch", b"")
     assert (once.names("tenants"), once.read("a")) == (("acorn",), None)
-    assert object_store.requests["GET"] == asked
+    assert object_store.requests["GET"] == before
     put(once, "tenants/cedar", b"c")
     put(once, "a", b"1")
     assert (once.names("tenants"), once.read("a")) == (("acorn", "birch", "cedar"), b"1")
     delete(once, ["a"])
     assert (once.read("tenants/cedar"), once.read("a")) == (b"c", None)
-    put(others, "a", b"2")
+    put(writer, "a", b"2")
     once.look_once()
     assert once.read("a") == b"2"
 
@@ -98,16 +98,16 @@ def test_what_was_read_is_not_shown_when_the_store_fails_after_the_bound(
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr("rag.home.time.monotonic", lambda: now)
-    each, late = bucket(0), bucket(10)
-    put(each, "a", b"1")
-    for one in (each, late):
-        assert one.read("a") == b"1"
-        assert one.names("tenants") == ()
+    fresh, late = bucket(0), bucket(10)
+    put(fresh, "a", b"1")
+    for store in (fresh, late):
+        assert store.read("a") == b"1"
+        assert store.names("tenants") == ()
     object_store.down = True
     assert late.read("a") == b"1"
     now += 10
-    for one in (each, late):
-        for reading in (partial(one.read, "a"), partial(one.names, "tenants")):
+    for store in (fresh, late):
+        for reading in (partial(store.read, "a"), partial(store.names, "tenants")):
             with pytest.raises(StoreError, match=r"can't be read: .* Run refdesk-admin doctor") as raised:
                 reading()
             assert "503" not in str(raised.value)

@@ -204,8 +204,8 @@ def test_a_document_whose_expiry_nobody_understands_is_not_stored(written: str) 
 
 
 def test_of_two_statements_the_earlier_counts() -> None:
-    one = Document("", "", "", (), metadata={"expires": "2028-01-01", "EXPIRES": "2027-01-01"})
-    assert with_expiry(one).metadata == {"expires": "2027-01-01T00:00:00+00:00"}
+    document = Document("", "", "", (), metadata={"expires": "2028-01-01", "EXPIRES": "2027-01-01"})
+    assert with_expiry(document).metadata == {"expires": "2027-01-01T00:00:00+00:00"}
 
 
 def of(

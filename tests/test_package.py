@@ -209,9 +209,9 @@ def workspace(tmp_path: Path) -> Path:
 def test_the_installed_scripts_start_where_the_workspace_or_pythonpath_holds_files_of_the_same_names(
     installed: Installed, workspace: Path, python_path: str
 ) -> None:
-    given = {"PYTHONPATH": python_path.format(workspace)} if python_path else {}
+    environment = {"PYTHONPATH": python_path.format(workspace)} if python_path else {}
     for command in ("refdesk", "refdesk-admin"):
-        run = installed.run(command, "--version", cwd=workspace, **given)
+        run = installed.run(command, "--version", cwd=workspace, **environment)
         assert run.stdout == f"refdesk {METADATA['version']}\n", run.stderr
 
 
@@ -299,9 +299,9 @@ def test_nothing_that_is_installed_for_us_brings_a_machine_learning_framework() 
 
 def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
     metadata = message_from_bytes(wheel.read(f"refdesk-{METADATA['version']}.dist-info/METADATA"))
-    asked = {name_of(line) for line in metadata.get_all("Requires-Dist") or []}
-    assert asked > {"mcp", "pytest"}
-    assert not asked & UNWANTED
+    required = {name_of(line) for line in metadata.get_all("Requires-Dist") or []}
+    assert required > {"mcp", "pytest"}
+    assert not required & UNWANTED
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ assert overrides.__file__
 
 
 @pytest.mark.parametrize(
-    ("command", "asked"),
+    ("command", "forbidden"),
     [
         ("refdesk", "--version"),
         ("refdesk", "--help"),
@@ -350,13 +350,13 @@ assert overrides.__file__
     ],
 )
 def test_neither_the_version_nor_the_help_imports_the_settings_or_the_protocol(
-    command: str, asked: str
+    command: str, forbidden: str
 ) -> None:
     door = command.replace("-", "_")
     program = f"""
 import atexit, sys, refdesk_scripts
 atexit.register(lambda: print(*sys.modules, file=sys.stderr))
-sys.argv = [{command!r}, {asked!r}]
+sys.argv = [{command!r}, {forbidden!r}]
 refdesk_scripts.{door}()
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -378,13 +378,13 @@ def test_no_file_names_a_place_on_a_machine_of_its_authors() -> None:
 
 def installed_for(distribution: str) -> set[str]:
     """What is installed because a distribution needs it, directly or not, extras left out."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [distribution]
     while waiting:
-        needed = {name_of(line) for line in _required(waiting.pop()) if "extra ==" not in line} - found
-        found |= needed
+        needed = {name_of(line) for line in _required(waiting.pop()) if "extra ==" not in line} - names
+        names |= needed
         waiting += needed
-    return found
+    return names
 
 
 def _required(distribution: str) -> list[str]:

@@ -56,9 +56,12 @@ def test_the_version_is_in_pyproject_toml_and_nowhere_else(path: Path) -> None:
 
 def test_the_manifest_and_the_registry_s_entry_have_the_version_and_description_of_the_project() -> None:
     entry = release.server_json()
-    for made in (release.manifest(), entry):
-        assert (made["version"], made["description"]) == (VERSION, release.PROJECT["description"])
-    assert [one["version"] for one in entry["packages"]] == [VERSION]
+    for description in (release.manifest(), entry):
+        assert (description["version"], description["description"]) == (
+            VERSION,
+            release.PROJECT["description"],
+        )
+    assert [package["version"] for package in entry["packages"]] == [VERSION]
 
 
 def test_the_registry_s_entry_has_what_the_schema_asks_for() -> None:
@@ -78,15 +81,15 @@ def test_the_registry_s_entry_has_what_the_schema_asks_for() -> None:
         for argument in package["packageArguments"]:
             assert argument["type"] == "named"
             assert argument["name"].startswith("--")
-        for one in (*package["packageArguments"], *package["environmentVariables"]):
-            assert one["name"]
-            assert one.get("format", "string") in {"string", "number", "boolean", "filepath"}
-            assert isinstance(one["isRequired"], bool)
+        for option in (*package["packageArguments"], *package["environmentVariables"]):
+            assert option["name"]
+            assert option.get("format", "string") in {"string", "number", "boolean", "filepath"}
+            assert isinstance(option["isRequired"], bool)
 
 
 def test_the_readme_says_whose_package_it_is_in_the_form_that_the_registry_looks_for() -> None:
-    found = re.findall(r"mcp-name: (\S+)(?:\s|<| -->)", (ROOT / release.PROJECT["readme"]).read_text())
-    assert found == [release.server_json()["name"]]
+    names = re.findall(r"mcp-name: (\S+)(?:\s|<| -->)", (ROOT / release.PROJECT["readme"]).read_text())
+    assert names == [release.server_json()["name"]]
 
 
 def test_the_flags_and_settings_that_both_name_are_real() -> None:
@@ -94,9 +97,9 @@ def test_the_flags_and_settings_that_both_name_are_real() -> None:
     variables = {environment_name(keys) for keys in setting_keys()}
     package = release.server_json()["packages"][0]
     config = release.manifest()["server"]["mcp_config"]
-    assert {one["name"] for one in package["packageArguments"]} <= flags
-    assert {one for one in config["args"][3:] if one.startswith("--")} <= flags
-    assert {one["name"] for one in package["environmentVariables"]} | config["env"].keys() <= variables
+    assert {option["name"] for option in package["packageArguments"]} <= flags
+    assert {word for word in config["args"][3:] if word.startswith("--")} <= flags
+    assert {option["name"] for option in package["environmentVariables"]} | config["env"].keys() <= variables
 
 
 def test_the_usual_name_is_a_title_that_the_settings_take() -> None:
@@ -109,7 +112,7 @@ def test_the_tools_of_the_manifest_are_those_of_the_server() -> None:
     from rag.corpus import Principal  # noqa: PLC0415 only here
 
     tools = tool_pair(settings, settings.server.tools[0], Principal("default"), ())
-    assert [one["name"] for one in release.manifest()["tools"]] == [tool.name for tool in tools]
+    assert [tool["name"] for tool in release.manifest()["tools"]] == [tool.name for tool in tools]
 
 
 @pytest.fixture
@@ -124,10 +127,10 @@ def test_a_bundle_runs_with_the_versions_that_the_release_was_tested_with(bundle
     project: dict[str, Any] = tomllib.loads((bundle / "pyproject.toml").read_text())
     assert project["project"]["dependencies"] == [f"refdesk=={VERSION}"]
     assert (bundle / project["tool"]["uv"]["sources"]["refdesk"]["path"]).exists()
-    pins = [Requirement(one) for one in project["tool"]["uv"]["constraint-dependencies"]]
+    pins = [Requirement(line) for line in project["tool"]["uv"]["constraint-dependencies"]]
     locked = re.findall(r"^[a-z0-9-]+==", release.LOCK.read_text(), re.MULTILINE)
     assert len(pins) == len(locked)
-    pinned = {canonicalize_name(one.name) for one in pins}
+    pinned = {canonicalize_name(pin.name) for pin in pins}
     for line in release.PROJECT["dependencies"]:
         assert canonicalize_name(Requirement(line).name) in pinned
 
@@ -177,7 +180,7 @@ def test_the_containers_are_made_of_files_that_are_there_and_know_each_other() -
     assert f"server {address}:8300 " in (DOCKER / "nginx.conf").read_text()
     assert server["environment"]["REFDESK_HTTP_TRUSTED_PROXIES"] == nginx["networks"]["front"]["ipv4_address"]
     variables = {environment_name(keys) for keys in setting_keys()}
-    assert {one for one in server["environment"] if one.startswith("REFDESK_")} <= variables
+    assert {name for name in server["environment"] if name.startswith("REFDESK_")} <= variables
     assert set(re.findall(r"REFDESK_\w+", (DOCKER / "Dockerfile").read_text())) <= variables
 
 
@@ -189,11 +192,15 @@ def test_the_image_says_whose_server_it_holds_and_runs_as_nobody_special() -> No
 
 def test_the_proxy_of_the_containers_is_the_one_that_the_page_shows() -> None:
     page = (ROOT / "server/running.md").read_text()
-    shown, _cache = re.findall(r"^```nginx\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    known = {line.strip() for line in shown.splitlines()}
+    block, _cache = re.findall(r"^```nginx\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    documented = {line.strip() for line in block.splitlines()}
     ours = {line.strip() for line in (DOCKER / "nginx.conf").read_text().splitlines()}
-    assert {line.split()[0] for line in ours - known} == {"server", "ssl_certificate", "ssl_certificate_key"}
-    assert len(ours & known) > 15
+    assert {line.split()[0] for line in ours - documented} == {
+        "server",
+        "ssl_certificate",
+        "ssl_certificate_key",
+    }
+    assert len(ours & documented) > 15
 
 
 @pytest.fixture
@@ -240,13 +247,13 @@ def test_a_service_is_exposed_little_by_systemd_s_own_count(units: Path, name: s
 def test_a_service_starts_a_command_with_options_that_it_has(name: str) -> None:
     (line,) = re.findall(r"^ExecStart=/opt/refdesk/bin/(.*)$", (SYSTEMD / name).read_text(), re.MULTILINE)
     command, *words = line.split()
-    known = (
+    options = (
         {option for action in _flags()._actions for option in action.option_strings}  # noqa: SLF001
         if command == "refdesk"
         else {option for parameter in sync_command.params for option in parameter.opts}
     )
     assert command == "refdesk" or words[0] == "sync"
-    assert {word for word in words if word.startswith("--")} <= known
+    assert {word for word in words if word.startswith("--")} <= options
 
 
 @pytest.fixture(scope="module")
@@ -254,13 +261,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (made,) = folder.glob("*.whl")
-    return made
+    (file,) = folder.glob("*.whl")
+    return file
 
 
 @pytest.mark.nightly
 def test_the_image_and_the_proxy_serve_as_compose_starts_them(wheel: Path) -> None:
-    tools = [one for one in ("mmdebstrap", "buildah", "nginx", "ip", "openssl") if not shutil.which(one)]
+    tools = [tool for tool in ("mmdebstrap", "buildah", "nginx", "ip", "openssl") if not shutil.which(tool)]
     if tools or os.geteuid():
         pytest.skip(f"needs root, and apt-get install {' '.join(tools)}".strip())
     shutil.copy(release.LOCK, wheel.parent)
@@ -308,10 +315,10 @@ def pinned() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("line", RUNS_WITH)
 def test_what_the_project_asks_for_is_locked_within_its_bounds(line: str) -> None:
-    asked = Requirement(line)
-    versions = pinned()[canonicalize_name(asked.name)]
+    requirement = Requirement(line)
+    versions = pinned()[canonicalize_name(requirement.name)]
     assert versions, f"{line} is not locked; CONTRIBUTING.md says how, under Releasing"
-    assert all(asked.specifier.contains(version) for version in versions)
+    assert all(requirement.specifier.contains(version) for version in versions)
 
 
 def test_every_line_of_the_lock_is_a_version_with_its_hashes_and_where_it_is_from_is_not_said() -> None:
@@ -321,7 +328,7 @@ def test_every_line_of_the_lock_is_a_version_with_its_hashes_and_where_it_is_fro
     assert len(hashes) > len(RUNS_WITH)
     for of_one in hashes:
         assert of_one
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in of_one)
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in of_one)
     assert "://" not in LOCK
 
 
@@ -331,9 +338,9 @@ def test_the_lock_holds_nothing_that_only_development_needs() -> None:
 
 
 def test_the_lock_was_made_by_the_command_that_is_documented() -> None:
-    (made,) = re.findall(r"^# +(uv .*)$", LOCK, re.MULTILINE)
-    (told,) = re.findall(r"^ +(uv pip compile .*)$", CONTRIBUTING, re.MULTILINE)
-    assert made.replace(" --upgrade", "") == told.replace(" --upgrade", "")
+    (command,) = re.findall(r"^# +(uv .*)$", LOCK, re.MULTILINE)
+    (documented,) = re.findall(r"^ +(uv pip compile .*)$", CONTRIBUTING, re.MULTILINE)
+    assert command.replace(" --upgrade", "") == documented.replace(" --upgrade", "")
 
 
 @pytest.fixture
@@ -346,7 +353,7 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("noted", "wanted"),
+    ("noted", "expected"),
     [
         (None, "'refdesk[ocr]'"),
         ({"url": "file:///home/my%20ann/desk", "dir_info": {}}, "'/home/my ann/desk[ocr]'"),
@@ -363,21 +370,21 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["index", "folder", "editable", "wheel", "repository"],
 )
 def test_an_extra_comes_from_where_refdesk_came(
-    prefix: Path, monkeypatch: pytest.MonkeyPatch, noted: object, wanted: str
+    prefix: Path, monkeypatch: pytest.MonkeyPatch, noted: object, expected: str
 ) -> None:
     assert prefix
     text = json.dumps(noted) if noted else None
     monkeypatch.setattr(metadata, "distribution", lambda _name: SimpleNamespace(read_text=lambda _file: text))
-    assert install_command("ocr") == f"/desk/bin/python -m pip install {wanted}"
+    assert install_command("ocr") == f"/desk/bin/python -m pip install {expected}"
 
 
 @pytest.mark.parametrize(
-    ("receipt", "wanted"),
+    ("receipt", "expected"),
     [("uv-receipt.toml", "uv tool install --force "), ("pipx_metadata.json", "pipx install --force ")],
 )
-def test_what_made_the_environment_adds_to_it(prefix: Path, receipt: str, wanted: str) -> None:
+def test_what_made_the_environment_adds_to_it(prefix: Path, receipt: str, expected: str) -> None:
     (prefix / receipt).touch()
-    assert install_command("formats").startswith(wanted)
+    assert install_command("formats").startswith(expected)
 
 
 def test_an_environment_without_pip_is_uv_s(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:

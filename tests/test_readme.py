@@ -23,8 +23,8 @@ MAX_LINES = 150
 
 
 def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return [text for name, text in found if name == language]
+    code = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [text for name, text in code if name == language]
 
 
 def test_it_is_short() -> None:

@@ -42,34 +42,34 @@ Use: TypeAlias = Callable[[str], Awaitable[object]]
 
 
 async def embed(url: str) -> None:
-    given = {"provider": "openai", "model": "m", "base_url": url, "api_key_env": "KEY"}
-    async with remote_embedder(EmbedderSettings.model_validate(given), {"KEY": SECRET}, probe=False) as model:
+    table = {"provider": "openai", "model": "m", "base_url": url, "api_key_env": "KEY"}
+    async with remote_embedder(EmbedderSettings.model_validate(table), {"KEY": SECRET}, probe=False) as model:
         await model.embed([TEXT], "document")
 
 
 async def embed_with_a_header(url: str) -> None:
     options = {"headers_env": {"api-key": "KEY"}}
-    given = {"provider": "openai", "model": "m", "base_url": url, "options": options}
-    async with remote_embedder(EmbedderSettings.model_validate(given), {"KEY": SECRET}, probe=False) as model:
+    table = {"provider": "openai", "model": "m", "base_url": url, "options": options}
+    async with remote_embedder(EmbedderSettings.model_validate(table), {"KEY": SECRET}, probe=False) as model:
         await model.embed([TEXT], "document")
 
 
 async def rerank(url: str) -> None:
-    given = {"provider": "cohere", "model": "m", "base_url": url, "api_key_env": "KEY"}
-    async with remote_reranker(RerankerSettings.model_validate(given), {"KEY": SECRET}) as model:
+    table = {"provider": "cohere", "model": "m", "base_url": url, "api_key_env": "KEY"}
+    async with remote_reranker(RerankerSettings.model_validate(table), {"KEY": SECRET}) as model:
         await model.scores(TEXT, [TEXT])
 
 
 async def chat(url: str) -> None:
-    given = {"model": "m", "base_url": url, "api_key_env": "KEY"}
-    async with open_chat(ChatSettings.model_validate(given), {"KEY": SECRET}) as model:
+    table = {"model": "m", "base_url": url, "api_key_env": "KEY"}
+    async with open_chat(ChatSettings.model_validate(table), {"KEY": SECRET}) as model:
         assert model
         await model.reply(TEXT, TEXT, Form, lambda _used: None)
 
 
 async def moderate(url: str) -> None:
-    given = {"base_url": url, "model": "m", "api_key_env": "KEY"}
-    async with open_moderation(ModerationSettings.model_validate(given), {"KEY": SECRET}) as moderator:
+    table = {"base_url": url, "model": "m", "api_key_env": "KEY"}
+    async with open_moderation(ModerationSettings.model_validate(table), {"KEY": SECRET}) as moderator:
         assert moderator
         await moderator.verdict(Document(TEXT, TEXT, "text/plain", ()), "a.txt")
 

@@ -25,8 +25,8 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _limit(groups: Path, own: str, limits: dict[str, str]) -> int:
-    (groups / "own").write_text(own)
+def _limit(groups: Path, group: str, limits: dict[str, str]) -> int:
+    (groups / "own").write_text(group)
     for name, limit in limits.items():
         file = groups / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def test_without_groups_it_is_that_of_the_machine(groups: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "limits"),
+    ("group", "limits"),
     [
         ("0::/\n", {"memory.max": "5000000\n"}),
         ("0::/system.slice/desk.service\n", {"system.slice/desk.service/memory.max": "5000000\n"}),
@@ -53,9 +53,9 @@ def test_without_groups_it_is_that_of_the_machine(groups: Path) -> None:
     ],
 )
 def test_the_narrowest_limit_of_a_group_or_of_what_contains_it_counts(
-    groups: Path, own: str, limits: dict[str, str]
+    groups: Path, group: str, limits: dict[str, str]
 ) -> None:
-    assert _limit(groups, own, limits) == 5_000_000
+    assert _limit(groups, group, limits) == 5_000_000
 
 
 def test_a_group_without_a_limit_has_what_the_machine_has(groups: Path) -> None:
@@ -120,9 +120,9 @@ def test_arrow_allocates_as_everything_else_unless_the_environment_says_how(
 
 
 def test_returning_memory_does_no_harm() -> None:
-    kept = bytes(1_000_000)
+    content = bytes(1_000_000)
     return_memory()
-    assert kept == bytes(1_000_000)
+    assert content == bytes(1_000_000)
 
 
 @glibc

@@ -25,8 +25,8 @@ ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 
 @pytest.fixture
 def shelves(small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path) -> list[Shelf]:
-    own = type(snapshots)(tmp_path)  # nothing was made here by other tests
-    return [Shelf(small_desk, tmp_path / f"shelf {number}", own) for number in range(3)]
+    fresh = type(snapshots)(tmp_path)  # nothing was made here by other tests
+    return [Shelf(small_desk, tmp_path / f"shelf {number}", fresh) for number in range(3)]
 
 
 async def _titles(shelf: Shelf, principal: Principal | None = None) -> list[str]:
@@ -35,43 +35,43 @@ async def _titles(shelf: Shelf, principal: Principal | None = None) -> list[str]
 
 
 async def test_the_same_change_of_the_same_files_is_made_once(shelves: list[Shelf]) -> None:
-    made: list[int] = []
+    numbers: list[int] = []
 
     async def fill(shelf: Shelf, number: int) -> int:
         async def store() -> int:
             await shelf.small.put(shelf.data, "a", "pendulum")
-            made.append(number)
+            numbers.append(number)
             return number
 
         return await shelf.snapshots.changed(shelf.data, "a", store)
 
     assert [await fill(shelf, number) for number, shelf in enumerate(shelves)] == [0, 0, 0]
-    assert made == [0]
+    assert numbers == [0]
     assert [await _titles(shelf) for shelf in shelves] == [["a"]] * 3
 
 
 @pytest.mark.slow
 async def test_what_is_put_later_into_one_folder_is_not_in_another(shelves: list[Shelf]) -> None:
-    one, other, _ = shelves
-    for shelf in (one, other):
+    first, second, _ = shelves
+    for shelf in (first, second):
         await shelf.put("a", "pendulum")
-    await one.put("b", "clock")
-    assert (await _titles(one), await _titles(other)) == (["a", "b"], ["a"])
-    await other.put("b", "clock", access=ONLY_ANN)
-    assert await _titles(other) == ["a"]
-    assert await _titles(other, Principal("default", "ann")) == ["a", "b"]
+    await first.put("b", "clock")
+    assert (await _titles(first), await _titles(second)) == (["a", "b"], ["a"])
+    await second.put("b", "clock", access=ONLY_ANN)
+    assert await _titles(second) == ["a"]
+    assert await _titles(second, Principal("default", "ann")) == ["a", "b"]
 
 
 @pytest.mark.slow
 async def test_what_others_wrote_meanwhile_stays(shelves: list[Shelf]) -> None:
-    one, other, _ = shelves
-    for shelf in (one, other):
+    first, second, _ = shelves
+    for shelf in (first, second):
         await shelf.put("a", "pendulum")
-    await other.small.put(other.data, "meanwhile", "clock")
-    for shelf in (one, other):
+    await second.small.put(second.data, "meanwhile", "clock")
+    for shelf in (first, second):
         await shelf.put("b", "clock")
-    assert await _titles(one) == ["a", "b"]
-    assert await _titles(other) == ["a", "b", "meanwhile"]
+    assert await _titles(first) == ["a", "b"]
+    assert await _titles(second) == ["a", "b", "meanwhile"]
 
 
 async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf]) -> None:

@@ -156,9 +156,9 @@ def control(holds: object) -> None:
         raise VoidError
 
 
-async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **asked: Any) -> set[str]:  # noqa: ANN401 a request's
+async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **options: Any) -> set[str]:  # noqa: ANN401 a request's
     """The titles of what a search finds: for a word that stands in all, if for no other."""
-    request = SearchRequest(**{"query": "pendulum", "mode": mode, "limit": MAX_LIMIT, **asked})
+    request = SearchRequest(**{"query": "pendulum", "mode": mode, "limit": MAX_LIMIT, **options})
     return {hit.source.title for hit in (await desk.search(principal, request)).hits}
 
 
@@ -212,9 +212,9 @@ async def a_list_leaves_out_what_is_hidden(shelf: Shelf) -> None:
 
 async def a_collection_is_known_to_those_who_read_something_there(shelf: Shelf) -> None:
     desk = shelf.desk()
-    control([one.name for one in await desk.collections(ANN)] == ["documents", "private"])
+    control([collection.name for collection in await desk.collections(ANN)] == ["documents", "private"])
     control(await _found(desk, ANN, collections=("private",)) == {"diary"})
-    assert [one.name for one in await desk.collections(BOB)] == ["documents"]
+    assert [collection.name for collection in await desk.collections(BOB)] == ["documents"]
     refused = await _refusal(_found(desk, BOB, collections=("private",)))
     assert refused == await _refusal(_found(desk, BOB, collections=("unknown",))) != ""
 
@@ -288,20 +288,20 @@ async def a_change_of_access_counts_at_once_for_a_desk_that_is_open(shelf: Shelf
 
 
 async def a_file_tells_nobody_of_what_is_hidden(shelf: Shelf) -> None:
-    def told(principal: Principal) -> int | None:
+    def count_for(principal: Principal) -> int | None:
         overview = kept_overview(shelf.data, principal, "allow")
         return None if overview is None else sum(summary.sources for summary in overview)
 
     for tenant in ("default", "elsewhere"):
         await keep_overview(shelf.data, tenant)
-    control(told(ANN))
-    assert {principal: told(principal) for principal in READABLE} == {
+    control(count_for(ANN))
+    assert {principal: count_for(principal) for principal in READABLE} == {
         principal: len(titles) for principal, titles in READABLE.items()
     }
     diaries = Binding(collections=("private",))
-    assert [told(replace(principal, bindings=(diaries,))) for principal in (ANN, BOB)] == [1, 0]
+    assert [count_for(replace(principal, bindings=(diaries,))) for principal in (ANN, BOB)] == [1, 0]
     await shelf.give("open", ONLY_ANN)
-    assert told(BOB) is None
+    assert count_for(BOB) is None
 
 
 # Now the gate: what it must keep back though the engine lets it through, or isn't asked.
@@ -346,9 +346,9 @@ async def what_is_taken_away_while_it_is_read_is_not_shown(shelf: Shelf) -> None
         return await text(table, id_)
 
     async def overtaken_after(table: CollectionReader, id_: str) -> object:
-        found = await text(table, id_)
+        content = await text(table, id_)
         await shelf.give("open", ONLY_ANN)
-        return found
+        return content
 
     source = shelf.ids["open"]
     for overtaken, id_ in [(overtaken_before, source), (overtaken_after, f"{source}/0")]:
@@ -488,9 +488,9 @@ async def _told(desk: Desk, *, remote: bool) -> str:
 
 async def a_remote_caller_reads_no_address_of_an_endpoint(shelf: Shelf) -> None:
     control(ADDRESS in await _told(_failing(shelf), remote=False))
-    told = await _told(_failing(shelf), remote=True)
-    control("The model is away." in told)
-    assert ADDRESS not in told
+    reply = await _told(_failing(shelf), remote=True)
+    control("The model is away." in reply)
+    assert ADDRESS not in reply
 
 
 async def an_endpoint_that_failed_is_not_asked_by_the_next_call(_shelf: Shelf) -> None:
@@ -561,10 +561,10 @@ class Anybodys(View):
 
 
 def _anybodys(real: Callable[..., Awaitable[Sequence[View]]]) -> Callable[..., Awaitable[Sequence[View]]]:
-    async def views_of(*given: object) -> Sequence[View]:
+    async def views_of(*arguments: object) -> Sequence[View]:
         return [
-            Anybodys(**{one.name: getattr(view, one.name) for one in fields(view) if one.init})
-            for view in await real(*given)
+            Anybodys(**{field.name: getattr(view, field.name) for field in fields(view) if field.init})
+            for view in await real(*arguments)
         ]
 
     return views_of
@@ -573,12 +573,12 @@ def _anybodys(real: Callable[..., Awaitable[Sequence[View]]]) -> Callable[..., A
 def _unfiltered(real: Callable[..., Any]) -> Callable[..., object]:
     """A read whose predicate leaves nothing out, whatever else it is told."""
 
-    def read(*values: object, **options: object) -> object:
-        given = inspect.signature(real).bind(*values, **options)
-        given.arguments["where"] = "(true)"
-        return real(*given.args, **given.kwargs)
+    def unfiltered(*values: object, **options: object) -> object:
+        bound = inspect.signature(real).bind(*values, **options)
+        bound.arguments["where"] = "(true)"
+        return real(*bound.args, **bound.kwargs)
 
-    return read
+    return unfiltered
 
 
 def _without(part: str, value: object) -> Replacement:
@@ -602,10 +602,10 @@ async def what_comes_in_when_others_can_ask_is_hidden(shelf: Shelf) -> None:
     key_command.create_key(settings, user="ann", groups=("hr",), days=1)
     (folder / "after.md").write_text("# after\n\nanother pendulum\n")
     await run_ingest(settings, (folder,), "papers", RunOptions(quiet=True))
-    asked: dict[str, Any] = {"mode": "sparse", "collections": ("papers",)}
-    control(await _found(reader, ANN, **asked) >= {"before"})
-    assert await _found(reader, ANN, **asked) == {"before"}
-    assert await _found(reader, Principal("default"), **asked) == {"before"}
+    options: dict[str, Any] = {"mode": "sparse", "collections": ("papers",)}
+    control(await _found(reader, ANN, **options) >= {"before"})
+    assert await _found(reader, ANN, **options) == {"before"}
+    assert await _found(reader, Principal("default"), **options) == {"before"}
 
 
 def _unescaped(real: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -613,11 +613,11 @@ def _unescaped(real: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _denials_unread(real: Callable[..., str]) -> Callable[..., str]:
-    return lambda *given: re.sub(r" AND \(NOT .*", ")", real(*given))
+    return lambda *arguments: re.sub(r" AND \(NOT .*", ")", real(*arguments))
 
 
 def _no_labels_are_everybody(real: Callable[..., str]) -> Callable[..., str]:
-    return lambda *given: f"({real(*given)} OR (array_has(labels, '{NOBODY}')))"
+    return lambda *arguments: f"({real(*arguments)} OR (array_has(labels, '{NOBODY}')))"
 
 
 def _ignoring_case(real: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
@@ -631,7 +631,9 @@ def _ignoring_case(real: Callable[[Any, str], str]) -> Callable[[Any, str], str]
 
 
 def _null_untested(real: Callable[..., str]) -> Callable[..., str]:
-    return lambda *given, **options: real(*given, **options).replace("IS NULL", "IS NOT NULL AND false")
+    return lambda *arguments, **options: real(*arguments, **options).replace(
+        "IS NULL", "IS NOT NULL AND false"
+    )
 
 
 def _filtered_last(kind: type[AsyncVectorQuery | AsyncFTSQuery]) -> Replacement:
@@ -642,17 +644,19 @@ def _filtered_last(kind: type[AsyncVectorQuery | AsyncFTSQuery]) -> Replacement:
 
 def _of_all_tenants(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[object]]:
     async def collections(reader: DeskReader, _tenant: str) -> list[object]:
-        return [one for tenant in ("default", "elsewhere") for one in await real(reader, tenant)]
+        return [
+            collection for tenant in ("default", "elsewhere") for collection in await real(reader, tenant)
+        ]
 
     return collections
 
 
 def _as_the_first_was_told(real: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
-    asked: list[str] = []
+    conditions: list[str] = []
 
     def has_any(table: CollectionReader, where: str) -> Awaitable[bool]:
-        asked.append(where)
-        return real(table, asked[0])
+        conditions.append(where)
+        return real(table, conditions[0])
 
     return has_any
 
@@ -779,7 +783,7 @@ BROKEN = [
     Broken(
         "a compiled filter has no parentheses",
         "rag.search.view.predicate",
-        lambda real: lambda *given, **options: real(*given, **options)[1:-1],
+        lambda real: lambda *arguments, **options: real(*arguments, **options)[1:-1],
         a_filter_only_narrows,
     ),
     Broken(
@@ -828,8 +832,8 @@ BROKEN = [
         "no collections are all of them",
         "rag.search.desk.make_plan",
         lambda real: (
-            lambda asked, settings, tenant: real(
-                replace(asked, collections=asked.collections or None), settings, tenant
+            lambda request, settings, tenant: real(
+                replace(request, collections=request.collections or None), settings, tenant
             )
         ),
         an_empty_list_is_not_everything,
@@ -873,7 +877,7 @@ BROKEN = [
     Broken(
         "a search skips the gate",
         "rag.search.recall._visible",
-        lambda real: lambda view, *rest: real(_trusting(view), *rest),
+        lambda real: lambda view, *arguments: real(_trusting(view), *arguments),
         a_stale_copy_of_an_access_record_shows_nothing,
     ),
     Broken(
@@ -958,14 +962,14 @@ BROKEN = [
     Broken(
         "a second query's filter is lost",
         "rag.search.pipeline._views_of",
-        lambda real: lambda query, *rest: real(replace(query, filter=None), *rest),
+        lambda real: lambda query, *arguments: real(replace(query, filter=None), *arguments),
         a_second_query_only_narrows,
     ),
     # The trace.
     Broken(
         "a trace lists what the gate kept back",
         "rag.search.why._listings",
-        lambda real: lambda lists, _: real(lists, {chunk.id for each in lists for chunk in each.chunks}),
+        lambda real: lambda lists, _: real(lists, {chunk.id for ranked in lists for chunk in ranked.chunks}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),
     # The failures of others.
@@ -1013,7 +1017,7 @@ BROKEN = [
         what_comes_in_when_others_can_ask_is_hidden,
     ),
 ]
-CHECKS = list(dict.fromkeys(one.check for one in BROKEN))
+CHECKS = list(dict.fromkeys(build.check for build in BROKEN))
 
 
 async def _stocked(small: ModuleType, data: Path) -> dict[str, str]:

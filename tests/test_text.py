@@ -307,10 +307,10 @@ def _hidden(code: int) -> bool:
 @pytest.mark.slow
 def test_of_all_code_points_just_those_that_nobody_sees_are_left_out() -> None:
     everything = "x".join(map(chr, range(sys.maxunicode + 1)))
-    hidden = {one for one in everything if _hidden(ord(one))}
+    hidden = {letter for letter in everything if _hidden(ord(letter))}
     assert len(hidden) > 4_000
-    for left in (set(without_hidden(everything)), set(bare(everything))):
-        assert set(everything) - left == hidden
+    for remaining in (set(without_hidden(everything)), set(bare(everything))):
+        assert set(everything) - remaining == hidden
 
 
 @pytest.mark.parametrize("text", KEPT)
@@ -320,7 +320,7 @@ def test_what_scripts_and_emoji_need_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "visible"),
     [
         ("pass\u200bword so\u00adft", "password soft"),
         ("a\u200db in\u200cfect 漢\u200d字", "ab infect 漢字"),
@@ -333,16 +333,16 @@ def test_what_scripts_and_emoji_need_stays(text: str) -> None:
         ("\x1b[31mred\x9b0m\x07", "[31mred0m"),
     ],
 )
-def test_a_message_between_the_letters_is_gone(text: str, seen: str) -> None:
-    assert without_hidden(text) == seen
+def test_a_message_between_the_letters_is_gone(text: str, visible: str) -> None:
+    assert without_hidden(text) == visible
 
 
 @given(TEXTS_WITH_INVISIBLES)
 def test_behind_what_is_seen_at_most_one_character_is_not(text: str) -> None:
-    seen = without_hidden(text)
-    assert without_hidden(seen) == seen
-    assert bare(seen) == bare(text)
-    hidden = "".join("h" if _hidden(ord(one)) else "e" if one > "\u2000" else "." for one in seen)
+    visible = without_hidden(text)
+    assert without_hidden(visible) == visible
+    assert bare(visible) == bare(text)
+    hidden = "".join("h" if _hidden(ord(letter)) else "e" if letter > "\u2000" else "." for letter in visible)
     assert not re.search("^h|(?<!e)hh|hhh", hidden)  # of two, the second joins emoji
 
 
@@ -355,12 +355,16 @@ def test_line_ends_are_one_character_for_one(text: str) -> None:
 
 @given(TEXTS_WITH_INVISIBLES)
 def test_a_terminal_gets_nothing_but_text(text: str) -> None:
-    shown = for_people(text)
-    assert not set(shown) & ({*map(chr, range(32)), *map(chr, range(127, 160)), *BIDI} - {"\n", "\t"})
-    assert not [one for one in shown if "\ud800" <= one <= "\udfff" or "\U000e0000" <= one <= "\U000e00ff"]
-    assert for_people(shown) == shown
+    printed = for_people(text)
+    assert not set(printed) & ({*map(chr, range(32)), *map(chr, range(127, 160)), *BIDI} - {"\n", "\t"})
+    assert not [
+        letter
+        for letter in printed
+        if "\ud800" <= letter <= "\udfff" or "\U000e0000" <= letter <= "\U000e00ff"
+    ]
+    assert for_people(printed) == printed
     assert not set("\n\t") & set(in_one_line(text))
-    assert len(in_one_line(text)) == len(shown)
+    assert len(in_one_line(text)) == len(printed)
 
 
 def test_people_see_where_a_command_was() -> None:

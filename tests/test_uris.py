@@ -66,13 +66,13 @@ def test_a_revision_is_read_only_where_it_is_asked_for_and_refused_elsewhere(
     assert split_citation(cited) == (source_id, revision, range(0) if seq is None else range(seq, seq + 1))
     assert split_citation(bare) == (source_id, None, split_id(bare)[1])
     assert without_revision(cited) == bare
-    with pytest.raises(InvalidRequestError) as told:
+    with pytest.raises(InvalidRequestError) as refused:
         split_id(cited)
-    assert str(told.value) == NO_REVISION.format(bare)
+    assert str(refused.value) == NO_REVISION.format(bare)
 
 
 @pytest.mark.parametrize(
-    ("shown", "collection"),
+    ("form", "collection"),
     [
         ("[{id}]", None),
         ("Handbook › Leave [{id}]", None),
@@ -81,9 +81,9 @@ def test_a_revision_is_read_only_where_it_is_asked_for_and_refused_elsewhere(
         ("https://desk.example.com/docs/passages/{id}", None),
     ],
 )
-def test_an_id_is_read_from_what_replies_show_of_it(shown: str, collection: str | None) -> None:
+def test_an_id_is_read_from_what_replies_show_of_it(form: str, collection: str | None) -> None:
     for id_ in ("a" * 16, "a" * 16 + "@k3v2m7qa/5", "a" * 16 + "/2-4"):
-        assert named_id(shown.format(id=id_)) == (collection, id_)
+        assert named_id(form.format(id=id_)) == (collection, id_)
 
 
 @pytest.mark.parametrize("before", ["", "refdesk://handbook/"])
@@ -146,7 +146,7 @@ def test_anything_else_is_not_found_and_not_echoed(name: str) -> None:
         source_id, _, seq = id_.partition("/")
         assert name in {id_, resource_uri(name.split("/")[2], id_) if "//" in name else id_}
         assert source_id.isalnum()
-        assert seq == "" or seq == "-".join(str(int(one)) for one in seq.split("-"))
+        assert seq == "" or seq == "-".join(str(int(part)) for part in seq.split("-"))
 
 
 @given(st.text(max_size=6), st.text(max_size=6))
