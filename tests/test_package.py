@@ -304,23 +304,28 @@ def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
     assert not required & UNWANTED
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "rag",
-        "refdesk_scripts",
-        "rag.corpus",
-        "rag.errors",
-        "rag.config.settings",
-        "rag.search.reply.search_reply",
-        "server.start",
-    ],
-)
-def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no_model(module: str) -> None:
-    program = f"import sys, {module}; print(*sys.modules)"
+def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no_model() -> None:
+    modules = ["rag", "refdesk_scripts", "rag.corpus", "rag.errors", "rag.config.settings"]
+    modules += ["rag.search.reply.search_reply", "server.start"]
+    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert module in run.stdout.split()
-    assert not HEAVY & set(run.stdout.split())
+    imported = set(run.stdout.split())
+    assert {*modules} <= imported
+    assert not HEAVY & imported
+
+
+def test_only_opening_a_model_imports_what_it_needs() -> None:
+    """Each module is imported after those that need less."""
+    program = """
+import sys, rag.models.rerank
+assert not {"openai", "onnxruntime", "tokenizers", "huggingface_hub"} & sys.modules.keys()
+import rag.models.chat, rag.search.stages.query_stages
+assert "openai" not in sys.modules
+import rag.models.embed.remote_embedder
+assert "openai" in sys.modules
+assert "onnxruntime" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_search_imports_of_the_engine_only_what_it_uses() -> None:

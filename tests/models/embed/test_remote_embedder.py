@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -84,12 +82,6 @@ def expected(*texts: str) -> Vectors:
     rows = np.array([vector(text) for text in texts], np.float32)
     unit: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit
-
-
-@pytest.mark.slow
-def test_onnx_runtime_is_not_loaded_for_it() -> None:
-    code = "import sys, rag.models.embed.remote_embedder; sys.exit('onnxruntime' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 async def test_vectors_are_of_unit_length_and_in_the_order_of_the_texts(provider: Endpoint) -> None:

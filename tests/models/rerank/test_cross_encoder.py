@@ -6,8 +6,6 @@ import hashlib
 import json
 import math
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -223,13 +221,6 @@ async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder
     beside.write_bytes(b"others!")
     with pytest.raises(ConfigurationError, match=r"model\.onnx was not loaded, because its SHA-256"):
         await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
-
-
-@pytest.mark.slow
-def test_only_opening_a_reranker_imports_what_it_needs() -> None:
-    program = "import json, sys, rag.models.rerank; print(json.dumps(sorted(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert not {"openai", "onnxruntime", "tokenizers", "huggingface_hub"} & set(json.loads(run.stdout))
 
 
 async def test_settings_without_a_reranker_open_none() -> None:
