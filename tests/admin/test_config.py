@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+Check: TypeAlias = "Callable[..., tuple[int, dict[str, str]]]"
 
 VALID, SETTINGS_OK = "The settings are valid.", "ok     settings: every key and value is valid"
 NO_COLLECTION = "wrong There is no collection {}."
@@ -49,39 +50,16 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     assert printed["settings_file"] == f"{scripts.home}/refdesk/config.toml"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[search]\nlimt = 5\n",
-        "[serach]\nlimit = 5\n",
-        '[embedder]\n\nmax_tokens = "64"\n',
-        "[search]\nlimit = 101\n",
-        '[search]\nmode = "fast"\n',
-        "search = [\n",
-    ],
-)
-def test_a_mistake_in_the_file_is_named_with_its_place(scripts: Scripts, tmp_path: Path, text: str) -> None:
+def test_a_mistake_in_the_file_or_in_the_environment_is_named_with_its_place(
+    scripts: Scripts, tmp_path: Path
+) -> None:
     file = tmp_path / "desk.toml"
-    file.write_text(text)
-    run = scripts.admin("config", "check", "--config", file)
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert run.stderr == f"refdesk-admin: {refusal(load_settings, file, {})}\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("REFDESK_SERCH_LIMIT", "5"),
-        ("REFDESK_SEARCH_LIMIT", "many"),
-        ("REFDESK_SEARCH_LIMIT", "199"),
-        ("REFDESK_CONFIG", "nowhere.toml"),
-    ],
-)
-def test_a_mistake_in_the_environment_is_named(scripts: Scripts, name: str, value: str) -> None:
-    run = scripts.admin("config", "check", env={name: value})
-    assert run.returncode == 2
-    assert run.stderr == f"refdesk-admin: {refusal(load_settings, None, {name: value})}\n"
+    file.write_text("[search]\nlimt = 5\n")
+    for path, environment in ((file, {}), (None, {"REFDESK_SERCH_LIMIT": "5"})):
+        named = ("--config", file) if path else ()
+        run = scripts.admin("config", "check", *named, env=environment)
+        assert (run.returncode, run.stdout) == (2, "")
+        assert run.stderr == f"refdesk-admin: {refusal(load_settings, path, environment)}\n"
 
 
 @pytest.mark.parametrize("places", range(4))
@@ -112,7 +90,7 @@ KEY = "sk-zebrafish"
 
 
 @pytest.fixture
-def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Callable[..., tuple[int, dict[str, str]]]:
+def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Check:
     """The exit code and the lines by their parts, with this settings file."""
 
     def checked(text: str, *options: str | Path) -> tuple[int, dict[str, str]]:
@@ -156,7 +134,7 @@ def test_a_right_configuration_is_told_part_by_part_without_its_defaults(
 
 
 def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
-    scripts: Scripts, check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+    scripts: Scripts, check: Check, tmp_path: Path
 ) -> None:
     run = scripts.admin("config", "check")
     assert run.returncode == 0
@@ -167,7 +145,7 @@ def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
 
 
 def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_noted(
-    scripts: Scripts, check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+    scripts: Scripts, check: Check, tmp_path: Path
 ) -> None:
     for name in ("acorn", "birch"):
         scripts.admin("tenant", "create", name, "--data", tmp_path / "data")
@@ -179,16 +157,14 @@ def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_note
     assert "2 tenants (acorn, birch)" in findings["tenant"]
 
 
-def test_a_model_folder_is_opened(check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path) -> None:
+def test_a_model_folder_is_opened(check: Check, tmp_path: Path) -> None:
     code, findings = check(f'[embedder]\nprovider = "onnx"\npath = "{tmp_path}/model"\n')
     assert code == 1
     assert findings["embedder"].startswith("wrong ")
     assert f"{tmp_path}/model" in findings["embedder"]
 
 
-def test_what_an_origin_has_on_this_machine_is_looked_for(
-    check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
-) -> None:
+def test_what_an_origin_has_on_this_machine_is_looked_for(check: Check, tmp_path: Path) -> None:
     def settings(place: Path, program: str) -> str:
         folder = f"[origins.docs]\ntype = 'folder'\npath = '{place}'\n"
         return f"{folder}[origins.tickets]\ntype = 'records'\ncommand = ['{program}', '--full']\n"
@@ -210,7 +186,7 @@ def test_what_an_origin_has_on_this_machine_is_looked_for(
     ],
 )
 def test_a_folder_that_is_no_repository_is_told(
-    check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path, inside: str, finding: str
+    check: Check, tmp_path: Path, inside: str, finding: str
 ) -> None:
     place = tmp_path / "code"
     if inside:
@@ -220,7 +196,7 @@ def test_a_folder_that_is_no_repository_is_told(
 
 
 def test_endpoints_are_asked_and_wrong_keys_told(
-    check: Callable[..., tuple[int, dict[str, str]]],
+    check: Check,
     provider: Endpoint,
     chat_server: Endpoint,
     rerank_server: Endpoint,
@@ -256,9 +232,7 @@ def test_endpoints_are_asked_and_wrong_keys_told(
         assert findings[part].endswith(f"HTTP 401{ADVICE[401].format(key='MY_KEY')}.")
 
 
-def test_collections_of_another_embedder_are_told(
-    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
-) -> None:
+def test_collections_of_another_embedder_are_told(check: Check, provider: Endpoint) -> None:
     provider.script = [vectors]
     code, findings = check(f'[embedder]\nprovider = "openai"\n{remote(provider)}')
     assert code == 1
@@ -268,7 +242,7 @@ def test_collections_of_another_embedder_are_told(
 
 
 def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
-    check: Callable[..., tuple[int, dict[str, str]]],
+    check: Check,
 ) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -284,7 +258,7 @@ def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
 
 
 def test_settings_that_would_let_anybody_in_are_told(
-    check: Callable[..., tuple[int, dict[str, str]]],
+    check: Check,
 ) -> None:
     code, findings = check('[http]\nauthentication = []\npublic_url = "https://desk.example.com"\n')
     assert code == 1
@@ -292,9 +266,7 @@ def test_settings_that_would_let_anybody_in_are_told(
     assert check("[http]\nauthentication = []\n")[1]["http"].startswith("ok ")
 
 
-def test_the_issuers_keys_are_fetched(
-    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
-) -> None:
+def test_the_issuers_keys_are_fetched(check: Check, provider: Endpoint) -> None:
     provider.script = [_answer(provider, KEYS), provider.failing(404)]
     code, findings = check(_oauth(provider))
     assert code == 0
@@ -315,7 +287,7 @@ def test_the_issuers_keys_are_fetched(
     "table", ["tenants = { a = 'acron' }", "clients.bot = { tenant = 'acron', user = 'b' }"]
 )
 def test_a_tenant_that_tokens_name_and_nobody_made_is_noted(
-    check: Callable[..., tuple[int, dict[str, str]]], clock_room: Path, table: str
+    check: Check, clock_room: Path, table: str
 ) -> None:
     assert "oauth" not in check("[oauth]\ntenants = { a = 'default' }")[1]
     code, findings = check(f"[oauth]\n{table}")
@@ -363,7 +335,7 @@ def _answer(provider: Endpoint, body: object) -> Behaviour:
     ],
 )
 def test_the_issuers_metadata_is_compared_with_the_settings(
-    check: Callable[..., tuple[int, dict[str, str]]],
+    check: Check,
     provider: Endpoint,
     differences: dict[str, object],
     finding: str,
@@ -386,7 +358,7 @@ def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None
     assert (checks["data folder"], checks["embedder"]) == ("wrong", "ok")
 
 
-def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, dict[str, str]]]) -> None:
+def test_a_binding_that_leaves_nothing_is_wrong(check: Check) -> None:
     code, findings = check(
         """
         [search]
@@ -413,7 +385,7 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, 
 
 
 def test_a_key_that_names_what_is_no_longer_there_is_wrong(
-    check: Callable[..., tuple[int, dict[str, str]]], scripts: Scripts, tmp_path: Path
+    check: Check, scripts: Scripts, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
     scripts.admin("collection", "create", "handbook", "--data", data)
