@@ -22,6 +22,7 @@ import pytest
 from mcp import stdio_client
 
 import rag.admin.main
+from rag.admin import doctor_command
 from rag.admin.connect import connect_check
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
@@ -30,9 +31,10 @@ from rag.search.why import SourceTrace
 from tests.forks import with_stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from rag.store.care.folder_checks import Finding
     from tests.conftest import Scripts
 
 Run: TypeAlias = CompletedProcess[str]
@@ -72,6 +74,20 @@ class Desk:
         assert "Traceback" not in after
         assert out == ""
         return after.splitlines()
+
+    def findings(self, check: str, *options: str | Path, code: int = 0) -> list[Any]:
+        """What one of doctor's checks finds."""
+        findings = self.json("doctor", *options, code=code)["findings"]
+        return [finding for finding in findings if finding["check"] == check]
+
+    def titles(self, query: str, *options: str | Path) -> list[str]:
+        """The documents that somebody finds, each as often as it has hits."""
+        return sorted(hit["title"] for hit in self.json("search", query, *options)["results"])
+
+    def files_with(self, text: bytes, folder: str = "") -> list[Path]:
+        """The files of the data folder, or of one in it, that hold a text."""
+        files = [path for path in (self.data / folder).rglob("*") if path.is_file()]
+        return [file for file in files if text in file.read_bytes()]
 
     def paths(self) -> list[str]:
         """What is there, by the path below the folder that was ingested."""
@@ -123,6 +139,19 @@ def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setattr(connect_check, "stdio_client", client)
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
     return Inside(desk.scripts, desk.data, monkeypatch, capsys)
+
+
+@pytest.fixture
+def unconnected(inside: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """`inside`, whose doctor starts no server as hosts do, which takes most of its time."""
+
+    async def no_findings(*_arguments: object) -> AsyncIterator[Finding]:
+        findings: tuple[Finding, ...] = ()
+        for finding in findings:
+            yield finding
+
+    monkeypatch.setattr(doctor_command, "check_clients", no_findings)
+    return inside
 
 
 @pytest.fixture(scope="session")

@@ -29,10 +29,7 @@ BOB = 'user = "bob"\ngroups = ["it"]'
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """A desk, a folder of notes, and a settings file.
-
-    What `ingest` and `access` do comes from outside; the rest is done in the tests' own process.
-    """
+    """A desk, a folder of notes, and a settings file. `desk` has processes of its own, which are dearer."""
 
     desk: Desk
     inside: Desk
@@ -47,18 +44,14 @@ class Office:
         (self.notes / name).write_text(text)
 
     def ingest(self, *options: str, code: int = 0) -> Any:  # noqa: ANN401 any JSON
-        return self.desk.json("ingest", self.notes, *options, "--config", self.config, code=code)
-
-    def shelve(self, *options: str) -> None:
-        """Ingest where that is not what the test is about."""
-        self.inside.run("ingest", self.notes, *options, "--config", self.config)
+        return self.inside.json("ingest", self.notes, *options, "--config", self.config, code=code)
 
     def ids(self) -> dict[str, str]:
         """The sources' ids by their paths."""
         return {source["metadata"]["path"]: source["id"] for source in self.inside.json("sources")["sources"]}
 
     def access(self, action: str, *arguments: str) -> Any:  # noqa: ANN401 any JSON
-        return self.desk.json("access", action, *arguments)
+        return self.inside.json("access", action, *arguments)
 
     def records(self) -> dict[str, Any]:
         """The access records by the sources' paths."""
@@ -89,7 +82,7 @@ def record(
 
 
 def test_what_nobody_restricts_everybody_finds(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     assert office.records() == {"leave.md": record("tenant")}
     for who in (NOBODY, ANN, BOB):
         assert office.visible_to(who) == {"leave.md"}
@@ -112,7 +105,7 @@ def test_what_is_restricted_and_allows_nobody_is_found_by_nobody(office: Office)
 
 
 def test_to_allow_somebody_is_to_restrict(office: Office) -> None:
-    office.shelve("--allow", "group:hr")
+    office.ingest("--allow", "group:hr")
     assert office.records() == {"leave.md": record("restricted", ("group:hr",))}
 
 
@@ -128,14 +121,14 @@ def test_deny_wins_over_whatever_allows(office: Office) -> None:
 
 def test_sources_of_one_folder_are_found_one_by_one(office: Office) -> None:
     office.write("pay.md", "# Pay\n\nDays of leave are paid.\n")
-    office.shelve()
+    office.ingest()
     office.access("set", office.ids()["pay.md"], "--allow", "group:hr")
     assert office.visible_to(BOB) == office.visible_to(BOB, office.desk) == {"leave.md"}
     assert office.visible_to(ANN) == {"leave.md", "pay.md"}
 
 
 def test_a_grant_lets_see_and_a_revocation_ends_it(office: Office) -> None:
-    office.shelve("--visibility", "restricted")
+    office.ingest("--visibility", "restricted")
     id_ = office.ids()["leave.md"]
     assert office.access("grant", id_, "--to", "group:hr", "--to", "user:bob") == {
         "id": id_,
@@ -154,7 +147,7 @@ def test_a_grant_lets_see_and_a_revocation_ends_it(office: Office) -> None:
 
 
 def test_a_revocation_holds_where_everybody_may_see(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     revoked = office.access("revoke", office.ids()["leave.md"], "--from", "group:hr")
     assert revoked["access"] == record("tenant", deny=("group:hr",), revision=2)
     assert office.visible_to(ANN) == set()
@@ -162,7 +155,7 @@ def test_a_revocation_holds_where_everybody_may_see(office: Office) -> None:
 
 
 def test_a_new_record_takes_the_place_of_the_old_one(office: Office) -> None:
-    office.shelve("--allow", "group:hr", "--deny", "user:bob")
+    office.ingest("--allow", "group:hr", "--deny", "user:bob")
     id_ = office.ids()["leave.md"]
     changed = office.access("set", id_, "--visibility", "restricted", "--allow", "group:it")
     assert changed == {"id": id_, "access": record("restricted", ("group:it",), revision=2)}
@@ -172,8 +165,8 @@ def test_a_new_record_takes_the_place_of_the_old_one(office: Office) -> None:
 
 
 def test_several_sources_of_several_collections_change_together(office: Office) -> None:
-    office.shelve()
-    office.shelve("--collection", "handbook")
+    office.ingest()
+    office.ingest("--collection", "handbook")
     ids = [source["id"] for source in office.inside.json("sources")["sources"]]
     assert len(set(ids)) == 2
     run = office.desk.run("access", "set", *ids, "--allow", "group:hr", "--json")
@@ -183,7 +176,7 @@ def test_several_sources_of_several_collections_change_together(office: Office) 
 
 
 def test_people_read_who_may_see_a_source_by_its_id_or_uri(office: Office) -> None:
-    office.shelve("--allow", "user:ann", "--allow", "group:hr")
+    office.ingest("--allow", "user:ann", "--allow", "group:hr")
     id_ = office.ids()["leave.md"]
     description = office.desk.run("access", "show", id_).stdout
     assert description.splitlines() == [
@@ -217,7 +210,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
     for name in ("denied.md", "both.md", "nobody.md"):
         office.write(name, f"Days of leave, {name}\n")
     office.settings(EXPLAINED)
-    office.shelve()
+    office.ingest()
     ids = office.ids()
     for path, who, explanation in [
         ("leave.md", "", EVERYBODY),
@@ -245,7 +238,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
 
 
 def test_an_id_that_nothing_has_is_said(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     for action, *options in (
         ["show"],
         ["set", "--visibility", "tenant"],
@@ -258,7 +251,7 @@ def test_an_id_that_nothing_has_is_said(office: Office) -> None:
 
 
 def test_one_unknown_id_among_others_changes_none(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     id_ = office.ids()["leave.md"]
     run = office.desk.run("access", "set", id_, "aaaaaaaaaaaaaaaa", "--visibility", "restricted", code=1)
     assert (run.stdout, run.stderr) == ("", NOT_FOUND)
@@ -266,7 +259,7 @@ def test_one_unknown_id_among_others_changes_none(office: Office) -> None:
 
 
 def test_wrong_entries_are_refused_and_change_nothing(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     id_ = office.ids()["leave.md"]
     for *arguments, entry in (
         ["grant", id_, "--to", "group:hr", "--to", "ann"],
@@ -293,7 +286,7 @@ def test_wrong_entries_of_an_ingestion_are_refused_before_it_begins(office: Offi
 
 
 def test_a_changed_file_keeps_its_record_whatever_the_run_asks_for(office: Office) -> None:
-    office.shelve("--allow", "group:hr")
+    office.ingest("--allow", "group:hr")
     office.write("leave.md", "# Leave\n\nEverybody has thirty-one days of leave.\n")
     office.write("new.md", "# New\n\nNew days of leave.\n")
     assert office.ingest("--visibility", "tenant")["counts"]["replaced"] == 1
@@ -305,7 +298,7 @@ def test_a_changed_file_keeps_its_record_whatever_the_run_asks_for(office: Offic
 
 def test_a_record_is_changed_by_a_run_that_is_told_to_also_of_unchanged_files(office: Office) -> None:
     office.write("pay.md", "# Pay\n\nDays of leave are paid.\n")
-    office.shelve("--allow", "group:hr")
+    office.ingest("--allow", "group:hr")
     office.write("pay.md", "# Pay\n\nDays of leave are paid in full.\n")
     office.ingest("--allow", "group:it", "--set-access")
     groups = ("group:it",)
@@ -319,10 +312,10 @@ def test_a_record_is_changed_by_a_run_that_is_told_to_also_of_unchanged_files(of
 
 def test_new_sources_are_as_visible_as_their_collection_says(office: Office) -> None:
     office.desk.run("collection", "create", "documents", "--visibility", "restricted")
-    office.shelve()
+    office.ingest()
     assert office.records() == {"leave.md": record("restricted")}
     assert office.visible_to(ANN) == set()
-    office.shelve("--visibility", "tenant", "--set-access")
+    office.ingest("--visibility", "tenant", "--set-access")
     assert office.visible_to(ANN) == {"leave.md"}
 
 
@@ -364,9 +357,9 @@ def test_a_run_that_asks_for_a_record_goes_before_the_rules(office: Office) -> N
 
 def test_new_rules_hold_for_sources_that_are_there_when_the_run_is_told_to(office: Office) -> None:
     office.write("hr/rules.md", "# Rules\n\nDays of leave end in March.\n")
-    office.shelve()
+    office.ingest()
     office.settings(RULES)
-    office.shelve()
+    office.ingest()
     assert office.records()["hr/rules.md"] == record("tenant")
     office.ingest("--set-access")
     assert office.records() == {
@@ -406,7 +399,7 @@ def test_documents_have_no_say_by_default(office: Office) -> None:
 
 
 def test_a_grant_of_what_everybody_sees_changes_nothing_and_says_so(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     id_ = office.ids()["leave.md"]
     run = office.desk.run("access", "grant", id_, "--to", "group:hr")
     assert "Everybody in the tenant can see" in run.stderr
@@ -418,7 +411,7 @@ def test_a_grant_of_what_everybody_sees_changes_nothing_and_says_so(office: Offi
 
 
 def test_names_that_nothing_has_had_are_told(office: Office) -> None:
-    office.shelve()
+    office.ingest()
     office.inside.run("key", "create", "--user", "ann", "--group", "hr")
     id_ = office.ids()["leave.md"]
     wrong = office.inside.run("access", "set", id_, "--allow", "user:anne", "--allow", "group:hr").stderr

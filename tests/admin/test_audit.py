@@ -221,22 +221,20 @@ def test_lines_that_are_torn_or_foreign_are_shown_as_unreadable_and_spoil_no_oth
 
 @pytest.mark.parametrize("cut", ["{", '{"at":"2026-11-26T0', "half a letter", "all but the end", "\0" * 512])
 def test_what_a_power_failure_leaves_of_the_last_line_is_told_and_no_fault_for_ever(
-    inside: Desk, cut: str
+    unconnected: Desk, cut: str
 ) -> None:
-    inside.run("key", "create", "--user", "zoë")
-    good = log_file(inside.data).read_bytes()
+    unconnected.run("key", "create", "--user", "zoë")
+    good = log_file(unconnected.data).read_bytes()
     halves = {"half a letter": good[: good.index("ë".encode()) + 1], "all but the end": good[:-2]}
     torn = halves.get(cut, cut.encode())
     for line in (torn, b""):
-        with log_file(inside.data).open("ab") as log:
+        with log_file(unconnected.data).open("ab") as log:
             log.write(line)
-        (note,) = [
-            finding for finding in inside.json("doctor")["findings"] if finding["check"] == "audit log"
-        ]
+        (note,) = unconnected.findings("audit log")
         assert note["state"] == "note"
         assert "cut short line 2. The act that it began to tell may have been done" in note["text"]
-        inside.run("key", "create", "--user", "ann")  # begins a new line
-    assert inside.json("audit", "show")["unreadable_lines"] == [2]
+        unconnected.run("key", "create", "--user", "ann")  # begins a new line
+    assert unconnected.json("audit", "show")["unreadable_lines"] == [2]
 
 
 def test_a_line_of_a_later_version_is_read(inside: Desk) -> None:

@@ -336,40 +336,44 @@ def test_another_chunking_applies_from_the_next_ingest_on(inside: Desk, tmp_path
         assert "--chunking" in inside.run("collection", "set", "notes", "--chunking", wrong, code=2).stderr
 
 
-def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(inside: Desk, tmp_path: Path) -> None:
+def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(
+    unconnected: Desk, tmp_path: Path
+) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     for name in ("open", "hidden"):
         (docs / f"{name}.md").write_text(f"# {name}\n\n" + f"The pendulum of {name} swings. " * 30)
-    inside.run("ingest", str(docs))
-    inside.run("access", "set", str(docs / "hidden.md"), "--visibility", "restricted", "--allow", "user:ann")
+    unconnected.run("ingest", str(docs))
+    unconnected.run(
+        "access", "set", str(docs / "hidden.md"), "--visibility", "restricted", "--allow", "user:ann"
+    )
 
     def ids(*user: str) -> set[str]:
-        results = inside.json("search", "pendulum", "--limit", "20", *user)["results"]
+        results = unconnected.json("search", "pendulum", "--limit", "20", *user)["results"]
         return {hit["id"].partition("/")[0] for hit in results}
 
     every, theirs = ids("--user", "ann"), ids("--user", "bob")
     assert (len(every), len(theirs)) == (2, 1)
     rebuild = ["collection", "rebuild", "documents"]
-    assert "no earlier tables to go back to" in inside.run(*rebuild, "--undo", code=2).stderr
-    rebuilt = inside.json(*rebuild, "--chunking", "sentence,max=64")
+    assert "no earlier tables to go back to" in unconnected.run(*rebuild, "--undo", code=2).stderr
+    rebuilt = unconnected.json(*rebuild, "--chunking", "sentence,max=64")
     assert (rebuilt["sources"], rebuilt["recut"], rebuilt["kept"]) == (2, 2, [])
-    assert inside.json("ingest", str(docs))["counts"]["unchanged"] == 2
+    assert unconnected.json("ingest", str(docs))["counts"]["unchanged"] == 2
     assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
-    inside.run("backup", tmp_path / "desk.tar")
-    inside.run("restore", tmp_path / "desk.tar", "--yes")  # the tables that are searched, and no others
+    unconnected.run("backup", tmp_path / "desk.tar")
+    unconnected.run("restore", tmp_path / "desk.tar", "--yes")  # the tables that are searched, and no others
     assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
-    assert inside.json("collection", "show", "documents")["chunking"] == "sentence,max=64"
-    inside.run("doctor")
-    inside.run(*rebuild, "--chunking", "default")
-    inside.run(*rebuild, "--undo")
-    line = inside.run(*rebuild, "--undo").stdout
+    assert unconnected.json("collection", "show", "documents")["chunking"] == "sentence,max=64"
+    unconnected.run("doctor")
+    unconnected.run(*rebuild, "--chunking", "default")
+    unconnected.run(*rebuild, "--undo")
+    line = unconnected.run(*rebuild, "--undo").stdout
     assert line.startswith(WENT_BACK.format(2))
-    assert inside.json("collection", "show", "documents")["chunking"] == "default"
-    inside.run("purge")
-    assert len(list((inside.data / "tables").glob("*documents*"))) == 2
+    assert unconnected.json("collection", "show", "documents")["chunking"] == "default"
+    unconnected.run("purge")
+    assert len(list((unconnected.data / "tables").glob("*documents*"))) == 2
     assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
-    assert "takes neither" in inside.run(*rebuild, "--undo", "--embedder", "x", code=2).stderr
+    assert "takes neither" in unconnected.run(*rebuild, "--undo", "--embedder", "x", code=2).stderr
 
 
 REBUILD = ("collection", "rebuild", "documents")
@@ -403,15 +407,15 @@ def first_token(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def house(inside: Desk, first_token: Path, tmp_path: Path) -> Desk:
+def house(unconnected: Desk, first_token: Path, tmp_path: Path) -> Desk:
     docs = tmp_path / "docs"
     docs.mkdir()
     for number in range(1, 10):
         text = f"It weighs {number * 3} grams. To repair it, replace the spring S{number}."
         (docs / f"{number}.md").write_text(f"# Widget {number}\n\n{text}\n")
-    inside.run("ingest", docs)
-    inside.run("model", "add", first_token)
-    return inside
+    unconnected.run("ingest", docs)
+    unconnected.run("model", "add", first_token)
+    return unconnected
 
 
 def collection(desk: Desk) -> dict[str, Any]:

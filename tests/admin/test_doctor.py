@@ -59,9 +59,9 @@ def docs(base: Path) -> Path:
 
 
 @pytest.fixture
-def filled(inside: Desk, base: Path) -> Desk:
-    shutil.copytree(base / "data", inside.data)
-    return inside
+def filled(unconnected: Desk, base: Path) -> Desk:
+    shutil.copytree(base / "data", unconnected.data)
+    return unconnected
 
 
 def wrong(desk: Desk, *options: str, code: int = 1) -> list[Any]:
@@ -335,8 +335,7 @@ def test_keys_that_expired_or_will_soon_are_noted(filled: Desk) -> None:
     stored = json.loads(keys.read_text())
     stored["keys"][0]["expires_at"] = "2026-01-01T00:00:00Z"
     keys.write_text(json.dumps(stored))
-    findings = filled.json("doctor")["findings"]
-    (note,) = [finding for finding in findings if finding["check"] == "api keys"]
+    (note,) = filled.findings("api keys")
     assert note["state"] == "note"
     assert f"{ids[0]} expired." in note["text"]
     assert f"{ids[1]} will expire within 14 days." in note["text"]
@@ -353,29 +352,29 @@ def test_packages_of_other_versions_are_named(filled: Desk, monkeypatch: pytest.
 
 
 def test_hosts_whose_entries_do_not_work_any_more_are_named_with_the_command_that_mends_them(
-    filled: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inside: Desk, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shutil.copytree(base / "data", inside.data)
     monkeypatch.setenv("HOME", str(tmp_path))
-    filled.run("connect", "cursor", "--yes")
-    filled.run("connect", "windsurf", "--name", "old", "--yes")
-    clients = [
-        finding for finding in filled.json("doctor")["findings"] if finding["check"] in {"client", "hosts"}
-    ]
-    assert [(finding["state"], finding["part"].partition(",")[0]) for finding in clients] == [
+    inside.run("connect", "cursor", "--yes")
+    inside.run("connect", "windsurf", "--name", "old", "--yes")
+    findings = inside.json("doctor")["findings"]
+    fine = [finding for finding in findings if finding["check"] in {"client", "hosts"}]
+    assert [(finding["state"], finding["part"].partition(",")[0]) for finding in fine] == [
         ("fine", "refdesk"),
         ("fine", "cursor: refdesk"),
         ("fine", "windsurf: old"),
     ]
     entries = tmp_path / ".codeium" / "windsurf" / "mcp_config.json"
-    entries.write_text(entries.read_text().replace(str(filled.data), str(tmp_path / "gone")))
+    entries.write_text(entries.read_text().replace(str(inside.data), str(tmp_path / "gone")))
     findings = [
-        finding for finding in filled.json("doctor", code=1)["findings"] if finding["state"] == "wrong"
+        finding for finding in inside.json("doctor", code=1)["findings"] if finding["state"] == "wrong"
     ]
     anew = f"Run refdesk-admin connect windsurf --name old --data {tmp_path / 'gone'}"
     assert [(finding["check"], anew in str(finding)) for finding in findings] == [("hosts", True)]
     address = {"mcpServers": {"refdesk": {"serverUrl": "http://127.0.0.1:9/mcp"}}}
     entries.write_text(json.dumps(address))
-    report = filled.run("doctor", code=1).stdout
+    report = inside.run("doctor", code=1).stdout
     assert "Start the server at its address, and check the network and the key." in report
     assert "writes the entry" not in report
 
@@ -473,12 +472,11 @@ def test_of_many_collections_what_is_alike_is_one_line_and_json_has_each(
     lines = [line.split() for line in filled.run("doctor", code=1).stdout.splitlines()]
     tables = [line for line in lines if line[1] == "tables"]
     assert [(line[0], line[2]) for line in tables] == [("wrong", "default.blue:"), ("fine", "2")]
-    parts = [
-        finding["part"]
-        for finding in filled.json("doctor", code=1)["findings"]
-        if finding["check"] == "tables"
+    assert [finding["part"] for finding in filled.findings("tables", code=1)] == [
+        "default.blue",
+        "default.documents",
+        "default.red",
     ]
-    assert parts == ["default.blue", "default.documents", "default.red"]
     for name in ("red", "documents"):
         shutil.rmtree(table_folder(filled.data, schema.chunks_table("default", name)))
     report = filled.run("doctor", code=1).stdout.splitlines()

@@ -36,9 +36,7 @@ def test_a_key_is_shown_once_and_is_its_holders(desk: Desk) -> None:
     assert held is not None
     assert held.id == listed["id"]
     secret = token.split("_", 2)[2]
-    assert not [
-        file for file in desk.data.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()
-    ]
+    assert not desk.files_with(secret.encode())
 
 
 def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> None:

@@ -160,11 +160,6 @@ def with_password(folder: Path, port: int, password: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
 
 
-def everything(folder: Path) -> bytes:
-    """All that is in the files of a folder."""
-    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
-
-
 def test_a_repository_is_cloned_over_https_and_its_password_is_nowhere(
     inside: Desk, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,11 +170,11 @@ def test_a_repository_is_cloned_over_https_and_its_password_is_nowhere(
         run = synced(inside, tmp_path, url, dates=dates)
         assert outcome in run.stdout
         assert SECRET not in run.stdout + run.stderr
-    assert [hit["title"] for hit in inside.json("search", "pendulum")["results"]] == ["Clock"]
+    assert inside.titles("pendulum") == ["Clock"]
     assert server.allowed
     assert any("git" in line and "fetch" in line for line in server.command_lines)
     assert not [line for line in server.command_lines if SECRET in line]
-    assert SECRET.encode() not in everything(inside.data)
+    assert not inside.files_with(SECRET.encode())
 
 
 def test_a_wrong_password_and_an_unknown_certificate_are_told_without_it(
@@ -196,7 +191,7 @@ def test_a_wrong_password_and_an_unknown_certificate_are_told_without_it(
         assert "check its URL, the network and the credentials of git" in run.stderr
         assert len(run.stderr.splitlines()) == 2
         assert SECRET not in run.stdout + run.stderr
-    assert SECRET.encode() not in everything(inside.data)
+    assert not inside.files_with(SECRET.encode())
 
 
 def test_a_repository_is_cloned_with_the_command_of_ssh(
@@ -307,7 +302,7 @@ def test_a_key_of_the_user_is_used_in_both_ways_of_writing(
     assert "added" in synced(inside, ssh_server.folder, ssh_server.url).stdout
     short = f"{ssh_server.user}@127.0.0.1:{ssh_server.repository}"
     assert "unchanged" in synced(inside, ssh_server.folder, short).stdout
-    assert [hit["title"] for hit in inside.json("search", "pendulum")["results"]] == ["Clock"]
+    assert inside.titles("pendulum") == ["Clock"]
 
 
 def test_a_key_of_the_agent_is_used_and_without_it_the_user_is_told(

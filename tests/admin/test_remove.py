@@ -157,9 +157,8 @@ def test_a_removal_that_was_killed_before_it_deleted_a_row_is_finished_by_the_ne
         again = ingesting.desk.run("remove", ingesting.folder / "kept.md", code=1).stderr
         assert "kept.md" in again
     ingesting.desk.run("purge")
-    files = [file for file in (ingesting.desk.data / "tables").rglob("*") if file.is_file()]
-    assert not any(b"A wombat, kept" in file.read_bytes() for file in files)
-    assert any(b"A wombat, same" in file.read_bytes() for file in files)
+    assert not ingesting.desk.files_with(b"A wombat, kept", "tables")
+    assert ingesting.desk.files_with(b"A wombat, same", "tables")
 
 
 def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, tmp_path: Path) -> None:
@@ -172,13 +171,13 @@ def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, 
         (papers / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
     desk.run("ingest", papers)
     desk.run("remove", papers / "gone.md")
-    assert _files_with(desk.data, b"zanzibarite")
+    assert desk.files_with(b"zanzibarite")
 
     printed = desk.run("purge").stdout
     assert printed.startswith("documents: rewrote 1 source and 1 chunk, rebuilt the indexes, ")
-    assert _files_with(desk.data, b"zanzibarite") == []
-    assert _files_with(desk.data, b"pendulum")
-    assert [hit["title"] for hit in desk.json("search", "zanzibarite pendulum")["results"]] == ["kept"]
+    assert desk.files_with(b"zanzibarite") == []
+    assert desk.files_with(b"pendulum")
+    assert desk.titles("zanzibarite pendulum") == ["kept"]
 
     (purged,) = desk.json("purge", "--collection", "documents")["collections"]
     assert purged.keys() == {"name", "sources", "chunks", "freed_bytes", "dropped_rebuild"}
@@ -201,10 +200,6 @@ def test_a_purge_that_makes_the_folder_larger_says_that_it_freed_nothing(
         "0.1 MB freed",
         "2.3 MB freed",
     ]
-
-
-def _files_with(data: Path, word: bytes) -> list[Path]:
-    return [file for file in data.rglob("*") if file.is_file() and word in file.read_bytes()]
 
 
 LATER = datetime.now(UTC) + timedelta(days=100)
@@ -232,8 +227,7 @@ class Archive:
         self.monkeypatch.setattr(Clock, "now", lambda _clock: moment)
 
     def found_paths(self, *options: str) -> list[str]:
-        hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", *options)["results"]
-        return sorted(f"{hit['title']}.md" for hit in hits)
+        return [f"{title}.md" for title in self.desk.titles("pendulum", *options)]
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ OPEN = "# Open\n\nEverybody reads of days of leave here.\n"
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A desk and a folder. What a test is about comes from outside; the rest is done in its own process."""
+    """A desk and a folder. `desk` has processes of its own, which are dearer than `inside`."""
 
     desk: Desk
     inside: Desk
@@ -63,11 +63,7 @@ class Life:
     def ingest(self, *arguments: str | Path, paths: tuple[Path, ...] = (), code: int = 0) -> Any:  # noqa: ANN401
         """Ingest the folder, or these paths, as people do."""
         named = paths or (self.folder,)
-        return self.desk.json("ingest", *named, *arguments, "--config", self.config, code=code)
-
-    def shelve(self, *arguments: str | Path) -> None:
-        """Ingest where that is not what the test is about."""
-        self.inside.run("ingest", self.folder, *arguments, "--config", self.config)
+        return self.inside.json("ingest", *named, *arguments, "--config", self.config, code=code)
 
     def visible_to(self, who: str, word: str = "leave") -> set[str]:
         """The paths of what somebody finds."""
@@ -186,7 +182,7 @@ def test_a_restricted_file_stays_hidden_whatever_is_done_to_its_name_its_folder_
         place = "hr/Gehälter" if act is write_it_decomposed else "hr"
         life.write(f"{act.__name__}/{place}/pay.md", secret(act.__name__))
         life.write(f"{act.__name__}/open.md", f"{OPEN}It is for {act.__name__}.\n")
-    life.shelve()
+    life.ingest()
     life.inside.run("access", "set", "*/pay.md", *HR)
     for act in ACTS:
         act(life.folder / act.__name__)
@@ -205,10 +201,10 @@ def test_a_restricted_file_stays_hidden_whatever_is_done_to_its_name_its_folder_
 
 def test_a_restricted_file_that_was_away_for_a_run_has_its_rights_when_it_is_back(life: Life) -> None:
     life.write("hr/pay.md", secret("pay"))
-    life.shelve()
+    life.ingest()
     life.inside.run("access", "set", life.folder / "hr", *HR)
     (life.folder / "hr").rename(life.folder.parent / "away")
-    life.shelve()
+    life.ingest()
     assert life.visible_to(OF_HR) == {"open.md"}
     (life.folder.parent / "away").rename(life.folder / "hr")
     (file,) = [entry for entry in life.ingest()["files"] if entry["outcome"] == "added"]
@@ -219,13 +215,13 @@ def test_a_restricted_file_that_was_away_for_a_run_has_its_rights_when_it_is_bac
 
 def test_an_older_copy_of_a_restricted_document_is_hidden_wherever_a_backup_puts_it(life: Life) -> None:
     first = life.write("hr/pay.md", secret("pay"))
-    life.shelve()
+    life.ingest()
     life.inside.run("access", "set", first, *HR)
     backup = shutil.copytree(life.folder, life.folder.parent / "backup")
     moved = first.rename(life.folder / "hr/pay-2025.md")
-    life.shelve()
+    life.ingest()
     moved.write_text(secret("pay", "Two per cent more."))
-    life.shelve()
+    life.ingest()
     shutil.copytree(backup, life.folder, dirs_exist_ok=True)
     shutil.copy(backup / "hr/pay.md", life.folder / "from-the-backup.md")
     assert life.ingest()["counts"]["added"] == 2
@@ -234,7 +230,7 @@ def test_an_older_copy_of_a_restricted_document_is_hidden_wherever_a_backup_puts
     life.inside.run("remove", life.folder / "hr/pay.md")  # nor when names are purged
     life.inside.run("purge")
     first.write_text(secret("pay", "Quite another text."))
-    life.shelve()
+    life.ingest()
     assert life.visible_to(NOBODY) == {"open.md"}
 
 
@@ -257,7 +253,7 @@ def test_what_a_folder_was_ingested_with_holds_under_its_new_name_for_what_is_ne
 
 
 def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life) -> None:
-    life.shelve()
+    life.ingest()
     life.inside.run("remove", "--all")
     (file,) = life.ingest(*HR)["files"]
     assert file["reason"] == "it is back; now restricted to group:hr"
@@ -289,7 +285,7 @@ def test_a_document_may_tighten_its_rights_at_any_time_and_never_widen_them(life
     tighter = '---\nvisibility: restricted\nallow: ["group:hr"]\n---\n'
     life.write("front.md", secret("front"))
     life.write("beside.md", secret("beside"))
-    life.shelve()
+    life.ingest()
     assert life.visible_to(NOBODY) == {"open.md", "front.md", "beside.md"}
     life.write("front.md", tighter + secret("front"))
     life.write("beside.md.meta.toml", 'visibility = "restricted"\nallow = ["group:hr"]\n')
@@ -325,7 +321,7 @@ def test_a_note_counts_only_what_keeps_its_rights(life: Life) -> None:
     life.settings(RULES.replace("law/*", "*/law.md"))
     life.write("old/law.md", secret("law"))
     life.write("old/pay.md", secret("pay"))
-    life.shelve()
+    life.ingest()
     (life.folder / "old").rename(life.folder / "hr")
     report = life.ingest()
     assert [entry["reason"] for entry in report["files"] if "pay.md" in entry["path"]] == [
@@ -338,7 +334,7 @@ def test_a_note_counts_only_what_keeps_its_rights(life: Life) -> None:
 def test_an_emptied_folder_removes_nothing_until_that_is_said(life: Life, state: str) -> None:
     for number in range(14):
         life.write(f"{number}.md", secret(str(number)))
-    life.shelve()
+    life.ingest()
     life.folder.rename(life.folder.parent / "unmounted")
     life.folder.mkdir()
     if state == "nearly empty":
@@ -366,7 +362,7 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
     for number in range(80):
         life.write(f"{number:02}.md", secret(str(number)))
     (life.folder / "open.md").unlink()
-    life.shelve("--visibility", "restricted")
+    life.ingest("--visibility", "restricted")
     ids = {source["metadata"]["path"]: source["id"] for source in life.inside.json("sources")["sources"]}
     ordered = [ids[f"{number:02}.md"] for number in range(80)]
     commands = [
@@ -457,7 +453,7 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
 
 
 def test_an_ingestion_waits_for_a_change_of_rights_that_ends_soon(life: Life, scripts: Scripts) -> None:
-    life.shelve()
+    life.ingest()
     command: list[str | Path] = [scripts.forked_admin, "ingest", life.folder]
     command += ["--data", life.desk.data]
     with FileLock(life.desk.data / "locks/default.documents.lock"):  # as a change has it
@@ -506,10 +502,6 @@ def test_purge_leaves_nothing_whatever_the_clock_said(
 ) -> None:
     life.write("pay.md", secret("pay", "Zyzzogeton."))
 
-    def holders() -> list[Path]:
-        files = [path for path in life.desk.data.rglob("*") if path.is_file()]
-        return [path for path in files if b"Zyzzogeton" in path.read_bytes()]
-
     def at(seconds: int, *arguments: str | Path) -> None:
         if not seconds:
             life.inside.run(*arguments)  # the clock that everything else has
@@ -519,16 +511,16 @@ def test_purge_leaves_nothing_whatever_the_clock_said(
 
     at(ingested, "ingest", life.folder)
     life.inside.run("remove", life.folder / "pay.md")
-    assert holders()
+    assert life.desk.files_with(b"Zyzzogeton")
     at(purged, "purge")
-    assert not holders()
+    assert not life.desk.files_with(b"Zyzzogeton")
     assert life.visible_to(NOBODY) == {"open.md"}
 
 
 def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
     for name in ("hr/a.md", "hr/b.md", "law/a.md"):
         life.write(name, secret(name))
-    life.shelve()
+    life.ingest()
     everything = {"open.md", "hr/a.md", "hr/b.md", "law/a.md"}
     (life.folder.parent / "link").symlink_to(life.folder)
     cases: list[tuple[list[str | Path], set[str]]] = [
@@ -549,10 +541,10 @@ def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
 
 def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: Life) -> None:
     pay = life.write("hr/pay.md", secret("ann"))
-    life.shelve()
+    life.ingest()
     life.inside.run("access", "set", pay, "--visibility", "restricted", "--allow", "group:hr")
     pay.unlink()
-    life.shelve()
+    life.ingest()
     life.write("hr/news.md", "# News\n\nThere are more days of leave.\n")
     report = life.ingest()
     (note,) = [line for line in report["notes"] if "new version" in line]
@@ -573,7 +565,7 @@ def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: L
 def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) -> None:
     life.write("hr/pay.md", secret("pay"))
     menu = life.write("menu.md", OPEN)
-    life.shelve()
+    life.ingest()
     hr = life.folder / "hr"
     notes = life.desk.run("access", "set", hr, "--visibility", "restricted", "--allow", "group:hr").stderr
     of_new_files = f"New files in {hr} will be restricted to group:hr."
@@ -583,27 +575,27 @@ def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) ->
     life.write("hr/news.md", secret("news"))
     life.write("hr/2025/raise.md", secret("raise"))
     life.write("new/lunch.md", secret("lunch"))
-    life.shelve()
+    life.ingest()
     inside = {"hr/pay.md", "hr/menu.md", "hr/news.md", "hr/2025/raise.md"}
     outside = {"open.md", "new/lunch.md"}
     assert life.visible_to(NOBODY) == outside
     assert life.visible_to('user = "bob"\ngroups = ["hr"]') == outside | inside
     life.inside.run("access", "revoke", hr, "--from", "user:bob")
     life.write("hr/later.md", secret("later"))
-    life.shelve()
+    life.ingest()
     assert life.visible_to('user = "bob"\ngroups = ["hr"]') == outside
     assert life.visible_to('groups = ["hr"]') == outside | inside | {"hr/later.md"}
     life.inside.run("access", "grant", life.folder / "new", "--to", "user:eve")  # narrows nothing
     life.inside.run("access", "set", hr, "--visibility", "tenant")
     life.write("hr/last.md", secret("last"))
     life.write("new/last.md", secret("new"))
-    life.shelve()
+    life.ingest()
     assert life.visible_to(NOBODY) == outside | inside | {"hr/later.md", "hr/last.md", "new/last.md"}
 
 
 def test_a_folder_that_is_new_is_as_confidential_as_all_that_is_around_it(life: Life) -> None:
     pay, sick = life.write("hr/pay.md", secret("pay")), life.write("hr/ill/sick.md", secret("sick"))
-    life.shelve()
+    life.ingest()
     life.inside.run("access", "set", pay, sick, "--visibility", "restricted", "--allow", "group:hr")
     life.write("hr/2025/raise.md", secret("raise"))
     life.write("menus/2025/lunch.md", secret("lunch"))
@@ -612,15 +604,15 @@ def test_a_folder_that_is_new_is_as_confidential_as_all_that_is_around_it(life: 
     assert life.visible_to(NOBODY) == {"open.md", "menus/2025/lunch.md"}
     life.inside.run("access", "set", sick, "--visibility", "tenant")
     life.write("hr/2026/party.md", secret("party"))
-    life.shelve()
+    life.ingest()
     assert "hr/2026/party.md" in life.visible_to(NOBODY)
 
 
 def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life: Life) -> None:
     path = life.write("hr/a.md", secret("a"))
-    life.shelve()
+    life.ingest()
     path.rename(life.folder.parent / "away.md")
-    life.shelve("--yes")
+    life.ingest("--yes")
     life.desk.run("access", "revoke", life.folder / "hr", "--from", "user:bob")
     description = life.inside.run("access", "show", path).stdout
     assert f"{path} (removed)" in description
@@ -631,7 +623,7 @@ def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life:
         "Not visible: it was removed. If it came back, it would not be visible: user:bob is denied"
     )
     (life.folder.parent / "away.md").rename(path)
-    life.shelve()
+    life.ingest()
     assert life.visible_to(BOB) == {"open.md"}
     assert life.visible_to(NOBODY) == {"open.md", "hr/a.md"}
 
@@ -640,7 +632,7 @@ def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life:
 def test_a_file_whose_name_looks_like_a_pattern_means_itself(life: Life) -> None:
     for name in ("a[1].md", "a1.md", "b*.md", "bb.md"):
         life.write(name, secret(name))
-    life.shelve()
+    life.ingest()
     life.desk.run("access", "set", life.folder / "a[1].md", *HR)
     assert life.visible_to(OF_HR) - life.visible_to(NOBODY) == {"a[1].md"}
     life.desk.run("remove", life.folder / "b*.md")

@@ -58,13 +58,12 @@ class Origins:
     def titles(self, query: str, *groups: str) -> list[str]:
         """The titles that a member of these groups finds."""
         asker = [part for group in groups for part in ("--group", group)] or ["--user", "nobody"]
-        hits = self.desk.json("search", query, *asker)["results"]
-        return sorted(hit["title"] for hit in hits)
+        return self.desk.titles(query, *asker)
 
 
 @pytest.fixture
-def origins(desk: Desk, tmp_path: Path) -> Origins:
-    return Origins(desk, tmp_path)
+def origins(unconnected: Desk, tmp_path: Path) -> Origins:
+    return Origins(unconnected, tmp_path)
 
 
 def record(id_: str, text: str, *allow: str, **more: object) -> dict[str, object]:
@@ -297,8 +296,7 @@ def test_an_origin_of_another_tenant_states_nothing_here(nested: Origins) -> Non
         all=folder(path, tenant="acme"), hr=folder(path / "hr", **HR, tenant="beta"), again=folder(path)
     )
     nested.sync("all")
-    hits = nested.desk.json("search", "leave", "--tenant", "acme", "--user", "nobody")["results"]
-    assert sorted(hit["title"] for hit in hits) == ["Open", "Wages"]
+    assert nested.desk.titles("leave", "--tenant", "acme", "--user", "nobody") == ["Open", "Wages"]
 
 
 def test_access_set_for_a_link_counts_wherever_it_leads_later(origins: Origins) -> None:
@@ -334,10 +332,8 @@ def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay
         "--collection documents.\n" in warnings
     )
     assert "Note:" not in desk.run("sync", "--quiet", *config).stderr
-    findings = desk.json("doctor", *config)["findings"]
-    assert [(finding["state"], finding["part"]) for finding in findings if finding["check"] == "origins"] == [
-        ("note", "tickets")
-    ]
+    (finding,) = desk.findings("origins", *config)
+    assert (finding["state"], finding["part"]) == ("note", "tickets")
     report = origins.folder / "report.md"
     desk.run("doctor", "--bundle", report, *config)
     assert "come from the origin ORIGIN, which" in report.read_text()
@@ -445,10 +441,8 @@ def gannets(origins: Origins) -> Path:
 
 def orphans(origins: Origins) -> list[str]:
     """What doctor says of origins and folders that nobody names."""
-    findings = origins.desk.json("doctor", "--config", origins.config)["findings"]
-    return [
-        finding["text"] for finding in findings if (finding["check"], finding["state"]) == ("origins", "note")
-    ]
+    findings = origins.desk.findings("origins", "--config", origins.config)
+    return [finding["text"] for finding in findings if finding["state"] == "note"]
 
 
 def edit_and_move(path: Path, new: Path) -> None:

@@ -39,8 +39,7 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
 
     assert "Name one" in desk.run("search", "pendulum", code=2).stderr
     for tenant, title in [("default", "ours"), ("acme", "theirs")]:
-        hits = desk.json("search", "pendulum", "--tenant", tenant)["results"]
-        assert [hit["title"] for hit in hits] == [title]
+        assert desk.titles("pendulum", "--tenant", tenant) == [title]
         assert [source["title"] for source in desk.json("sources", "--tenant", tenant)["sources"]] == [title]
     assert desk.run("tenant", "list").stdout.splitlines() == [
         "TENANT   COLLECTIONS",
@@ -52,7 +51,7 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
     assert desk.json("tenant", "remove", "acme", "--yes") == {"removed": "acme", "collections": ["documents"]}
     assert "no tenant 'acme'" in desk.run("tenant", "remove", "acme", "--yes", code=1).stderr
     assert not [path for path in desk.data.rglob("*") if "acme" in path.name and path.suffix != ".lock"]
-    assert [hit["title"] for hit in desk.json("search", "pendulum")["results"]] == ["ours"]
+    assert desk.titles("pendulum") == ["ours"]
 
 
 STEPS = (
@@ -70,10 +69,6 @@ SECRET = b"zanzibar"
 
 class KilledError(Exception):
     """Nothing of the command runs after it."""
-
-
-def _holding(data: Path, secret: bytes) -> list[Path]:
-    return [path for path in data.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +92,7 @@ def test_a_tenant_is_removed_with_all_its_traces_in_one_step_also_after_a_kill_a
     inside: Desk, two_tenants: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     shutil.copytree(two_tenants, inside.data)
-    assert _holding(inside.data, SECRET)
+    assert inside.files_with(SECRET)
     before = inside.json("search", "pendulum", "--tenant", "default")["results"]
     assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default", "acme"]
 
@@ -110,7 +105,7 @@ def test_a_tenant_is_removed_with_all_its_traces_in_one_step_also_after_a_kill_a
             inside.run("tenant", "remove", "acme", "--yes")
     inside.run("tenant", "remove", "acme", "--yes")
     assert [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]] == ["default"]
-    assert not [path for path in _holding(inside.data, SECRET) if path.name != "audit.jsonl"]
+    assert not [path for path in inside.files_with(SECRET) if path.name != "audit.jsonl"]
     assert not [path for path in inside.data.rglob("*acme*") if path.suffix != ".lock"]
     assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default"]
     assert inside.json("search", "pendulum", "--tenant", "default")["results"] == before != []

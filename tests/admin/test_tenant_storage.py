@@ -59,12 +59,7 @@ def storage(
 
 
 def titles(desk: Desk, tenant: str) -> list[str]:
-    return [hit["title"] for hit in desk.json("search", "pendulum", "--tenant", tenant)["results"]]
-
-
-def holding(data: Path, secret: str) -> list[Path]:
-    files = (path for path in data.rglob("*") if path.is_file() and path.name != "audit.jsonl")
-    return [path for path in files if secret.encode() in path.read_bytes()]
+    return desk.titles("pendulum", "--tenant", tenant)
 
 
 def in_storage(storage: str, request: pytest.FixtureRequest) -> list[str]:
@@ -105,7 +100,8 @@ def test_every_command_reaches_its_documents_which_are_nowhere_else(
     assert f"{storage}." in inside.run("tenant", "list").stdout
 
     assert not [path for path in (inside.data / "tables").iterdir() if "acme" in path.name]
-    assert holding(inside.data / "tables", "acme") == holding(inside.data, WORD) == []
+    assert not inside.files_with(b"acme", "tables")
+    assert not [file for file in inside.files_with(WORD.encode()) if file.name != "audit.jsonl"]
     assert any("acme" in name for name in in_storage(storage, request))
 
     (documents / "theirs.md").unlink()
@@ -157,7 +153,7 @@ def test_a_removal_leaves_nothing_there_also_after_a_kill_and_no_other_tenant_is
         assert not inside.json("key", "list")["keys"]
     inside.run("tenant", "remove", "acme", "--yes")
     assert in_storage(storage, request) == []
-    assert holding(inside.data, WORD) == []
+    assert not [file for file in inside.files_with(WORD.encode()) if file.name != "audit.jsonl"]
     inside.run("tenant", "create", "acme", "--storage", storage)  # free again
     killed_at("rag.admin.tenant_command.forget_owner", monkeypatch, inside, "remove")
     assert [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]] == ["default"]
@@ -358,5 +354,5 @@ def test_its_folder_is_no_document_and_no_desk_for_other_tenants(
     assert titles(inside, "default") == ["theirs"]
     assert len(inside.json("sources", "--tenant", "default")["sources"]) == 1
     apart = desk_at(storage)
-    assert [hit["title"] for hit in apart.json("search", "pendulum")["results"]] == ["theirs"]
+    assert apart.titles("pendulum") == ["theirs"]
     assert "is the storage of a tenant" in apart.run("tenant", "create", "second", code=2).stderr

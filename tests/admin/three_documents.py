@@ -16,7 +16,7 @@ QUERY = "pendulum"
 
 def titles(desk: Desk, *options: str) -> set[str]:
     """The documents that somebody finds."""
-    return {hit["title"] for hit in desk.json("search", QUERY, *options)["results"]}
+    return set(desk.titles(QUERY, *options))
 
 
 def write_documents(folder: Path) -> None:
