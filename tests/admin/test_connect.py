@@ -572,18 +572,25 @@ def outside(scripts: Scripts, home: Path, *arguments: str | Path, code: int = 0)
     return run
 
 
-@pytest.mark.parametrize("host", ["cursor", "codex", "goose"])
 def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
+    scripts: Scripts, clock_room: Path, tmp_path: Path
+) -> None:
+    entry = ("connect", "cursor", "--name", "clocks")
+    outside(scripts, tmp_path, *entry, "--data", clock_room, "--yes")
+    lines = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
+    reached = r"Cursor reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
+    assert re.fullmatch(reached, lines[0])
+    warning = HOSTS["cursor"].hides_tools
+    assert lines[1:4] == ["Tools: search, get_source", warning, "You can search 17 documents here:"]
+    assert re.match(r"A first search took .* s and found 8 passages, the first from ", lines[-1])
+
+
+@pytest.mark.parametrize("host", ["codex", "goose"])
+def test_a_check_reads_the_entry_of_each_kind_of_file(
     scripts: Scripts, clock_room: Path, tmp_path: Path, host: str
 ) -> None:
     entry = ("connect", host, "--name", "clocks")
     outside(scripts, tmp_path, *entry, "--data", clock_room, "--yes")
-    lines = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
-    reached = rf"{HOSTS[host].title} reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
-    assert re.fullmatch(reached, lines[0])
-    warning = HOSTS[host].hides_tools
-    assert lines[1:4] == ["Tools: search, get_source", warning, "You can search 17 documents here:"]
-    assert re.match(r"A first search took .* s and found 8 passages, the first from ", lines[-1])
     report = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
     assert (report["tools"], report["passages"]) == (["search", "get_source"], 8)
 

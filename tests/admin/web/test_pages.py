@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -25,11 +22,11 @@ from rag.uris import NOT_FOUND
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.admin.web.conftest import Browser, Page, Running
     from tests.conftest import Scripts
+    from tests.endpoint import Site
 
 pytestmark = pytest.mark.slow
 
@@ -333,32 +330,9 @@ others 1.0
 """
 
 
-@contextmanager
-def serving(text: str) -> Iterator[int]:
-    """The port of something that answers everything with this text."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_arguments: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def test_the_calls_of_a_server_are_those_of_its_metrics() -> None:
-    with serving(METRICS) as port:
-        server = anyio.run(server_at, port)
+def test_the_calls_of_a_server_are_those_of_its_metrics(site: Site) -> None:
+    site.pages |= {"/readyz": b"", "/metrics": METRICS.encode()}
+    server = anyio.run(server_at, site.server_port)
     assert server.problem == ""
     assert server.ready
     assert [(call.call, call.outcome, call.count, call.milliseconds) for call in server.calls] == [
@@ -368,15 +342,13 @@ def test_the_calls_of_a_server_are_those_of_its_metrics() -> None:
 
 
 @pytest.mark.parametrize("text", ["{" * 100, "<script>", 'refdesk_call_seconds_count{call="x} 1'])
-def test_what_are_no_metrics_is_no_server(text: str) -> None:
-    with serving(text) as port:
-        assert "No server answers" in anyio.run(server_at, port).problem
+def test_what_are_no_metrics_is_no_server(site: Site, text: str) -> None:
+    site.pages |= {"/readyz": b"", "/metrics": text.encode()}
+    assert "No server answers" in anyio.run(server_at, site.server_port).problem
 
 
 def test_without_a_server_the_activity_says_so(browser: Browser) -> None:
-    with serving("") as port:
-        pass  # nobody listens there any more
-    assert f"No server answers on port {port}" in anyio.run(server_at, port).problem
+    assert "No server answers on port 9" in anyio.run(server_at, 9).problem
     assert "What administrators did" in browser.get("/activity").text
 
 
