@@ -79,7 +79,7 @@ def test_two_replicas_are_the_fewest_because_one_may_fail() -> None:
 @pytest.mark.parametrize(
     ("chunks", "begins"), [(1, "From 90,000"), (90_001, "From 1,000,000"), (2_500_000, "A collection has")]
 )
-def test_it_says_where_a_search_takes_another_way(chunks: float, begins: str) -> None:
+def test_a_plan_says_where_a_search_takes_another_way(chunks: float, begins: str) -> None:
     assert next_step(chunks).startswith(begins)
 
 
@@ -100,13 +100,13 @@ def test_beyond_what_was_measured_it_says_so() -> None:
         ("ingest/index", module.INDEXED),
     ],
 )
-def test_what_it_takes_from_the_benchmark_is_what_the_page_shows(row: str, value: float) -> None:
+def test_the_plan_s_constants_are_those_of_the_benchmark_s_page(row: str, value: float) -> None:
     cells = re.search(rf"^\|[^|]*\| `{re.escape(row)}` \| ([\d.,]+) ", MEASURED, re.MULTILINE)
     assert cells
     assert float(cells[1].replace(",", "")) == value
 
 
-def test_what_it_takes_from_other_modules_is_what_they_say() -> None:
+def test_the_plan_s_constants_are_those_of_the_modules() -> None:
     assert CACHE_ROOM == STORE_ROOM
     assert Sizes().collection == HTTP_CHUNKS
 
@@ -121,16 +121,21 @@ def test_a_plan_is_printed_with_where_each_figure_is_from(desk: Desk) -> None:
     assert not desk.data.exists()
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1e15", "2000B", "ten", "", "1,000", "nan", "inf", "1.M", "²"])
-@pytest.mark.parametrize("option", ["--documents", "--pages", "--queries-per-second"])
-def test_what_is_no_number_of_that_is_refused(inside: Inside, option: str, number: str) -> None:
+NO_AMOUNTS = ["0", "-1", "1e15", "2000B", "ten", "", "1,000", "nan", "inf", "1.M", "²"]
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [*(("--documents", number) for number in NO_AMOUNTS), ("--pages", "ten"), ("--queries-per-second", "0")],
+)
+def test_an_amount_that_is_no_number_is_refused(inside: Inside, option: str, number: str) -> None:
     options = {"--documents": "10", "--pages": "3", "--queries-per-second": "1"} | {option: number}
     arguments = [part for pair in options.items() for part in pair]
     assert option in inside.run("plan", *arguments, code=2).stderr
 
 
 @pytest.mark.parametrize("number", ["1", "0.001", "1_000", "2.5k", "1000B"])
-def test_what_is_a_number_is_taken(inside: Inside, number: str) -> None:
+def test_an_amount_may_have_underscores_and_a_unit(inside: Inside, number: str) -> None:
     inside.run("plan", "--documents", number, "--queries-per-second", number)
 
 
