@@ -178,7 +178,7 @@ def has(home: object, names: list[str]) -> bool:
 
 @pytest.mark.slow
 @every_page
-def test_its_commands_and_their_options_exist(page: Path, scripts: Scripts) -> None:
+def test_commands_and_options_on_a_page_exist(page: Path, scripts: Scripts) -> None:
     for arguments in calls(page, "refdesk-admin"):
         flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")} - {"-"}
         assert not arguments or flags <= options_of(arguments), arguments
@@ -190,7 +190,7 @@ def test_its_commands_and_their_options_exist(page: Path, scripts: Scripts) -> N
 
 
 @every_page
-def test_its_settings_are_real(page: Path, tmp_path: Path) -> None:
+def test_settings_on_a_page_are_real(page: Path, tmp_path: Path) -> None:
     """A block that begins with the name of another file, as `# questions.toml`, has no settings."""
     for number, block in enumerate(blocks(page, "toml")):
         if re.match(r"# [\w.]+\.toml$", block.splitlines()[0]):
@@ -228,7 +228,7 @@ def test_the_dotted_names_that_it_names_are_settings_or_code(page: Path) -> None
 
 
 @every_page
-def test_its_links_within_the_project_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_within_the_project_lead_somewhere(page: Path) -> None:
     for target, anchor in links(page):
         assert target.exists(), target
         assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
@@ -259,7 +259,7 @@ def test_the_metrics_that_it_names_are_measured(page: Path) -> None:
 
 
 @every_page
-def test_its_programs_import_what_is_there(page: Path) -> None:
+def test_programs_on_a_page_import_what_is_there(page: Path) -> None:
     for block in blocks(page, "python"):
         tree = compile(block, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         assert isinstance(tree, ast.Module)

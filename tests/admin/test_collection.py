@@ -88,7 +88,7 @@ def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk
     assert inside.json("collection", "list") == {"collections": [created]}
 
 
-def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
+def test_people_read_a_collection_s_fields_and_visibility(desk: Desk, inside: Desk) -> None:
     assert refusal(check_data_folder, inside.data) in inside.run("collection", "list", code=2).stderr
     inside.run("tenant", "create", "default")
     nothing = inside.run("collection", "list").stdout

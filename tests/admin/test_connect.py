@@ -517,7 +517,9 @@ def test_an_address_is_one_and_its_dangers_are_said(inside: Desk, home: Path) ->
         (["zed", "--remote", URL, "--key-in", "variable"], "Zed can't take a key from a variable."),
     ],
 )
-def test_what_makes_no_sense_is_refused(inside: Desk, home: Path, arguments: list[str], words: str) -> None:
+def test_options_of_connect_that_contradict_each_other_are_refused(
+    inside: Desk, home: Path, arguments: list[str], words: str
+) -> None:
     assert words in inside.run("connect", *arguments, code=2).stderr
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
@@ -718,7 +720,7 @@ def test_a_new_key_comes_with_what_its_host_needs(inside: Desk, monkeypatch: pyt
     assert "Authorization" not in inside.run("key", "create", "--json").stderr
 
 
-def test_it_works_as_installed(scripts: Scripts, tmp_path: Path) -> None:
+def test_the_installed_command_connects_a_host(scripts: Scripts, tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     refused = scripts.admin("connect", "goose", env=environment)
     assert refused.returncode == 2
@@ -742,7 +744,7 @@ def tools() -> dict[str, Any]:
     return {tool["name"]: tool["inputSchema"]["properties"] for tool in listed}
 
 
-def test_it_names_tools_arguments_and_parts_of_replies_that_exist(tools: dict[str, Any]) -> None:
+def test_the_skill_names_tools_arguments_and_parts_of_replies_that_exist(tools: dict[str, Any]) -> None:
     arguments = {name for properties in tools.values() for name in properties}
     replies = {name for reply in (HitRecord, SearchReply, SourceReply) for name in reply.model_fields}
     named = set(CODE.findall(skill("refdesk", ServerSettings().tools)))
@@ -753,7 +755,7 @@ def test_it_names_tools_arguments_and_parts_of_replies_that_exist(tools: dict[st
     assert {"id", "outline", "section", "start"} <= tools["get_source"].keys()
 
 
-def test_it_is_a_skill_of_at_most_60_lines(inside: Desk) -> None:
+def test_the_skill_has_at_most_60_lines(inside: Desk) -> None:
     text = inside.run("connect", "--skill", "--name", "hr-desk").stdout
     assert len(text.splitlines()) <= 60
     _, front, body = text.split("---\n", 2)
@@ -783,7 +785,7 @@ def test_the_skill_has_a_name_as_its_format_wants_it_whatever_the_server_s(serve
     assert server.split(maxsplit=1)[0] in matter["description"]
 
 
-def test_it_names_the_desk_s_own_tools(inside: Desk, tmp_path: Path) -> None:
+def test_the_skill_names_the_desk_s_own_tools(inside: Desk, tmp_path: Path) -> None:
     config = tmp_path / "mine.toml"
     config.write_text(
         '[[server.tools]]\nname = "search_handbook"\nopener = { name = "open_handbook" }\n'

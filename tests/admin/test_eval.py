@@ -219,7 +219,9 @@ def test_a_run_is_shown_whole_or_one_question_of_it(three_runs: tuple[Desk, Any]
     assert set(questions[0]) == {"id", "text", "metrics", "latency_ms", "expected", "hits", "leaks"}
 
 
-def test_what_isn_t_kept_is_said(three_runs: tuple[Desk, Any], desk: Desk) -> None:
+def test_a_run_or_question_that_isn_t_kept_is_refused_by_its_name(
+    three_runs: tuple[Desk, Any], desk: Desk
+) -> None:
     full, _ = three_runs
     missing = full.run("eval", "compare", "1", "7", code=1)
     assert re.fullmatch(r"refdesk-admin: .* 7\. refdesk-admin eval runs .*\n", missing.stderr)
@@ -285,7 +287,9 @@ def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> Non
         (["--language", "Klingon", "--fresh"], "'Klingon' is not one of"),
     ],
 )
-def test_what_can_t_be_meant_is_misuse(desk: Desk, clocks: Path, options: list[str], complaint: str) -> None:
+def test_options_of_eval_that_contradict_each_other_are_misuse(
+    desk: Desk, clocks: Path, options: list[str], complaint: str
+) -> None:
     run = desk.run("eval", clocks, *options, code=2)
     assert complaint in " ".join(run.stderr.split())
     assert run.stdout == ""

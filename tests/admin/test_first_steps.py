@@ -67,7 +67,9 @@ def test_the_next_step_follows_from_how_the_desk_stands(
     assert "To see what a host sees: refdesk-admin connect gemini-cli --check" in lines
 
 
-def test_what_is_wrong_is_said_instead(inside: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_data_folder_that_is_a_file_is_misuse_also_without_a_command(
+    inside: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert inside
     (tmp_path / "data").write_text("")
     monkeypatch.setenv("REFDESK_DATA", str(tmp_path / "data"))
@@ -278,7 +280,7 @@ def test_what_the_demo_of_another_installation_left_is_gone(demo_json: Any, scri
     assert collection["sources"] == 17
 
 
-def test_it_names_the_command_that_connects_a_host(demo: Run, scripts: Scripts, tmp_path: Path) -> None:
+def test_the_demo_names_the_command_that_connects_a_host(demo: Run, scripts: Scripts, tmp_path: Path) -> None:
     (connect,) = re.findall(
         r"^or let refdesk-admin connect do it: refdesk-admin (.+)$", demo.stdout, re.MULTILINE
     )
@@ -323,7 +325,7 @@ async def test_with_one_s_own_files_it_asks_one_s_own_questions_and_keeps_one_s_
     await assert_answers(scripts, entry, "How many days off do I have?", "thirty-one")
 
 
-def test_files_of_which_none_can_be_read_end_it(scripts: Scripts, tmp_path: Path) -> None:
+def test_a_demo_of_files_that_can_t_be_read_fails(scripts: Scripts, tmp_path: Path) -> None:
     run = scripts.admin("demo", tmp_path / "no.md", "--ask", "What?", "--data", tmp_path / "data")
     assert run.returncode == 1
     assert NOT_THERE in run.stderr

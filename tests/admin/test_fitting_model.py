@@ -157,7 +157,7 @@ def test_somebody_may_choose_another_one_for_a_new_collection_alone(inside: Desk
 
 
 @pytest.mark.slow
-def test_it_is_told_once_that_the_english_model_doesnt_fit_any_more(
+def test_a_run_tells_once_that_the_english_model_doesnt_fit_any_more(
     inside: Desk, german: Path, english: Path
 ) -> None:
     rebuild = f"refdesk-admin collection rebuild documents --model {MULTILINGUAL}"

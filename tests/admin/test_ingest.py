@@ -287,7 +287,7 @@ def three_notes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_tells_what_a_run_then_does_and_writes_nothing(
+def test_a_rehearsal_tells_what_a_run_then_does_and_writes_nothing(
     inside: Desk, three_notes: Path, tmp_path: Path
 ) -> None:
     before = contents(tmp_path)
@@ -319,7 +319,7 @@ def test_it_tells_what_a_run_then_does_and_writes_nothing(
     assert (changes["gains"], changes["loses"]) == ([str(three_notes / "e.md")], [str(three_notes / "c.md")])
 
 
-def test_it_names_who_gains_and_who_loses(inside: Desk, three_notes: Path) -> None:
+def test_a_rehearsal_names_who_gains_and_who_loses_documents(inside: Desk, three_notes: Path) -> None:
     inside.run("ingest", three_notes, "--visibility", "restricted", "--allow", "group:hr")
     options = ("--visibility", "restricted", "--allow", "group:it", "--set-access")
     before = contents(inside.data)
@@ -333,7 +333,7 @@ def test_it_names_who_gains_and_who_loses(inside: Desk, three_notes: Path) -> No
     assert same["access_changes"] == {}
 
 
-def test_it_rehearses_records_too(inside: Desk, tmp_path: Path) -> None:
+def test_a_rehearsal_of_an_origin_tells_what_its_records_change(inside: Desk, tmp_path: Path) -> None:
     stream, config = tmp_path / "r.jsonl", tmp_path / "config.toml"
     config.write_text(f'[origins.tickets]\ntype = "records"\nfile = "{stream}"\n')
 

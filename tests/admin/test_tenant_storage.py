@@ -343,7 +343,7 @@ def test_a_desk_moves_to_a_bucket_with_tenants_in_buckets_and_not_with_those_in_
     assert not [name for name in object_store.objects() if name.startswith("desks/")]
 
 
-def test_its_folder_is_no_document_and_no_desk_for_other_tenants(
+def test_a_tenant_s_storage_is_no_document_and_no_desk_for_other_tenants(
     inside: Desk, documents: Path, desk_at: Callable[[Path], Desk]
 ) -> None:
     storage = documents / "storage"

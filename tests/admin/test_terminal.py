@@ -53,7 +53,7 @@ def test_every_command_prints_through_one_function(module: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["click.echo(1)", "print(1)", "tqdm.write('')", "sys.stderr.write('')"])
-def test_what_prints_otherwise_is_noticed(code: str) -> None:
+def test_a_print_past_that_function_is_noticed(code: str) -> None:
     assert any(map(_speaks, ast.walk(ast.parse(code))))
     assert not any(map(_speaks, ast.walk(ast.parse("echo(1); file.write('')"))))
 

@@ -97,7 +97,7 @@ def test_nobody_is_told_to_close_what_was_named_by_mistake(place: Path) -> None:
     assert _complaints(place) == []
 
 
-def test_what_is_not_there_is_fine(place: Path) -> None:
+def test_a_missing_folder_has_no_loose_permissions(place: Path) -> None:
     assert loose_permissions(place / "none" / "config.toml", place / "none") == ()
 
 

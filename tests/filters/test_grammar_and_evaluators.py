@@ -281,7 +281,7 @@ def test_a_value_of_another_type_is_refused_with_what_is_wanted(field: str, valu
     assert refusals == {f"{field}: a value must be {WANTED[field]}."}
 
 
-def test_one_stranger_in_a_list_is_enough() -> None:
+def test_one_value_of_another_type_refuses_a_whole_list() -> None:
     assert _refusal({"year": {"$in": [2001, "2002"]}}) == f"year: a value must be {WHOLE}."
 
 

@@ -50,7 +50,7 @@ async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
         yield opened
 
 
-async def shirt(chat: Chat, used: list[Usage]) -> Shirt:
+async def describe_shirt(chat: Chat, used: list[Usage]) -> Shirt:
     return await chat.reply("Describe the shirt.", "a shirt", Shirt, used.append)
 
 
@@ -62,7 +62,7 @@ async def test_a_reply_comes_in_the_form_that_was_asked_for(
     chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
     chat_server.script = [chats.saying(GOOD)]
-    assert await shirt(chat, []) == Shirt(colour="red", sizes=[Size(size=1.5)])
+    assert await describe_shirt(chat, []) == Shirt(colour="red", sizes=[Size(size=1.5)])
     (request,) = chat_server.requests
     assert request["model"] == "tiny"
     assert request["temperature"] == 0
@@ -106,14 +106,14 @@ async def test_requests_tokens_and_cost_are_counted(
 ) -> None:
     chat_server.script = [chats.saying(GOOD, tokens=(1000, 50))]
     used: list[Usage] = []
-    await shirt(chat, used)
+    await describe_shirt(chat, used)
     assert total(used) == Usage(1, 1000, 50, 0.0025)
 
 
 async def test_every_attempt_is_a_request(chat_server: Endpoint, chats: ModuleType, chat: Chat) -> None:
     chat_server.script = [chat_server.failing(503), chat_server.failing(429), chats.saying(GOOD)]
     used: list[Usage] = []
-    await shirt(chat, used)
+    await describe_shirt(chat, used)
     assert total(used).requests == len(chat_server.requests) == 3
 
 
@@ -125,7 +125,7 @@ async def test_a_server_that_miscounts_tokens_is_read_all_the_same(
     body = {"choices": [choice], "usage": {"prompt_tokens": count, "completion_tokens": 1}}
     chat_server.script = [chat_server.sending(json.dumps(body).encode())]
     used: list[Usage] = []
-    await shirt(chat, used)
+    await describe_shirt(chat, used)
     assert total(used) == Usage(requests=1)
 
 
@@ -173,7 +173,7 @@ async def test_an_invalid_reply_is_an_error_that_quotes_nothing_and_counts(
     chat_server.script = [chats.replying(choice, tokens=(7, 3))]
     used: list[Usage] = []
     with pytest.raises(ProviderError, match=words) as error:
-        await shirt(chat, used)
+        await describe_shirt(chat, used)
     assert str(error.value).startswith(f"The chat endpoint {chat_server.url} (model tiny) ")
     assert QUOTED not in "".join(traceback.format_exception(error.value))
     assert total(used) == Usage(1, 7, 3, 0.000044)
@@ -185,7 +185,7 @@ async def test_a_body_that_is_no_reply_is_an_error(chat_server: Endpoint, chat: 
     chat_server.script = [chat_server.sending(body)]
     used: list[Usage] = []
     with pytest.raises(ProviderError, match=OFF_SCHEMA):
-        await shirt(chat, used)
+        await describe_shirt(chat, used)
     assert total(used) == Usage(requests=1)
 
 
@@ -193,7 +193,7 @@ async def test_a_model_that_takes_no_temperature_is_asked_without_one(
     chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
     chat_server.script = [chat_server.failing(400), chats.saying(GOOD)]
-    assert (await shirt(chat, [])).colour == "red"
+    assert (await describe_shirt(chat, [])).colour == "red"
     assert ["temperature" in request for request in chat_server.requests] == [True, False]
 
 
@@ -203,7 +203,7 @@ async def test_what_is_refused_either_way_is_an_error_without_the_words_of_the_r
     chat_server.script = [chat_server.failing(400)]
     used: list[Usage] = []
     with pytest.raises(ProviderError) as error:
-        await shirt(chat, used)
+        await describe_shirt(chat, used)
     assert str(error.value) == (
         f"The chat endpoint {chat_server.url} (model tiny) failed after 1 of 5 attempts: HTTP 400."
     )
@@ -215,7 +215,7 @@ async def test_the_key_is_sent_in_a_header_alone(chat_server: Endpoint, chats: M
     chat_server.script = [chats.saying(GOOD)]
     async with open_chat(chats.settings(chat_server, api_key_env="CHAT_KEY"), environment) as chat:
         assert chat
-        await shirt(chat, [])
+        await describe_shirt(chat, [])
     assert chat_server.keys == ["Bearer hush"]
     assert "hush" not in json.dumps(chat_server.requests)
 
@@ -231,12 +231,12 @@ async def test_without_a_model_there_is_no_chat() -> None:
         assert chat is None
 
 
-async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) -> None:
+async def test_a_caller_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) -> None:
     chat_server.script = [chat_server.silent]
     used: list[Usage] = []
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(shirt, chat, used)
+            tasks.start_soon(describe_shirt, chat, used)
             await anyio.to_thread.run_sync(chat_server.asked.wait)
             tasks.cancel_scope.cancel()
     assert total(used) == Usage(requests=1)

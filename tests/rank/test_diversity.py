@@ -74,7 +74,7 @@ def test_what_is_over_the_cap_is_left_out() -> None:
     ]
 
 
-def test_nothing_gives_nothing() -> None:
+def test_no_hits_are_diversified_into_none() -> None:
     assert diversify([], jaccard([]), lambda_=0.5) == []
 
 

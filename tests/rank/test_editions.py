@@ -159,7 +159,7 @@ def test_a_file_whose_clock_is_ahead_has_changed_at_its_ingestion_at_the_latest(
     assert basis == Dating(INGESTED.date(), INGESTED.date(), "file")
 
 
-def test_its_own_date_goes_before_all() -> None:
+def test_a_document_s_own_date_goes_before_all_others() -> None:
     source = replace(SOURCE, date=INGESTED, metadata={"path": "2018/leave.md"}, file=CHANGED)
     assert dating(source) == Dating(INGESTED.date(), INGESTED.date(), "document")
 

@@ -53,14 +53,14 @@ def embedder() -> LocalEmbedder:
     return builtin_embedder(EmbedderSettings())
 
 
-async def test_it_is_what_opens_when_nothing_is_set(embedder: LocalEmbedder) -> None:
+async def test_the_built_in_model_opens_when_nothing_is_set(embedder: LocalEmbedder) -> None:
     async with open_embedder(EmbedderSettings(), {}) as opened:
         assert opened.identity == embedder.identity
         assert opened.window == 254
     assert (embedder.identity.provider, embedder.identity.model) == ("builtin", "all-MiniLM-L6-v2")
 
 
-async def test_its_similarities_are_those_that_the_model_is_published_with(embedder: LocalEmbedder) -> None:
+async def test_similarities_are_those_that_the_model_is_published_with(embedder: LocalEmbedder) -> None:
     """Example sentences of the model's card; the rest is what 8-bit weights cost."""
     texts = ["a happy person", "a happy dog", "a very happy person", "Today is a sunny day"]
     vectors = await embedder.embed(["That is " + t if t[0] == "a" else t for t in texts], "document")
@@ -95,7 +95,7 @@ async def test_a_text_has_the_same_vector_in_any_company(embedder: LocalEmbedder
     assert np.array_equal(together, np.array(alone))
 
 
-async def test_it_stops_soon_when_nobody_wants_the_vectors_any_more(
+async def test_embedding_stops_soon_when_nobody_wants_the_vectors_any_more(
     embedder: LocalEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
@@ -159,7 +159,7 @@ def test_the_multilingual_model_has_its_publisher_s_prefixes_and_window(multilin
     assert multilingual.vocabulary_share("Москва") == 1
 
 
-def test_its_tokens_are_those_that_the_model_is_published_with(multilingual: LocalEmbedder) -> None:
+def test_tokens_are_those_that_the_model_is_published_with(multilingual: LocalEmbedder) -> None:
     """The ids of XLM-R, of which the model's card has the text."""
     ids = multilingual.tokens.ids("query: how much protein should a female eat", 512)
     assert ids == [0, 41, 1294, 12, 3642, 5045, 21308, 5608, 10, 117776, 73203, 2]
@@ -242,7 +242,7 @@ class NoTables:
 
 
 @pytest.mark.slow
-async def test_its_cosines_are_measured_and_those_of_the_english_model_are_the_scale(
+async def test_cosines_are_measured_and_those_of_the_english_model_are_the_scale(
     multilingual: LocalEmbedder, embedder: LocalEmbedder
 ) -> None:
     measured = await calibration(multilingual, NoTables(), None)

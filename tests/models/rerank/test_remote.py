@@ -338,5 +338,5 @@ def test_scores_similarities_and_ranks_are_weighted() -> None:
     ]
 
 
-def test_nothing_is_weighted_to_nothing() -> None:
+def test_no_scores_are_weighted_to_none() -> None:
     assert weighted([], []) == []
