@@ -80,9 +80,19 @@ class Desk:
         findings = self.json("doctor", *options, code=code)["findings"]
         return [finding for finding in findings if finding["check"] == check]
 
+    def hits(self, query: str, *options: str | Path) -> list[dict[str, Any]]:
+        """What a search finds."""
+        hits: list[dict[str, Any]] = self.json("search", query, *options)["results"]
+        return hits
+
+    def sources(self, *options: str | Path) -> list[dict[str, Any]]:
+        """The documents that there are."""
+        sources: list[dict[str, Any]] = self.json("sources", *options)["sources"]
+        return sources
+
     def titles(self, query: str, *options: str | Path) -> list[str]:
         """The documents that somebody finds, each as often as it has hits."""
-        return sorted(hit["title"] for hit in self.json("search", query, *options)["results"])
+        return sorted(hit["title"] for hit in self.hits(query, *options))
 
     def files_with(self, text: bytes, folder: str = "") -> list[Path]:
         """The files of the data folder, or of one in it, that hold a text."""
@@ -91,7 +101,7 @@ class Desk:
 
     def paths(self) -> list[str]:
         """What is there, by the path below the folder that was ingested."""
-        return [source["metadata"]["path"] for source in self.json("sources")["sources"]]
+        return [source["metadata"]["path"] for source in self.sources()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class Office:
 
     def ids(self) -> dict[str, str]:
         """The sources' ids by their paths."""
-        return {source["metadata"]["path"]: source["id"] for source in self.inside.json("sources")["sources"]}
+        return {source["metadata"]["path"]: source["id"] for source in self.inside.sources()}
 
     def access(self, action: str, *arguments: str) -> Any:  # noqa: ANN401 any JSON
         return self.inside.json("access", action, *arguments)
@@ -167,7 +167,7 @@ def test_a_new_record_takes_the_place_of_the_old_one(office: Office) -> None:
 def test_several_sources_of_several_collections_change_together(office: Office) -> None:
     office.ingest()
     office.ingest("--collection", "handbook")
-    ids = [source["id"] for source in office.inside.json("sources")["sources"]]
+    ids = [source["id"] for source in office.inside.sources()]
     assert len(set(ids)) == 2
     run = office.desk.run("access", "set", *ids, "--allow", "group:hr", "--json")
     assert len(run.stdout.splitlines()) == 2

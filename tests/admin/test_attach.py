@@ -48,8 +48,8 @@ def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_chang
     search = ("search", "clock", "--filter", '{"year": 1656}')
     (hit,) = inside.json(*search, "--user", "ann")["results"]
     assert hit["text"] == TEXTS[0]
-    assert inside.json("search", "clock")["results"] == []
-    assert inside.json("search", "clock", "--user", "bob")["results"] == []
+    assert inside.hits("clock") == []
+    assert inside.hits("clock", "--user", "bob") == []
     description = inside.json("collection", "show", "notes")
     assert description["attached"]["table"] == str(table)
     assert (description["visibility"], description["remarks"]) == ("restricted", [hidden])
@@ -62,7 +62,7 @@ def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_chang
     (status,) = inside.json("status")["collections"]
     assert (status["sources"], status["indexes"]) == (3, ["text (FTS)"])
     assert f"notes is the attached table {table}." in inside.run("status").stdout
-    listed = inside.json("sources")["sources"]
+    listed = inside.sources()
     assert sorted(source["metadata"]["id"] for source in listed) == ["1", "2", "3"]
     assert inside.json("source", listed[0]["id"])["length"] > 0
     assert inside.json("access", "show", listed[0]["id"])["id"] == listed[0]["id"]
@@ -83,7 +83,7 @@ def test_what_would_write_to_an_attached_table_is_refused_with_the_reason(
     inside.run("collection", "attach", "notes", "--table", table, *WORDS, "--visibility", "tenant")
     before = foreign.contents(table.parent)
     (tmp_path / "new.md").write_text("A new clock\n")
-    source = inside.json("sources")["sources"][0]["id"]
+    source = inside.sources()[0]["id"]
     for command in (
         ("ingest", tmp_path / "new.md", "--collection", "notes"),
         ("remove", source, "--collection", "notes"),

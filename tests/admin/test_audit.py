@@ -96,7 +96,7 @@ def test_each_act_on_collections_and_documents_leaves_a_line(inside: Desk, tmp_p
     file.write_text(f"# Leave\n\n{WORD}\n")
     inside.run("collection", "create", "handbook", "--field", "year=integer")
     inside.run("ingest", file, "--collection", "handbook", "--allow", "group:hr", "--deny", "user:bob")
-    (source,) = inside.json("sources")["sources"]
+    (source,) = inside.sources()
     inside.run("remove", file, "--collection", "handbook")
     inside.run("purge")
     inside.run("ingest", file, "--collection", "handbook")

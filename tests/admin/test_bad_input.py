@@ -143,7 +143,7 @@ def test_a_good_file_beside_them_is_brought_in_whatever_its_name(outcome: Outcom
 
 def test_the_good_files_are_found_afterwards_and_nothing_else(outcome: Outcome) -> None:
     words = " ".join([*ODD_NAMES.values(), "ocelot", "work", "longitude"])
-    results = outcome.desk.json("search", words, "--mode", "sparse", "--limit", "50")["results"]
+    results = outcome.desk.hits(words, "--mode", "sparse", "--limit", "50")
     texts = {(result["metadata"]["path"], result["text"].split()[-3]) for result in results}
     (twins,) = [result for result in results if "also_in" in result]  # equal passages are one result
     assert (twins["metadata"]["path"], len(twins["also_in"])) in {("twin.md", 1), ("🦔 emoji.md", 1)}

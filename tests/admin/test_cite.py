@@ -52,7 +52,7 @@ def ingested(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def case(desk: Desk, inside: Desk, ingested: Path, tmp_path: Path) -> Case:
     shutil.copytree(ingested, desk.data)
-    (source,) = inside.json("sources")["sources"]
+    (source,) = inside.sources()
     return Case(desk, inside, source["id"], source["chunks"] - 1, tmp_path / "answer.md")
 
 
@@ -174,7 +174,7 @@ def test_what_lacks_a_citation_fails_only_where_citations_are_required(case: Cas
 
 def _revision(case: Case) -> str:
     """The revision of the document, as a search shows it."""
-    return str(case.inside.json("search", "leave")["results"][0]["revision"])
+    return str(case.inside.hits("leave")[0]["revision"])
 
 
 def _edit(case: Case, ingested: Path, text: str) -> None:

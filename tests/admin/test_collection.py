@@ -123,7 +123,7 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
     message = desk.run("collection", "set", "handbook", "--description", "Leave and travel").stdout
     assert message == "Set the description of the collection handbook.\n"
     assert inside.json("collection", "show", "handbook") == before | {"description": "Leave and travel"}
-    assert inside.json("search", "leave")["results"][0]["collection"] == "handbook"
+    assert inside.hits("leave")[0]["collection"] == "handbook"
     assert inside.json("collection", "set", "handbook", "--description", "")["description"] == ""
     assert (
         "at most 500"
@@ -160,12 +160,12 @@ def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(
     for collection in ("handbook", "kept"):
         inside.run("ingest", tmp_path / "a.txt", "--collection", collection)
     assert "--yes" in inside.run("collection", "remove", "handbook", code=2).stderr
-    assert len(inside.json("sources")["sources"]) == 2
+    assert len(inside.sources()) == 2
 
     assert desk.json("collection", "remove", "handbook", "--yes") == {"removed": "handbook"}
     assert [listed["name"] for listed in inside.json("collection", "list")["collections"]] == ["kept"]
-    assert [source["collection"] for source in inside.json("sources")["sources"]] == ["kept"]
-    assert inside.json("search", "leave")["results"][0]["collection"] == "kept"
+    assert [source["collection"] for source in inside.sources()] == ["kept"]
+    assert inside.hits("leave")[0]["collection"] == "kept"
 
     assert desk.run("collection", "remove", "kept", "--yes").stdout == "Removed the collection kept.\n"
     assert inside.json("sources") == {"sources": []}
@@ -263,13 +263,11 @@ def test_front_matter_fills_the_fields_and_what_is_wrong_is_said(
         "broken.md": {"tags": ("leave",)},
         "without.txt": {},
     }
-    texts = [hit["text"] for hit in inside.json("search", "forty days")["results"]]
+    texts = [hit["text"] for hit in inside.hits("forty days")]
     assert any("forty days" in text for text in texts)
-    of_leave = inside.json("search", "days", "--filter", '{"tags": "leave", "status": "final"}')["results"]
+    of_leave = inside.hits("days", "--filter", '{"tags": "leave", "status": "final"}')
     assert [hit["metadata"]["path"] for hit in of_leave] == ["right.md"]
-    metadata = {
-        source["metadata"]["path"]: source["metadata"] for source in inside.json("sources")["sources"]
-    }
+    metadata = {source["metadata"]["path"]: source["metadata"] for source in inside.sources()}
     assert metadata["wrong.md"] == {"year": "last", "final": "perhaps", "status": "draft", "path": "wrong.md"}
     assert metadata["right.md"]["other"] == "thing"
 
@@ -296,7 +294,7 @@ def test_a_field_can_be_declared_later_and_taken_back(inside: Desk, tmp_path: Pa
     ]
 
     def titles(year: object) -> list[str]:
-        hits = inside.json("search", "pendulum", "--filter", json.dumps({"year": year}))["results"]
+        hits = inside.hits("pendulum", "--filter", json.dumps({"year": year}))
         return sorted(hit["title"] for hit in hits)
 
     assert titles({"$gte": 2000}) == ["a"]
@@ -349,7 +347,7 @@ def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(
     )
 
     def ids(*user: str) -> set[str]:
-        results = unconnected.json("search", "pendulum", "--limit", "20", *user)["results"]
+        results = unconnected.hits("pendulum", "--limit", "20", *user)
         return {hit["id"].partition("/")[0] for hit in results}
 
     every, theirs = ids("--user", "ann"), ids("--user", "bob")

@@ -178,7 +178,7 @@ def test_a_document_can_t_move_the_cursor_of_a_terminal(desk: Desk, screen: Scre
         "---\nauthor: \x1b[31mNobody\n---\n# A \x1b]0;trap\x07 title\n\nA \x1b[31mred\x1b[0m herring.\n"
     )
     desk.run("ingest", tmp_path / "trap.md")
-    (source,) = desk.json("sources")["sources"]
+    (source,) = desk.sources()
     code, output = screen("source", source["id"], "--text", "--data", desk.data)
     assert code == 0, output
     assert "trap" in output

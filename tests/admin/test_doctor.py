@@ -445,7 +445,7 @@ def no_data(table: Path) -> None:
 def test_a_damaged_access_table_is_one_line_for_each_command(
     filled: Desk, damage: Callable[[Path], None]
 ) -> None:
-    path = filled.json("sources")["sources"][0]["id"]
+    path = filled.sources()[0]["id"]
     commands = (
         *(("access", "show", path), ("access", "grant", path, "--to", "user:ann")),
         *(

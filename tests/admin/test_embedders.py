@@ -43,8 +43,7 @@ class House:
         return file
 
     def results(self, file: Path) -> list[dict[str, Any]]:
-        hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", "--config", file)["results"]
-        return hits
+        return self.desk.hits("pendulum", "--config", file)
 
 
 @pytest.fixture
@@ -197,7 +196,7 @@ def test_a_vector_in_a_file_or_on_a_pipe_is_searched_for(house: House, tmp_path:
     config = house.settings()
     house.desk.run("collection", "create", "letters", "--embedder", "german", "--config", config)
     house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
-    (hit,) = house.desk.json("search", "oil", "--vectors", "--config", config)["results"]
+    (hit,) = house.desk.hits("oil", "--vectors", "--config", config)
     file = tmp_path / "vector.json"
     file.write_text(json.dumps([5 * part for part in hit["vector"]]))
     requests = len(house.provider.requests)
@@ -274,11 +273,11 @@ def test_one_bad_vector_of_many_stops_nothing_is_told_with_its_file_and_asked_fo
     assert run.stdout.startswith(f"{FILES} added")
     bad = Outcome(f"{notes}/40.md", "added", without_vector=1)
     assert f"Note: {next(vector_notes([bad], vectors_added=0))}" in run.stderr
-    (hit,) = desk.json("search", "pendulum", "--mode", "sparse", *remote)["results"]
+    (hit,) = desk.hits("pendulum", "--mode", "sparse", *remote)
     assert BAD in hit["text"]
-    hybrid = desk.json("search", "pendulum", *remote)["results"]
+    hybrid = desk.hits("pendulum", *remote)
     assert BAD in hybrid[0]["text"]
-    dense = desk.json("search", "pendulum", "--mode", "dense", "--limit", "50", *remote)["results"]
+    dense = desk.hits("pendulum", "--mode", "dense", "--limit", "50", *remote)
     assert len(dense) == 50
     assert not any(BAD in hit["text"] for hit in dense)
     assert desk.json("status", *remote)["collections"][0]["without_vector"] == 1
@@ -290,7 +289,7 @@ def test_one_bad_vector_of_many_stops_nothing_is_told_with_its_file_and_asked_fo
     assert f"Note: {next(vector_notes([], vectors_added=1))}" in again.stderr
     assert f"{FILES} unchanged" in again.stdout
     assert [len(request["input"]) for request in provider.requests] == [1, 1]  # the first opens it
-    dense = desk.json("search", f"A {BAD} pendulum.", "--mode", "dense", *remote)["results"]
+    dense = desk.hits(f"A {BAD} pendulum.", "--mode", "dense", *remote)
     assert BAD in dense[0]["text"]
     assert desk.json("status", *remote)["collections"][0]["without_vector"] == 0
 
@@ -357,11 +356,11 @@ def test_after_a_collection_was_removed_it_is_made_again_without_sending_a_text(
     first = shop.ingest()
     bill = {"texts": 3, "tokens": 30, "cached": 0, "unreported": 0, "price": 50.0, "cost": 0.0015}
     assert (len(first["sent"]), first["embedding"]) == (3, bill)
-    first_hits = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    first_hits = shop.desk.hits("story of bob", "--config", shop.config())
     shop.desk.run("collection", "remove", "documents", "--yes")
     again = shop.ingest()
     assert (again["sent"], again["embedding"]["cached"], again["embedding"]["cost"]) == ([], 3, 0.0)
-    same = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    same = shop.desk.hits("story of bob", "--config", shop.config())
     assert [hit["similarity"] for hit in same] == [hit["similarity"] for hit in first_hits]
 
 

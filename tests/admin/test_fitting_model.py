@@ -135,9 +135,7 @@ def test_a_chunk_is_as_long_as_is_usual_for_its_model_or_as_the_settings_say(
     settings.write_text("[chunking]\nmax_tokens = 254\n")
     for name, options in (("usual", ()), ("short", ("--config", settings))):
         assert MULTILINGUAL in inside.run("ingest", long, "--collection", name, *options).stdout
-    usual, short = (
-        inside.json("sources", "--collection", name)["sources"][0]["chunks"] for name in ("usual", "short")
-    )
+    usual, short = (inside.sources("--collection", name)[0]["chunks"] for name in ("usual", "short"))
     assert usual < short
     assert usual_tokens(EmbedderIdentity("builtin", MULTILINGUAL, 384)) == MULTILINGUAL_CHUNK_TOKENS
     assert usual_tokens(EmbedderIdentity("openai", MULTILINGUAL, 384)) == CHUNK_TOKENS
@@ -166,7 +164,7 @@ def test_a_run_tells_once_that_the_english_model_doesnt_fit_any_more(
     assert rebuild not in inside.run("ingest", german).stderr
     inside.run(*rebuild.split()[1:])
     assert model_of(inside, "documents") == MULTILINGUAL
-    hits = inside.json("search", "Сколько дней отпуска?")["results"]
+    hits = inside.hits("Сколько дней отпуска?")
     assert hits[0]["title"] in {"Urlaub", "Leave"}
     inside.run(*rebuild.split()[1:3], "documents", "--undo")
     assert model_of(inside, "documents") == SMALL

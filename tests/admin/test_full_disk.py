@@ -114,11 +114,11 @@ def test_only_a_change_that_lets_somebody_in_waits_for_room(
     refused = act != ["revoke"]
     run = full.run("access", *act, "*/leave.md", *wider, code=int(refused))
     assert ("Free some disk space and try again." in run.stderr) == refused
-    assert len(full.json("search", "all about leave", "--user", "eve")["results"]) == 1
+    assert len(full.hits("all about leave", "--user", "eve")) == 1
     if refused:
         small_disk.empty()
         full.run("access", *act, "*/leave.md", *wider)
-        assert len(full.json("search", "all about leave", "--user", "eve")["results"]) == 2
+        assert len(full.hits("all about leave", "--user", "eve")) == 2
 
 
 def test_single_documents_can_be_removed_on_a_full_disk_also_after_a_change_of_rights(
@@ -135,8 +135,8 @@ def test_single_documents_can_be_removed_on_a_full_disk_also_after_a_change_of_r
         assert name not in full.titles("all about leave")
     small_disk.empty()
     full.run("ingest", base / "docs")
-    assert full.json("search", "all about leave", "--user", "ann")["results"] == []
-    assert len(full.json("search", "all about leave", "--user", "mia")["results"]) == 2
+    assert full.hits("all about leave", "--user", "ann") == []
+    assert len(full.hits("all about leave", "--user", "mia")) == 2
 
 
 def test_without_its_reserve_nothing_would_be_revoked(full: Desk, small_disk: SmallDisk) -> None:

@@ -106,7 +106,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "masked": {},
         "language": "",
     }
-    texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]
+    texts = [hit["text"] for hit in desk.hits("days of leave", "--limit", "50")]
     assert len(texts) == 3
     assert "thirty-one" in texts[0]
 
@@ -114,7 +114,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
 def test_a_collection_is_made_for_a_language_and_keeps_it(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("viele Häuser am Fluss\n")
     desk.run("ingest", tmp_path / "a.txt", "--language", "german")
-    assert desk.json("search", "Haus", "--mode", "sparse")["results"]
+    assert desk.hits("Haus", "--mode", "sparse")
     assert desk.json("status")["collections"][0]["language"] == "German"
     desk.run("ingest", tmp_path / "a.txt")
     wrong = desk.run("ingest", tmp_path / "a.txt", "--language", "French", code=2)
@@ -127,7 +127,7 @@ def test_patterns_say_what_is_brought_in(desk: Desk, notes: Path) -> None:
     report = desk.json("ingest", notes, *options)
     assert {name(notes, entry) for entry in report["files"]} == {"leave.md"}
     assert report["counts"] == counts(added=1)
-    assert {source["collection"] for source in desk.json("sources")["sources"]} == {"handbook"}
+    assert {source["collection"] for source in desk.sources()} == {"handbook"}
 
 
 def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> None:
@@ -393,7 +393,6 @@ def test_author_keywords_and_language_are_fields_of_all_formats(inside: Desk, tm
     inside.run("collection", "create", "documents", *options)
     inside.run("ingest", docs)
     titles = {
-        filter_: {hit["title"] for hit in inside.json("search", "pendulum", "--filter", filter_)["results"]}
-        for filter_ in FOUND
+        filter_: {hit["title"] for hit in inside.hits("pendulum", "--filter", filter_)} for filter_ in FOUND
     }
     assert titles == FOUND, json.dumps(inside.json("sources"), indent=1)

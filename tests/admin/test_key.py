@@ -209,7 +209,7 @@ class Shelf:
     def open_paths(self) -> set[str]:
         """What everybody in the tenant can see."""
         paths = set()
-        for source in self.desk.json("sources")["sources"]:
+        for source in self.desk.sources():
             access = self.desk.json("access", "show", source["id"])["access"]
             if access["visibility"] == "tenant":
                 paths.add(source["title"])
@@ -332,7 +332,7 @@ def test_what_is_open_is_restricted_and_nothing_else_becomes_wider(shelf: Shelf)
     shelf.desk.run("access", "set", "--collection", "documents", "--if-open", "--allow", "group:staff")
     access = {
         source["title"]: shelf.desk.json("access", "show", source["id"])["access"]
-        for source in shelf.desk.json("sources")["sources"]
+        for source in shelf.desk.sources()
     }
     assert {title: (record["allow"], record["deny"]) for title, record in access.items()} == {
         "handbook/leave.md": (["group:staff"], []),

@@ -51,15 +51,15 @@ def test_a_table_there_is_searched_by_its_rows_own_rights_and_each_read_asks_for
 ) -> None:
     attached = inside.json("collection", "attach", "notes", "--table", address, *OPTIONS, *vector)
     assert (attached["table"], attached["rows"]) == (address, 3)
-    hits = inside.json("search", "clock", "--user", "ann")["results"]
+    hits = inside.hits("clock", "--user", "ann")
     assert [hit["text"] for hit in hits][:1] == TEXTS[:1]
     assert TEXTS[1] not in {hit["text"] for hit in hits}
-    assert inside.json("search", "payroll clock", "--group", "hr")["results"][0]["text"] == TEXTS[1]
-    assert inside.json("search", "clock", "--user", "bob")["results"] == []
+    assert inside.hits("payroll clock", "--group", "hr")[0]["text"] == TEXTS[1]
+    assert inside.hits("clock", "--user", "bob") == []
     filtered = ("search", "clock", "--user", "ann", "--filter")
     assert inside.json(*filtered, '{"year": 1656}')["results"]
     assert not inside.json(*filtered, '{"year": 2020}')["results"]
-    assert desk.json("search", "clock", "--user", "ann")["results"] == hits  # in a process of its own
+    assert desk.hits("clock", "--user", "ann") == hits  # in a process of its own
     (status,) = inside.json("status")["collections"]
     assert (status["sources"], status["indexes"]) == (3, ["text (FTS)"])
     inside.run("collection", "remove", "notes", "--yes")
@@ -75,15 +75,15 @@ def test_a_table_there_is_searched_by_its_rows_own_rights_and_each_read_asks_for
 
 def test_a_row_whose_rights_change_counts_with_the_next_request(inside: Desk, service: Service) -> None:
     inside.run("collection", "attach", "notes", "--table", "db://corp/notes", *OPTIONS)
-    assert inside.json("search", "clock", "--user", "ann")["results"]
+    assert inside.hits("clock", "--user", "ann")
 
     async def take_away() -> None:
         table = await (await lancedb.connect_async(str(service.folder))).open_table("notes")
         await table.update(updates_sql={"acl": "array['user:bob']"}, where="key = 1")
 
     anyio.run(take_away)
-    assert not inside.json("search", "clock", "--user", "ann")["results"]
-    assert inside.json("search", "clock", "--user", "bob")["results"]
+    assert not inside.hits("clock", "--user", "ann")
+    assert inside.hits("clock", "--user", "bob")
 
 
 @pytest.mark.parametrize(

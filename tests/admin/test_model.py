@@ -365,7 +365,7 @@ def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
     assert not (admin.data / "models").exists()
     admin.run("ingest", tmp_path / "doc.md", *wanting)
     assert "ok     embedder: onnx small-" in admin.run("config", "check", *wanting).stdout
-    (hit,) = admin.json("search", "pendulum", *wanting)["results"]
+    (hit,) = admin.hits("pendulum", *wanting)
     assert "pendulum" in hit["text"]
     assert len(hub.asked) == requests
     error = admin.run("model", "remove", "small", *wanting, code=2).stderr

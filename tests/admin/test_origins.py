@@ -384,8 +384,8 @@ def test_from_a_bucket(inside: Desk, site: Site, tmp_path: Path, monkeypatch: py
     inside.run("access", "set", "origin:in/plan.eml", "--visibility", "restricted", "--allow", "group:hr")
     bucket.objects["r/plan.eml"] = mail(plan_md=b"# The plan\n\nThe plan.", more_md=b"# More\n\nA plan, too.")
     _sync(inside, tmp_path, origin)
-    assert inside.json("search", "plan", "--user", "bob", "--mode", "sparse")["results"] == []
-    assert len(inside.json("search", "plan", "--group", "hr", "--mode", "sparse")["results"]) == 3
+    assert inside.hits("plan", "--user", "bob", "--mode", "sparse") == []
+    assert len(inside.hits("plan", "--group", "hr", "--mode", "sparse")) == 3
     del bucket.objects["r/papers.zip"]
     assert _sync(inside, tmp_path, origin)["counts"]["removed"] == 1
 
@@ -442,7 +442,7 @@ def test_an_attachment_is_as_narrow_as_its_mail_was_made_by_hand_whatever_the_or
     origin = {"type": "records", "file": str(tmp_path / "r.jsonl"), "folder": str(mails)}
 
     def hit_count(*asker: str) -> int:
-        return len(inside.json("search", "plan", *asker, "--mode", "sparse")["results"])
+        return len(inside.hits("plan", *asker, "--mode", "sparse"))
 
     (mails / "plan.eml").write_bytes(mail(plan_md=b"# The plan\n\nThe plan."))
     _sync(inside, tmp_path, origin)

@@ -50,8 +50,7 @@ class Door:
         return {entry["path"].rpartition("/")[2]: entry["outcome"] for entry in printed["files"]}
 
     def hits(self, query: str) -> list[dict[str, Any]]:
-        hits: list[dict[str, Any]] = self.desk.json("search", query)["results"]
-        return hits
+        return self.desk.hits(query)
 
     def stored(self) -> str:
         """All that the tables' files hold."""
@@ -81,7 +80,7 @@ def test_redaction_reaches_text_title_metadata_and_index_also_of_unchanged_files
     assert hit["title"] == "Clocks of [e-mail address]"
     stored = json.dumps([hit, door.hits("payment repair"), door.desk.json("sources")])
     assert (MAIL in stored, IBAN in stored, "[IBAN]" in stored) == (False, False, True)
-    assert door.desk.json("search", MAIL, "--mode", "sparse")["results"] == []
+    assert door.desk.hits(MAIL, "--mode", "sparse") == []
     door.desk.run("purge")
     assert MAIL not in door.stored()
     assert door.outcomes(door.ingest()) == {"a.md": "unchanged", "b.md": "unchanged"}
@@ -93,7 +92,7 @@ def test_a_masked_alias_is_no_word_of_its_document(door: Door) -> None:
     )
 
     def titles(query: str) -> list[str]:
-        results = door.desk.json("search", query, "--mode", "sparse")["results"]
+        results = door.desk.hits(query, "--mode", "sparse")
         return [result["title"] for result in results]
 
     door.ingest()
@@ -198,7 +197,7 @@ class Gate:
         }
 
     def metadata(self) -> dict[str, str]:
-        sources: list[dict[str, Any]] = self.desk.json("sources")["sources"]
+        sources: list[dict[str, Any]] = self.desk.sources()
         return {source["title"]: source["metadata"].get("moderation", "") for source in sources}
 
 

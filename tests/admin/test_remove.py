@@ -347,7 +347,7 @@ def test_who_asks_cannot_tell_an_expired_document_from_one_that_was_removed(
     for name in ("a.md", *neighbours):
         archive.write(name, LATER.isoformat() if name == "a.md" else "")
     archive.ingest()
-    id_ = next(source["id"] for source in archive.desk.json("sources")["sources"] if source["title"] == "a")
+    id_ = next(source["id"] for source in archive.desk.sources() if source["title"] == "a")
     before = anyio.run(_seen, archive.desk.data, id_)
     archive.at(LATER)
     expired = anyio.run(_seen, archive.desk.data, id_)

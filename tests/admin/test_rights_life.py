@@ -76,7 +76,7 @@ class Life:
 
     def records(self) -> dict[str, Any]:
         """The access records by the sources' paths."""
-        sources = self.inside.json("sources")["sources"]
+        sources = self.inside.sources()
         lines = self.inside.run("access", "show", *(source["id"] for source in sources), "--json").stdout
         access = {line["id"]: line["access"] for line in map(json.loads, lines.splitlines())}
         return {source["metadata"]["path"]: access[source["id"]] for source in sources}
@@ -363,7 +363,7 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
         life.write(f"{number:02}.md", secret(str(number)))
     (life.folder / "open.md").unlink()
     life.ingest("--visibility", "restricted")
-    ids = {source["metadata"]["path"]: source["id"] for source in life.inside.json("sources")["sources"]}
+    ids = {source["metadata"]["path"]: source["id"] for source in life.inside.sources()}
     ordered = [ids[f"{number:02}.md"] for number in range(80)]
     commands = [
         ["revoke", *ordered[:60], "--from", "user:ann"],

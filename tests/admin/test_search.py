@@ -77,13 +77,13 @@ def test_people_read_on_which_lines_an_exact_search_matches(clock_desk: Desk) ->
     (result,) = clock_desk.json(*search, "--limit", "1")["results"]
     assert result["matches"][0].keys() == {"line", "start", "end"}
     assert "5.1 seconds slow" in result["text"]
-    assert clock_desk.json("search", "slow", "--must-contain", "Jamaica")["results"]
-    assert not clock_desk.json("search", "slow", "--must-contain", "Jamaican quokka")["results"]
+    assert clock_desk.hits("slow", "--must-contain", "Jamaica")
+    assert not clock_desk.hits("slow", "--must-contain", "Jamaican quokka")
     assert ONLY_EXACT in clock_desk.run("search", "slow", "--case", code=2).stderr
 
 
 def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:
-    (result,) = clock_desk.json("search", "5.1 seconds slow at Jamaica", "--limit", "1")["results"]
+    (result,) = clock_desk.hits("5.1 seconds slow at Jamaica", "--limit", "1")
     assert set(result) > KEYS
     assert result["title"] == "The Longitude Problem: a short history of the marine chronometer"
     assert result["page"] == 4
@@ -135,7 +135,7 @@ def test_the_operator_is_told_of_documents_that_the_asker_may_not_see(inside: De
     )
     assert "ingest PATH" not in printed
     assert "hidden from somebody without a name by" in inside.run("search", "pendulum").stdout
-    assert inside.json("search", "pendulum", "--group", "hr")["results"]
+    assert inside.hits("pendulum", "--group", "hr")
     # What an assistant gets tells no more than on a desk without documents.
     assert "document" not in str(inside.json("search", "pendulum")).replace(NO_DOCUMENTS, "")
 
@@ -157,8 +157,8 @@ def test_nothing_found_is_said_and_no_failure_and_the_settings_say_how_to_search
 
 
 def test_what_is_related_to_a_passage_needs_no_query(clock_desk: Desk) -> None:
-    (hit,) = clock_desk.json("search", "pendulum clock", "--limit", "1")["results"]
-    related = clock_desk.json("search", "--related", hit["id"])["results"]
+    (hit,) = clock_desk.hits("pendulum clock", "--limit", "1")
+    related = clock_desk.hits("--related", hit["id"])
     assert related
     assert hit["id"].split("/")[0] not in {related_hit["id"].split("/")[0] for related_hit in related}
     assert "Only with --vector or --related" in clock_desk.run("search", code=2).stderr
@@ -280,8 +280,8 @@ def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
 def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_names(
     clock_desk: Desk, beside: Desk
 ) -> None:
-    (best,) = beside.json("search", QUESTION, "--limit", "1")["results"]
-    apart = beside.json("search", QUESTION, "--limit", "20", "--detail", "snippet")["results"]
+    (best,) = beside.hits(QUESTION, "--limit", "1")
+    apart = beside.hits(QUESTION, "--limit", "20", "--detail", "snippet")
     second = next(hit for hit in apart if hit["id"].partition("/")[0] != best["id"].partition("/")[0])
     rank = 1 + apart.index(second)
     joined = rank - len({*passages(best)} & {hit["id"] for hit in apart[: rank - 1]}) + 1
@@ -306,7 +306,7 @@ def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_name
 
 
 def test_a_source_that_is_among_the_hits_is_said_to_be_there(beside: Desk) -> None:
-    (hit,) = beside.json("search", QUESTION, "--limit", "1")["results"]
+    (hit,) = beside.hits(QUESTION, "--limit", "1")
     reply = beside.json("search", QUESTION, "--limit", "1", "--expect", hit["id"].partition("/")[0])
     assert reply["expected"] | {"ranks": []} == {
         "id": hit["id"].partition("/")[0],
@@ -325,7 +325,7 @@ def test_what_nobody_can_read_is_expected_in_vain_and_told_like_any_unknown_id(
     file = tmp_path / "secret.md"
     file.write_text("# Canary\n\nA pendulum.\n")
     inside.run("ingest", file, "--allow", "user:ann")
-    (secret,) = inside.json("sources")["sources"]
+    (secret,) = inside.sources()
     for name in (secret["id"], f"{secret['id']}/0", "a" * 16, "no id", "../x", ""):
         refused = inside.run("search", "pendulum", "--expect", name, code=1)
         assert (refused.stdout, refused.stderr) == ("", UNKNOWN), name
@@ -353,7 +353,7 @@ def test_a_report_is_a_page_with_the_question_and_the_hits_escaped(
     assert "onerror=alert(2)&gt; swings." in html
     assert "<script" not in html
     assert "<img" not in html
-    (hit,) = inside.json("search", question)["results"]
+    (hit,) = inside.hits(question)
     assert hit["id"] in html
 
 
@@ -364,7 +364,7 @@ def test_a_report_tells_of_the_source_that_was_expected_and_takes_the_place_of_a
     file.write_text("# Huygens\n\nA pendulum.\n")
     page.write_text("older " * 99_999)
     inside.run("ingest", file)
-    (source,) = inside.json("sources")["sources"]
+    (source,) = inside.sources()
     reply = inside.json("search", "pendulum", "--expect", source["id"], "--report", page)
     assert reply["expected"]["step"] is None
     html = page.read_text(encoding="utf-8")
@@ -424,7 +424,7 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
     search = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
     reply = beside.json(*search)
     assert reply["results"]
-    plain = beside.json("search", QUESTION, "--limit", "4")["results"]
+    plain = beside.hits(QUESTION, "--limit", "4")
     for hit in reply["results"]:
         text = beside.json("source", hit["id"].partition("/")[0])["text"]
         spans = hit.get("excerpts", [[hit["start"], hit["end"]]])
@@ -470,7 +470,7 @@ def test_every_answer_of_a_short_faq_is_cited_with_its_own_question(inside: Desk
     (tmp_path / "faq.md").write_text(f"# FAQ\n\n{questions}\n")
     inside.run("ingest", tmp_path / "faq.md")
     for question, answer in FAQ.items():
-        (hit,) = inside.json("search", question, "--limit", "1")["results"]
+        (hit,) = inside.hits(question, "--limit", "1")
         assert (hit["cite_as"], answer in hit["text"]) == (f"FAQ › {question}", True)
 
 

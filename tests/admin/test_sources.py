@@ -37,7 +37,7 @@ DETAILS = {
 
 
 def test_sources_lists_every_document_by_its_path(clock_desk: Desk, corpus: Path) -> None:
-    sources = clock_desk.json("sources")["sources"]
+    sources = clock_desk.sources()
     names = [source["metadata"]["path"] for source in sources]
     assert names == sorted(path.name for path in corpus.iterdir() if path.is_file())
     assert all(set(source) == DETAILS for source in sources)
@@ -165,12 +165,12 @@ def plans(inside: Desk, tmp_path: Path) -> dict[str, str]:
         file.parent.mkdir(parents=True)
         file.write_text(f"# {title}\n\npendulum\n")
     inside.run("ingest", tmp_path / "files")
-    return {source["metadata"]["path"]: source["id"] for source in inside.json("sources")["sources"]}
+    return {source["metadata"]["path"]: source["id"] for source in inside.sources()}
 
 
 def test_commands_take_a_title_or_a_path_that_one_document_has(inside: Desk, plans: dict[str, str]) -> None:
     note = plans["c/note.md"]
-    (title,) = [source["title"] for source in inside.json("sources")["sources"] if source["id"] == note]
+    (title,) = [source["title"] for source in inside.sources() if source["id"] == note]
     names = ["c/note.md", "documents/c/note.md", title, f" [{note}/0] ", f"refdesk://documents/{note}/0-1"]
     for name in names:
         assert inside.json("access", "show", name)["id"] == note
@@ -185,7 +185,7 @@ def test_commands_refuse_a_name_that_several_have_and_list_them(inside: Desk, pl
         assert plans["c/note.md"] not in refusal
     for near in ("the plan", "plan.md", "The pla", "The plan/", "documents"):
         assert "No source" in inside.run("remove", near, code=1).stderr
-    assert len(inside.json("sources")["sources"]) == 3
+    assert len(inside.sources()) == 3
 
 
 MAIL, NOTE, OTHER, IN_ZIP, ITS_NOTE = ("m" * 16, "n" * 16, "o" * 16, "z" * 16, "y" * 16)
@@ -233,23 +233,23 @@ def test_an_attachment_is_never_wider_than_its_mail_by_hand_either(inside: Desk,
     for act in (("set", "--visibility", "tenant"), ("grant", "--to", "user:bob")):
         run = inside.run("access", act[0], note, *act[1:])
         assert f"{note} stays narrower" in run.stderr
-        assert inside.json("search", "pendulum", "--user", "bob")["results"] == []
+        assert inside.hits("pendulum", "--user", "bob") == []
     inside.run("access", "grant", wages, "--to", "user:bob")  # which takes it along
-    assert len(inside.json("search", "pendulum", "--user", "bob")["results"]) == 2
+    assert len(inside.hits("pendulum", "--user", "bob")) == 2
     run = inside.run("access", "revoke", note, "--from", "user:bob")
     assert run.stderr == ""
-    assert len(inside.json("search", "pendulum", "--user", "bob")["results"]) == 1
+    assert len(inside.hits("pendulum", "--user", "bob")) == 1
     inside.run("ingest", wages.parent)
-    assert len(inside.json("search", "pendulum", "--user", "bob")["results"]) == 1
+    assert len(inside.hits("pendulum", "--user", "bob")) == 1
 
 
 @pytest.mark.parametrize("by", ["id", "path"])
 def test_a_mail_that_is_restricted_takes_its_attachments_along_at_once(
     inside: Desk, wages: Path, by: str
 ) -> None:
-    ids = {hit["title"]: hit["id"].partition("/")[0] for hit in inside.json("search", "pendulum")["results"]}
+    ids = {hit["title"]: hit["id"].partition("/")[0] for hit in inside.hits("pendulum")}
     assert set(ids) == {"Wages", "list"}
     name = ids["Wages"] if by == "id" else wages
     inside.run("access", "set", name, "--visibility", "restricted", "--allow", "group:hr")
-    assert inside.json("search", "pendulum", "--user", "bob")["results"] == []
-    assert len(inside.json("search", "pendulum", "--group", "hr")["results"]) == 2
+    assert inside.hits("pendulum", "--user", "bob") == []
+    assert len(inside.hits("pendulum", "--group", "hr")) == 2

@@ -54,11 +54,11 @@ class Handbook:
         self.desk.run("collection", "tag", "handbook", name)
 
     def hits(self, *options: str) -> dict[str, dict[str, Any]]:
-        hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", *options)["results"]
+        hits = self.desk.hits("pendulum", *options)
         return {hit["title"]: hit for hit in hits}
 
     def id_of(self, title: str, collection: str) -> str:
-        listed = self.desk.json("sources", "--collection", collection)["sources"]
+        listed = self.desk.sources("--collection", collection)
         return next(str(source["id"]) for source in listed if source["title"] == title)
 
 
@@ -208,7 +208,7 @@ def test_a_purge_takes_what_was_removed_out_of_tags(handbook: Handbook) -> None:
     assert "What it held is still in then." in printed
     assert handbook.hits("--collection", "then").keys() == {"leave", "canteen", "kept"}
     handbook.desk.run("purge")
-    assert handbook.desk.json("sources")["sources"] == []
+    assert handbook.desk.sources() == []
 
 
 def test_documents_of_a_tag_expire_with_those_of_the_collection(handbook: Handbook) -> None:

@@ -40,7 +40,7 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
     assert "Name one" in desk.run("search", "pendulum", code=2).stderr
     for tenant, title in [("default", "ours"), ("acme", "theirs")]:
         assert desk.titles("pendulum", "--tenant", tenant) == [title]
-        assert [source["title"] for source in desk.json("sources", "--tenant", tenant)["sources"]] == [title]
+        assert [source["title"] for source in desk.sources("--tenant", tenant)] == [title]
     assert desk.run("tenant", "list").stdout.splitlines() == [
         "TENANT   COLLECTIONS",
         "acme     documents",
@@ -93,7 +93,7 @@ def test_a_tenant_is_removed_with_all_its_traces_in_one_step_also_after_a_kill_a
 ) -> None:
     shutil.copytree(two_tenants, inside.data)
     assert inside.files_with(SECRET)
-    before = inside.json("search", "pendulum", "--tenant", "default")["results"]
+    before = inside.hits("pendulum", "--tenant", "default")
     assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default", "acme"]
 
     def killed(*_arguments: object, **_more: object) -> None:
@@ -108,7 +108,7 @@ def test_a_tenant_is_removed_with_all_its_traces_in_one_step_also_after_a_kill_a
     assert not [path for path in inside.files_with(SECRET) if path.name != "audit.jsonl"]
     assert not [path for path in inside.data.rglob("*acme*") if path.suffix != ".lock"]
     assert [key["tenant"] for key in inside.json("key", "list")["keys"]] == ["default"]
-    assert inside.json("search", "pendulum", "--tenant", "default")["results"] == before != []
+    assert inside.hits("pendulum", "--tenant", "default") == before != []
 
 
 def test_without_a_name_the_status_is_that_of_all_tenants_with_what_failed(
@@ -138,7 +138,7 @@ def test_the_first_tenant_can_be_named_in_the_settings(desk: Desk, tmp_path: Pat
     config.write_text('[principal]\ntenant = "acme"\n')
     desk.run("ingest", _paper(tmp_path, "ours", "pendulum"), "--config", config)
     assert [tenant["name"] for tenant in desk.json("tenant", "list")["tenants"]] == ["acme"]
-    assert desk.json("search", "pendulum")["results"]
+    assert desk.hits("pendulum")
 
 
 QUESTION = '[[questions]]\ntext = "how many days of leave?"\nexpect = ["leave.md"]\n'
@@ -154,14 +154,14 @@ def office(inside: Desk, tmp_path: Path) -> Desk:
 
 
 def test_a_search_finds_what_the_flags_principal_may_see(office: Desk, desk: Desk, tmp_path: Path) -> None:
-    assert desk.json("search", "days of leave", "--user", "ann", "--group", "it", "--group", "hr")["results"]
-    assert not office.json("search", "days of leave", "--user", "ann", "--group", "it")["results"]
+    assert desk.hits("days of leave", "--user", "ann", "--group", "it", "--group", "hr")
+    assert not office.hits("days of leave", "--user", "ann", "--group", "it")
 
     config = tmp_path / "config.toml"
     config.write_text('[principal]\nuser = "ann"\ngroups = ["hr"]\n')
-    assert office.json("search", "days of leave", "--config", config)["results"]
+    assert office.hits("days of leave", "--config", config)
     for flags in (["--user", "bob"], ["--user", ""], ["--group", "it"]):
-        assert not office.json("search", "days of leave", "--config", config, *flags)["results"]
+        assert not office.hits("days of leave", "--config", config, *flags)
 
 
 def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(

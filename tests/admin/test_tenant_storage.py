@@ -82,11 +82,11 @@ def test_every_command_reaches_its_documents_which_are_nowhere_else(
     assert titles(inside, "acme") == ["theirs"]
     assert titles(inside, "default") == ours == ["ours"]
 
-    (source,) = inside.json("sources", *TENANT)["sources"]
+    (source,) = inside.sources(*TENANT)
     assert WORD in inside.json("source", source["id"], *TENANT)["text"]
     inside.run("access", "set", source["id"], "--allow", "user:ann", *TENANT)
     assert titles(inside, "acme") == []
-    assert inside.json("search", "pendulum", *TENANT, "--user", "ann")["results"]
+    assert inside.hits("pendulum", *TENANT, "--user", "ann")
     inside.run("access", "set", source["id"], "--visibility", "tenant", *TENANT)
     assert [run["collection"] for run in inside.json("runs", *TENANT)["runs"]]
     assert inside.json("collection", "show", "documents", *TENANT)["description"] == f"About {WORD}"
@@ -352,7 +352,7 @@ def test_a_tenant_s_storage_is_no_document_and_no_desk_for_other_tenants(
     inside.run("tenant", "create", "default")
     inside.run("ingest", documents, "--tenant", "default")
     assert titles(inside, "default") == ["theirs"]
-    assert len(inside.json("sources", "--tenant", "default")["sources"]) == 1
+    assert len(inside.sources("--tenant", "default")) == 1
     apart = desk_at(storage)
     assert apart.titles("pendulum") == ["theirs"]
     assert "is the storage of a tenant" in apart.run("tenant", "create", "second", code=2).stderr
