@@ -61,6 +61,14 @@ class Desk:
         (line,) = self.run(*arguments, "--json", code=code).stdout.splitlines()
         return json.loads(line)
 
+    def misuse(self, *arguments: str | Path) -> str:
+        """What is said of a command that is called in a wrong way."""
+        return self.run(*arguments, code=2).stderr
+
+    def failure(self, *arguments: str | Path) -> str:
+        """What a command says that fails."""
+        return self.run(*arguments, code=1).stderr
+
     def interrupt(self, *arguments: str | Path, at: str) -> list[str]:
         """Press Ctrl-C at a line of a command that begins so. Returns what standard error says after it."""
         with self.scripts.process(self.scripts.forked_admin, *arguments, "--data", self.data) as process:

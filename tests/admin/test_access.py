@@ -233,7 +233,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
         "why": "user:ann is allowed.",
     }
     assert office.inside.json("access", "explain", ids["nobody.md"])["visible"] is False
-    refused = office.inside.run("access", "explain", ids["both.md"], "--group", "group:hr", code=2).stderr
+    refused = office.inside.misuse("access", "explain", ids["both.md"], "--group", "group:hr")
     assert refused == f"refdesk-admin: {refusal(bare_name, 'group', 'group:hr')}\n"
 
 

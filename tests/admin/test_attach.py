@@ -90,12 +90,12 @@ def test_what_would_write_to_an_attached_table_is_refused_with_the_reason(
         ("remove", "--all", "--collection", "notes"),
         ("purge", "--collection", "notes"),
     ):
-        refused = inside.run(*command, code=2).stderr
+        refused = inside.misuse(*command)
         assert f"'notes' is the attached table {table}, which refdesk only reads." in refused
         assert "refdesk-admin collection remove notes --yes" in refused
-    refused = inside.run("access", "grant", source, "--to", "user:bob", code=2).stderr
+    refused = inside.misuse("access", "grant", source, "--to", "user:bob")
     assert "is a row of the attached table notes." in refused
-    assert "already exists" in inside.run("collection", "create", "notes", code=2).stderr
+    assert "already exists" in inside.misuse("collection", "create", "notes")
     assert foreign.contents(table.parent) == before
 
 
@@ -132,11 +132,9 @@ def test_an_attachment_that_can_not_work_is_refused_with_what_to_give(
         (("--table", "db://cloud", *WORDS, *everybody), "is not the URI of a LanceDB table"),
     ]
     for options, reason in refusals:
-        assert reason in inside.run("collection", "attach", "notes", *map(str, options), code=2).stderr, (
-            options
-        )
+        assert reason in inside.misuse("collection", "attach", "notes", *map(str, options)), options
     assert not (tmp_path / "nowhere.lance").exists()
-    assert inside.run("collection", "list", code=2).stderr  # there is no data folder yet
+    assert inside.misuse("collection", "list")  # there is no data folder yet
 
 
 def test_a_table_that_moved_away_is_named_and_everything_else_goes_on(

@@ -195,8 +195,8 @@ def test_filters_leave_what_fits_all_of_them(inside: Desk) -> None:
     assert len(names("--since", "2020-01-02T04:04:05+01:00")) == 6
     assert names("--since", "2100-01-01") == []
     assert "No act in the log matches" in inside.run("audit", "show", "--since", "2100-01-01").stdout
-    assert "is not a date like 2026-11-22" in inside.run("audit", "show", "--since", "monday", code=2).stderr
-    assert "'keys' is not one of" in inside.run("audit", "show", "--act", "keys", code=2).stderr
+    assert "is not a date like 2026-11-22" in inside.misuse("audit", "show", "--since", "monday")
+    assert "'keys' is not one of" in inside.misuse("audit", "show", "--act", "keys")
 
 
 def test_lines_that_are_torn_or_foreign_are_shown_as_unreadable_and_spoil_no_other(inside: Desk) -> None:
@@ -254,7 +254,7 @@ def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: De
         ["tenant", "create", "beta"],
         ["collection", "create", "handbook"],
     ):
-        refusal = inside.run(*command, code=2).stderr
+        refusal = inside.misuse(*command)
         assert refusal == f"refdesk-admin: {UNLOGGED.format(log_file(inside.data))}"
     assert inside.json("key", "list") == {"keys": []}
     assert inside.json("tenant", "list") == {"tenants": [{"name": "acme", "collections": []}]}

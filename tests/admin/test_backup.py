@@ -61,7 +61,7 @@ def test_a_backup_follows_a_link_and_replaces_no_device(inside: Desk, backup: Pa
     assert (tmp_path / "latest.tar").is_symlink()
     assert tarfile.is_tarfile(backup)
     os.mkfifo(tmp_path / "pipe")
-    assert "is not a file" in inside.run("backup", tmp_path / "pipe", "--yes", code=2).stderr
+    assert "is not a file" in inside.misuse("backup", tmp_path / "pipe", "--yes")
     assert (tmp_path / "pipe").is_fifo()
 
 
@@ -89,9 +89,9 @@ def test_a_backup_is_private_and_can_be_read_with_tar_and_json(inside: Desk, bac
     assert [collection["name"] for collection in about["collections"]] == ["documents"]
     assert names[-1] == "checksums.json"
     assert [path for path in backup.parent.iterdir() if path.name.startswith(".desk")] == []
-    assert "already exists" in inside.run("backup", backup, code=2).stderr
+    assert "already exists" in inside.misuse("backup", backup)
     inside.run("backup", backup, "--yes")
-    assert "is in the data folder" in inside.run("backup", inside.data / "x.tar", code=2).stderr
+    assert "is in the data folder" in inside.misuse("backup", inside.data / "x.tar")
 
 
 def test_what_was_narrowed_since_stays_narrow_unless_the_backup_is_asked_for_exactly(
@@ -99,7 +99,7 @@ def test_what_was_narrowed_since_stays_narrow_unless_the_backup_is_asked_for_exa
 ) -> None:
     inside.run("access", "revoke", "*/leave.md", "--from", "user:bob")
     inside.run("access", "set", "*/wages.md", "--visibility", "tenant")  # wider since
-    before = inside.run("restore", backup, code=2).stderr
+    before = inside.misuse("restore", backup)
     assert "already has the collections of the backup: documents. Add --yes" in before
     report = inside.json("restore", backup, "--yes")
     assert [name.rpartition("/")[2] for name in report["narrowed"]] == ["leave.md"]
@@ -228,8 +228,8 @@ def test_a_damaged_cut_or_foreign_file_is_refused_before_anything_changes(
         assert "backup" in run.stderr, at
         assert run.stderr.count("\n") == 1
     backup.write_bytes(content[: len(content) // 2])
-    assert "cut short" in beside(inside, "new").run("restore", backup, code=2).stderr
-    assert "not a backup" in beside(inside, "new").run("restore", docs / "leave.md", code=2).stderr
+    assert "cut short" in beside(inside, "new").misuse("restore", backup)
+    assert "not a backup" in beside(inside, "new").misuse("restore", docs / "leave.md")
     assert not beside(inside, "new").data.exists()
     assert titles(inside) == {"leave", "travel"}
 
@@ -288,7 +288,7 @@ def test_a_full_disk_ends_a_backup_or_restore_in_one_line_and_leaves_nothing(
     assert "can't be written: No space left on device" in run.stderr
     assert [path.name for path in small_disk.folder.iterdir()] == ["filling"]
     new = desk_at(small_disk.folder / "data")
-    assert new.run("restore", backup, code=1).stderr.count("\n") == 1
+    assert new.failure("restore", backup).count("\n") == 1
     small_disk.empty()
     new.run("restore", backup)
     assert titles(new) == {"leave", "travel"}

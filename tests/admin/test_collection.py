@@ -89,7 +89,7 @@ def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk
 
 
 def test_people_read_a_collection_s_fields_and_visibility(desk: Desk, inside: Desk) -> None:
-    assert refusal(check_data_folder, inside.data) in inside.run("collection", "list", code=2).stderr
+    assert refusal(check_data_folder, inside.data) in inside.misuse("collection", "list")
     inside.run("tenant", "create", "default")
     nothing = inside.run("collection", "list").stdout
     assert nothing.startswith(
@@ -125,10 +125,7 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
     assert inside.json("collection", "show", "handbook") == before | {"description": "Leave and travel"}
     assert inside.hits("leave")[0]["collection"] == "handbook"
     assert inside.json("collection", "set", "handbook", "--description", "")["description"] == ""
-    assert (
-        "at most 500"
-        in inside.run("collection", "set", "handbook", "--description", "x" * 501, code=2).stderr
-    )
+    assert "at most 500" in inside.misuse("collection", "set", "handbook", "--description", "x" * 501)
     unknown = inside.run("collection", "set", "handbok", "--description", "x", code=1)
     assert "handbok" in unknown.stderr
 
@@ -146,10 +143,10 @@ def test_a_collection_has_a_link_which_can_change_without_its_description(inside
     )
     assert inside.json("collection", "show", "wiki") == created | {"link": "", "description": "Pages"}
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
-        assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
+        assert "--link" in inside.misuse("collection", "set", "wiki", "--link", wrong)
     assert (
         "--chunking, --language, --field, --no-field, --personal-data, --keep-days or --visibility"
-        in inside.run("collection", "set", "wiki", code=2).stderr
+        in inside.misuse("collection", "set", "wiki")
     )
 
 
@@ -159,7 +156,7 @@ def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(
     (tmp_path / "a.txt").write_text("thirty days of leave\n")
     for collection in ("handbook", "kept"):
         inside.run("ingest", tmp_path / "a.txt", "--collection", collection)
-    assert "--yes" in inside.run("collection", "remove", "handbook", code=2).stderr
+    assert "--yes" in inside.misuse("collection", "remove", "handbook")
     assert len(inside.sources()) == 2
 
     assert desk.json("collection", "remove", "handbook", "--yes") == {"removed": "handbook"}
@@ -298,7 +295,7 @@ def test_a_field_can_be_declared_later_and_taken_back(inside: Desk, tmp_path: Pa
         return sorted(hit["title"] for hit in hits)
 
     assert titles({"$gte": 2000}) == ["a"]
-    refused = inside.run("collection", "set", "documents", "--field", "year=string", code=2).stderr
+    refused = inside.misuse("collection", "set", "documents", "--field", "year=string")
     assert "declares year already, as integer. To change its type, add --no-field year." in refused
     changed = inside.json("collection", "set", "documents", "--no-field", "year", "--field", "year=string")
     assert (changed["fields"], changed["filled"], changed["complaints"]) == (
@@ -309,7 +306,7 @@ def test_a_field_can_be_declared_later_and_taken_back(inside: Desk, tmp_path: Pa
     assert titles({"$contains": "YEAR"}) == ["b"]
     taken_back = inside.run("collection", "set", "documents", "--no-field", "year").stdout
     assert taken_back == "The collection documents no longer declares the field year.\n"
-    refused = inside.run("collection", "set", "documents", "--no-field", "year", code=2).stderr
+    refused = inside.misuse("collection", "set", "documents", "--no-field", "year")
     assert "declares no field 'year'; it declares: none." in refused
     (act, *_) = inside.json("audit", "show")["acts"][-1:]
     assert act["act"] == "collection set"
@@ -331,7 +328,7 @@ def test_another_chunking_applies_from_the_next_ingest_on(inside: Desk, tmp_path
     assert inside.json("status")["collections"][0]["chunks"] < before
     assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["unchanged"] == 1
     for wrong in ("words", "sentence,max=9", ":page", "page,max=64,overlap=40", "tokens,size=3"):
-        assert "--chunking" in inside.run("collection", "set", "notes", "--chunking", wrong, code=2).stderr
+        assert "--chunking" in inside.misuse("collection", "set", "notes", "--chunking", wrong)
 
 
 def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(
@@ -353,7 +350,7 @@ def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(
     every, theirs = ids("--user", "ann"), ids("--user", "bob")
     assert (len(every), len(theirs)) == (2, 1)
     rebuild = ["collection", "rebuild", "documents"]
-    assert "no earlier tables to go back to" in unconnected.run(*rebuild, "--undo", code=2).stderr
+    assert "no earlier tables to go back to" in unconnected.misuse(*rebuild, "--undo")
     rebuilt = unconnected.json(*rebuild, "--chunking", "sentence,max=64")
     assert (rebuilt["sources"], rebuilt["recut"], rebuilt["kept"]) == (2, 2, [])
     assert unconnected.json("ingest", str(docs))["counts"]["unchanged"] == 2
@@ -371,7 +368,7 @@ def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(
     unconnected.run("purge")
     assert len(list((unconnected.data / "tables").glob("*documents*"))) == 2
     assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
-    assert "takes neither" in unconnected.run(*rebuild, "--undo", "--embedder", "x", code=2).stderr
+    assert "takes neither" in unconnected.misuse(*rebuild, "--undo", "--embedder", "x")
 
 
 REBUILD = ("collection", "rebuild", "documents")
@@ -437,7 +434,7 @@ def test_another_model_is_tried_beside_judged_used_and_taken_back(house: Desk, t
     after = collection(house)
     assert (after["embedder_name"], after["embedder"]["provider"]) == ("first", "onnx")
     assert 0.3 < after["calibration"]["unrelated"] < after["calibration"]["related"] < 0.95
-    assert "in use: collection documents" in house.run("model", "remove", "first", code=2).stderr
+    assert "in use: collection documents" in house.misuse("model", "remove", "first")
     assert house.json("ingest", tmp_path / "docs")["counts"]["unchanged"] == 9
     assert "first" not in house.run("config", "check").stdout
     house.run("doctor")
@@ -474,7 +471,7 @@ def test_a_server_that_runs_meanwhile_uses_the_model_and_goes_by_words_without_i
     assert "because their embedding model is not set up: documents." in without.notes[0]
     status = house.run("status").stdout
     assert "searched by words only: the settings have no table [embedders.first], and no model" in status
-    assert _unknown("first") in house.run(*REBUILD, "--restart", code=2).stderr
+    assert _unknown("first") in house.misuse(*REBUILD, "--restart")
 
 
 def _unknown(name: str) -> str:
@@ -491,5 +488,5 @@ def test_a_mistake_is_named(inside: Desk, tmp_path: Path) -> None:
         (("--if-better",), "--if-better needs --questions FILE"),
         (("--undo", "--questions", "/dev/null"), "--undo takes neither --model nor --chunking nor"),
     ):
-        assert saying in inside.run(*REBUILD, *options, code=2).stderr
+        assert saying in inside.misuse(*REBUILD, *options)
     assert "coming" not in json.dumps(collection(inside))

@@ -57,8 +57,8 @@ def test_an_option_before_its_command_is_told_where_it_belongs(scripts: Scripts)
 
 def test_no_path_and_a_pipe_are_no_file(inside: Desk) -> None:
     for path, reason in (("", "path is empty"), ("-", "one called - is ./-")):
-        assert reason in inside.run("backup", path, code=2).stderr
-    assert "no data folder" in inside.run("backup", "./-", code=2).stderr
+        assert reason in inside.misuse("backup", path)
+    assert "no data folder" in inside.misuse("backup", "./-")
 
 
 def test_closed_standard_streams_stop_no_command(scripts: Scripts, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_commands_are_completed_as_if_they_were_imported(typed: str) -> None:
     ("typed", "meant"), [(["serach"], "search"), (["access", "shwo"], "show"), (["key", "creat"], "create")]
 )
 def test_a_commands_typo_gets_its_neighbour(inside: Desk, typed: list[str], meant: str) -> None:
-    assert f"Did you mean {meant}?" in inside.run(*typed, code=2).stderr
+    assert f"Did you mean {meant}?" in inside.misuse(*typed)
 
 
 @pytest.mark.parametrize("name", EVERY_COMMAND)
@@ -117,7 +117,7 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
 
 
 def test_a_command_that_deletes_is_suggested_for_no_other(inside: Desk) -> None:
-    assert "remove?" not in inside.run("collection", "rename", code=2).stderr
+    assert "remove?" not in inside.misuse("collection", "rename")
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_each_host_gets_an_entry_once_and_loses_it_again(inside: Desk, home: Pat
     assert path.read_bytes() == before
     inside.run("connect", host, "--remove")
     assert not written(path).get(section)
-    assert "has no entry refdesk. It has none." in inside.run("connect", host, "--remove", code=1).stderr
+    assert "has no entry refdesk. It has none." in inside.failure("connect", host, "--remove")
 
 
 def test_settings_tenant_and_user_come_along_as_absolute_paths(
@@ -323,7 +323,7 @@ def test_a_read_only_file_and_one_that_changes_in_the_meantime_are_left_alone(
     path = file_of("claude-code", home)
     path.write_text("{}")
     path.chmod(0o444)
-    assert f"{path} is read-only." in inside.run("connect", "claude-code", code=2).stderr
+    assert f"{path} is read-only." in inside.misuse("connect", "claude-code")
     path.chmod(0o600)
     copy = shutil.copystat
 
@@ -439,7 +439,7 @@ def test_the_inputs_of_vs_code_are_a_list_also_where_there_were_none(inside: Des
 
 
 def test_an_address_that_is_empty_is_no_local_server(inside: Desk, home: Path) -> None:
-    assert f"'' {NO_ADDRESS}" in inside.run("connect", "cursor", "--remote", "", code=2).stderr
+    assert f"'' {NO_ADDRESS}" in inside.misuse("connect", "cursor", "--remote", "")
     assert not file_of("cursor", home).exists()
 
 
@@ -520,7 +520,7 @@ def test_an_address_is_one_and_its_dangers_are_said(inside: Desk, home: Path) ->
 def test_options_of_connect_that_contradict_each_other_are_refused(
     inside: Desk, home: Path, arguments: list[str], words: str
 ) -> None:
-    assert words in inside.run("connect", *arguments, code=2).stderr
+    assert words in inside.misuse("connect", *arguments)
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
@@ -622,15 +622,12 @@ def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, 
     for tenant in ("acme", "beta"):
         inside.run("tenant", "create", tenant)
     path = file_of("cursor", home)
-    assert "Name one" in inside.run("connect", "cursor", "--yes", code=2).stderr
-    assert "no tenant 'nope'" in inside.run("connect", "cursor", "--yes", "--tenant", "nope", code=2).stderr
+    assert "Name one" in inside.misuse("connect", "cursor", "--yes")
+    assert "no tenant 'nope'" in inside.misuse("connect", "cursor", "--yes", "--tenant", "nope")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "holiday.jpg").touch()
     elsewhere = replace(inside, data=tmp_path / "elsewhere")
-    assert (
-        refusal(check_data_folder, elsewhere.data)
-        in elsewhere.run("connect", "cursor", "--yes", code=2).stderr
-    )
+    assert refusal(check_data_folder, elsewhere.data) in elsewhere.misuse("connect", "cursor", "--yes")
     assert not path.exists()
     inside.run("connect", "cursor", "--yes", "--tenant", "beta")
     assert path.exists()
@@ -667,9 +664,9 @@ def test_a_check_needs_an_entry_and_the_variables_that_it_names(inside: Desk, ho
     assert f"Cursor has no entry refdesk in {file_of('cursor', home)}." in run.stderr
     for host in ("cursor", "codex", "goose"):
         inside.run("connect", host, "--remote", "http://127.0.0.1:9/mcp")
-        assert "MCP_REFDESK_KEY is not set here." in inside.run("connect", host, "--check", code=2).stderr
+        assert "MCP_REFDESK_KEY is not set here." in inside.misuse("connect", host, "--check")
     file_of("cursor", home).write_text('{"mcpServers": {"refdesk": {}}}')
-    assert "neither a command nor an address" in inside.run("connect", "cursor", "--check", code=2).stderr
+    assert "neither a command nor an address" in inside.misuse("connect", "cursor", "--check")
 
 
 def test_a_check_goes_to_an_address_with_the_key_in_the_way_of_each_host(
@@ -683,7 +680,7 @@ def test_a_check_goes_to_an_address_with_the_key_in_the_way_of_each_host(
         monkeypatch.setenv("MCP_REFDESK_KEY", key)
         assert inside.json("connect", host, "--check")["passages"] == 8
         monkeypatch.setenv("MCP_REFDESK_KEY", f"{key}x")
-        assert UNREACHED in inside.run("connect", host, "--check", code=1).stderr
+        assert UNREACHED in inside.failure("connect", host, "--check")
     inside.run("connect", "vscode", "--remote", url)
     for host in ("zed", "vscode", "lm-studio"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(f"{key}\n"))

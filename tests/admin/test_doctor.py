@@ -290,7 +290,7 @@ def test_another_embedder_in_the_settings_is_named(filled: Desk, tmp_path: Path)
 def test_there_is_nothing_to_mend_in_a_folder_that_isn_t_there(inside: Desk) -> None:
     assert refusal(check_data_folder, inside.data) in inside.run("doctor", code=1).stdout
     assert not inside.data.exists()
-    assert "--yes needs --fix" in inside.run("doctor", "--yes", code=2).stderr
+    assert "--yes needs --fix" in inside.misuse("doctor", "--yes")
 
 
 def test_settings_that_do_not_work_and_loose_permissions_are_named(filled: Desk, tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
     for name in ("ebra", "giraffe", "savanna", "acme", str(tmp_path), str(filled.data), "pendulum", "wages"):
         assert name not in text, name
     assert report.stat().st_mode & 0o077 == 0
-    assert "exists already" in filled.run("doctor", "--bundle", report, code=2).stderr
+    assert "exists already" in filled.misuse("doctor", "--bundle", report)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_wrong_environment_file_ends_the_command_and_shows_nothing_of_it(
     file = tmp_path / "secrets.env"
     if content is not None:
         file.write_text(content)
-    refusal = desk.run("status", "--env-file", file, code=2).stderr
+    refusal = desk.misuse("status", "--env-file", file)
     assert reason in refusal
     assert "secret words" not in refusal
 
@@ -204,17 +204,17 @@ def test_a_vector_in_a_file_or_on_a_pipe_is_searched_for(house: House, tmp_path:
     assert [hit["similarity"] for hit in answer["results"]] == [pytest.approx(1, abs=1e-4)]
     assert len(house.provider.requests) == requests
     file.write_text("[1, 2]")
-    refused = house.desk.run("search", "--vector", file, code=2).stderr
+    refused = house.desk.misuse("search", "--vector", file)
     assert (
         "The vector has 2 dimensions; the vectors of these collections have others: letters: 16." in refused
     )
     for wrong in ("[1, true]", "{}", "[1, [2]]", "1", "", "[1,"):
         file.write_text(wrong)
-        assert "is not a JSON array of numbers" in house.desk.run("search", "--vector", file, code=2).stderr
-    assert "can't be read: No such file" in house.desk.run("search", "--vector", "gone", code=2).stderr
-    assert "Missing argument 'QUERY'" in house.desk.run("search", code=2).stderr
+        assert "is not a JSON array of numbers" in house.desk.misuse("search", "--vector", file)
+    assert "can't be read: No such file" in house.desk.misuse("search", "--vector", "gone")
+    assert "Missing argument 'QUERY'" in house.desk.misuse("search")
     file.write_text("[NaN, 1]")
-    assert "finite numbers only" in house.desk.run("search", "--vector", file, code=2).stderr
+    assert "finite numbers only" in house.desk.misuse("search", "--vector", file)
 
 
 def test_config_check_measures_what_the_baseline_should_be(house: House) -> None:

@@ -225,7 +225,7 @@ def test_a_run_or_question_that_isn_t_kept_is_refused_by_its_name(
     full, _ = three_runs
     missing = full.run("eval", "compare", "1", "7", code=1)
     assert re.fullmatch(r"refdesk-admin: .* 7\. refdesk-admin eval runs .*\n", missing.stderr)
-    assert "not in the range" in full.run("eval", "show", "99999999999999999999", code=2).stderr
+    assert "not in the range" in full.misuse("eval", "show", "99999999999999999999")
     question = full.run("eval", "show", "1", "--question", "moondial", code=1)
     assert (
         "Run 1 has no question 'moondial'. List them with refdesk-admin eval show 1 --json."
@@ -299,8 +299,8 @@ def test_options_of_eval_that_contradict_each_other_are_misuse(
 def test_a_path_that_is_no_set_and_a_desk_without_documents_are_misuse(
     desk: Desk, clocks: Path, tmp_path: Path
 ) -> None:
-    assert "is not a judged set" in desk.run("eval", tmp_path / "nothing.toml", code=2).stderr
-    assert "There are no documents in" in desk.run("eval", clocks, code=2).stderr
+    assert "is not a judged set" in desk.misuse("eval", tmp_path / "nothing.toml")
+    assert "There are no documents in" in desk.misuse("eval", clocks)
     assert not desk.data.exists()
 
 
@@ -354,8 +354,8 @@ def test_one_s_own_questions_are_begun_written_and_asked(
         run = desk.run("eval", file, *where, "--fail-under", "hit_rate@5=1")
         assert run.stdout.splitlines()[1].split()[1:5] == ["mine", "default", "hybrid", "3"]
         assert "Left out: 2 without text or judgement." in run.stderr.splitlines()
-    assert "in the collection 'handbook'" in desk.run("eval", file, "--collection", "handbook", code=2).stderr
-    assert "mine has no documents. Leave out --fresh" in desk.run("eval", file, "--fresh", code=2).stderr
+    assert "in the collection 'handbook'" in desk.misuse("eval", file, "--collection", "handbook")
+    assert "mine has no documents. Leave out --fresh" in desk.misuse("eval", file, "--fresh")
 
 
 def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
@@ -364,9 +364,7 @@ def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
     file = tmp_path / "questions.toml"
     assert clock_desk.json("eval", "new", file) == {"file": str(file), "questions": 17}
     begun = file.read_text()
-    assert (
-        f"Cannot create the file {file}: File exists." in clock_desk.run("eval", "new", file, code=2).stderr
-    )
+    assert f"Cannot create the file {file}: File exists." in clock_desk.misuse("eval", "new", file)
     assert file.read_text() == begun
     nothing = desk.run("eval", "new", tmp_path / "other.toml", code=2)
     assert refusal(check_data_folder, desk.data) in nothing.stderr
@@ -490,7 +488,7 @@ def test_a_fresh_run_in_which_nothing_could_be_ingested_doesn_t_advise_fresh(
     desk: Desk, tmp_path: Path
 ) -> None:
     judged = write_set(tmp_path / "s", DRY, **dict.fromkeys(TEXTS, ""))
-    assert "--fresh" not in desk.run("eval", judged, "--fresh", code=2).stderr
+    assert "--fresh" not in desk.misuse("eval", judged, "--fresh")
 
 
 def test_two_queries_of_one_id_are_an_error_in_every_form(desk: Desk, tmp_path: Path) -> None:

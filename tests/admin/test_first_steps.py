@@ -143,7 +143,7 @@ def test_a_file_that_is_there_is_never_overwritten(inside: Desk, answer: Path) -
     assert answer.read_text() == "# mine\n"
     answer.unlink()
     answer.symlink_to(answer.with_name("nowhere"))
-    assert "already" in inside.run("init", "--yes", "--config", answer, code=2).stderr
+    assert "already" in inside.misuse("init", "--yes", "--config", answer)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_wrong_answer_from_a_pipe_writes_nothing(
     inside: Desk, answer: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], words: str
 ) -> None:
     piped(monkeypatch, *lines)
-    assert words in inside.run("init", "--config", answer, code=2).stderr
+    assert words in inside.misuse("init", "--config", answer)
     assert not answer.exists()
 
 
@@ -168,7 +168,7 @@ def test_documents_don_t_lie_in_the_data_folder(
     inside: Desk, answer: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     piped(monkeypatch, tmp_path, tmp_path)
-    assert "Keep them apart." in inside.run("init", "--config", answer, code=2).stderr
+    assert "Keep them apart." in inside.misuse("init", "--config", answer)
 
 
 def test_a_person_is_asked_again(screen: Screen, tmp_path: Path) -> None:

@@ -147,9 +147,9 @@ def test_somebody_may_choose_another_one_for_a_new_collection_alone(inside: Desk
     assert chosen["embedder"] == ""
     assert model_of(inside, "documents") == SMALL
     inside.run("ingest", german, "--embedder", "all-minilm-l6-v2")
-    refused = inside.run("ingest", german, "--embedder", MULTILINGUAL, code=2).stderr
+    refused = inside.misuse("ingest", german, "--embedder", MULTILINGUAL)
     assert "refdesk-admin collection rebuild documents --model multilingual-e5-small" in refused
-    unknown = inside.run("ingest", german, "--embedder", "swiss", "--collection", "new", code=2).stderr
+    unknown = inside.misuse("ingest", german, "--embedder", "swiss", "--collection", "new")
     assert "no embedder 'swiss'" in unknown
     assert [row["name"] for row in inside.json("collection", "list")["collections"]] == ["documents"]
 

@@ -234,7 +234,7 @@ def test_what_the_system_refuses_otherwise_ends_in_one_line(plain: Plain) -> Non
 
 def test_a_command_for_a_key_that_is_not_there_makes_no_folder(inside: Desk) -> None:
     for command in ("revoke", "rotate"):
-        assert "no key 'x'" in inside.run("key", command, "x", code=1).stderr
+        assert "no key 'x'" in inside.failure("key", command, "x")
         assert not inside.data.exists()
 
 

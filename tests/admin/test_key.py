@@ -43,7 +43,7 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     assert "no keys yet" in inside.run("key", "list").stdout
     inside.run("tenant", "create", "acme")
     inside.run("tenant", "create", "beta")
-    assert "Name one" in inside.run("key", "create", code=2).stderr
+    assert "Name one" in inside.misuse("key", "create")
     first = inside.json("key", "create", "--tenant", "acme", "--user", "ann", "--days", "10")
     second = inside.json("key", "create", "--tenant", "beta", "--days", "1")
     assert inside.run("key", "list").stdout.splitlines()[1].split()[:4] == [first["id"], "acme", "ann", "-"]
@@ -54,12 +54,12 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     assert _days(keys[turned["id"]]) == timedelta(days=10)
     assert timedelta(hours=23) < _days(keys[first["id"]]) < timedelta(hours=25)
 
-    assert turned["id"] in inside.run("key", "rotate", first["id"], code=2).stderr
+    assert turned["id"] in inside.misuse("key", "rotate", first["id"])
     again = inside.json("key", "rotate", turned["id"], "--keep-days", "0")
     assert inside.json("key", "revoke", second["id"]) == {"revoked": second["id"]}
     assert {key["id"] for key in inside.json("key", "list")["keys"]} == {first["id"], again["id"]}
-    assert f"no key {second['id']!r}" in inside.run("key", "revoke", second["id"], code=1).stderr
-    assert "no key" in inside.run("key", "rotate", "x", code=1).stderr
+    assert f"no key {second['id']!r}" in inside.failure("key", "revoke", second["id"])
+    assert "no key" in inside.failure("key", "rotate", "x")
 
     theirs = inside.json("key", "create", "--tenant", "beta")
     inside.run("tenant", "remove", "acme", "--yes")
@@ -71,7 +71,7 @@ def test_a_leaked_key_is_revoked_as_a_whole_and_never_repeated(inside: Inside) -
     assert inside.json("key", "revoke", key["key"]) == {"revoked": key["id"]}
     assert inside.json("key", "list") == {"keys": []}
     secret = key["key"].split("_", 2)[2]
-    assert secret not in inside.run("key", "revoke", key["key"], code=1).stderr
+    assert secret not in inside.failure("key", "revoke", key["key"])
 
 
 def test_several_groups_in_one_name_are_told(inside: Inside) -> None:
@@ -340,7 +340,7 @@ def test_what_is_open_is_restricted_and_nothing_else_becomes_wider(shelf: Shelf)
         "it/servers.md": (["group:staff"], ["user:bob"]),
     }
     nothing = ("access", "set", "--collection", "documents", "--if-open", "--allow", "group:staff")
-    assert "Nothing was changed" in shelf.desk.run(*nothing, code=1).stderr
+    assert "Nothing was changed" in shelf.desk.failure(*nothing)
 
 
 def test_a_rehearsal_shows_what_the_run_would_do(shelf: Shelf) -> None:

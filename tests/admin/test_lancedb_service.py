@@ -127,13 +127,12 @@ def test_a_service_that_fails_fails_its_collection_alone_and_says_why_without_th
 def test_a_desk_or_a_tenant_there_is_refused_before_anything_is_opened(
     inside: Desk, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        "is the path of a folder"
-        in inside.run("tenant", "create", "acme", "--storage", "db://corp/acme", code=2).stderr
+    assert "is the path of a folder" in inside.misuse(
+        "tenant", "create", "acme", "--storage", "db://corp/acme"
     )
     monkeypatch.setenv("REFDESK_STORAGE_URI", "db://corp")
     for command in (("doctor", "storage"), ("config", "check"), ("search", "clock"), ("tenant", "list")):
-        refusal = inside.run(*command, code=2).stderr
+        refusal = inside.misuse(*command)
         assert "where no desk can be" in refusal
         assert "collection attach NAME --table db://database/table" in refusal
     assert service.calls == []

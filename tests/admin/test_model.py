@@ -146,7 +146,7 @@ def test_a_known_model_comes_from_a_folder_with_the_same_checks(
     for path, content in hub.files[NAME].items():
         (copied / path.removeprefix("onnx/")).write_bytes(content)
     (copied / "config.json").write_text("{}")
-    error = admin.run("model", "pull", "stand-in", "--from", copied, code=1).stderr
+    error = admin.failure("model", "pull", "stand-in", "--from", copied)
     assert f"{copied / 'config.json'} has other bytes than it must have" in error
     assert not (admin.data / "models" / "stand-in").exists()
     (copied / "config.json").write_bytes(CONFIG)
@@ -160,7 +160,7 @@ def test_wrong_bytes_make_no_model_and_replace_none(
 ) -> None:
     know(hub, hubs, tmp_path, monkeypatch)
     right, hub.files[NAME][GRAPH] = hub.files[NAME][GRAPH], hub.files[NAME][GRAPH][:-1] + b"?"
-    error = admin.run("model", "pull", "stand-in", code=1).stderr
+    error = admin.failure("model", "pull", "stand-in")
     assert f"{GRAPH} {ALTERED}" in error
     assert files_below(admin.data / "models") == [f".partial/stand-in@{hubs.COMMIT[:12]}/config.json"]
     hub.files[NAME][GRAPH] = right
@@ -180,7 +180,7 @@ def test_files_that_make_another_model_are_refused(
     admin: Desk, hub: Hub, hubs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(hub, hubs, tmp_path, monkeypatch, dimension=768)
-    error = admin.run("model", "pull", "stand-in", code=2).stderr
+    error = admin.misuse("model", "pull", "stand-in")
     assert "384" in error
     assert "768" in error
     assert "Unfinished: stand-in, 23 MB" in admin.run("model", "list").stdout
@@ -198,10 +198,10 @@ def test_what_nobody_verified_needs_trust_and_is_held_to_what_the_hub_states(
     assert UNVERIFIED.format("stand-in") in run.stderr
     assert not [path for path in hub.paths() if "resolve" in path]
     hub.stated[GRAPH] = "0" * 64
-    assert ALTERED in admin.run("model", "pull", "stand-in", "--trust", code=1).stderr
+    assert ALTERED in admin.failure("model", "pull", "stand-in", "--trust")
     del hub.stated[GRAPH]
     hub.stated["tokenizer.json"] = "0" * 64
-    error = admin.run("model", "pull", "stand-in", "--trust", code=2).stderr
+    error = admin.misuse("model", "pull", "stand-in", "--trust")
     assert f"the hub states the SHA-256 {'0' * 64}. Nothing was fetched." in error
     hub.stated.clear()
     admin.run("model", "pull", "stand-in", "--trust")
@@ -275,7 +275,7 @@ def test_a_full_disk_is_seen_before_the_first_byte(
 ) -> None:
     full = shutil.disk_usage("/")._replace(free=20_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: full)
-    error = admin.run("model", "pull", NAME, "--trust", code=1).stderr
+    error = admin.failure("model", "pull", NAME, "--trust")
     assert "has 20 MB free, and the model needs 23 MB more. Make room, or set models in the settings" in error
     assert not hub.paths()
 
@@ -333,7 +333,7 @@ def test_a_models_folder_that_can_t_be_made_is_said(admin: Desk, tmp_path: Path)
     (tmp_path / "file").write_text("no folder")
     wanting = settings(admin, f'models = "{tmp_path / "file" / "models"}"\n')
     assert f"The folder {tmp_path / 'file' / 'models' / 'locks'} can't be written: Not a directory." in (
-        admin.run("model", "pull", NAME, "--trust", "--config", wanting, code=2).stderr
+        admin.misuse("model", "pull", NAME, "--trust", "--config", wanting)
     )
 
 
@@ -351,7 +351,7 @@ def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
     )
     (tmp_path / "doc.md").write_text("# Clocks\n\nA pendulum clock keeps time.\n")
     wanting = ("--config", by_name)
-    error = admin.run("ingest", tmp_path / "doc.md", *wanting, code=2).stderr
+    error = admin.misuse("ingest", tmp_path / "doc.md", *wanting)
     missing = f"The model {NAME} is not on this machine"
     assert missing in error
     assert f"refdesk-admin model pull {NAME}, or" in error
@@ -368,13 +368,10 @@ def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
     (hit,) = admin.hits("pendulum", *wanting)
     assert "pendulum" in hit["text"]
     assert len(hub.asked) == requests
-    error = admin.run("model", "remove", "small", *wanting, code=2).stderr
+    error = admin.misuse("model", "remove", "small", *wanting)
     assert "The model small is in use: embedder, collection documents." in error
     without = settings(admin, f'models = "{tmp_path / "shared"}"\n')
-    assert (
-        "in use: collection documents."
-        in admin.run("model", "remove", "small", "--config", without, code=2).stderr
-    )
+    assert "in use: collection documents." in admin.misuse("model", "remove", "small", "--config", without)
     admin.run("collection", "remove", "documents", "--yes", "--config", without)
     assert admin.run("model", "remove", "small", "--config", without).stdout == "Removed the model small.\n"
     assert not files_below(tmp_path / "shared")
@@ -412,9 +409,9 @@ def test_a_folder_without_a_model_is_not_installed(
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / "model.onnx").write_bytes(b"no graph")
-    assert "There is no tokenizer.json" in admin.run("model", "add", folder, code=2).stderr
+    assert "There is no tokenizer.json" in admin.misuse("model", "add", folder)
     (folder / "tokenizer.json").write_bytes(weights["tokenizer.json"])
-    assert "is not a valid ONNX model" in admin.run("model", "add", folder, code=2).stderr
+    assert "is not a valid ONNX model" in admin.misuse("model", "add", folder)
     assert not files_below(admin.data / "models")
 
 

@@ -555,7 +555,7 @@ def test_what_can_t_be_on_a_cluster_is_said_before_anything_is_made(
     inside: Inside, fake_ray: FakeRay, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "n.md").write_text("# Note\n")
-    assert words in inside.run("ingest", tmp_path / "n.md", *options, code=2).stderr
+    assert words in inside.misuse("ingest", tmp_path / "n.md", *options)
     assert not inside.data.exists()
     assert not fake_ray.given
 

@@ -154,7 +154,7 @@ def test_a_removal_that_was_killed_before_it_deleted_a_row_is_finished_by_the_ne
 ) -> None:
     with ingesting.ingestion():
         ingesting.desk.run("remove", ingesting.folder / "kept.md")
-        again = ingesting.desk.run("remove", ingesting.folder / "kept.md", code=1).stderr
+        again = ingesting.desk.failure("remove", ingesting.folder / "kept.md")
         assert "kept.md" in again
     ingesting.desk.run("purge")
     assert not ingesting.desk.files_with(b"A wombat, kept", "tables")
@@ -162,7 +162,7 @@ def test_a_removal_that_was_killed_before_it_deleted_a_row_is_finished_by_the_ne
 
 
 def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, tmp_path: Path) -> None:
-    assert refusal(check_data_folder, desk.data) in desk.run("purge", code=2).stderr
+    assert refusal(check_data_folder, desk.data) in desk.misuse("purge")
     desk.run("tenant", "create", "default")
     assert "no collections yet" in desk.run("purge").stdout
     papers = tmp_path / "papers"
@@ -182,7 +182,7 @@ def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, 
     (purged,) = desk.json("purge", "--collection", "documents")["collections"]
     assert purged.keys() == {"name", "sources", "chunks", "freed_bytes", "dropped_rebuild"}
     assert (purged["name"], purged["sources"], purged["chunks"]) == ("documents", 1, 1)
-    assert "no collection 'other'" in desk.run("purge", "--collection", "other", code=1).stderr
+    assert "no collection 'other'" in desk.failure("purge", "--collection", "other")
 
 
 def test_a_purge_that_makes_the_folder_larger_says_that_it_freed_nothing(

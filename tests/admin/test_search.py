@@ -79,7 +79,7 @@ def test_people_read_on_which_lines_an_exact_search_matches(clock_desk: Desk) ->
     assert "5.1 seconds slow" in result["text"]
     assert clock_desk.hits("slow", "--must-contain", "Jamaica")
     assert not clock_desk.hits("slow", "--must-contain", "Jamaican quokka")
-    assert ONLY_EXACT in clock_desk.run("search", "slow", "--case", code=2).stderr
+    assert ONLY_EXACT in clock_desk.misuse("search", "slow", "--case")
 
 
 def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:
@@ -142,7 +142,7 @@ def test_the_operator_is_told_of_documents_that_the_asker_may_not_see(inside: De
 
 @pytest.mark.parametrize("command", [("search", "anything"), ("sources",), ("status",)])
 def test_a_wrong_data_path_is_no_empty_desk(desk: Desk, command: tuple[str, ...]) -> None:
-    missing = desk.run(*command, code=2).stderr
+    missing = desk.misuse(*command)
     assert missing == f"refdesk-admin: {refusal(check_data_folder, desk.data)}\n"
     assert "refdesk-admin ingest PATH" in missing
     assert not desk.data.exists()
@@ -161,8 +161,8 @@ def test_what_is_related_to_a_passage_needs_no_query(clock_desk: Desk) -> None:
     related = clock_desk.hits("--related", hit["id"])
     assert related
     assert hit["id"].split("/")[0] not in {related_hit["id"].split("/")[0] for related_hit in related}
-    assert "Only with --vector or --related" in clock_desk.run("search", code=2).stderr
-    assert NOT_FOUND in clock_desk.run("search", "--related", "nothing", code=1).stderr
+    assert "Only with --vector or --related" in clock_desk.misuse("search")
+    assert NOT_FOUND in clock_desk.failure("search", "--related", "nothing")
 
 
 def test_several_collections_can_be_named_and_an_unknown_one_is_told(library: Desk) -> None:
@@ -333,7 +333,7 @@ def test_what_nobody_can_read_is_expected_in_vain_and_told_like_any_unknown_id(
     ann.write_text("principal.user = 'ann'\n")
     reply = inside.json("search", "pendulum", "--expect", secret["id"], "--config", ann)
     assert reply["expected"]["title"] == "Canary"
-    assert inside.run("source", "a" * 16, code=1).stderr == UNKNOWN
+    assert inside.failure("source", "a" * 16) == UNKNOWN
 
 
 def test_a_report_is_a_page_with_the_question_and_the_hits_escaped(
@@ -509,6 +509,6 @@ def test_an_override_without_effect_is_told(inside: Desk, clock_desk: Desk) -> N
     ]
     clocks = replace(inside, data=clock_desk.data)
     for options, words in wrong:
-        assert words in clocks.run("search", "pendulum", *options, code=2).stderr
+        assert words in clocks.misuse("search", "pendulum", *options)
     missing = clocks.run("search", "pendulum", "--exclude-collection", "nothing", code=1)
     assert "Readable collections: documents." in missing.stderr

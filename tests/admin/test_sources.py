@@ -106,8 +106,8 @@ def test_status_says_where_and_how_much(clock_desk: Desk) -> None:
 
 
 def test_an_empty_desk_says_how_to_begin_and_is_left_as_it_is(desk: Desk) -> None:
-    assert "refdesk-admin ingest PATH" in desk.run("sources", code=2).stderr
-    assert "refdesk-admin ingest PATH" in desk.run("status", code=2).stderr
+    assert "refdesk-admin ingest PATH" in desk.misuse("sources")
+    assert "refdesk-admin ingest PATH" in desk.misuse("status")
     assert not desk.data.exists()
     desk.run("tenant", "create", "default")
     assert "refdesk-admin ingest PATH" in desk.run("sources").stdout
@@ -137,13 +137,11 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
     assert desk.paths() == ["cc/g.md", "h.md"]
 
     for empty in (("remove", ""), ("access", "set", "", "--visibility", "tenant"), ("ingest", "")):
-        assert "empty" in desk.run(*empty, code=2).stderr  # it would be the current folder
+        assert "empty" in desk.misuse(*empty)  # it would be the current folder
     assert desk.paths() == ["cc/g.md", "h.md"]
 
     desk.run("collection", "create", "handbook")
-    assert (
-        "--collection documents" in desk.run("remove", by_known_id, "--collection", "handbook", code=1).stderr
-    )
+    assert "--collection documents" in desk.failure("remove", by_known_id, "--collection", "handbook")
     desk.run("ingest", shelf / "h.md", "--collection", "handbook")
     removal = desk.run("remove", by_known_id)
     assert removal.stdout == "Removed 1 source from documents.\n"
@@ -180,11 +178,11 @@ def test_commands_take_a_title_or_a_path_that_one_document_has(inside: Desk, pla
 
 def test_commands_refuse_a_name_that_several_have_and_list_them(inside: Desk, plans: dict[str, str]) -> None:
     for command in (["remove"], ["access", "grant", "--to", "user:ann"], ["access", "show"], ["source"]):
-        refusal = inside.run(*command, "The plan", code=2).stderr
+        refusal = inside.misuse(*command, "The plan")
         assert all(plans[path] in refusal for path in ("a/plan.md", "b/plan.md"))
         assert plans["c/note.md"] not in refusal
     for near in ("the plan", "plan.md", "The pla", "The plan/", "documents"):
-        assert "No source" in inside.run("remove", near, code=1).stderr
+        assert "No source" in inside.failure("remove", near)
     assert len(inside.sources()) == 3
 
 

@@ -113,11 +113,11 @@ def test_a_desk_that_is_open_sees_a_narrowed_record_no_more(origins: Origins) ->
 def test_settings_of_origins_that_do_not_go_together_are_refused(origins: Origins) -> None:
     folder = {"type": "folder", "path": str(origins.desk.data / "x")}
     origins.set(mine=folder)
-    refusal = origins.desk.run("sync", "--config", origins.config, code=2).stderr
+    refusal = origins.desk.misuse("sync", "--config", origins.config)
     assert "origins.mine.path: it lies in the data folder" in refusal
     folder = {"type": "folder", "path": str(origins.folder)}
     origins.set(one=folder, two=folder)
-    refusal = origins.desk.run("sync", "--config", origins.config, code=2).stderr
+    refusal = origins.desk.misuse("sync", "--config", origins.config)
     assert "origins.two.path: the origin 'one' has the same folder and collection" in refusal
 
 

@@ -258,7 +258,7 @@ def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: p
             yield
 
     with full(monkeypatch):
-        assert FULL in handbook.desk.run("collection", "tag", "handbook", "then", code=1).stderr
+        assert FULL in handbook.desk.failure("collection", "tag", "handbook", "then")
     assert sorted(path.name for path in (handbook.desk.data / "tables").iterdir()) == before
     handbook.tag()
     assert handbook.hits("--collection", "then").keys() == {"leave", "canteen"}

@@ -31,13 +31,13 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
     desk.run("ingest", ours)
     assert desk.json("tenant", "list") == {"tenants": [{"name": "default", "collections": ["documents"]}]}
 
-    assert "no tenant 'acme'" in desk.run("ingest", theirs, "--tenant", "acme", code=2).stderr
+    assert "no tenant 'acme'" in desk.misuse("ingest", theirs, "--tenant", "acme")
     desk.run("tenant", "create", "acme")
-    assert "The tenant 'acme' already exists" in desk.run("tenant", "create", "acme", code=2).stderr
-    assert refusal(valid_name, "a__b") in desk.run("tenant", "create", "a__b", code=2).stderr
+    assert "The tenant 'acme' already exists" in desk.misuse("tenant", "create", "acme")
+    assert refusal(valid_name, "a__b") in desk.misuse("tenant", "create", "a__b")
     desk.run("ingest", theirs, "--tenant", "acme")
 
-    assert "Name one" in desk.run("search", "pendulum", code=2).stderr
+    assert "Name one" in desk.misuse("search", "pendulum")
     for tenant, title in [("default", "ours"), ("acme", "theirs")]:
         assert desk.titles("pendulum", "--tenant", tenant) == [title]
         assert [source["title"] for source in desk.sources("--tenant", tenant)] == [title]
@@ -47,9 +47,9 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
         "default  documents",
     ]
 
-    assert "--yes" in desk.run("tenant", "remove", "acme", code=2).stderr
+    assert "--yes" in desk.misuse("tenant", "remove", "acme")
     assert desk.json("tenant", "remove", "acme", "--yes") == {"removed": "acme", "collections": ["documents"]}
-    assert "no tenant 'acme'" in desk.run("tenant", "remove", "acme", "--yes", code=1).stderr
+    assert "no tenant 'acme'" in desk.failure("tenant", "remove", "acme", "--yes")
     assert not [path for path in desk.data.rglob("*") if "acme" in path.name and path.suffix != ".lock"]
     assert desk.titles("pendulum") == ["ours"]
 
@@ -180,9 +180,9 @@ def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
     file.write_text(QUESTION + NOBODY_IN + QUESTION)
     assert recall("--group", "hr") == 0.5
     file.write_text(QUESTION + NOBODY_IN)
-    assert "Leave out --user and --group" in office.run("eval", file, "--group", "hr", code=2).stderr
+    assert "Leave out --user and --group" in office.misuse("eval", file, "--group", "hr")
     file.write_text(QUESTION + 'principal = {tenant = "default", groups = ["group:hr"]}\n')
-    assert "without a prefix: hr, not group:hr" in office.run("eval", file, code=2).stderr
+    assert "without a prefix: hr, not group:hr" in office.misuse("eval", file)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
 def test_an_entry_where_a_name_is_wanted_is_refused_in_one_line(
     inside: Desk, arguments: list[str], flags: list[str], words: str
 ) -> None:
-    refusal = inside.run(*arguments, *flags, code=2).stderr
+    refusal = inside.misuse(*arguments, *flags)
     assert words in refusal
     assert refusal.count("\n") == 1
     assert not inside.data.exists()

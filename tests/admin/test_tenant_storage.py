@@ -75,7 +75,7 @@ def test_every_command_reaches_its_documents_which_are_nowhere_else(
 ) -> None:
     tenant = inside.json("tenant", "create", "acme", "--storage", storage)
     assert tenant == {"name": "acme", "storage": storage}
-    assert "already exists" in inside.run("tenant", "create", "acme", "--storage", storage, code=2).stderr
+    assert "already exists" in inside.misuse("tenant", "create", "acme", "--storage", storage)
     inside.run("ingest", documents, *TENANT)
     inside.run("collection", "set", "documents", *TENANT, "--description", f"About {WORD}")
     key = inside.json("key", "create", *TENANT, "--user", "ann")
@@ -237,7 +237,7 @@ def test_a_tenant_whose_storage_is_gone_fails_alone_and_comes_back_with_it(
         run = inside.run(*command, *TENANT, code=1)
         assert storage in run.stderr
         assert "very-secret-words" not in run.stderr + run.stdout
-    assert storage in inside.run("tenant", "remove", "acme", "--yes", code=1).stderr
+    assert storage in inside.failure("tenant", "remove", "acme", "--yes")
     assert titles(inside, "default") == ours
     acme, default = inside.json("status")["tenants"]
     assert (default["documents"], default["failed"]) == (1, [])
@@ -249,9 +249,8 @@ def test_a_tenant_whose_storage_is_gone_fails_alone_and_comes_back_with_it(
     assert inside.json("status")["tenants"][0]["failed"] == []
 
     move(away=True)
-    assert (
-        "no storage of its own"
-        in inside.run("tenant", "remove", "default", "--yes", "--without-storage", code=2).stderr
+    assert "no storage of its own" in inside.misuse(
+        "tenant", "remove", "default", "--yes", "--without-storage"
     )
     inside.run("tenant", "remove", "acme", "--yes", "--without-storage")
     assert [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]] == ["default"]
@@ -266,8 +265,8 @@ def test_a_record_that_names_the_storage_of_another_tenant_opens_nothing(
     inside.run("ingest", documents, *TENANT)
     inside.run("tenant", "create", "eve", "--storage", tmp_path / "eve")
     tenant_file(inside.data, "eve").write_text(storage)
-    assert "another owner" in inside.run("search", "pendulum", "--tenant", "eve", code=1).stderr
-    assert "another owner" in inside.run("tenant", "remove", "eve", "--yes", code=1).stderr
+    assert "another owner" in inside.failure("search", "pendulum", "--tenant", "eve")
+    assert "another owner" in inside.failure("tenant", "remove", "eve", "--yes")
     assert titles(inside, "acme") == ["theirs"]
 
 
@@ -331,7 +330,7 @@ def test_a_desk_moves_to_a_bucket_with_tenants_in_buckets_and_not_with_those_in_
     inside.run("ingest", documents, *TENANT)
     inside.run("tenant", "create", "local", "--storage", tmp_path / "local")
     to = f"s3://{object_store.bucket}/common"
-    assert "tenant remove local --yes" in inside.run("storage", "copy", "--to", to, code=2).stderr
+    assert "tenant remove local --yes" in inside.misuse("storage", "copy", "--to", to)
     inside.run("tenant", "remove", "local", "--yes")
     assert inside.json("storage", "copy", "--to", to)["storages"] == {"acme": object_store.uri}
     monkeypatch.setenv("REFDESK_STORAGE_URI", to)
@@ -355,4 +354,4 @@ def test_a_tenant_s_storage_is_no_document_and_no_desk_for_other_tenants(
     assert len(inside.sources("--tenant", "default")) == 1
     apart = desk_at(storage)
     assert apart.titles("pendulum") == ["theirs"]
-    assert "is the storage of a tenant" in apart.run("tenant", "create", "second", code=2).stderr
+    assert "is the storage of a tenant" in apart.misuse("tenant", "create", "second")

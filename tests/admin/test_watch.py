@@ -135,11 +135,11 @@ def test_a_run_that_fails_ends_nothing(desk: Desk, tmp_path: Path) -> None:
 def test_only_folders_can_be_watched(inside: Desk, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[origins.code]\ntype = "git"\nrepository = "/srv/code"\n')
-    refusal = inside.run("sync", "code", "--watch", "--config", config, code=2).stderr
+    refusal = inside.misuse("sync", "code", "--watch", "--config", config)
     assert (
         refusal == "refdesk-admin: code is not a folder, so it can't be watched. Sync it from a scheduler.\n"
     )
-    refusal = inside.run("ingest", tmp_path, "--watch", "--dry-run", code=2).stderr
+    refusal = inside.misuse("ingest", tmp_path, "--watch", "--dry-run")
     assert "Give only one of" in refusal
 
 
