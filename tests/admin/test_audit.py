@@ -264,16 +264,14 @@ def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: De
 
 def test_what_only_takes_is_done_all_the_same_and_says_that_the_log_lacks_it(inside: Desk) -> None:
     inside.run("tenant", "create", "acme")
-    untouched, ended, turned = (
-        inside.json("key", "create", "--user", name)["id"] for name in ("a", "b", "c")
-    )
+    live, ended, turned = (inside.json("key", "create", "--user", name)["id"] for name in ("a", "b", "c"))
     log_file(inside.data).unlink()
     log_file(inside.data).mkdir()
     run = inside.run("key", "revoke", ended)
     assert run.stdout == f"Revoked the key {ended}.\n"
     assert run.stderr == f"Not logged: key revoke {ended}. {UNLOGGED.format(log_file(inside.data))}"
     inside.run("key", "rotate", turned, code=2)
-    assert {key["id"] for key in inside.json("key", "list")["keys"]} == {untouched, turned}
+    assert {key["id"] for key in inside.json("key", "list")["keys"]} == {live, turned}
     assert "Not logged" in inside.run("tenant", "remove", "acme", "--yes").stderr
     assert inside.json("key", "list") == {"keys": []}
 

@@ -67,9 +67,7 @@ def stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any]]:
 
 async def _stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any]]:
     reader = DeskReader(desk.data, timeout_seconds=15)
-    (stored,) = [
-        candidate for candidate in await reader.collections("default") if candidate.name == collection
-    ]
+    (stored,) = [listed for listed in await reader.collections("default") if listed.name == collection]
     table = await reader.open(stored)
     sources = await table.sources([source.id for source in await table.listing()])
     return {row.source.metadata["path"]: dict(row.fields) for row in sources.values()}

@@ -342,10 +342,8 @@ def test_a_key_stays_in_a_variable_where_the_host_can_read_one(inside: Desk, hom
     for host in ("claude-code", "cursor", "windsurf", "gemini-cli", "codex", "goose"):
         preview = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--print").stderr
         run = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--yes")
-        for instructions in (preview, run.stderr):
-            assert (
-                f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in instructions
-            )
+        for advice in (preview, run.stderr):
+            assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in advice
         assert "MCP_HR_DESK_KEY" in file_of(host, home).read_text()
 
 
@@ -704,16 +702,15 @@ def test_after_an_ingestion_a_person_reads_how_to_connect_until_a_host_is(
 
 
 def test_a_new_key_comes_with_what_its_host_needs(inside: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    instructions = inside.run("key", "create").stderr
+    advice = inside.run("key", "create").stderr
     assert (
-        "Where the assistant runs: refdesk-admin connect HOST --remote http://127.0.0.1:8300/mcp\n"
-        in instructions
+        "Where the assistant runs: refdesk-admin connect HOST --remote http://127.0.0.1:8300/mcp\n" in advice
     )
-    assert "That address is for this machine only. For others, set http.public_url.\n" in instructions
+    assert "That address is for this machine only. For others, set http.public_url.\n" in advice
     monkeypatch.setenv("REFDESK_HTTP_PUBLIC_URL", "https://desk.example")
-    instructions = inside.run("key", "create").stderr
-    assert "--remote https://desk.example/mcp\n" in instructions
-    assert "this machine only" not in instructions
+    advice = inside.run("key", "create").stderr
+    assert "--remote https://desk.example/mcp\n" in advice
+    assert "this machine only" not in advice
     assert "Authorization" not in inside.run("key", "create", "--json").stderr
 
 

@@ -343,10 +343,8 @@ def test_keys_that_expired_or_will_soon_are_noted(filled: Desk) -> None:
 
 
 def test_packages_of_other_versions_are_named(filled: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed_version = metadata.version
-    monkeypatch.setattr(
-        metadata, "version", lambda name: "0.39.1" if name == "lancedb" else installed_version(name)
-    )
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.39.1" if name == "lancedb" else installed(name))
     assert wrong(filled) == ["installation"]
     assert "lancedb is 0.39.1, not <0.41,>=0.40. Run" in filled.run("doctor", code=1).stdout
 
@@ -367,9 +365,7 @@ def test_hosts_whose_entries_do_not_work_any_more_are_named_with_the_command_tha
     ]
     entries = tmp_path / ".codeium" / "windsurf" / "mcp_config.json"
     entries.write_text(entries.read_text().replace(str(inside.data), str(tmp_path / "gone")))
-    findings = [
-        finding for finding in inside.json("doctor", code=1)["findings"] if finding["state"] == "wrong"
-    ]
+    findings = [entry for entry in inside.json("doctor", code=1)["findings"] if entry["state"] == "wrong"]
     anew = f"Run refdesk-admin connect windsurf --name old --data {tmp_path / 'gone'}"
     assert [(finding["check"], anew in str(finding)) for finding in findings] == [("hosts", True)]
     address = {"mcpServers": {"refdesk": {"serverUrl": "http://127.0.0.1:9/mcp"}}}

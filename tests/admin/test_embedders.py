@@ -58,10 +58,8 @@ def house(inside: Desk, provider: Endpoint, tmp_path: Path, monkeypatch: pytest.
 
 def test_a_collection_is_made_ingested_and_searched_with_the_embedder_that_it_names(house: House) -> None:
     config = house.settings()
-    collection = house.desk.json(
-        "collection", "create", "letters", "--embedder", "german", "--config", config
-    )
-    assert (collection["embedder_name"], collection["embedder"]["model"]) == ("german", "beta")
+    letters = house.desk.json("collection", "create", "letters", "--embedder", "german", "--config", config)
+    assert (letters["embedder_name"], letters["embedder"]["model"]) == ("german", "beta")
     house.provider.requests.clear()
     house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
     assert {request["model"] for request in house.provider.requests} == {"beta"}

@@ -197,13 +197,7 @@ def test_a_key_that_can_t_be_made_leaves_those_there_are_and_the_log_says_so(
     assert len(ids(full)) == 4
 
 
-def test_documents_and_tenants_are_removed_on_a_full_disk(
-    full: Desk, base: Path, small_disk: SmallDisk
-) -> None:
-    assert full.titles("all about leave and travel") == ["leave", "travel"]
-    full.scripts.admin("remove", base / "docs" / "leave.md", "--data", full.data)
-    small_disk.fill()
-    assert full.titles("all about leave and travel") == ["travel"]
+def test_a_tenant_is_removed_on_a_full_disk(full: Desk) -> None:
     full.run("tenant", "remove", "default", "--yes")
     assert ids(full) == []
     assert full.json("tenant", "list") == {"tenants": []}

@@ -171,10 +171,7 @@ def test_a_desk_is_written_and_searched_in_the_bucket_by_every_command(
     run("a", "collection", "rebuild", "documents", "--chunking", "sentence,max=200")
     run("c", "collection", "create", "others")
     run("b", "collection", "remove", "others", "--yes")
-    names = {
-        collection["name"]
-        for collection in json.loads(run("d", "collection", "list", "--json"))["collections"]
-    }
+    names = {entry["name"] for entry in json.loads(run("d", "collection", "list", "--json"))["collections"]}
     assert names == {"documents", "then"}
     assert search("hourglass") == {"Note two"}
     with few_requests(object_store, "key create"):

@@ -136,7 +136,7 @@ def test_rights_are_those_that_the_document_asks_for_although_the_names_in_it_ar
     (door.folder / "a.md").write_text(f"---\nvisibility: restricted\nallow: user:{MAIL}\n---\nA clock.\n")
     door.desk.run("collection", "create", "documents", "--personal-data", "redact", "--config", config)
     (file,) = [
-        entry for entry in door.ingest("--config", str(config))["files"] if entry["path"].endswith("a.md")
+        file for file in door.ingest("--config", str(config))["files"] if file["path"].endswith("a.md")
     ]
     assert file["access"]["allow"] == [f"user:{MAIL}"]
 

@@ -344,10 +344,8 @@ def test_whatever_anybody_says_is_text(make_search: MakeSearch, hostile: str) ->
     expected = _body(search_report("Clocks", plain.answer, [plain.fate]))
     page = search_report(hostile, search.answer, [search.fate])
     body = _body(page)
-    assert [element.tag for element in body.iter()] == [element.tag for element in expected.iter()]
-    assert [sorted(element.keys()) for element in body.iter()] == [
-        sorted(element.keys()) for element in expected.iter()
-    ]
+    assert [node.tag for node in body.iter()] == [node.tag for node in expected.iter()]
+    assert [sorted(node.keys()) for node in body.iter()] == [sorted(node.keys()) for node in expected.iter()]
     assert """<script>x</script>"'&amp;$title""" in _text(body)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e]", page)
 

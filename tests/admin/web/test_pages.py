@@ -229,10 +229,10 @@ def test_new_documents_are_told_to_be_restricted_once_others_can_ask(
 def wrong_field(page: Page) -> dict[str, str | None]:
     """The one field that a page marks as wrong."""
     (field,) = [field for field in page.elements("input") if field.get("aria-invalid")]
-    (message,) = [
+    (alert,) = [
         element for element in page.elements("span") if element.get("id") == field["aria-describedby"]
     ]
-    assert message["role"] == "alert"
+    assert alert["role"] == "alert"
     return field
 
 
@@ -391,9 +391,7 @@ def test_another_tenant_is_looked_at_on_request(
 
 def test_links_of_the_list_lead_to_pages(browser: Browser, running: Running) -> None:
     page = browser.get("/documents", text="leap")
-    links = [
-        str(element["href"]) for element in page.elements("a") if str(element.get("href", "")).startswith("/")
-    ]
+    links = [str(link["href"]) for link in page.elements("a") if str(link.get("href", "")).startswith("/")]
     assert len(links) > 10
     for link in dict.fromkeys(links):
         parts = urlsplit(link)
