@@ -29,7 +29,7 @@ BOB = 'user = "bob"\ngroups = ["it"]'
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """A desk, a folder of notes, and a settings file. `desk` has processes of its own, which are dearer."""
+    """A desk, a folder of notes, and a settings file. Commands of `desk` have processes of their own."""
 
     desk: Desk
     inside: Desk

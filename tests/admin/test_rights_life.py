@@ -44,7 +44,7 @@ OPEN = "# Open\n\nEverybody reads of days of leave here.\n"
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A desk and a folder. `desk` has processes of its own, which are dearer than `inside`."""
+    """A desk and a folder. Commands of `desk` have processes of their own."""
 
     desk: Desk
     inside: Desk
