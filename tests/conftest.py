@@ -173,12 +173,7 @@ class Scripts:
     def process(self, *command: str | Path, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
         """A program whose output is read. One that hangs is killed, and its test fails."""
         with subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, cwd=cwd, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             killer = threading.Timer(HANGS_SECONDS, process.kill)
             killer.start()

@@ -124,10 +124,7 @@ TABLE = (
         first={"hotel limit for Zagreb": ("Daily allowances abroad", "pp. 1-2")},
         titles={"allowances.pdf": "Daily allowances abroad"},
     ),
-    Case(
-        "pdf-two-columns",
-        shown={"amt_handbook_sample.pdf": ("Figure 7-26. Self-locking nuts",)},
-    ),
+    Case("pdf-two-columns", shown={"amt_handbook_sample.pdf": ("Figure 7-26. Self-locking nuts",)}),
     Case("korean-particles", finds=dict.fromkeys(("점심", "식권 경비실", "식당 점심"), ("ko.md",))),
     Case("stringified-arguments", finds={"arsenic": ("who.md",)}),
 )

@@ -284,11 +284,7 @@ def test_the_programs_of_the_page_on_searching_run_as_pasted(
 
 
 @pytest.mark.parametrize(
-    ("heading", "expected"),
-    [
-        ("Stages", STAGES),
-        ("Profiles", {DEFAULT_PROFILE, *SHIPPED}),
-    ],
+    ("heading", "expected"), [("Stages", STAGES), ("Profiles", {DEFAULT_PROFILE, *SHIPPED})]
 )
 def test_the_tables_of_the_page_on_searching_are_complete(heading: str, expected: set[str]) -> None:
     section = SEARCH.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]

@@ -106,9 +106,7 @@ def test_the_wheel_holds_every_module(wheel: ZipFile) -> None:
     assert {name for name in wheel.namelist() if name.endswith(".py")} == modules | {"refdesk_scripts.py"}
 
 
-def test_the_source_archive_holds_what_builds_the_wheel_but_not_the_model(
-    tmp_path: Path,
-) -> None:
+def test_the_source_archive_holds_what_builds_the_wheel_but_not_the_model(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     with tarfile.open(tmp_path / f"refdesk-{METADATA['version']}.tar.gz") as archive:

@@ -44,10 +44,7 @@ def test_without_groups_it_is_that_of_the_machine(groups: Path) -> None:
     [
         ("0::/\n", {"memory.max": "5000000\n"}),
         ("0::/system.slice/desk.service\n", {"system.slice/desk.service/memory.max": "5000000\n"}),
-        (
-            "0::/a/b\n",
-            {"a/b/memory.max": "max\n", "a/memory.max": "5000000\n", "memory.max": "6000000\n"},
-        ),
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "5000000\n", "memory.max": "6000000\n"}),
         ("3:cpu:/\n2:memory:/x\n0::/\n", {"memory/x/memory.limit_in_bytes": "5000000\n"}),
         ("2:cpu,memory:/unseen\n", {"memory/memory.limit_in_bytes": "5000000\n"}),
     ],

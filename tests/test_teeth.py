@@ -786,12 +786,7 @@ BROKEN = [
         lambda real: lambda *arguments, **options: real(*arguments, **options)[1:-1],
         a_filter_only_narrows,
     ),
-    Broken(
-        "values ignore case",
-        "rag.filters.grammar.leaf_predicate",
-        _ignoring_case,
-        a_filter_only_narrows,
-    ),
+    Broken("values ignore case", "rag.filters.grammar.leaf_predicate", _ignoring_case, a_filter_only_narrows),
     Broken(
         "a comparison with a missing field is neither true nor false",
         "rag.search.view.predicate",

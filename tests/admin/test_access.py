@@ -216,11 +216,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
         ("leave.md", "", EVERYBODY),
         ("denied.md", "--user bob", EVERYBODY),
         ("denied.md", "--user ann", f"Not visible: user:ann {DENIED}"),
-        (
-            "both.md",
-            "--user ann --group it",
-            f"Not visible: group:it {DENIED}",
-        ),
+        ("both.md", "--user ann --group it", f"Not visible: group:it {DENIED}"),
         ("both.md", "--user ann", "Visible: user:ann is allowed."),
         ("both.md", "--user bob --group x --group hr", "Visible: group:hr is allowed."),
         ("both.md", "--user hr --group ann", RESTRICTED),

@@ -249,11 +249,7 @@ def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: De
     inside.run("tenant", "create", "acme")
     log_file(inside.data).unlink()
     log_file(inside.data).mkdir()
-    for command in (
-        ["key", "create"],
-        ["tenant", "create", "beta"],
-        ["collection", "create", "handbook"],
-    ):
+    for command in (["key", "create"], ["tenant", "create", "beta"], ["collection", "create", "handbook"]):
         refusal = inside.misuse(*command)
         assert refusal == f"refdesk-admin: {UNLOGGED.format(log_file(inside.data))}"
     assert inside.json("key", "list") == {"keys": []}
@@ -288,10 +284,7 @@ def test_an_act_that_fails_is_written_down_as_failed(tmp_path: Path) -> None:
         with pytest.raises(StoreError), log_act(tmp_path, act):  # noqa: PT012 what stands there meanwhile counts
             log.append(lines())
             raise StoreError(WORD)
-    assert log == [
-        [("tenant create", None)],
-        [("tenant create", None), ("tenant create", "StoreError")],
-    ]
+    assert log == [[("tenant create", None)], [("tenant create", None), ("tenant create", "StoreError")]]
     assert lines() == [("tenant create", None), ("tenant create", "StoreError"), ("remove", "StoreError")]
     assert WORD not in log_file(tmp_path).read_text()
     with log_act(tmp_path, takes):

@@ -127,11 +127,7 @@ def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, 
 @pytest.mark.parametrize("file", EMPTY)
 def test_an_empty_file_is_no_failure(outcome: Outcome, file: str) -> None:
     entry = outcome.files[file]
-    assert (entry["outcome"], entry["kind"], entry["reason"]) == (
-        "ignored",
-        "empty",
-        parsers.EMPTY,
-    )
+    assert (entry["outcome"], entry["kind"], entry["reason"]) == ("ignored", "empty", parsers.EMPTY)
 
 
 @pytest.mark.parametrize("file", ODD_NAMES)

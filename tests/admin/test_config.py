@@ -241,9 +241,7 @@ def test_collections_of_another_embedder_are_told(check: Check, provider: Endpoi
     )
 
 
-def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
-    check: Check,
-) -> None:
+def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(check: Check) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -257,9 +255,7 @@ def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
     assert findings["http address"].startswith("wrong 192.0.2.1:8300 can't be bound: ")
 
 
-def test_settings_that_would_let_anybody_in_are_told(
-    check: Check,
-) -> None:
+def test_settings_that_would_let_anybody_in_are_told(check: Check) -> None:
     code, findings = check('[http]\nauthentication = []\npublic_url = "https://desk.example.com"\n')
     assert code == 1
     assert "anybody could search" in findings["http"]
@@ -335,10 +331,7 @@ def _answer(provider: Endpoint, body: object) -> Behaviour:
     ],
 )
 def test_the_issuers_metadata_is_compared_with_the_settings(
-    check: Check,
-    provider: Endpoint,
-    differences: dict[str, object],
-    finding: str,
+    check: Check, provider: Endpoint, differences: dict[str, object], finding: str
 ) -> None:
     metadata = {
         "issuer": provider.url,

@@ -162,10 +162,7 @@ def test_another_model_is_no_new_name_of_an_embedder(house: House) -> None:
     [
         (["create", "letters", "--embedder", "swiss"], "there is no table [embedders.swiss]"),
         (["set", "letters", "--embedder", "swiss"], "Embedders: default, german,"),
-        (
-            ["set", "letters"],
-            "--embedder, --chunking, --language",
-        ),
+        (["set", "letters"], "--embedder, --chunking, --language"),
     ],
 )
 def test_an_embedder_that_is_not_in_the_settings_is_refused(
@@ -400,9 +397,7 @@ def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(s
     assert any("another model behind its name" in note for note in again["notes"])
 
 
-def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(
-    shop: Shop,
-) -> None:
+def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(shop: Shop) -> None:
     """It takes one text at a time. After the probe, two are answered, then the key is refused."""
     config = shop.config()
     answers = iter(range(3))

@@ -279,10 +279,7 @@ def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> Non
         (["--fail-under", "nDCG@10=nan"], f"'nDCG@10=nan' {NO_BOUND}"),
         (["--fail-under", "nDCG@10=high"], f"'nDCG@10=high' {NO_BOUND}"),
         (["--metric", "F1"], "'F1' is not one of 'nDCG@10', "),
-        (
-            ["--fresh", "--collection", "documents"],
-            "Leave out --collection: --fresh uses a temporary",
-        ),
+        (["--fresh", "--collection", "documents"], "Leave out --collection: --fresh uses a temporary"),
         (["--language", "German"], "--language needs --fresh"),
         (["--language", "Klingon", "--fresh"], "'Klingon' is not one of"),
     ],
@@ -463,11 +460,7 @@ def test_a_set_may_have_blank_queries_and_lines_any_ids_and_documents_without_te
     """What is ingested otherwise doesn't matter to its documents, and the hint works for all ids."""
     config = tmp_path / "desk.toml"
     config.write_text('[ingest]\ninclude = ["*.pdf"]\n')
-    queries = (
-        DRY | {"exclude_sources": ["empty"]},
-        WET | {"_id": "it's wet"},
-        {"_id": "blank", "text": " "},
-    )
+    queries = (DRY | {"exclude_sources": ["empty"]}, WET | {"_id": "it's wet"}, {"_id": "blank", "text": " "})
     judged = "sundial\tsundial\t1\n\nit's wet\twater\t1\nblank\tsundial\t1\n"
     clocks = write_set(tmp_path / "clocks", *queries, judged=judged)
     options = ("--fresh", "--config", config, "--mode", "dense,sparse", "--diff")

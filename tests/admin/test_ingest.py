@@ -133,10 +133,7 @@ def test_patterns_say_what_is_brought_in(desk: Desk, notes: Path) -> None:
 def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> None:
     report = desk.json("ingest", notes / "logo.png", notes / "leave.mdx", code=1)
     assert report["counts"] == counts(skipped=2)
-    assert [entry["reason"] for entry in report["files"]] == [
-        "unsupported file type (.png)",
-        NOT_THERE,
-    ]
+    assert [entry["reason"] for entry in report["files"]] == ["unsupported file type (.png)", NOT_THERE]
 
 
 def test_what_is_missing_is_named_and_the_rest_goes_on(desk: Desk, notes: Path) -> None:

@@ -253,14 +253,7 @@ def test_one_persons_desk_stays_open_and_hears_nothing(shelf: Shelf) -> None:
     assert [shelf.says(command) for command in SAYING] == [[], [], []]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        '[principal]\ngroups = ["hr"]\n',
-        OAUTH,
-    ],
-    ids=["groups", "oauth"],
-)
+@pytest.mark.parametrize("settings", ['[principal]\ngroups = ["hr"]\n', OAUTH], ids=["groups", "oauth"])
 def test_groups_and_oauth_make_a_desk_a_shared_one(shelf: Shelf, settings: str) -> None:
     shelf.config.write_text(settings)
     shelf.ingest("hr/salaries.md")
@@ -303,9 +296,7 @@ def test_what_somebody_said_of_a_folder_a_rule_or_a_collection_counts(shelf: She
     assert "wiki/start.md" in shelf.open_paths()
 
 
-def test_a_collection_that_is_set_open_is_open_for_new_documents_and_not_noted_any_more(
-    shelf: Shelf,
-) -> None:
+def test_a_collection_that_is_set_open_is_open_for_new_documents_and_not_noted_any_more(shelf: Shelf) -> None:
     shelf.desk.run("key", "create")
     shelf.desk.run("collection", "set", "documents", "--visibility", "tenant")
     shelf.ingest("hr/salaries.md")

@@ -27,11 +27,7 @@ KEY = "sk_very-secret-words"
 
 @pytest.fixture
 def service(
-    services: ModuleType,
-    foreign: ModuleType,
-    tmp_path: Path,
-    inside: Desk,
-    monkeypatch: pytest.MonkeyPatch,
+    services: ModuleType, foreign: ModuleType, tmp_path: Path, inside: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Service]:
     """A service with a table of three notes, which commands can reach."""
     assert inside

@@ -246,11 +246,7 @@ def test_any_model_of_the_hub_is_described_before_it_is_trusted(
         ),
         (("pull", NAME, "--as", "My Model"), 2, "like my-model"),
         (("pull", NAME, "--as", "mdbr-leaf-ir"), 2, "mdbr-leaf-ir is the name of another model"),
-        (
-            ("pull", "ettin-reranker-32m", "--from", "."),
-            2,
-            UNVERIFIED.format("ettin-reranker-32m"),
-        ),
+        (("pull", "ettin-reranker-32m", "--from", "."), 2, UNVERIFIED.format("ettin-reranker-32m")),
         (("pull", NAME, "--from", "."), 2, "nothing to hold the files in"),
         (("verify", "mine"), 1, "There is no model 'mine'"),
         (("remove", "mine"), 1, "Installed: none."),

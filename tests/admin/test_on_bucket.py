@@ -23,9 +23,7 @@ pytestmark = pytest.mark.slow
 FILE = str(Path(__file__))
 MOST_REQUESTS = {"ingest": 46, "access set": 54, "key create": 21}
 """Of one changed document, one source and one key; each takes two fewer."""
-REFUSED = {
-    "demo": (),
-}
+REFUSED = {"demo": ()}
 WRITING = {
     "access grant",
     "access revoke",

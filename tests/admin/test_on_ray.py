@@ -539,10 +539,7 @@ def test_a_cluster_that_fails_ends_the_run_in_words_and_the_next_one_finishes_it
     [
         (("--on", "ray://old.example:10001"), OTHER_VERSION),
         (("--on", "ray://new.example:10001"), NO_CONNECTION.format("new.example:10001")),
-        (
-            ("--on", "ray://new.example"),
-            NO_ADDRESS.format("ray://new.example"),
-        ),
+        (("--on", "ray://new.example"), NO_ADDRESS.format("ray://new.example")),
         (("--on", "auto"), NO_ADDRESS.format("auto")),
         (("--on", "ray://user:pass@host:1"), NO_ADDRESS.partition(",")[0]),
         (("--on", "local", "--estimate"), ALONE),

@@ -198,14 +198,7 @@ def body(make_search: MakeSearch) -> ET.Element:
 
 
 def test_the_page_tells_the_search_from_what_to_know_to_each_step(body: ET.Element) -> None:
-    assert _titles(body) == [
-        "What to know",
-        "Expected",
-        "Queries",
-        "Steps",
-        "Hits",
-        PASSAGES,
-    ]
+    assert _titles(body) == ["What to know", "Expected", "Queries", "Steps", "Hits", PASSAGES]
     header = body.find("header")
     assert header is not None
     assert header.findtext("h1") == "who built it?"

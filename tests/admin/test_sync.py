@@ -254,12 +254,7 @@ def folder(path: Path, **more: object) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("wide", "inner"),
-    [
-        ({}, {}),
-        ({"visibility": "tenant"}, {}),
-        ({}, {"collection": "others"}),
-        ({}, {"tenant": "default"}),
-    ],
+    [({}, {}), ({"visibility": "tenant"}, {}), ({}, {"collection": "others"}), ({}, {"tenant": "default"})],
     ids=["silent", "open", "another collection", "by tenant"],
 )
 def test_what_an_origin_states_counts_from_the_first_run_of_the_one_around_it(

