@@ -123,7 +123,7 @@ class ObjectStore:
         }
 
     def _refused(self, request: Request) -> Response | None:
-        """What it says instead of an answer."""
+        """The error that the store returns instead of an answer."""
         if self.down or (self.left is not None and self.left < 0):
             return _error("SlowDown", 503)
         if abs(time.time() + self.ahead - _signed_at(request)) > SKEW_SECONDS:

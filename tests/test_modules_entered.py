@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_OF_A_SEARCH = 44  # with the editions that a question asks for
 MOST_OF_GET_SOURCE = 28
 MOST_OF_A_MARKDOWN_FILE = 46  # with `flags`, `revisions` and `dates` of `rag.text`
-"""What they are: lower these when a module leaves the way, and don't raise them without a reason."""
+"""How many modules each of them enters: lower these when one leaves, and raise none without a reason."""
 PACKAGES = {Path(package.__path__[0]): package.__name__ for package in (rag, server)}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -464,7 +464,7 @@ async def vectors_of_another_model_are_not_compared(shelf: Shelf) -> None:
 
 
 class OpenedDesk(LazyDesk):
-    """One that has opened, with whatever embedder."""
+    """A desk that is open, with whatever embedder."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(Settings())

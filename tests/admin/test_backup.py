@@ -49,7 +49,7 @@ def docs(base: Path) -> Path:
 
 @pytest.fixture
 def backup(inside: Desk, base: Path, tmp_path: Path) -> Path:
-    """Of the desk of `inside`."""
+    """A backup of the desk of `inside`."""
     shutil.copytree(base / "data", inside.data)
     return Path(shutil.copy2(base / "desk.tar", tmp_path))
 

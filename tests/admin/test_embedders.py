@@ -398,7 +398,7 @@ def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(s
 
 
 def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(shop: Shop) -> None:
-    """It takes one text at a time. After the probe, two are answered, then the key is refused."""
+    """The provider takes one text at a time. It answers the probe and two texts, then it refuses the key."""
     config = shop.config()
     answers = iter(range(3))
 

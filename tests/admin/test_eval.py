@@ -457,7 +457,7 @@ def test_a_metric_that_was_not_measured_doesn_t_hide_the_runs(desk: Desk, clocks
 def test_a_set_may_have_blank_queries_and_lines_any_ids_and_documents_without_text(
     desk: Desk, tmp_path: Path
 ) -> None:
-    """What is ingested otherwise doesn't matter to its documents, and the hint works for all ids."""
+    """Patterns of the settings don't apply to the set's documents, and the hint works for all ids."""
     config = tmp_path / "desk.toml"
     config.write_text('[ingest]\ninclude = ["*.pdf"]\n')
     queries = (DRY | {"exclude_sources": ["empty"]}, WET | {"_id": "it's wet"}, {"_id": "blank", "text": " "})

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 FILE = str(Path(__file__))
 MOST_REQUESTS = {"ingest": 46, "access set": 54, "key create": 21}
-"""Of one changed document, one source and one key; each takes two fewer."""
+"""The most requests for one changed document, one source and one key; each takes two fewer."""
 REFUSED = {"demo": ()}
 WRITING = {
     "access grant",
@@ -82,7 +82,7 @@ OTHERS = {
     "plan",
     "records check",
 }
-"""They have nothing to do with where a desk is, or are tried there elsewhere."""
+"""The commands that have nothing to do with where a desk is, or are tried in a bucket elsewhere."""
 
 
 def leaves(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]:

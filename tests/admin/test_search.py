@@ -125,7 +125,7 @@ def test_an_empty_desk_says_what_to_do(desk: Desk) -> None:
 
 
 def test_the_operator_is_told_of_documents_that_the_asker_may_not_see(inside: Desk, tmp_path: Path) -> None:
-    """It said that there were none yet, and to ingest some."""
+    """The command used to say that there were no documents yet, and to ingest some."""
     (tmp_path / "wages.md").write_text("# Wages\n\nThe wages of a pendulum.\n")
     inside.run("ingest", tmp_path / "wages.md", "--visibility", "restricted", "--allow", "group:hr")
     printed = inside.run("search", "pendulum", "--user", "ann", "--group", "it", "--group", "ops").stdout

@@ -343,7 +343,7 @@ def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay
 
 
 def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -> None:
-    """They vanished, with exit code 0 and, with --quiet, without a word."""
+    """The records used to vanish: with exit code 0, and with --quiet without a word."""
     (origins.folder / "docs").mkdir()
     (origins.folder / "docs" / "leave.md").write_text("# Leave\n\nThirty days of leave.\n")
     handbook = {"type": "folder", "path": str(origins.folder / "docs")}

@@ -171,7 +171,7 @@ NEEDED = {
     "embedder.provider": {"embedder.model": "m"},
     "reranker.provider": {"reranker.base_url": "http://x"},
 }
-"""What else must be set."""
+"""The settings that these values need beside them."""
 
 
 @pytest.fixture

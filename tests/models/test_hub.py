@@ -28,7 +28,7 @@ NAME = "acme/small"
 
 @pytest.fixture
 def hub(hubs: ModuleType) -> Iterator[Hub]:
-    """One that has the file."""
+    """A hub that has the file."""
     for running in hubs.running():
         running.files[NAME] = {FILE.path: CONTENT}
         yield running

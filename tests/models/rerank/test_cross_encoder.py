@@ -100,7 +100,7 @@ async def scored(
 
 
 def score(of_query: int, of_text: int) -> float:
-    """That of a pair with so many clocks."""
+    """The score of a pair with so many clocks."""
     return 1 / (1 + math.exp(-(of_query + 10 * of_text) / 100))
 
 
