@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.corpus import Principal
-from rag.evaluate.compare_runs import EvaluationRun, Latency, QuestionResult, Summary
 from rag.evaluate.judged_sets import Asking, JudgedDocument, JudgedSet, Question
 
 if TYPE_CHECKING:
@@ -44,13 +43,13 @@ class Watching:
     """Notes how far each run has come."""
 
     ingesting: Ingesting
-    said: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
 
     def run_started(self, contender: Contender, questions: int) -> None:
-        self.said.append(f"{contender.mode} {questions}")
+        self.events.append(f"{contender.mode} {questions}")
 
     def question_done(self) -> None:
-        self.said.append(".")
+        self.events.append(".")
 
 
 @pytest.fixture
@@ -101,32 +100,3 @@ def clocks() -> JudgedSet:
         tuple(Question(name, text, {name: 1}) for name, text in QUESTIONS.items()),
         tuple(JudgedDocument(name, f"{name}.txt", text) for name, text in TEXTS.items()),
     )
-
-
-@pytest.fixture
-def made_up_run() -> Callable[..., EvaluationRun]:
-    """A run with these scores of its questions, by the question's id."""
-
-    def run(scores: Mapping[str, float], *, metric: str = "nDCG@10", text: str = "?") -> EvaluationRun:
-        questions = tuple(
-            QuestionResult(
-                id=id_, text=text, metrics={metric: score}, latency_ms=1, expected={"a": 1}, hits=(), leaks=()
-            )
-            for id_, score in scores.items()
-        )
-        summary = Summary(
-            set="made up",
-            profile="default",
-            mode="hybrid",
-            started_at="2026-01-02T03:04:05+00:00",
-            queries=len(questions),
-            left_out=0,
-            leaks=0,
-            metrics={metric: 0.5},
-            latency_ms=Latency(p50=1, p95=1),
-            settings={},
-            versions={},
-        )
-        return EvaluationRun(summary=summary, questions=questions)
-
-    return run

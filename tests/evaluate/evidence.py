@@ -38,23 +38,27 @@ T = TypeVar("T")
 
 @click.command(help=__doc__)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.argument("others", type=click.Path(path_type=Path), nargs=-1)
+@click.argument("other_paths", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--most", default=300, help="Questions of the set.")
 @click.option("--of-others", default=60, help="Questions of each other set.")
-def evidence(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
+def evidence(path: Path, other_paths: tuple[Path, ...], most: int, of_others: int) -> None:
     """Measure and print."""
-    anyio.run(_measured, path, others, most, of_others)
+    anyio.run(_measured, path, other_paths, most, of_others)
 
 
-async def _measured(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
+async def _measured(path: Path, other_paths: tuple[Path, ...], most: int, of_others: int) -> None:
     async with (
         prepare_fresh(read_set(path), Settings(), {}, language=None, progress=Progress()) as room,
         Desk.open(room.settings) as desk,
     ):
-        asked = await _of_the_set(desk, room, most)
-        questions = [question for other in others for question in _some(read_set(other).questions, of_others)]
-        asked["other sets"] = [SearchRequest(question.text, joined=True) for question in questions]
-        for kind, requests in asked.items():
+        by_kind = await _of_the_set(desk, room, most)
+        questions = [
+            question
+            for other_path in other_paths
+            for question in _some(read_set(other_path).questions, of_others)
+        ]
+        by_kind["other sets"] = [SearchRequest(question.text, joined=True) for question in questions]
+        for kind, requests in by_kind.items():
             counts: Counter[str] = Counter(_half(request) for request in requests)
             noted: Counter[str] = Counter()
             for request in requests:
@@ -69,20 +73,22 @@ def _half(request: SearchRequest) -> str:
 
 async def _of_the_set(desk: Desk, room: PreparedSet, most: int) -> dict[str, list[SearchRequest]]:
     """The set's questions, of all its documents and of some."""
-    titles = {one.id: one.title for one in await desk.sources(ME, after=("", ""), limit=ALL_SOURCES)}
-    asked: dict[str, list[SearchRequest]] = {
+    titles = {source.id: source.title for source in await desk.sources(ME, after=("", ""), limit=ALL_SOURCES)}
+    by_set: dict[str, list[SearchRequest]] = {
         "answerable": [],
         "without its documents": [],
         "without its titles": [],
     }
-    for one in _some(room.questions, most):
-        answering = {id_ for target in one.targets for id_ in target.sources}
-        answering |= {stretch.source_id for target in one.targets for stretch in target.stretches}
+    for question in _some(room.questions, most):
+        answering = {id_ for target in question.targets for id_ in target.sources}
+        answering |= {stretch.source_id for target in question.targets for stretch in target.stretches}
         topic = {titles[id_] for id_ in answering}
         alike = [id_ for id_, title in titles.items() if title in topic]
-        for requests, left_out in zip(asked.values(), ([], answering, alike), strict=True):
-            requests.append(SearchRequest(one.question.text, exclude_sources=tuple(left_out), joined=True))
-    return asked
+        for requests, left_out in zip(by_set.values(), ([], answering, alike), strict=True):
+            requests.append(
+                SearchRequest(question.question.text, exclude_sources=tuple(left_out), joined=True)
+            )
+    return by_set
 
 
 def _some(items: Iterable[T], most: int) -> list[T]:

@@ -99,9 +99,9 @@ async def _questions(desk: Desk) -> dict[str, dict[str, str]]:
         rare = sorted(written for written, ids in where.items() if len(ids) == 1)
         chance.shuffle(rare)
         folded = {id_: text.casefold() for id_, text in texts.items()}
-        single = (one for one in rare if sum(one.casefold() in text for text in folded.values()) == 1)
+        single = (term for term in rare if sum(term.casefold() in text for text in folded.values()) == 1)
         most = (QUESTIONS - sum(map(len, questions.values()))) // (len(KINDS) - number)
-        questions[kind] = {one: next(iter(where[one])) for one in islice(single, most)}
+        questions[kind] = {term: next(iter(where[term])) for term in islice(single, most)}
     return questions
 
 

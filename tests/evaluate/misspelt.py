@@ -62,14 +62,14 @@ async def _measured(path: Path, asked_in: Path | None, model: str, most: int) ->
         questions = random.Random(1).sample(room.questions, min(most, len(room.questions)))  # noqa: S311 the same
         await desk.search(ME, SearchRequest("first", mode="sparse"))
         await anyio.sleep(5)  # until rows are in memory
-        for kind, asked in _kinds(
+        for kind, queries in _kinds(
             {question.question.id: texts[question.question.id] for question in questions}
         ).items():
             for mode in MODES:
                 for most_unknown in (-1, MOST_UNKNOWN):
                     vars(strict_reader)["MOST_UNKNOWN"] = most_unknown
                     click.echo(
-                        f"{kind}, {mode}, {most_unknown}: {await _asked(desk, questions, asked, mode)}"
+                        f"{kind}, {mode}, {most_unknown}: {await _asked(desk, questions, queries, mode)}"
                     )
 
 
@@ -116,12 +116,12 @@ def _misspelt(word: str, draw: random.Random) -> str:
 
 
 async def _asked(
-    desk: Desk, questions: Sequence[ResolvedQuestion], asked: Mapping[str, str], mode: Mode
+    desk: Desk, questions: Sequence[ResolvedQuestion], queries: Mapping[str, str], mode: Mode
 ) -> str:
     scores, respelt, weak = [], 0, 0
     for question in questions:
         answer = await desk.search(
-            ME, SearchRequest(asked[question.question.id] or "the", mode=mode, limit=10)
+            ME, SearchRequest(queries[question.question.id] or "the", mode=mode, limit=10)
         )
         scores.append(ndcg(question.ranking(answer.hits), question.grades, 10))
         respelt += any(RESPELLING in note for note in answer.notes)

@@ -100,8 +100,8 @@ def rephrasing(path: Path) -> None:
 
 
 async def _measured(judged: JudgedSet) -> None:
-    questions = tuple(one for one in judged.questions if one.id in PARAPHRASES)
-    by_text = {one.text: PARAPHRASES[one.id] for one in questions}
+    questions = tuple(question for question in judged.questions if question.id in PARAPHRASES)
+    by_text = {question.text: PARAPHRASES[question.id] for question in questions}
 
     def rephrased(request: dict[str, Any]) -> Reply:
         question = json.loads(request["messages"][-1]["content"])["question"]

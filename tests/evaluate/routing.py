@@ -52,26 +52,29 @@ def routing(paths: tuple[Path, ...], most: int) -> None:
 async def _measured(sets: Sequence[JudgedSet], most: int) -> None:
     chance = random.Random(1)  # noqa: S311 a sample, the same each time
     of_each = [
-        [(one.name, question) for question in chance.sample(one.questions, min(most, len(one.questions)))]
-        for one in sets
+        [
+            (judged_set.name, question)
+            for question in chance.sample(judged_set.questions, min(most, len(judged_set.questions)))
+        ]
+        for judged_set in sets
     ]
     single = [(part,) for parts in of_each for part in parts]
     pairs = [_pair(of_each, chance) for _ in range(most)]
     with tempfile.TemporaryDirectory() as scratch, running() as server:
-        asked = {_text(parts): parts for parts in [*single, *pairs]}
+        parts_of = {_text(parts): parts for parts in [*single, *pairs]}
         folder = Path(scratch)
         names = await _stocked(sets, folder)
         for data, planned in product(("pile", "several"), (False, True)):
             name = f"{data}, {'planned' if planned else 'not planned'}"
             search = {"stages": [PLANNER] if planned else []}
-            server.script = [_planning(asked, names_collections=data == "several")]
+            server.script = [_planning(parts_of, names_collections=data == "several")]
             settings = Settings(
                 data=folder / data, chat=chats.settings(server), search=SearchSettings.model_validate(search)
             )
             async with Desk.open(settings) as desk:
-                found = {_text(parts): await _found(desk, _text(parts), names) for parts in [*single, *pairs]}
-            gains = [ndcg(found[_text(parts)], _grades(*parts), 10) for parts in single]
-            shares = [_share_with_both(pairs, found, most=places) for places in (8, 4)]
+                hits = {_text(parts): await _found(desk, _text(parts), names) for parts in [*single, *pairs]}
+            gains = [ndcg(hits[_text(parts)], _grades(*parts), 10) for parts in single]
+            shares = [_share_with_both(pairs, hits, most=places) for places in (8, 4)]
             click.echo(f"{name}: nDCG@10 {fmean(gains):.3f}; pairs {shares[0]:.2f}, {shares[1]:.2f}")
 
 
@@ -83,11 +86,11 @@ def _pair(of_each: Sequence[Sequence[Part]], chance: random.Random) -> tuple[Par
 
 
 def _share_with_both(
-    pairs: Sequence[tuple[Part, ...]], found: Mapping[str, Sequence[str]], *, most: int
+    pairs: Sequence[tuple[Part, ...]], ids: Mapping[str, Sequence[str]], *, most: int
 ) -> float:
     """The share of pairs with a document that answers each question among the first ones."""
     return fmean(
-        all(not _grades(part).keys().isdisjoint(found[_text(parts)][:most]) for part in parts)
+        all(not _grades(part).keys().isdisjoint(ids[_text(parts)][:most]) for part in parts)
         for parts in pairs
     )
 
@@ -102,20 +105,20 @@ def _grades(part: Part) -> dict[str, int]:
     return {f"{collection} {name}": grade for name, grade in question.documents.items()}
 
 
-def _planning(asked: Mapping[str, Sequence[Part]], *, names_collections: bool) -> Behaviour:
+def _planning(parts_of: Mapping[str, Sequence[Part]], *, names_collections: bool) -> Behaviour:
     """A model that names each question, and perhaps the collection that answers it."""
 
     def reply(request: dict[str, Any]) -> Reply:
         question = json.loads(request["messages"][-1]["content"])["question"]
         planned = [
             {
-                "query": one.text.strip(),
+                "query": part.text.strip(),
                 "collections": [name] if names_collections else [],
                 "conditions": [],
                 "weight": 1.0,
                 "reason": "told",
             }
-            for name, one in asked[question]
+            for name, part in parts_of[question]
         ]
         return chats.saying({"queries": planned})(request)
 
@@ -126,15 +129,15 @@ async def _stocked(sets: Sequence[JudgedSet], folder: Path) -> dict[str, str]:
     """Ingest all sets as one pile and as collections. Returns the documents' names, by their URIs."""
     names = {}
     async with open_embedder(Settings().embedder, {}) as embedder:
-        for one in sets:
-            files = folder / one.name
-            for document in one.documents:
+        for judged_set in sets:
+            files = folder / judged_set.name
+            for document in judged_set.documents:
                 file = files / document.filename
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(document.content, encoding="utf-8")
-                names[file.as_uri()] = f"{one.name} {document.name}"
+                names[file.as_uri()] = f"{judged_set.name} {document.name}"
             await ingested(folder / "pile", files, embedder=embedder)
-            await ingested(folder / "several", files, collection=one.name, embedder=embedder)
+            await ingested(folder / "several", files, collection=judged_set.name, embedder=embedder)
     return names
 
 

@@ -71,11 +71,11 @@ async def test_an_easy_set_is_answered_without_fault_in_every_mode(
 ) -> None:
     async with fresh(clocks) as prepared:
         runs = await ran(clocks, prepared, watching, DENSE, SPARSE, HYBRID)
-    assert watching.said == ["dense 6", *"......", "sparse 6", *"......", "hybrid 6", *"......"]
+    assert watching.events == ["dense 6", *"......", "sparse 6", *"......", "hybrid 6", *"......"]
     assert [(run.summary.set, run.summary.profile, run.summary.mode) for run in runs] == [
         ("clocks", "default", mode) for mode in ("dense", "sparse", "hybrid")
     ]
-    meaning, words, _ = ({len(one.hits) for one in run.questions} for run in runs)
+    meaning, words, _ = ({len(question.hits) for question in run.questions} for run in runs)
     assert meaning == {6}
     assert max(words) < 6
     for run in runs:
@@ -86,9 +86,11 @@ async def test_an_easy_set_is_answered_without_fault_in_every_mode(
         assert len(scores) == 13
         assert run.summary.metrics.keys() - scores.keys() == SIZES
         assert 0 < run.summary.latency_ms.p50 <= run.summary.latency_ms.p95
-        assert [one.hits[0].finds for one in run.questions] == [(one.id,) for one in clocks.questions]
-        assert [(one.id, one.text, one.expected) for one in run.questions] == [
-            (one.id, one.text, {one.id: 1}) for one in clocks.questions
+        assert [question.hits[0].finds for question in run.questions] == [
+            (question.id,) for question in clocks.questions
+        ]
+        assert [(question.id, question.text, question.expected) for question in run.questions] == [
+            (question.id, question.text, {question.id: 1}) for question in clocks.questions
         ]
 
 
@@ -137,8 +139,8 @@ async def test_each_tenant_s_questions_are_answered_from_its_own_documents(
     )
     async with fresh(judged) as prepared:
         (run,) = await ran(judged, prepared, watching)
-    assert [one.principal.tenant for one in prepared.questions] == ["acme", "globex", "default"]
-    assert [[hit.finds for hit in one.hits] for one in run.questions] == [
+    assert [question.principal.tenant for question in prepared.questions] == ["acme", "globex", "default"]
+    assert [[hit.finds for hit in question.hits] for question in run.questions] == [
         [("acme",)],
         [("globex",)],
         [("default",)],
@@ -156,16 +158,17 @@ async def test_a_restriction_names_documents_as_the_set_does_and_holds(
         "not": Asking(exclude_sources=("quartz",)),
     }
     questions = (
-        Question(id_, "which clock is there?", {"quartz": 1}, asking=one) for id_, one in restrictions.items()
+        Question(id_, "which clock is there?", {"quartz": 1}, asking=asking)
+        for id_, asking in restrictions.items()
     )
     judged = replace(clocks, questions=tuple(questions))
     async with fresh(judged) as prepared:
         (run,) = await ran(judged, prepared, watching)
-    found = {one.id: [hit.finds for hit in one.hits] for one in run.questions}
-    assert len(found["any"]) == len(found["here"]) == 6
-    assert ("quartz",) in found["any"]
-    assert found["only"] == [("quartz",)]
-    assert found["not"] == [()] * 5
+    finds = {question.id: [hit.finds for hit in question.hits] for question in run.questions}
+    assert len(finds["any"]) == len(finds["here"]) == 6
+    assert ("quartz",) in finds["any"]
+    assert finds["only"] == [("quartz",)]
+    assert finds["not"] == [()] * 5
     assert run.summary.leaks == 0
 
 
@@ -176,8 +179,8 @@ async def test_hits_that_the_asker_may_not_see_are_counted_as_leaks(
         seeing, blind = prepared.questions[:2]
         blind = replace(blind, readable=blind.readable - blind.targets[0].sources)
         (run,) = await ran(clocks, replace(prepared, questions=(seeing, blind)), watching)
-    seen, leaked = run.questions
-    assert seen.leaks == ()
+    readable, leaked = run.questions
+    assert readable.leaks == ()
     assert leaked.leaks == (leaked.hits[0].id,)
     assert run.summary.leaks == 1
 
@@ -206,7 +209,7 @@ async def test_metrics_look_as_deep_as_their_name_says_even_if_lists_are_shorter
 async def test_passages_that_are_expected_are_measured_in_characters_too(
     clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
-    quartz = next(one for one in clocks.documents if one.name == "quartz")
+    quartz = next(document for document in clocks.documents if document.name == "quartz")
     judged = replace(
         clocks,
         questions=(
@@ -231,7 +234,7 @@ async def test_of_passages_that_are_cut_to_what_answers_only_what_is_shown_count
     clocks: JudgedSet, watching: Watching, tmp_path: Path
 ) -> None:
     answer, question = "Quartz crystals swing 32768 times a second.", "how fast do quartz crystals swing?"
-    around = " ".join(one.content for one in clocks.documents if one.name != "quartz")
+    around = " ".join(document.content for document in clocks.documents if document.name != "quartz")
     judged = replace(
         clocks,
         documents=(JudgedDocument("clocks", "clocks.txt", f"{around} {answer} {around}"),),
@@ -244,14 +247,16 @@ async def test_of_passages_that_are_cut_to_what_answers_only_what_is_shown_count
     assert (whole.summary.profile, short.summary.profile) == ("default", "short")
     of_whole, of_short = (run.questions[0].metrics for run in (whole, short))
     assert of_whole["token_recall@5"] == of_short["token_recall@5"] == 1
-    shown = 2 * len(around) + len(answer) + 2
-    assert of_whole["token_precision@5"] == pytest.approx(len(answer) / shown, rel=0.01)
+    length = 2 * len(around) + len(answer) + 2
+    assert of_whole["token_precision@5"] == pytest.approx(len(answer) / length, rel=0.01)
     assert of_short["token_precision@5"] > 0.9
     assert of_short["token_IoU@5"] == of_short["token_precision@5"]
 
 
 def _content(judged: JudgedSet, title: str) -> str:
-    return next(one.content for one in judged.documents if one.filename.removesuffix(".txt") == title)
+    return next(
+        document.content for document in judged.documents if document.filename.removesuffix(".txt") == title
+    )
 
 
 async def test_a_question_that_is_no_query_is_named(
@@ -267,7 +272,7 @@ def listed(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_a_on_fresh_is_gone_afterwards_and_after_an_error(
+async def test_a_fresh_data_folder_is_gone_afterwards_and_after_an_error(
     clocks: JudgedSet, fresh: OnFresh, scratch: Path, tmp_path: Path
 ) -> None:
     async with fresh(clocks) as prepared:
@@ -313,29 +318,29 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
     ann, bob = Principal("default", "ann"), Principal("default", "bob")
     settings = Settings(data=shutil.copytree(clock_room, tmp_path / "data"))
     async with Desk.open(settings, {}) as desk:
-        there = await desk.sources(ann, after=("", ""), limit=99)
+        sources = await desk.sources(ann, after=("", ""), limit=99)
         (collection,) = await desk.collections(ann)
-    (found,) = (one for one in there if one.title == "The pendulum and the escapement")
+    (source,) = (candidate for candidate in sources if candidate.title == "The pendulum and the escapement")
     async with open_writer(settings.data, collection) as writer:
-        await writer.set_access({found.id: Access("restricted", frozenset({"user:ann"}))})
-    title = f'"{found.title}" [{found.id}/0]'
+        await writer.set_access({source.id: Access("restricted", frozenset({"user:ann"}))})
+    title = f'"{source.title}" [{source.id}/0]'
     answers = {
         "both hold": (ann, title, (1, 1, 1)),
-        "half": (ann, f'{title}, "ж" [{found.id}/0], [{found.id}/9999] "loose"', (1 / 2, 1 / 2, 0)),
+        "half": (ann, f'{title}, "ж" [{source.id}/0], [{source.id}/9999] "loose"', (1 / 2, 1 / 2, 0)),
         "neither": (bob, title, (0, 0, 0)),
-        "no quotes": (ann, f"It swings [{found.id}/0].", (1, None, 1)),
-        "a paragraph without": (ann, f"It swings [{found.id}/0].\n\nIt stops.", (1, None, 0)),
-        "a quote without": (ann, f'It swings [{found.id}/0], they "say".', (1, None, 0)),
+        "no quotes": (ann, f"It swings [{source.id}/0].", (1, None, 1)),
+        "a paragraph without": (ann, f"It swings [{source.id}/0].\n\nIt stops.", (1, None, 0)),
+        "a quote without": (ann, f'It swings [{source.id}/0], they "say".', (1, None, 0)),
         "no citations": (ann, "Indeed.", (None, None, 0)),
         "no answer": (ann, "", (None, None, None)),
     }
     questions = [
-        Question(name, "time?", {found.id: 1}, asking=Asking(who), answer=text)
+        Question(name, "time?", {source.id: 1}, asking=Asking(who), answer=text)
         for name, (who, text, _) in answers.items()
     ]
     async with prepare_existing(JudgedSet("mine", tuple(questions)), settings, None) as prepared:
         (run,) = await ran(JudgedSet("mine", tuple(questions)), prepared, watching)
-    shares = {one.id: tuple(map(one.metrics.get, FAITHFUL)) for one in run.questions}
+    shares = {question.id: tuple(map(question.metrics.get, FAITHFUL)) for question in run.questions}
     assert shares == {name: expected for name, (_, _, expected) in answers.items()}
     assert [run.summary.metrics[name] for name in FAITHFUL] == [4.5 / 6, 1.5 / 3, 2 / 7]
 

@@ -44,8 +44,8 @@ def put(small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path) -> Put:
             async with await small_desk.writing(tmp_path, *shelf) as writer:
                 new = small_desk.new_source(writer, f"file:///notes/{name}.md", *paragraphs, **details)
                 await writer.replace([new])
-            made: Source = new.source
-            return made
+            source: Source = new.source
+            return source
 
         return await snapshots.changed(tmp_path, f"note {(name, paragraphs, shelf)}", store)
 
@@ -73,20 +73,27 @@ def hit(source: Source, start: int = 0, end: int = 10, seq: int = 0) -> Hit:
 
 
 async def test_a_source_is_named_by_its_id_uri_url_path_or_as_the_set_names_it(put: Put, tie: Tie) -> None:
-    one, _ = await put("one", "first"), await put("two", "second")
-    called = [one.id, one.uri, str(one.url), one.metadata["path"], resource_uri(one.collection, one.id), "a1"]
+    first, _ = await put("one", "first"), await put("two", "second")
+    called = [
+        first.id,
+        first.uri,
+        str(first.url),
+        first.metadata["path"],
+        resource_uri(first.collection, first.id),
+        "a1",
+    ]
     for name in called:
-        found = await tie(documents={name: 2}, names={"notes/one.md": "a1"})
-        assert [(target.name, target.grade, target.sources) for target in found.targets] == [
-            (name, 2, frozenset({one.id}))
+        resolved = await tie(documents={name: 2}, names={"notes/one.md": "a1"})
+        assert [(target.name, target.grade, target.sources) for target in resolved.targets] == [
+            (name, 2, frozenset({first.id}))
         ]
-        assert found.grades == {name: 2}
+        assert resolved.grades == {name: 2}
 
 
 async def test_a_path_that_two_collections_have_is_found_by_either(put: Put, tie: Tie) -> None:
-    here, there = await put("one", "first"), await put("one", "first", shelf=("default", "other"))
+    here, elsewhere = await put("one", "first"), await put("one", "first", shelf=("default", "other"))
     (target,) = (await tie(documents={"notes/one.md": 1})).targets
-    assert target.sources == {here.id, there.id}
+    assert target.sources == {here.id, elsewhere.id}
 
 
 @pytest.mark.parametrize(
@@ -124,30 +131,30 @@ async def test_a_quote_is_found_whatever_white_space_is_between_its_words(
     put: Put, tie: Tie, quote: str
 ) -> None:
     text = "the bob " + "\n  ".join(quote.split()) + " all day"
-    one = await put("one", text)
+    source = await put("one", text)
     (target,) = (await tie(excerpts=(Excerpt(quote, ("notes/one.md",)),))).targets
-    assert target.stretches == (Stretch(one.id, 8, len(text) - 8),)
+    assert target.stretches == (Stretch(source.id, 8, len(text) - 8),)
     assert (target.name, target.grade, target.sources) == ("passage 1", 1, frozenset())
 
 
 async def test_a_quote_without_a_source_counts_wherever_it_stands(put: Put, tie: Tie) -> None:
-    one, two = await put("one", "it swings"), await put("two", "now it swings and it swings")
-    other = await put("other", "it stands still")
-    found = await tie(excerpts=(Excerpt("it swings"),))
-    (target,) = found.targets
-    places = {Stretch(one.id, 0, 9), Stretch(two.id, 4, 13), Stretch(two.id, 18, 27)}
+    first, second = await put("one", "it swings"), await put("two", "now it swings and it swings")
+    still = await put("other", "it stands still")
+    resolved = await tie(excerpts=(Excerpt("it swings"),))
+    (target,) = resolved.targets
+    places = {Stretch(first.id, 0, 9), Stretch(second.id, 4, 13), Stretch(second.id, 18, 27)}
     assert set(target.stretches) == places
-    assert found.wanted([]) == [target.stretches[0]]
-    assert found.wanted([Stretch(two.id, 16, 27)]) == [Stretch(two.id, 18, 27)]
-    assert found.ranking([hit(other), hit(two, 16, 27)]) == [f"{other.id}/0", "passage 1"]
-    (only,) = (await tie(excerpts=(Excerpt("it swings", (one.id,)),))).targets
-    assert only.stretches == (Stretch(one.id, 0, 9),)
+    assert resolved.wanted([]) == [target.stretches[0]]
+    assert resolved.wanted([Stretch(second.id, 16, 27)]) == [Stretch(second.id, 18, 27)]
+    assert resolved.ranking([hit(still), hit(second, 16, 27)]) == [f"{still.id}/0", "passage 1"]
+    (only,) = (await tie(excerpts=(Excerpt("it swings", (first.id,)),))).targets
+    assert only.stretches == (Stretch(first.id, 0, 9),)
 
 
 async def test_a_quote_with_a_position_is_the_one_nearest_to_it(put: Put, tie: Tie) -> None:
-    two = await put("two", "now it swings and it swings")
+    second = await put("two", "now it swings and it swings")
     (target,) = (await tie(excerpts=(Excerpt("it swings", start=20),))).targets
-    assert target.stretches == (Stretch(two.id, 18, 27),)
+    assert target.stretches == (Stretch(second.id, 18, 27),)
 
 
 async def test_a_quote_that_doesn_t_stand_there_is_an_error(put: Put, tie: Tie) -> None:
@@ -162,29 +169,34 @@ async def test_a_quote_that_doesn_t_stand_there_is_an_error(put: Put, tie: Tie) 
 
 
 async def test_nothing_finds_what_could_not_be_ingested(put: Put, tie: Tie) -> None:
-    one = await put("one", "it swings")
+    source = await put("one", "it swings")
     absent = frozenset({"gone"})
-    found = await tie(documents={"gone": 1, one.id: 1}, absent=absent)
-    assert found.grades == {"gone": 1, one.id: 1}
-    assert found.ranking([hit(one)]) == [one.id]
+    resolved = await tie(documents={"gone": 1, source.id: 1}, absent=absent)
+    assert resolved.grades == {"gone": 1, source.id: 1}
+    assert resolved.ranking([hit(source)]) == [source.id]
     quoted = await tie(excerpts=(Excerpt("it stood", ("gone",)), Excerpt("swings")), absent=absent)
     assert quoted.grades == {"passage 1": 1, "passage 2": 1}
-    assert quoted.ranking([hit(one)]) == ["passage 2"]
-    assert quoted.wanted([]) == [Stretch(one.id, 3, 9)]
+    assert quoted.ranking([hit(source)]) == ["passage 2"]
+    assert quoted.wanted([]) == [Stretch(source.id, 3, 9)]
 
 
 async def test_where_sources_are_expected_each_counts_once_at_its_first_hit(put: Put, tie: Tie) -> None:
-    one, two, other = [await put(name, "text") for name in ("one", "two", "other")]
-    found = await tie(documents={"notes/one.md": 1, "notes/two.md": 1})
-    hits = [hit(one), hit(other), hit(one, seq=1), hit(other, seq=1), hit(two)]
-    assert found.ranking(hits) == ["notes/one.md", other.id, "notes/two.md"]
+    first, second, third = [await put(name, "text") for name in ("one", "two", "other")]
+    resolved = await tie(documents={"notes/one.md": 1, "notes/two.md": 1})
+    hits = [hit(first), hit(third), hit(first, seq=1), hit(third, seq=1), hit(second)]
+    assert resolved.ranking(hits) == ["notes/one.md", third.id, "notes/two.md"]
 
 
 async def test_where_passages_are_expected_each_hit_that_brings_none_counts(put: Put, tie: Tie) -> None:
-    one = await put("one", "It swings. " * 9, "The end is near. It is here.")
-    found = await tie(excerpts=(Excerpt("The end is near."), Excerpt("It is here.")))
-    hits = [hit(one, 0, 40), hit(one, 40, 80, seq=1), hit(one, 90, 130, seq=2), hit(one, 95, 131, seq=3)]
-    assert found.ranking(hits) == [f"{one.id}/0", f"{one.id}/1", "passage 1", "passage 2"]
+    source = await put("one", "It swings. " * 9, "The end is near. It is here.")
+    resolved = await tie(excerpts=(Excerpt("The end is near."), Excerpt("It is here.")))
+    hits = [
+        hit(source, 0, 40),
+        hit(source, 40, 80, seq=1),
+        hit(source, 90, 130, seq=2),
+        hit(source, 95, 131, seq=3),
+    ]
+    assert resolved.ranking(hits) == [f"{source.id}/0", f"{source.id}/1", "passage 1", "passage 2"]
 
 
 @pytest.mark.parametrize(
@@ -202,24 +214,24 @@ async def test_where_passages_are_expected_each_hit_that_brings_none_counts(put:
 async def test_a_passage_is_found_by_half_of_it_or_by_a_hit_half_within(
     put: Put, tie: Tie, start: int, end: int, *, finds: bool
 ) -> None:
-    one, two = await put("one", "before it the passage at last"), await put("two", "nothing of it")
+    first, second = await put("one", "before it the passage at last"), await put("two", "nothing of it")
     (target,) = (await tie(excerpts=(Excerpt("the passag"),))).targets
-    assert target.stretches == (Stretch(one.id, 10, 20),)
-    assert target.is_found_by(hit(one, start, end)) is finds
-    assert not target.is_found_by(hit(two, start, end))
+    assert target.stretches == (Stretch(first.id, 10, 20),)
+    assert target.is_found_by(hit(first, start, end)) is finds
+    assert not target.is_found_by(hit(second, start, end))
 
 
 async def test_hits_that_the_asker_may_see_are_no_leaks(put: Put, tie: Tie) -> None:
-    one, two = await put("one", "first"), await put("two", "second", shelf=("default", "other"))
-    found = await tie(documents={one.id: 1})
-    assert found.leaks([hit(one), hit(two)]) == []
+    first, second = await put("one", "first"), await put("two", "second", shelf=("default", "other"))
+    resolved = await tie(documents={first.id: 1})
+    assert resolved.leaks([hit(first), hit(second)]) == []
 
 
 async def test_a_hit_of_another_tenant_is_a_leak(put: Put, tie: Tie) -> None:
-    one = await put("one", "first")
+    source = await put("one", "first")
     theirs = await put("theirs", "first", shelf=("acme", "documents"))
-    found = await tie(documents={one.id: 1})
-    assert found.leaks([hit(one), hit(theirs, seq=3)]) == [f"{theirs.id}/3"]
+    resolved = await tie(documents={source.id: 1})
+    assert resolved.leaks([hit(source), hit(theirs, seq=3)]) == [f"{theirs.id}/3"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +246,7 @@ async def test_a_hit_of_another_tenant_is_a_leak(put: Put, tie: Tie) -> None:
 async def test_a_hit_that_the_question_s_restriction_doesn_t_allow_is_a_leak(
     put: Put, tie: Tie, asking: Asking
 ) -> None:
-    one, more = await put("one", "first"), await put("more", "first")
-    two = await put("two", "second", shelf=("default", "other"))
-    found = await tie(documents={one.id: 1}, asking=asking)
-    assert found.leaks([hit(one), hit(two), hit(more)]) == [f"{two.id}/0"]
+    first, more = await put("one", "first"), await put("more", "first")
+    second = await put("two", "second", shelf=("default", "other"))
+    resolved = await tie(documents={first.id: 1}, asking=asking)
+    assert resolved.leaks([hit(first), hit(second), hit(more)]) == [f"{second.id}/0"]

@@ -74,7 +74,7 @@ def test_quotes_are_expected_in_the_sources_that_are_named_or_in_any(question_fi
             quotes = ["thus"]
         """)
     )
-    assert [one.excerpts for one in judged.questions] == [
+    assert [question.excerpts for question in judged.questions] == [
         (Excerpt("for a reason"), Excerpt("or two")),
         (Excerpt("thus", ("a.md",)),),
     ]
@@ -126,7 +126,7 @@ def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(question_
             expect = ["a.md"]
         """)
     )
-    assert [one.id for one in judged.questions] == ["3"]
+    assert [question.id for question in judged.questions] == ["3"]
     assert judged.left_out == 2
 
 
@@ -177,7 +177,7 @@ def test_it_is_read_back_whatever_a_source_holds(
 
 def read_back(folder: Path, skeletons: list[Skeleton]) -> None:
     text = new_file("new.toml", skeletons)
-    expected = [{"text": "", "expect": [one.source]} for one in skeletons]
+    expected = [{"text": "", "expect": [skeleton.source]} for skeleton in skeletons]
     assert tomllib.loads(text).get("questions", []) == expected
     if skeletons:
         (folder / "new.toml").write_text(text, encoding="utf-8")

@@ -40,9 +40,13 @@ def test_what_is_no_judged_set_is_told_what_would_be_one(tmp_path: Path) -> None
     ],
 )
 def test_the_published_sets_are_read_whole(judged: Path, name: str, questions: int, documents: int) -> None:
-    found = read_set(judged / name)
-    assert (len(found.questions), len(found.documents), found.left_out) == (questions, documents, 0)
-    assert all(one.documents or one.excerpts for one in found.questions)
+    judged_set = read_set(judged / name)
+    assert (len(judged_set.questions), len(judged_set.documents), judged_set.left_out) == (
+        questions,
+        documents,
+        0,
+    )
+    assert all(question.documents or question.excerpts for question in judged_set.questions)
 
 
 TEXT = "First words. Then the answer stands here. And the end."
@@ -64,8 +68,8 @@ def test_questions_expect_the_stretches_that_they_reference(
     tmp_path: Path, restricted: tuple[dict[str, Any], Asking]
 ) -> None:
     written, asking = restricted
-    found = line("the answer stands here", 18, 40, **written)
-    judged = read_set(write(tmp_path, found, found | {"_id": "none", "references": []}))
+    reference = line("the answer stands here", 18, 40, **written)
+    judged = read_set(write(tmp_path, reference, reference | {"_id": "none", "references": []}))
     excerpts = (Excerpt("the answer stands here", ("book",), 18),)
     assert judged.questions == (Question("q", "where?", excerpts=excerpts, asking=asking),)
     assert judged.documents == (JudgedDocument("book", "book.md", TEXT),)
@@ -109,18 +113,18 @@ def test_documents_become_files_and_queries_questions(beir: Beir) -> None:
 
 def test_judgements_need_no_headings(beir: Beir) -> None:
     judged = read_set(beir(CORPUS, QUERIES, "q1\tsun\t1\nq2\tbob\t2\n"))
-    assert [one.documents for one in judged.questions] == [{"sun": 1}, {"bob": 2}]
+    assert [question.documents for question in judged.questions] == [{"sun": 1}, {"bob": 2}]
 
 
 def test_a_grade_of_0_or_less_is_no_relevance(beir: Beir) -> None:
     judged = read_set(beir(CORPUS, QUERIES, "q1\tsun\t0\nq1\tbob\t3\nq2\tbob\t-1\nq2\tsun\t1\n"))
-    assert [one.documents for one in judged.questions] == [{"bob": 3}, {"sun": 1}]
+    assert [question.documents for question in judged.questions] == [{"bob": 3}, {"sun": 1}]
 
 
 def test_queries_without_a_relevant_document_are_left_out_and_counted(beir: Beir) -> None:
     queries = [*QUERIES, {"_id": "q3", "text": "never judged?"}]
     judged = read_set(beir(CORPUS, queries, "q1\tsun\t1\nq2\tbob\t0\n"))
-    assert [one.id for one in judged.questions] == ["q1"]
+    assert [question.id for question in judged.questions] == ["q1"]
     assert judged.left_out == 2
 
 
@@ -135,8 +139,8 @@ def test_who_asks_and_restrictions_and_tenants_are_taken_over(
     written, asking = restricted
     corpus = [CORPUS[0] | {"tenant": "acme"}, CORPUS[1]]
     judged = read_set(beir(corpus, [QUERIES[0] | written, QUERIES[1]], "q1\tsun\t1\nq2\tbob\t1\n"))
-    assert [one.asking for one in judged.questions] == [asking, Asking()]
-    assert [one.tenant for one in judged.documents] == ["acme", None]
+    assert [question.asking for question in judged.questions] == [asking, Asking()]
+    assert [document.tenant for document in judged.documents] == ["acme", None]
 
 
 def test_judged_documents_that_aren_t_there_are_counted_and_one_is_named(beir: Beir) -> None:
@@ -186,7 +190,7 @@ def test_blank_lines_and_separators_within_texts_make_no_line(beir: Beir) -> Non
     folder = beir([{"_id": "a", "text": "x"}], QUERIES, "q1\ta\t1\n")
     line = json.dumps({"_id": "a", "text": text}, ensure_ascii=False)
     (folder / "corpus.jsonl").write_text(f"\n{line}\n\n", encoding="utf-8")
-    assert [one.content for one in read_set(folder).documents] == [text]
+    assert [document.content for document in read_set(folder).documents] == [text]
 
 
 @pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl"])

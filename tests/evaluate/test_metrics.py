@@ -143,8 +143,8 @@ def trec_eval(ranking: list[str], grades: dict[str, int], measures: set[str]) ->
     """What trec_eval makes of a ranking; an empty one it leaves out."""
     scores = {item: float(len(ranking) - at) for at, item in enumerate(ranking)}
     evaluator = pytrec_eval.RelevanceEvaluator({"q": grades}, measures)
-    found: dict[str, float] = evaluator.evaluate({"q": scores}).get("q", {})
-    return found
+    scored: dict[str, float] = evaluator.evaluate({"q": scores}).get("q", {})
+    return scored
 
 
 def stretch(start: int, end: int, source: str = "s") -> Stretch:
@@ -167,9 +167,9 @@ def test_wanted_stretches_that_overlap_count_each_character_once() -> None:
 
 
 def test_the_same_positions_in_another_source_are_another_text() -> None:
-    wanted = [stretch(0, 10), stretch(0, 10, "t")]
-    assert token_scores([stretch(0, 10, "u")], wanted) == TokenScores(0, 0, 0)
-    assert token_scores([stretch(0, 10, "t")], wanted) == TokenScores(0.5, 1, 0.5)
+    passages = [stretch(0, 10), stretch(0, 10, "t")]
+    assert token_scores([stretch(0, 10, "u")], passages) == TokenScores(0, 0, 0)
+    assert token_scores([stretch(0, 10, "t")], passages) == TokenScores(0.5, 1, 0.5)
 
 
 def test_nothing_found_scores_0() -> None:
@@ -187,16 +187,16 @@ STRETCHES = st.lists(
 )
 
 
-@given(found=STRETCHES, wanted=STRETCHES.filter(bool))
+@given(retrieved=STRETCHES, passages=STRETCHES.filter(bool))
 def test_token_scores_are_shares_and_whoever_finds_all_has_all_recall(
-    found: list[Stretch], wanted: list[Stretch]
+    retrieved: list[Stretch], passages: list[Stretch]
 ) -> None:
-    scores = token_scores(found, wanted)
+    scores = token_scores(retrieved, passages)
     for score in (scores.recall, scores.precision, scores.iou):
         assert 0 <= score <= 1
     assert scores.iou <= min(scores.recall, scores.precision)
-    assert token_scores([*found, *wanted], wanted).recall == 1
-    assert token_scores([stretch(0, 100, "a"), stretch(0, 100, "b")], wanted).recall == 1
+    assert token_scores([*retrieved, *passages], passages).recall == 1
+    assert token_scores([stretch(0, 100, "a"), stretch(0, 100, "b")], passages).recall == 1
 
 
 ID, OTHER = "a" * 16, "b" * 16
@@ -225,19 +225,19 @@ PASSAGE = Target("passage 1", 1, frozenset(), (Stretch(ID, 1_000, 2_000),))
 
 def test_all_documents_of_a_reply_count_and_no_other() -> None:
     answer = Answer((_hit(ID, 0), _hit(OTHER, 4)))
-    both = shown_metrics(_expected(WHOLE, SECOND), default_reply(answer, ROOMY))
-    assert (both["shown_nDCG@10"], both["shown_recall"]) == (1, 1)
-    assert "shown_token_recall" not in both  # no passage is wanted
+    metrics = shown_metrics(_expected(WHOLE, SECOND), default_reply(answer, ROOMY))
+    assert (metrics["shown_nDCG@10"], metrics["shown_recall"]) == (1, 1)
+    assert "shown_token_recall" not in metrics  # no passage is wanted
 
 
 def test_what_does_not_fit_into_the_reply_is_not_shown() -> None:
     answer = Answer((_hit(ID, 0), _hit(OTHER, 4)))
     narrow = shown_metrics(_expected(WHOLE, SECOND), default_reply(answer, NARROW))
     assert narrow["shown_recall"] == 0.5
-    assert 1_000 < narrow["shown_chars"] <= 2_000 < both_chars(answer)
+    assert 1_000 < narrow["shown_chars"] <= 2_000 < roomy_chars(answer)
 
 
-def both_chars(answer: Answer) -> float:
+def roomy_chars(answer: Answer) -> float:
     """How long the reply is if there is room."""
     return shown_metrics(_expected(WHOLE), default_reply(answer, ROOMY))["shown_chars"]
 

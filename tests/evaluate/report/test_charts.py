@@ -3,81 +3,68 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.evaluate.compare_runs import compare
 from rag.evaluate.report_page import scatter, signed
+from tests.evaluate.made_up import run
+from tests.evaluate.report.pages import parse_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from rag.evaluate.compare_runs import EvaluationRun
-
-    Chart = Any  # what the fixture `read` makes
-    Read = Callable[[str], Chart]
-    MakeRun = Callable[..., EvaluationRun]
+    from tests.evaluate.report.pages import Element
 
 
-@pytest.fixture
-def dots(read: Read, run: MakeRun) -> Callable[..., list[Chart]]:
+def dots(before: dict[str, float], after: dict[str, float]) -> list[Element]:
     """The dots of a scatter of two runs, by their questions' scores."""
-
-    def draw(before: dict[str, float], after: dict[str, float]) -> list[Chart]:
-        comparison = compare(run(1, before), run(2, after), "nDCG@10")
-        chart = read(scatter(comparison, across="Run 1", up="Run 2", label="scores"))
-        found: list[Chart] = chart.all("g")
-        return found
-
-    return draw
+    comparison = compare(run(1, before), run(2, after), "nDCG@10")
+    return parse_page(scatter(comparison, across="Run 1", up="Run 2", label="scores")).all("g")
 
 
-def _questions(shapes: Sequence[Chart]) -> int:
+def _questions(shapes: Sequence[Element]) -> int:
     """How many questions the titles of dots or bars speak of."""
-    said = re.findall(r"(\d+) questions?\b", "\n".join(one.all("title")[0].text for one in shapes))
-    assert len(said) == len(shapes)
-    return sum(map(int, said))
+    counts = re.findall(r"(\d+) questions?\b", "\n".join(shape.all("title")[0].text for shape in shapes))
+    assert len(counts) == len(shapes)
+    return sum(map(int, counts))
 
 
-def _percent(element: Chart, name: str) -> float:
+def _percent(element: Element, name: str) -> float:
     return float(element.attributes[name].rstrip("%"))
 
 
-def test_a_scatter_has_a_dot_for_each_pair_of_scores_and_all_questions(
-    dots: Callable[..., list[Chart]],
-) -> None:
-    found = dots({"a": 0.5, "b": 0.5, "c": 1.0, "d": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.25})
-    assert len(found) == 3
-    assert _questions(found) == 4
+def test_a_scatter_has_a_dot_for_each_pair_of_scores_and_all_questions() -> None:
+    drawn = dots({"a": 0.5, "b": 0.5, "c": 1.0, "d": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.25})
+    assert len(drawn) == 3
+    assert _questions(drawn) == 4
 
 
-def test_scores_that_differ_by_rounding_share_a_dot(dots: Callable[..., list[Chart]]) -> None:
-    (found,) = dots({"a": 0.3, "b": 0.1 + 0.2}, {"a": 0.3, "b": 0.3})
-    assert found.attributes["class"] == "alike"
+def test_scores_that_differ_by_rounding_share_a_dot() -> None:
+    (dot,) = dots({"a": 0.3, "b": 0.1 + 0.2}, {"a": 0.3, "b": 0.3})
+    assert dot.attributes["class"] == "alike"
 
 
-def test_what_was_won_is_above_the_line_and_what_was_lost_below(dots: Callable[..., list[Chart]]) -> None:
-    found = {
-        one.attributes["class"]: one for one in dots({"a": 0, "b": 1, "c": 0.5}, {"a": 1, "b": 0, "c": 0.5})
+def test_what_was_won_is_above_the_line_and_what_was_lost_below() -> None:
+    by_kind = {
+        dot.attributes["class"]: dot for dot in dots({"a": 0, "b": 1, "c": 0.5}, {"a": 1, "b": 0, "c": 0.5})
     }
     above = {
-        kind: 100 - _percent(one.all("circle")[0], "cy") - _percent(one.all("circle")[0], "cx")
-        for kind, one in found.items()
+        kind: 100 - _percent(dot.all("circle")[0], "cy") - _percent(dot.all("circle")[0], "cx")
+        for kind, dot in by_kind.items()
     }
     assert above["won"] > 0
     assert above["lost"] < 0
     assert above["alike"] == pytest.approx(0)
 
 
-def test_a_dot_names_its_question_and_both_scores(dots: Callable[..., list[Chart]]) -> None:
-    (found,) = dots({"a": 0.5}, {"a": 0.75})
-    assert found.all("title")[0].text == "1 question: 0.500 → 0.750\na  What of a?"
+def test_a_dot_names_its_question_and_both_scores() -> None:
+    (dot,) = dots({"a": 0.5}, {"a": 0.75})
+    assert dot.all("title")[0].text == "1 question: 0.500 → 0.750\na  What of a?"
 
 
-def test_a_dot_of_many_questions_is_larger_says_how_many_and_names_some(
-    dots: Callable[..., list[Chart]],
-) -> None:
+def test_a_dot_of_many_questions_is_larger_says_how_many_and_names_some() -> None:
     many = {str(at): 1.0 for at in range(20)}
     large, small = dots(many | {"odd": 0.0}, many | {"odd": 1.0})
     assert large.all("text")[0].text == "20"
@@ -91,13 +78,13 @@ def test_a_dot_of_many_questions_is_larger_says_how_many_and_names_some(
     assert float(large.all("circle")[0].attributes["r"]) > float(small.all("circle")[0].attributes["r"])
 
 
-def test_small_dots_lie_above_large_ones(dots: Callable[..., list[Chart]]) -> None:
-    found = dots({"alone": 0.0, "a": 1.0, "b": 1.0}, {"alone": 0.0, "a": 1.0, "b": 1.0})
-    assert [_questions([one]) for one in found] == [2, 1]
+def test_small_dots_lie_above_large_ones() -> None:
+    drawn = dots({"alone": 0.0, "a": 1.0, "b": 1.0}, {"alone": 0.0, "a": 1.0, "b": 1.0})
+    assert [_questions([dot]) for dot in drawn] == [2, 1]
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.05, "+0.0500"), (-0.05, "−0.0500"), (0.0, "0.0000"), (-0.00001, "0.0000")]
+    ("value", "text"), [(0.05, "+0.0500"), (-0.05, "−0.0500"), (0.0, "0.0000"), (-0.00001, "0.0000")]
 )
-def test_a_difference_has_its_sign_unless_it_is_too_small_to_see(value: float, shown: str) -> None:
-    assert signed(value) == shown
+def test_a_difference_has_its_sign_unless_it_is_too_small_to_see(value: float, text: str) -> None:
+    assert signed(value) == text
