@@ -51,10 +51,10 @@ class Bare:
 
 async def serve(data: Path) -> None:
     """Serve until standard input ends."""
-    async with AsyncExitStack() as stack, stdio_server() as (read, write):
+    async with AsyncExitStack() as stack, stdio_server() as (incoming, write):
         bare = Bare(data, stack)
         server: Server[Any] = Server("bare", on_list_tools=bare.list_tools, on_call_tool=bare.call_tool)
-        await server.run(read, write, server.create_initialization_options())
+        await server.run(incoming, write, server.create_initialization_options())
 
 
 if __name__ == "__main__":

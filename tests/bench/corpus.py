@@ -67,8 +67,10 @@ def sentences(corpus: Path) -> tuple[str, ...]:
         for block in document.blocks
         if block.kind in {"paragraph", "list"}
     ]
-    found = [" ".join(one.split()) for text in texts for one in re.split(r"(?<=[.!?])\s+", text)]
-    return tuple(dict.fromkeys(one for one in found if len(one) >= SHORTEST))
+    split_sentences = [
+        " ".join(sentence.split()) for text in texts for sentence in re.split(r"(?<=[.!?])\s+", text)
+    ]
+    return tuple(dict.fromkeys(sentence for sentence in split_sentences if len(sentence) >= SHORTEST))
 
 
 HEAPS_K, HEAPS_B = 44, 0.49

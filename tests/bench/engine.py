@@ -53,8 +53,8 @@ class Engine:
             "sparse": [self._sparse(query)],
             "hybrid": [self._dense(vector, CANDIDATES), self._sparse(query)],
         }[mode]
-        lists = [one.where(where) if where else one for one in lists]
-        await concurrently([one.to_arrow for one in lists])
+        lists = [query_.where(where) if where else query_ for query_ in lists]
+        await concurrently([query_.to_arrow for query_ in lists])
 
     async def window(self, id_: str, start: int, end: int) -> tuple[str, list[str]]:
         """A source's text[start:end], and the ids of the chunks that overlap it, unordered."""
@@ -76,8 +76,8 @@ class Engine:
         return query.select([*CHUNK_COLUMNS, "vector", "_distance"]).limit(limit)
 
     def _sparse(self, query: str) -> Any:  # noqa: ANN401 the same
-        found = self.chunks.query().nearest_to_text(matching(query_words(query, [LANGUAGE]), every=False))
-        return found.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(CANDIDATES)
+        search = self.chunks.query().nearest_to_text(matching(query_words(query, [LANGUAGE]), every=False))
+        return search.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(CANDIDATES)
 
 
 async def open_engine(data: Path, embedder: Embedder) -> Engine:

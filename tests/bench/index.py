@@ -65,13 +65,13 @@ async def _measured(bench: Bench, data: Path, size: int) -> list[Measure]:
     measures = []
     for suffix, where in _predicates(table, size).items():
         bench.say(f"comparing the vector index with exact search{suffix.replace('/', ', ')}")
-        found: dict[str, Answers] = {"index": {}, "exact": {}}
-        calls = _calls(engine, table, vectors, where, found)
+        answers: dict[str, Answers] = {"index": {}, "exact": {}}
+        calls = _calls(engine, table, vectors, where, answers)
         took = await interleaved(calls, QUESTIONS, len(QUESTIONS))
-        shares = [recall(found["index"][query], found["exact"][query]) for query in QUESTIONS]
-        shown = measured(f"index/{size}/recall@{FOUND}{suffix}", shares, "share", [1.0])
+        shares = [recall(answers["index"][query], answers["exact"][query]) for query in QUESTIONS]
+        recalls = measured(f"index/{size}/recall@{FOUND}{suffix}", shares, "share", [1.0])
         measures += [
-            replace(shown, value=statistics.fmean(shares)),
+            replace(recalls, value=statistics.fmean(shares)),
             measured(f"index/{size}/search{suffix}", took["index"], "ms", took["exact"]),
         ]
     return measures
@@ -82,23 +82,23 @@ def _calls(
     table: CollectionReader,
     vectors: Mapping[str, npt.NDArray[np.float32]],
     where: str,
-    found: Mapping[str, Answers],
+    answers: Mapping[str, Answers],
 ) -> dict[str, Callable[[str], Awaitable[None]]]:
-    """Search by the index and exact search. Each records its ids in `found`."""
+    """Search by the index and exact search. Each records its ids in `answers`."""
 
     async def index(query: str) -> None:
         ranking = await table.dense(vectors[query], FOUND, where)
-        found["index"][query] = [one.stored.id for one in ranking]
+        answers["index"][query] = [hit.stored.id for hit in ranking]
 
     async def exact(query: str) -> None:
-        found["exact"][query] = await engine.exact(vectors[query], FOUND, where)
+        answers["exact"][query] = await engine.exact(vectors[query], FOUND, where)
 
     return {"index": index, "exact": exact}
 
 
-def recall(found: list[str], exact: list[str]) -> float:
+def recall(ids: list[str], exact: list[str]) -> float:
     """The share of the exact ids that was found: (["a", "x"], ["a", "b"]) -> 0.5; 1 if there are none."""
-    return len(set(found) & set(exact)) / len(exact) if exact else 1.0
+    return len(set(ids) & set(exact)) / len(exact) if exact else 1.0
 
 
 def _predicates(table: CollectionReader, chunks: int) -> dict[str, str]:
@@ -118,8 +118,8 @@ def keeping(share: float, chunks: int) -> Filter:
 
 def worst() -> Filter:
     """The slowest filter allowed: the maximum of conditions, values and characters, and no index helps."""
-    each = MAX_ALL_CHARS // (MAX_LEAVES * MAX_VALUES)
-    values = [f"{at:x<{each}}" for at in range(MAX_VALUES - 1)]
+    length = MAX_ALL_CHARS // (MAX_LEAVES * MAX_VALUES)
+    values = [f"{at:x<{length}}" for at in range(MAX_VALUES - 1)]
     return {"$and": [{"tags": {"$nin": [*values, str(at)]}} for at in range(MAX_LEAVES)]}
 
 

@@ -59,8 +59,8 @@ class Chunked:
 
     def texts(self) -> Iterator[str]:
         """The text of each chunk that is embedded."""
-        for one in self.passages:
-            yield body(one.context, self.document.text[one.start : one.end])
+        for passage in self.passages:
+            yield body(passage.context, self.document.text[passage.start : passage.end])
 
 
 async def measure_ingestion(bench: Bench) -> list[Measure]:
@@ -69,7 +69,7 @@ async def measure_ingestion(bench: Bench) -> list[Measure]:
     write_documents(folder, bench.sentences, bench.sizes.files)
     bench.say(f"reading, parsing and chunking {bench.sizes.files} documents")
     chunked, seconds = await _prepared(bench, folder)
-    texts = [text for one in chunked for text in one.texts()]
+    texts = [text for part in chunked for text in part.texts()]
     rate, vectors = await embedded(bench, texts[:EMBEDDED])
     alone, runs = [rate], []
     for at in range(bench.sizes.rounds):
@@ -81,7 +81,7 @@ async def measure_ingestion(bench: Bench) -> list[Measure]:
     again = [(await ingested(folder, data)).seconds for _ in range(bench.sizes.rounds)]
     bench.say("writing and indexing")
     writing, indexing = await _written(bench, chunked * COPIES, vectors)
-    rates = {step: [len(texts) / some for some in taken] for step, taken in seconds.items()}
+    rates = {step: [len(texts) / some for some in round_seconds] for step, round_seconds in seconds.items()}
     rates |= {"write": writing, "index": [indexing], "whole run": [len(texts) / run.seconds for run in runs]}
     return [
         *(measured(f"ingest/{step}", some, "chunks/s", alone) for step, some in rates.items()),
@@ -115,34 +115,37 @@ async def ingested(folder: Path, data: Path) -> Run:
 
 def _disk(data: Path, chunked: Sequence[Chunked], vectors: Vectors) -> Measure:
     """Bytes per chunk, against the bytes of its text and its vector."""
-    chunks = sum(len(one.passages) for one in chunked)
-    texts = sum(len(one.document.text.encode()) for one in chunked)
+    chunks = sum(len(part.passages) for part in chunked)
+    texts = sum(len(part.document.text.encode()) for part in chunked)
     size = sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
     return measured("disk/per chunk", [size / chunks], "bytes", [texts / chunks + vectors[0].nbytes])
 
 
 async def _prepared(bench: Bench, folder: Path) -> tuple[list[Chunked], dict[str, list[float]]]:
     """The documents in chunks, and the seconds of each step for all of them, once per round."""
-    found = discover([folder], IngestSettings()).files.values()
+    discovered = discover([folder], IngestSettings()).files.values()
     most = IngestSettings().max_file_bytes
     limit = min(CHUNK_TOKENS, bench.embedder.window)
     spans = bench.embedder.token_spans
-    files, reading = await _timed(bench, lambda: [(read(one, most), one.name) for one in found])
+    files, reading = await _timed(bench, lambda: [(read(file, most), file.name) for file in discovered])
     documents, parsing = await _timed(bench, lambda: [parse(data, name) for data, name in files])
     chunked, chunking = await _timed(
-        bench, lambda: [Chunked(one, passages(one, token_spans=spans, limit=limit)) for one in documents]
+        bench,
+        lambda: [
+            Chunked(document, passages(document, token_spans=spans, limit=limit)) for document in documents
+        ],
     )
     return chunked, {"read": reading, "parse": parsing, "chunk": chunking}
 
 
 async def _timed(bench: Bench, work: Callable[[], T]) -> tuple[T, list[float]]:
-    taken = []
+    durations = []
     for _ in range(bench.sizes.rounds):
         await checkpoint()  # Ctrl-C takes effect here
         began = time.perf_counter()
         result = work()
-        taken.append(time.perf_counter() - began)
-    return result, taken
+        durations.append(time.perf_counter() - began)
+    return result, durations
 
 
 async def embedded(bench: Bench, texts: Sequence[str]) -> tuple[float, Vectors]:
@@ -157,18 +160,20 @@ async def _written(bench: Bench, chunked: Sequence[Chunked], vectors: Vectors) -
     """Chunks per second of each commit, and of `finish`. Which chunk a vector belongs to doesn't matter."""
     data = bench.folder / "written"
     collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, bench.embedder.identity)
-    counts = [len(one.passages) for one in chunked]
+    counts = [len(part.passages) for part in chunked]
     parts = np.split(np.resize(vectors, (sum(counts), vectors.shape[1])), np.cumsum(counts)[:-1])
     rates = []
     async with open_writer(data, collection) as writer:
         sources = [
-            new_source(writer, f"Document {at}", one.document.text, one.passages, part)
-            for at, (one, part) in enumerate(zip(chunked, parts, strict=True))
+            new_source(
+                writer, f"Document {at}", document_in_chunks.document.text, document_in_chunks.passages, part
+            )
+            for at, (document_in_chunks, part) in enumerate(zip(chunked, parts, strict=True))
         ]
         for wave in _waves(sources, counts):
             began = time.perf_counter()
             await writer.replace(wave)
-            rates.append(sum(len(one.passages) for one in wave) / (time.perf_counter() - began))
+            rates.append(sum(len(source.passages) for source in wave) / (time.perf_counter() - began))
         began = time.perf_counter()
         await writer.finish()
         return rates, sum(counts) / (time.perf_counter() - began)

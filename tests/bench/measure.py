@@ -53,7 +53,7 @@ def p95(values: Iterable[float]) -> float:
 
 def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
     """A run as `python -m tests.bench --json` prints it."""
-    return {"measures": [asdict(one) | {"ratio": one.ratio} for one in measures]}
+    return {"measures": [asdict(measure) | {"ratio": measure.ratio} for measure in measures]}
 
 
 def read_run(path: Path) -> list[Measure]:
@@ -64,5 +64,9 @@ def read_run(path: Path) -> list[Measure]:
 
 def in_both(now: Sequence[Measure], earlier: Sequence[Measure]) -> list[tuple[Measure, Measure]]:
     """Pairs of this run's and the earlier run's measures of the same name and unit, in this run's order."""
-    before = {(one.name, one.unit): one for one in earlier}
-    return [(one, before[one.name, one.unit]) for one in now if (one.name, one.unit) in before]
+    before = {(measure.name, measure.unit): measure for measure in earlier}
+    return [
+        (measure, before[measure.name, measure.unit])
+        for measure in now
+        if (measure.name, measure.unit) in before
+    ]

@@ -142,5 +142,5 @@ async def running(
 
 def environment() -> dict[str, str]:
     """This process's environment without refdesk's settings, except for the default tenant."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
-    return kept | {"REFDESK_PRINCIPAL_TENANT": DEFAULT_TENANT}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
+    return inherited | {"REFDESK_PRINCIPAL_TENANT": DEFAULT_TENANT}

@@ -140,10 +140,10 @@ async def _opened(process: Process, port: int) -> bool:
 
 
 def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind((HOST, 0))
-        other.bind((HOST, 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.socket() as first, socket.socket() as second:
+        first.bind((HOST, 0))
+        second.bind((HOST, 0))
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 async def _ready(port: int) -> bool:
@@ -163,7 +163,7 @@ def tool_call(name: str, **arguments: object) -> tuple[str, dict[str, object]]:
 def make_keys(data: Path, holders: Mapping[str, frozenset[str]]) -> dict[str, str]:
     """API keys by user, given each user's groups. They replace all others."""
     now = datetime.now(UTC)
-    keys, shown = [], {}
+    keys, tokens = [], {}
     for user, groups in holders.items():
         secret, digest = new_secret()
         key = ApiKey(
@@ -177,6 +177,6 @@ def make_keys(data: Path, holders: Mapping[str, frozenset[str]]) -> dict[str, st
             expires_at=now + timedelta(days=7),
         )
         keys.append(key)
-        shown[user] = token_of(key, secret)
+        tokens[user] = token_of(key, secret)
     write_whole(keys_file(data), Keys(keys=tuple(keys)).model_dump_json().encode())
-    return shown
+    return tokens

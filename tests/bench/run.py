@@ -138,10 +138,15 @@ async def measure_change(bench: Bench) -> list[Measure]:
     measures: list[Measure] = []
     for size in bench.sizes.changed:
         cpu, written = await _changed(bench, size)
-        made = [*_told(f"change/{size}/cpu", cpu, "ms"), *_told(f"change/{size}/written", written, "bytes")]
-        if least := measures[: len(made)]:
-            made = [replace(one, limit=other.value) for one, other in zip(made, least, strict=True)]
-        measures += made
+        of_size = [
+            *_told(f"change/{size}/cpu", cpu, "ms"),
+            *_told(f"change/{size}/written", written, "bytes"),
+        ]
+        if least := measures[: len(of_size)]:
+            of_size = [
+                replace(measure, limit=smaller.value) for measure, smaller in zip(of_size, least, strict=True)
+            ]
+        measures += of_size
     return measures
 
 
@@ -185,7 +190,7 @@ def _files(data: Path) -> dict[Path, int]:
     return {
         file: file.stat().st_size
         for above, _, names in walked
-        for file in (Path(above, one) for one in names)
+        for file in (Path(above, name) for name in names)
     }
 
 

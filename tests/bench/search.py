@@ -75,11 +75,11 @@ async def searched(bench: Bench, data: Path, name: str) -> list[Measure]:
     async with connected(data) as server:
         for mode in MODES:
             bench.say(f"searching in mode {mode}")
-            own, its = os.getpid(), server.process.pid
+            this_pid, its = os.getpid(), server.process.pid
             calls = _searches(mode, desk, engine, server)
-            searches = {by: (call, its if by == "stdio" else own) for by, call in calls.items()}
+            searches = {by: (call, its if by == "stdio" else this_pid) for by, call in calls.items()}
             spent = await in_blocks(searches, 2 * bench.sizes.searches)
-            walls, cpus = [{by: of(one) for by, one in spent.items()} for of in (_wall, _cpu)]
+            walls, cpus = [{by: of(seconds) for by, seconds in spent.items()} for of in (_wall, _cpu)]
             measures += against_engine(f"{name}/{mode}", walls, "ms")
             measures += against_engine(f"{name}/{mode}/cpu", cpus, "ms")
         return [*measures, *await _replies(server, name)]
@@ -117,7 +117,7 @@ async def _replies(server: Server, name: str) -> list[Measure]:
         reply = await server.call("search", query=query, limit=HITS)
         results = reply.result["structuredContent"]["results"]
         sizes.append(float(reply.size))
-        texts.append(float(sum(len((one.get("text") or "").encode()) for one in results)))
+        texts.append(float(sum(len((result.get("text") or "").encode()) for result in results)))
         hits.append(float(len(results)))
     return [
         measured(f"{name}/reply of ten", sizes, "bytes", texts),
@@ -127,9 +127,9 @@ async def _replies(server: Server, name: str) -> list[Measure]:
 
 async def _two_collections(bench: Bench) -> list[Measure]:
     """Hybrid searches with a second collection of one passage, against those without it."""
-    one = await stocked(bench, bench.sizes.small)
+    data = await stocked(bench, bench.sizes.small)
     bench.say("searching two collections")
-    desks = {"one": desk_on(bench, one), "two": desk_on(bench, await _with_a_note(bench, one))}
+    desks = {"one": desk_on(bench, data), "two": desk_on(bench, await _with_a_note(bench, data))}
     searches = {name: (partial(_search, desk), os.getpid()) for name, desk in desks.items()}
     spent = await in_blocks(searches, 2 * bench.sizes.searches)
     name = "search/second collection"

@@ -73,8 +73,8 @@ async def _start(command: Sequence[str]) -> Start:
         await server.begin()
         answered = time.perf_counter()
         await server.call("search", query=QUESTIONS[0])
-        found = time.perf_counter()
-    return Start((answered - began) * 1000, (found - answered) * 1000)
+        hits_at = time.perf_counter()
+    return Start((answered - began) * 1000, (hits_at - answered) * 1000)
 
 
 def _answers(starts: Sequence[Start]) -> list[float]:
@@ -163,8 +163,8 @@ async def _search(desk: Desk, query: str) -> None:
 
 async def _tenants(bench: Bench, count: int) -> Path:
     data = bench.folder / f"{count} tenants"
-    one = await stocked(bench, bench.sizes.tenant)
+    original = await stocked(bench, bench.sizes.tenant)
     bench.say(f"making a database of {count:,} tenants")
-    await to_thread.run_sync(shutil.copytree, one, data)
+    await to_thread.run_sync(shutil.copytree, original, data)
     await add_tenants(data, count - 1)
     return data

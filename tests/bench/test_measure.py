@@ -84,20 +84,20 @@ def test_rotating_begins_with_another_one_each_time(by: int, expected: str) -> N
 
 @pytest.mark.anyio
 async def test_calls_take_turns_after_a_first_round_that_is_not_counted() -> None:
-    made: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
-    async def one(query: str) -> None:
-        made.append(("one", query))
+    async def first(query: str) -> None:
+        calls.append(("one", query))
 
-    async def other(query: str) -> None:
-        made.append(("other", query))
+    async def second(query: str) -> None:
+        calls.append(("other", query))
 
-    took = await interleaved({"one": one, "other": other}, ["a", "b", "c"], 4)
+    took = await interleaved({"one": first, "other": second}, ["a", "b", "c"], 4)
     assert {name: len(times) for name, times in took.items()} == {"one": 4, "other": 4}
-    assert [query for _, query in made[::2]] == [*"abc", *"abca"]
-    assert [query for _, query in made[1::2]] == [*"abc", *"abca"]
-    assert [name for name, _ in made[::2]] == ["other", "one", "other", "one", "other", "one", "other"]
-    assert {name for name, _ in made[:2]} == {"one", "other"}
+    assert [query for _, query in calls[::2]] == [*"abc", *"abca"]
+    assert [query for _, query in calls[1::2]] == [*"abc", *"abca"]
+    assert [name for name, _ in calls[::2]] == ["other", "one", "other", "one", "other", "one", "other"]
+    assert {name for name, _ in calls[:2]} == {"one", "other"}
 
 
 @pytest.mark.anyio
@@ -105,24 +105,24 @@ async def test_calls_take_turns_after_a_first_round_that_is_not_counted() -> Non
 async def test_blocks_take_turns_after_a_first_one_that_is_not_counted(
     times: int, block: int, blocks: int
 ) -> None:
-    made: list[str] = []
+    calls: list[str] = []
 
-    async def one(query: str) -> None:
-        made.append(f"one {query}")
+    async def first(query: str) -> None:
+        calls.append(f"one {query}")
 
-    async def other(query: str) -> None:
-        made.append(f"other {query}")
+    async def second(query: str) -> None:
+        calls.append(f"other {query}")
 
-    spent = await in_blocks({"one": (one, os.getpid()), "other": (other, os.getpid())}, times, ["a", "b"])
+    spent = await in_blocks({"one": (first, os.getpid()), "other": (second, os.getpid())}, times, ["a", "b"])
     assert {name: (len(of.wall), len(of.cpu)) for name, of in spent.items()} == {
         "one": (times, blocks),
         "other": (times, blocks),
     }
-    names = [line.partition(" ")[0] for line in made]
+    names = [line.partition(" ")[0] for line in calls]
     starts = [names[at] for at in range(0, len(names), block)]
     assert all(names[at] == starts[at // block] for at in range(len(names)))
     assert starts == (["one", "other", "other", "one"] * (blocks + 1))[: 2 * (blocks + 1)]
-    assert made[0].endswith(" a")
+    assert calls[0].endswith(" a")
 
 
 @pytest.mark.anyio
@@ -143,13 +143,13 @@ async def test_the_cpu_is_that_of_the_process_that_answers() -> None:
 
 @pytest.mark.anyio
 async def test_the_rate_is_taken_of_all_searches_and_a_failed_one_ends_it_with_its_own_error() -> None:
-    made: list[str] = []
+    calls: list[str] = []
 
     async def search(query: str) -> None:
-        made.append(query)
+        calls.append(query)
 
     assert await rate(search, 3, 10) > 0
-    assert len(made) == 10
+    assert len(calls) == 10
 
     async def fail(_query: str) -> None:
         raise RefdeskError("on purpose")
@@ -159,10 +159,10 @@ async def test_the_rate_is_taken_of_all_searches_and_a_failed_one_ends_it_with_i
 
 
 def test_the_demo_s_documents_give_hundreds_of_sentences_each_once(corpus: Path) -> None:
-    found = sentences(corpus)
-    assert len(found) > 500
-    assert len(set(found)) == len(found)
-    assert all(len(one) >= 40 and "\n" not in one for one in found)
+    split = sentences(corpus)
+    assert len(split) > 500
+    assert len(set(split)) == len(split)
+    assert all(len(sentence) >= 40 and "\n" not in sentence for sentence in split)
 
 
 def test_a_sentence_ends_where_the_next_begins_and_headings_and_scraps_are_none(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_no_question_is_asked_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "exact", "share"),
+    ("ids", "exact", "share"),
     [
         (["a", "b"], ["b", "a"], 1),
         (["a", "x"], ["a", "b"], 0.5),
@@ -211,16 +211,18 @@ def test_no_question_is_asked_twice() -> None:
     ],
 )
 def test_recall_is_the_share_of_the_exact_answer_that_was_found(
-    found: list[str], exact: list[str], share: float
+    ids: list[str], exact: list[str], share: float
 ) -> None:
-    assert recall(found, exact) == share
+    assert recall(ids, exact) == share
 
 
 def test_filters_keep_the_shares_that_they_are_named_for() -> None:
     sources = 10_000
-    for share, kept in zip(SHARES.values(), (5_000, 100, 1), strict=True):
+    for share, remaining in zip(SHARES.values(), (5_000, 100, 1), strict=True):
         tree = parse_filter(keeping(share, sources * SOURCE_CHUNKS), FIELDS)
-        assert sum(matches(tree, {"number": number, "tags": ("old",)}) for number in range(sources)) == kept
+        assert (
+            sum(matches(tree, {"number": number, "tags": ("old",)}) for number in range(sources)) == remaining
+        )
     assert DENIED_GROUP in GUEST.groups
 
 
@@ -233,12 +235,12 @@ def test_the_worst_filter_is_allowed_and_one_more_condition_is_not() -> None:
 
 def test_the_words_of_a_large_collection_grow_as_heaps_law_says() -> None:
     chance = np.random.default_rng(1)
-    known = [f"word{number}" for number in range(300)]
-    vocabulary = GrowingVocabulary([" ".join(known)], chance)
+    common = [f"word{number}" for number in range(300)]
+    vocabulary = GrowingVocabulary([" ".join(common)], chance)
     uses: Counter[str] = Counter()
     sizes = {}
     for chunk in range(1, 3_201):
-        text = " ".join([*chance.choice(["the", "clock", "runs"], 74), *chance.choice(known, 5), "slow."])
+        text = " ".join([*chance.choice(["the", "clock", "runs"], 74), *chance.choice(common, 5), "slow."])
         grown = vocabulary.grown(text)
         assert len(grown.split(" ")) == 80
         assert grown.endswith("slow.")
@@ -247,7 +249,7 @@ def test_the_words_of_a_large_collection_grow_as_heaps_law_says() -> None:
             sizes[chunk * 80] = len(uses)
     for words, distinct in sizes.items():
         assert distinct == pytest.approx(HEAPS_K * words**HEAPS_B, rel=0.05)
-    added = [count for word, count in uses.items() if word not in {*known, "the", "clock", "runs", "slow."}]
+    added = [count for word, count in uses.items() if word not in {*common, "the", "clock", "runs", "slow."}]
     assert 0.3 < added.count(1) / len(added) < 0.7
     assert max(added) > 20
 

@@ -106,7 +106,7 @@ async def test_exact_search_finds_the_nearest_of_those_that_the_filter_keeps(ben
     engine, table = await open_engine(data, bench.embedder), await opened(data)
     vector = bench.vectors[3]
     all_ids = [f"{source.id}/{seq}" for source in await table.listing() for seq in range(10)]
-    chunks = {one.id: one.vector for one in await table.chunks(all_ids, "(true)")}
+    chunks = {chunk.id: chunk.vector for chunk in await table.chunks(all_ids, "(true)")}
     nearest = sorted(chunks, key=lambda id_: -float(np.dot(chunks[id_], vector)))
     assert await engine.exact(vector, 5, None) == nearest[:5]
     assert await engine.exact(vector, 5, "seq < 5") == [id_ for id_ in nearest if int(id_[-1]) < 5][:5]
@@ -116,12 +116,12 @@ async def test_a_window_is_the_text_and_the_chunks_that_the_desk_would_show(benc
     data = await stocked(bench, 20)
     engine, table = await open_engine(data, bench.embedder), await opened(data)
     for source in await table.listing():
-        found = await table.text(source.id)
-        assert found
+        stored_text = await table.text(source.id)
+        assert stored_text
         text, chunks = await engine.window(source.id, 30, 290)
-        assert text == found[2][30:290]
+        assert text == stored_text[2][30:290]
         assert sorted(chunks) == [
-            chunk.id for chunk in await table.chunks_touching(found[0], 30, 290, "(true)")
+            chunk.id for chunk in await table.chunks_touching(stored_text[0], 30, 290, "(true)")
         ]
         assert 1 < len(chunks) < 10
 
@@ -163,9 +163,9 @@ async def test_answers_come_one_after_the_other_over_one_connection() -> None:
     refused = b"HTTP/1.1 401 Unauthorized\r\nX: y\r\nContent-Length: 0\r\n\r\n"
     async with (
         answering(HEAD + b"4\r\n\r\nbody", refused, HEAD + b"2\r\n\r\nok") as port,
-        connected(port) as one,
+        connected(port) as connection,
     ):
-        assert [await one.ask(b"ask") for _ in range(3)] == [
+        assert [await connection.ask(b"ask") for _ in range(3)] == [
             Answer(200, b"body"),
             Answer(401, b""),
             Answer(200, b"ok"),
@@ -189,10 +189,10 @@ async def test_what_is_no_whole_answer_is_an_error(answer: bytes) -> None:
 
 async def test_keys_are_their_holders_and_nobody_else_reads_them(tmp_path: Path) -> None:
     prepare(tmp_path)
-    shown = make_keys(tmp_path, {"ann": frozenset({"hr"}), "bob": frozenset()})
+    tokens = make_keys(tmp_path, {"ann": frozenset({"hr"}), "bob": frozenset()})
     keys = read_keys(keys_file(tmp_path)).keys
-    holders = [holder_of(shown[user], keys) for user in ("ann", "bob")]
-    assert [one and one.principal for one in holders] == [
+    holders = [holder_of(tokens[user], keys) for user in ("ann", "bob")]
+    assert [holder and holder.principal for holder in holders] == [
         Principal("default", "ann", frozenset({"hr"})),
         Principal("default", "bob"),
     ]
@@ -218,9 +218,9 @@ async def test_a_chunk_is_three_to_five_sentences_and_its_vector_their_mean(
 ) -> None:
     table = await opened(await stocked(bench, 20))
     for source in await table.listing():
-        found = await table.text(source.id)
-        assert found
-        stored, _, text = found
+        stored_text = await table.text(source.id)
+        assert stored_text
+        stored, _, text = stored_text
         chunks = await table.chunks_touching(stored, 0, source.length, "(true)")
         assert len(chunks) == 10
         for chunk in chunks:

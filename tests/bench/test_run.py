@@ -73,22 +73,22 @@ def lines() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def others() -> set[psutil.Process]:
+def earlier() -> set[psutil.Process]:
     """Processes of other tests."""
     return set(psutil.Process().children(recursive=True))
 
 
 @pytest.fixture(scope="module")
-def measures(few_sentences: Path, lines: list[str], others: set[psutil.Process]) -> dict[str, Measure]:  # noqa: ARG001 looked up before
+def measures(few_sentences: Path, lines: list[str], earlier: set[psutil.Process]) -> dict[str, Measure]:  # noqa: ARG001 looked up before
     """All parts but the start, which the part tables measures in the same way: 40 s of CPU, so at night."""
-    made = run(few_sentences, *(part for part in PARTS if part != "start"), say=lines.append)
-    assert len({one.name for one in made}) == len(made)
-    return {one.name: one for one in made}
+    measured = run(few_sentences, *(part for part in PARTS if part != "start"), say=lines.append)
+    assert len({measure.name for measure in measured}) == len(measured)
+    return {measure.name: measure for measure in measured}
 
 
 @pytest.mark.nightly
 def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) -> None:
-    assert {name: one.unit for name, one in measures.items()} == {
+    assert {name: measure.unit for name, measure in measures.items()} == {
         **{
             f"search/{size}/{mode}{what}/{caller}": "ms"
             for size in SEARCHED
@@ -107,8 +107,8 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
         **{f"memory/{size}/{state}": "MB" for size in SEARCHED for state in ("idle", "working")},
         **{f"ingest/{step}": "chunks/s" for step in STEPS},
         "ingest/unchanged": "s",
-        **{f"change/{count}/cpu{told}": "ms" for count in (20, 40) for told in TOLD},
-        **{f"change/{count}/written{told}": "bytes" for count in (20, 40) for told in TOLD},
+        **{f"change/{count}/cpu{statistic}": "ms" for count in (20, 40) for statistic in TOLD},
+        **{f"change/{count}/written{statistic}": "bytes" for count in (20, 40) for statistic in TOLD},
         "ingest/peak memory": "MB",
         "disk/per chunk": "bytes",
         **{f"disk/{size}/per chunk": "bytes" for size in SEARCHED},
@@ -125,15 +125,15 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
 
 @pytest.mark.nightly
 def test_every_figure_is_positive_and_lies_between_its_own_bounds(measures: dict[str, Measure]) -> None:
-    figures = [one for name, one in measures.items() if name not in ON_TOP]
-    assert not [one for one in figures if not 0 < one.min <= one.value <= one.p95]
+    figures = [measure for name, measure in measures.items() if name not in ON_TOP]
+    assert not [measure for measure in figures if not 0 < measure.min <= measure.value <= measure.p95]
 
 
 @pytest.mark.nightly
 def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> None:
-    without = {name for name, one in measures.items() if one.ratio is None}
+    without = {name for name, measure in measures.items() if measure.ratio is None}
     nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
-    nothing |= ON_TOP | {f"change/20/{what}{told}" for what in ("cpu", "written") for told in TOLD}
+    nothing |= ON_TOP | {f"change/20/{what}{statistic}" for what in ("cpu", "written") for statistic in TOLD}
     nothing |= {
         name for size in SEARCHED for name in (f"search/{size}/hits of ten", f"disk/{size}/per chunk")
     }
@@ -156,7 +156,7 @@ def test_a_reply_weighs_more_than_the_texts_in_it(measures: dict[str, Measure]) 
 
 @pytest.mark.nightly
 def test_every_row_of_the_published_table_has_a_measure(measures: dict[str, Measure]) -> None:
-    assert {one.measure for one in rows(SMALL)} - measures.keys() == {
+    assert {row.measure for row in rows(SMALL)} - measures.keys() == {
         "start/first answer",
         "start/first search",
     }
@@ -188,13 +188,13 @@ def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]
 
 @pytest.mark.nightly
 def test_it_leaves_nothing_behind(
-    measures: dict[str, Measure], lines: list[str], others: set[psutil.Process]
+    measures: dict[str, Measure], lines: list[str], earlier: set[psutil.Process]
 ) -> None:
     assert measures
     folder = Path(lines[0].removeprefix("working in "))
     assert folder.parent == Path(tempfile.gettempdir())
     assert not folder.exists()
-    assert set(psutil.Process().children(recursive=True)) <= others
+    assert set(psutil.Process().children(recursive=True)) <= earlier
 
 
 def test_after_an_error_it_leaves_nothing_either(few_sentences: Path) -> None:
@@ -229,12 +229,12 @@ def test_a_run_that_is_told_to_end_ends_its_server_and_removes_its_folder(
         assert any(line.endswith("searching in mode dense\n") for line in process.stderr)
         servers = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)  # which it takes as Ctrl-C
-        out, rest = process.communicate()
+        out, errors = process.communicate()
     assert servers
     assert psutil.wait_procs(servers, timeout=AT_MOST_SECONDS)[1] == []
     assert process.returncode == 1
     assert not folder.exists()
-    assert "Traceback" not in rest
+    assert "Traceback" not in errors
     assert out == ""
 
 
@@ -262,8 +262,8 @@ def number(text: str) -> float:
 
 
 def test_it_has_the_rows_of_a_run_in_its_words_and_no_others(cells: list[list[str]]) -> None:
-    shown = [(what, measure, aim) for what, measure, _, _, _, aim in cells]
-    assert shown in [
+    written = [(what, measure, aim) for what, measure, _, _, _, aim in cells]
+    assert written in [
         [(row.what, f"`{row.measure}`", row.aim) for row in rows(sizes)] for sizes in (Sizes(), LARGE)
     ]
 
@@ -301,8 +301,8 @@ def test_a_row_has_its_words_its_measure_figure_spread_ratio_and_aim() -> None:
         Measure("not shown", 1, "ms", None, 1, 1),
         Measure("b", 5700, "bytes", None, 5700, 5700),
     ]
-    shown = (Row("b", "disk"), Row("missing", "not measured in this run"), Row("a", "search", "≤ 9 ms"))
-    assert markdown_table(shown, measures).splitlines() == [
+    row_specs = (Row("b", "disk"), Row("missing", "not measured in this run"), Row("a", "search", "≤ 9 ms"))
+    assert markdown_table(row_specs, measures).splitlines() == [
         HEAD,
         "| --- | --- | --- | --- | --- | --- |",
         "| disk | `b` | 5,700 bytes | 5,700 to 5,700 |  |  |",

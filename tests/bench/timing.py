@@ -115,7 +115,7 @@ def resident_megabytes(pid: int) -> float:
     """The memory of a process and its children; 0 if it has just ended."""
     try:
         process = psutil.Process(pid)
-        return sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]) / 1e6
+        return sum(member.memory_info().rss for member in [process, *process.children(recursive=True)]) / 1e6
     except psutil.Error:
         return 0.0
 
