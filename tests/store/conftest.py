@@ -76,8 +76,10 @@ def started(scripts: Scripts) -> Iterator[Callable[..., Running]]:
     with ExitStack() as ended:
 
         def start(script: Path, *arguments: str | Path) -> Running:
-            own = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "REFDESK_"))}
-            command, environment = [str(script), *map(str, arguments)], scripts.environment | own
+            settings = {
+                name: value for name, value in os.environ.items() if name.startswith(("AWS_", "REFDESK_"))
+            }
+            command, environment = [str(script), *map(str, arguments)], scripts.environment | settings
             process: Running
             if scripts.forks.can_run(environment):
                 process = scripts.forks.piped(command, environment)

@@ -57,16 +57,16 @@ async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of
                 file = tmp_path / f"{number}.tar"
                 await back_up(tmp_path / "data", "default", file)
                 saved.append(file)
-    seen = []
+    generations = []
     for file in saved:
         data = tmp_path / file.stem
         await restore(data, checked_archive(file), "default")
         texts = await _texts(_desk(small_desk, data), id_)
         (number,) = {int(text.partition("generation")[2].split()[0]) for text in texts}
         assert texts == sorted(small_desk.generation(number))
-        seen.append(number)
-    assert seen == sorted(seen)
-    assert seen[-1] > 0
+        generations.append(number)
+    assert generations == sorted(generations)
+    assert generations[-1] > 0
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ FAULTS: dict[str, tuple[object, str]] = {
 NOT_SAID = ("very-secret-words", "AKIATESTER", "Generic S3", "SlowDown", "ExpiredToken", "127.0.0.1", "error")
 
 
-async def told(bucket: Bucket) -> str:
+async def body_in(bucket: Bucket) -> str:
     """What somebody who opens the desk now reads in it."""
     ((text,),) = (await whole(bucket)).values()
     return text
@@ -57,7 +57,7 @@ async def test_an_ingestion_that_fails_anywhere_leaves_the_former_desk_or_the_ne
     note.write_text(f"# Note\n\n{now}\n")  # noqa: ASYNC240 nothing else runs
     await small_desk.ingested(bucket, note)
     usual = object_store.requests.total()
-    kept, failed = [], 0
+    stayed, failed = [], 0
     for share in (0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1):
         former, now = now, f"The pendulum swings for {share} s."
         note.write_text(f"# Note\n\n{now}\n")  # noqa: ASYNC240 nothing else runs
@@ -67,13 +67,13 @@ async def test_an_ingestion_that_fails_anywhere_leaves_the_former_desk_or_the_ne
         except StoreError:
             failed += 1
         object_store.left = None
-        body = await told(bucket)
+        body = await body_in(bucket)
         assert (former in body) or (now in body)
-        kept.append(former in body)
+        stayed.append(former in body)
         await small_desk.ingested(bucket, note)
-        assert now in await told(bucket)
+        assert now in await body_in(bucket)
     assert failed > 3
-    assert set(kept) == {True, False}
+    assert set(stayed) == {True, False}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -82,22 +82,22 @@ async def test_each_command_says_in_plain_words_which_bucket_fails(
 ) -> None:
     to = ("storage", "copy", "--to", object_store.uri, "--data", data)
     assert scripts.admin(*to, env=object_store.environment).returncode == 0
-    other = (*to[:3], f"{object_store.uri}/other", *to[4:])
+    copy = (*to[:3], f"{object_store.uri}/other", *to[4:])
     (value, why), former = FAULTS[fault], getattr(object_store, fault)
     setattr(object_store, fault, value)
     writing = ("key", "create", "--user", "ann", "--tenant", "default")
-    for command in (other, ("search", "pendulum"), ("sources",), writing):
-        env = object_store.environment if command is other else object_store.serving
-        done = scripts.admin(*command, env=env)
-        assert done.returncode == 1, done.stderr
-        assert object_store.uri in done.stderr, done.stderr
-        assert why in done.stderr
-        assert not [word for word in NOT_SAID if word in done.stderr.removeprefix("Error")]
+    for command in (copy, ("search", "pendulum"), ("sources",), writing):
+        env = object_store.environment if command is copy else object_store.serving
+        process = scripts.admin(*command, env=env)
+        assert process.returncode == 1, process.stderr
+        assert object_store.uri in process.stderr, process.stderr
+        assert why in process.stderr
+        assert not [word for word in NOT_SAID if word in process.stderr.removeprefix("Error")]
     doctor = scripts.admin("doctor", "storage", "--json", env=object_store.serving)
     assert doctor.returncode == 1
-    (found,) = json.loads(doctor.stdout)["findings"]
-    assert found["state"] == "wrong"
-    assert why in found["text"]
+    (finding,) = json.loads(doctor.stdout)["findings"]
+    assert finding["state"] == "wrong"
+    assert why in finding["text"]
     setattr(object_store, fault, former)
     assert "Note" in scripts.admin("search", "pendulum", env=object_store.serving).stdout
     assert scripts.admin(*writing, env=object_store.serving).returncode == 0
@@ -109,14 +109,14 @@ URI = "s3://desks/one"
 
 @pytest.fixture
 def imitation(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What a process needs to reach s3rver, which keeps its objects in the folder `kept`."""
+    """What a process needs to reach s3rver, which keeps its objects in the folder `objects`."""
     folder = tmp_path / "s3rver"
     folder.mkdir()
     npm.install(folder, "s3rver@3.7.1")
     node = shutil.which("node") or pytest.skip("there is no node to run s3rver; install Node.js with npm")
-    program, kept = folder / "node_modules/s3rver/bin/s3rver.js", tmp_path / "kept"
-    kept.mkdir()
-    bucket = ("-d", str(kept), "-a", "127.0.0.1", "-p", "0", "--configure-bucket", "desks")
+    program, objects = folder / "node_modules/s3rver/bin/s3rver.js", tmp_path / "objects"
+    objects.mkdir()
+    bucket = ("-d", str(objects), "-a", "127.0.0.1", "-p", "0", "--configure-bucket", "desks")
     command = [node, str(program), *bucket]
     noise = tmp_path / "noise"
     with noise.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
@@ -149,4 +149,6 @@ def test_doctor_names_what_it_lacks_and_nothing_is_copied_to_it(
         assert ("ignores If-None-Match" in copied.stderr) is not fit
         assert ("Nothing was written" in copied.stderr) is not fit
     assert any("/tables/" in name for name in object_store.held())
-    assert not [one for one in (tmp_path / "kept").rglob("*") if "one/" in one.as_posix() and one.is_file()]
+    assert not [
+        path for path in (tmp_path / "objects").rglob("*") if "one/" in path.as_posix() and path.is_file()
+    ]

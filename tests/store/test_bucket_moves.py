@@ -116,8 +116,8 @@ async def test_a_copy_that_fails_anywhere_is_no_desk_until_it_is_completed(
     data: Path, bucket: Bucket, object_store: ObjectStore
 ) -> None:
     files, failed = digests(data), 0
-    for left in (1, 5, 12, 20, 25):  # requests
-        object_store.left = left
+    for allowed in (1, 5, 12, 20, 25):  # requests
+        object_store.left = allowed
         try:
             await copy_to_bucket(data, bucket)
         except StoreError:
@@ -172,9 +172,9 @@ async def test_a_copy_that_goes_on_brings_what_was_revoked_meanwhile(
     await change_access(data, "default", [stored.id], lambda _before: ONLY_ANN)
     await copy_to_bucket(data, bucket)
     assert bucket.read("keys.json") is None
-    (there,) = await stored_in(bucket)
-    assert there.access
-    assert there.access.allow == ONLY_ANN.allow
+    (moved,) = await stored_in(bucket)
+    assert moved.access
+    assert moved.access.allow == ONLY_ANN.allow
 
 
 async def test_a_copy_that_was_cut_off_before_its_last_step_replaces_nothing_any_more(
@@ -282,13 +282,13 @@ async def test_what_has_a_desk_or_something_else_is_no_place_for_another_one(
     assert [file.name for file in pictures.iterdir()] == ["holiday.jpg"]
 
 
-@pytest.mark.parametrize("left", [2, 10, 15])
+@pytest.mark.parametrize("allowed", [2, 10, 15])
 async def test_a_fetch_that_is_cut_off_can_only_be_run_again_and_fetches_no_rows_twice(
-    data: Path, bucket: Bucket, tmp_path: Path, object_store: ObjectStore, left: int
+    data: Path, bucket: Bucket, tmp_path: Path, object_store: ObjectStore, allowed: int
 ) -> None:
     await copy_to_bucket(data, bucket)
     files, new = digests(data), tmp_path / "new"
-    object_store.left = left  # requests
+    object_store.left = allowed  # requests
     with pytest.raises(StoreError):
         await fetch_from_bucket(bucket, new)
     object_store.left = None
@@ -297,7 +297,7 @@ async def test_a_fetch_that_is_cut_off_can_only_be_run_again_and_fetches_no_rows
         prepare(new)
     (new / "keys.json").write_text("{}")  # of a bucket that had keys then
     fetched = await fetch_from_bucket(bucket, new)
-    assert (fetched.moved < fetched.files) is (left > 2)
+    assert (fetched.moved < fetched.files) is (allowed > 2)
     assert digests(new) == files
     assert not (new / FETCHING).exists()
 
@@ -305,18 +305,18 @@ async def test_a_fetch_that_is_cut_off_can_only_be_run_again_and_fetches_no_rows
 async def test_nobody_ingests_into_a_folder_that_is_being_filled(
     data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, seen = bucket_moves._fetch_all, []  # noqa: SLF001 while it fetches
+    real, calls = bucket_moves._fetch_all, []  # noqa: SLF001 while it fetches
 
     def fetch_all(*arguments: object) -> object:
         with pytest.raises(BusyError), locked(tmp_path / "new", "catalog", seconds=0):
             pass
-        seen.append(True)
+        calls.append(True)
         return real(*arguments)  # type: ignore[arg-type]
 
     await copy_to_bucket(data, bucket)
     monkeypatch.setattr(bucket_moves, "_fetch_all", fetch_all)
     await fetch_from_bucket(bucket, tmp_path / "new")
-    assert seen
+    assert calls
 
 
 async def test_a_disk_that_is_full_meanwhile_is_said_and_the_fetch_goes_on_later(
@@ -367,7 +367,7 @@ async def test_a_reader_follows_a_collection_that_is_removed_and_made_anew(
 ) -> None:
     reader = DeskReader(bucket, timeout_seconds=30)
 
-    async def seen() -> tuple[set[str], list[str]]:
+    async def titles_and_bodies() -> tuple[set[str], list[str]]:
         (collection,) = await reader.collections("default")
         table = await reader.open(collection)
         return {stored.source.title for stored in await table.all_sources()}, await table.bodies()
@@ -375,15 +375,15 @@ async def test_a_reader_follows_a_collection_that_is_removed_and_made_anew(
     for text in ("swings", "rests", "hangs"):
         note.write_text(f"# Note\n\nThe pendulum {text}.\n")  # noqa: ASYNC240 nothing else runs
         await small_desk.ingested(bucket, note)
-        titles, (body,) = await seen()
+        titles, (body,) = await titles_and_bodies()
         assert titles == {"Note"}
         assert f"The pendulum {text}." in body
     (collection,) = await reader.collections("default")
     await drop_collection(bucket, collection)
-    other = tmp_path / "other.md"
-    other.write_text("# Other\n\nThe balance wheel turns.\n")
-    await small_desk.ingested(bucket, other)
-    titles, (body,) = await seen()
+    wheel = tmp_path / "other.md"
+    wheel.write_text("# Other\n\nThe balance wheel turns.\n")
+    await small_desk.ingested(bucket, wheel)
+    titles, (body,) = await titles_and_bodies()
     assert titles == {"Other"}
     assert "The balance wheel turns." in body
 
@@ -416,6 +416,6 @@ def test_an_object_is_created_once_and_replaced_only_as_it_was_read(bucket: Buck
 
 
 async def test_an_address_shows_no_credentials(bucket: Bucket) -> None:
-    shown = f"{bucket!r} {bucket} {bucket.engine_options} {vars(bucket)}"
-    assert "very-secret-words" not in shown
-    assert "AKIATESTER" not in shown
+    texts = f"{bucket!r} {bucket} {bucket.engine_options} {vars(bucket)}"
+    assert "very-secret-words" not in texts
+    assert "AKIATESTER" not in texts

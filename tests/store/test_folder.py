@@ -191,9 +191,9 @@ async def test_a_run_that_isn_t_there_is_not_found(tmp_path: Path) -> None:
         await stored_run(tmp_path, "default", 2)
 
 
-@pytest.mark.parametrize("there", [True, False])
-async def test_reading_makes_nothing(tmp_path: Path, *, there: bool) -> None:
-    data = tmp_path if there else tmp_path / "data"
+@pytest.mark.parametrize("exists", [True, False])
+async def test_reading_makes_nothing(tmp_path: Path, *, exists: bool) -> None:
+    data = tmp_path if exists else tmp_path / "data"
     assert await run_summaries(data, "default") == {}
     with pytest.raises(NotFoundError):
         await stored_run(data, "default", 1)

@@ -60,7 +60,7 @@ async def _copied(table: CollectionReader) -> bool:
 def _above(ranking: Ranking, score: float) -> set[tuple[str, str, int]]:
     """What is shown of the rows that score clearly more: where equals are cut, any may be there."""
     return {
-        (one.stored.id, one.stored.body, one.stored.revision) for one in ranking if one.score > score + 1e-3
+        (hit.stored.id, hit.stored.body, hit.stored.revision) for hit in ranking if hit.score > score + 1e-3
     }
 
 
@@ -83,14 +83,14 @@ async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: P
     some = "(seq < 4)"
     for where in (ALL, some, "(false)"):
         dense, theirs = await ours.dense(query, 12, where), await engines.dense(query, 12, where)
-        assert [one.score for one in dense] == pytest.approx([one.score for one in theirs], abs=1e-4)
+        assert [hit.score for hit in dense] == pytest.approx([hit.score for hit in theirs], abs=1e-4)
         last = dense[-1].score if dense else 0.0
         assert _above(dense, last) == _above(theirs, last)
         sparse = await ours.sparse("pendulum clock3", 500, where)
         assert _above(sparse, 0) == _above(await engines.sparse("pendulum clock3", 500, where), 0)
         assert len(sparse) == {ALL: 300, some: 120, "(false)": 0}[where]
     (best, *_) = await ours.dense(query, 1, ALL)
-    (theirs_best, *_) = [one for one in await engines.dense(query, 9, ALL) if one.stored.id == best.stored.id]
+    (theirs_best, *_) = [hit for hit in await engines.dense(query, 9, ALL) if hit.stored.id == best.stored.id]
     assert best.stored.chunk == theirs_best.stored.chunk
     assert best.stored.vector == pytest.approx(theirs_best.stored.vector, abs=1e-4)
 
@@ -108,8 +108,8 @@ async def test_a_commit_is_searched_at_once_and_in_memory_after_it(
         )
         await writer.finish()  # merges the files: every row gets another address
     for _ in range(2):  # from the engine, then from memory
-        assert {one.stored.chunk.text for one in await table.dense(query, 9, ALL)} == {"anchor", "foliot"}
-        assert [one.stored.chunk.text for one in await table.sparse("anchor pendulum", 9, ALL)] == ["anchor"]
+        assert {hit.stored.chunk.text for hit in await table.dense(query, 9, ALL)} == {"anchor", "foliot"}
+        assert [hit.stored.chunk.text for hit in await table.sparse("anchor pendulum", 9, ALL)] == ["anchor"]
         assert await _copied(table)
 
 
@@ -138,7 +138,7 @@ async def test_a_changed_record_counts_from_its_commit(small_desk: ModuleType, t
         await writer.replace([new])
     table, everybody = await _opened(tmp_path), "(array_has_any(labels, ['*']))"
     assert await _copied(table)
-    assert [one.stored.revision for one in await table.sparse("pendulum", 9, everybody)] == [1]
+    assert [hit.stored.revision for hit in await table.sparse("pendulum", 9, everybody)] == [1]
     async with access_table(tmp_path, "default") as records:
         (record,) = (await records.of([new.source.id])).values()
         restricted = Access("restricted", allow=frozenset({"group:hr"}), revision=2)
@@ -149,7 +149,7 @@ async def test_a_changed_record_counts_from_its_commit(small_desk: ModuleType, t
     for _ in range(2):
         assert await table.sparse("pendulum", 9, everybody) == []
         assert await table.dense(query, 9, everybody) == []
-        assert [one.stored.revision for one in await table.dense(query, 9, ALL)] == [2]
+        assert [hit.stored.revision for hit in await table.dense(query, 9, ALL)] == [2]
         assert await _copied(table)
 
 
@@ -163,8 +163,8 @@ async def test_a_row_without_a_vector_is_found_by_its_words_only(
     table = await _opened(tmp_path)
     assert await _copied(table)
     (query,) = small_desk.vectors(["clock"])
-    assert [one.stored.chunk.text for one in await table.dense(query, 9, ALL)] == ["pendulum"]
-    assert [one.stored.chunk.text for one in await table.sparse("clock", 9, ALL)] == ["clock"]
+    assert [hit.stored.chunk.text for hit in await table.dense(query, 9, ALL)] == ["pendulum"]
+    assert [hit.stored.chunk.text for hit in await table.sparse("clock", 9, ALL)] == ["clock"]
 
 
 @pytest.mark.parametrize("number", [0.0, np.nan, np.inf])
@@ -183,14 +183,14 @@ async def test_the_nearest_are_those_by_true_vectors(share: float, monkeypatch: 
     centres = chance.normal(size=(40, 384))
     vectors = unit_rows(centres[chance.integers(40, size=4_000)] + 0.7 * chance.normal(size=(4_000, 384)))
     rows, among = _rows(vectors), np.flatnonzero(chance.random(4_000) < share)
-    found = []
+    shares = []
     for query in unit_rows(centres + 0.5 * chance.normal(size=centres.shape)):
         positions, similarities = await rows.nearest(query, 50, among)
         true = vectors[among] @ query
         expected = among[np.argsort(-true, kind="stable")[:50]]
         assert similarities == pytest.approx(vectors[positions] @ query, abs=1e-4)
-        found.append(np.isin(expected, positions).mean())
-    assert np.mean(found) >= 0.999
+        shares.append(np.isin(expected, positions).mean())
+    assert np.mean(shares) >= 0.999
     assert OVERSAMPLING > 1
 
 
@@ -238,7 +238,7 @@ async def test_what_nobody_searches_gives_its_place(
         await small_desk.put(tmp_path, "a", *(f"pendulum {n}" for n in range(50)), collection=name)
     size = (await _size(await _opened(tmp_path))) * 3 // 2
     reader = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=size)
-    first, second = [await reader.open(one) for one in await reader.collections("default")]
+    first, second = [await reader.open(collection) for collection in await reader.collections("default")]
     assert await _copied(first)
     assert not await _copied(second)  # the first was searched just now
     assert first.memory is not None
@@ -261,18 +261,18 @@ async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: Module
     memory, version, evaluated = table.memory, await table._chunks.version(), 0  # noqa: SLF001
     assert memory is not None
 
-    async def read(query: object) -> pa.Table:
+    async def counted(query: object) -> pa.Table:
         nonlocal evaluated
         evaluated += 1
         return await table._table(query)  # noqa: SLF001 as the lists do
 
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(memory.selection, "(seq = 1)", version, read)
+            tasks.start_soon(memory.selection, "(seq = 1)", version, counted)
     assert evaluated == 1
     for number in range(rows_in_memory.SELECTIONS):
-        await memory.selection(f"(seq = {number + 2})", version, read)
-    await memory.selection("(seq = 1)", version, read)  # the oldest is gone
+        await memory.selection(f"(seq = {number + 2})", version, counted)
+    await memory.selection("(seq = 1)", version, counted)  # the oldest is gone
     assert evaluated == rows_in_memory.SELECTIONS + 2
 
 
@@ -282,18 +282,18 @@ async def test_a_slow_predicate_holds_up_no_other(small_desk: ModuleType, tmp_pa
     assert await _copied(table)
     memory, version = table.memory, await table._chunks.version()  # noqa: SLF001 as the lists do
     assert memory is not None
-    asked, times = anyio.Event(), 0
+    waiting, times = anyio.Event(), 0
 
     async def slow(query: object) -> pa.Table:
         nonlocal times
         times += 1
-        asked.set()
+        waiting.set()
         await answer.wait()
         return await table._table(query)  # noqa: SLF001 as the lists do
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(memory.selection, "(seq = 0)", version, slow)
-        await asked.wait()
+        await waiting.wait()
         for known_or_new in (ALL, "(seq = 1)"):
             with anyio.fail_after(30):
                 assert await memory.selection(known_or_new, version, table._table)  # noqa: SLF001
@@ -309,7 +309,7 @@ async def test_tables_are_copied_one_after_another(small_desk: ModuleType, tmp_p
         await small_desk.put(tmp_path, "a", *(f"pendulum {n}" for n in range(50)), collection=name)
     size = (await _size(await _opened(tmp_path))) * 3 // 2
     reader = DeskReader(tmp_path, timeout_seconds=30, memory_bytes=size)
-    tables = [await reader.open(one) for one in await reader.collections("default")]
+    tables = [await reader.open(collection) for collection in await reader.collections("default")]
     async with anyio.create_task_group() as tasks:
         for table in tables:
             tasks.start_soon(_copied, table)
@@ -325,23 +325,23 @@ async def test_a_copy_that_fails_leaves_the_former_one_for_the_next(
     table = await _opened(tmp_path)
     assert await _copied(table)
     await small_desk.put(tmp_path, "b", "anchor")
-    read: list[int] = []
+    copied_rows: list[int] = []
     at = TableInMemory._at  # noqa: SLF001 what reads rows that are new
 
     async def counted(memory: TableInMemory, addresses: Any, columns: list[str]) -> pa.Table:  # noqa: ANN401 as the method has them
-        read.append(len(addresses))
-        if len(read) == 1:
+        copied_rows.append(len(addresses))
+        if len(copied_rows) == 1:
             raise RuntimeError("the disk is gone")
         return await at(memory, addresses, columns)
 
     monkeypatch.setattr(TableInMemory, "_at", counted)
     assert not await _copied(table)
-    assert {one.stored.chunk.text for one in await table.sparse("anchor pendulum", 9, ALL)} == {
+    assert {hit.stored.chunk.text for hit in await table.sparse("anchor pendulum", 9, ALL)} == {
         "anchor",
         "pendulum",
     }
     assert await _copied(table)
-    assert read == [1, 1]  # not the two of before
+    assert copied_rows == [1, 1]  # not the two of before
 
 
 async def test_searches_at_the_same_time_open_and_copy_a_table_once(
@@ -358,7 +358,7 @@ async def test_searches_at_the_same_time_open_and_copy_a_table_once(
         for _ in range(5):
             tasks.start_soon(open_)
     assert len(opened) == 5
-    assert len({id(one) for one in opened}) == 1
+    assert len({id(opened_table) for opened_table in opened}) == 1
 
 
 async def test_a_closed_desk_copies_nothing(

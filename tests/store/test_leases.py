@@ -57,11 +57,11 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_second_writer_waits_in_vain_and_is_told_who_writes(bucket: Bucket) -> None:
     with leased(bucket, "default.documents", seconds=0):
-        told = rf"\(process {os.getpid()} on .+\) is writing to 'default\.documents' in {bucket}"
-        with pytest.raises(BusyError, match=told), leased(bucket, "default.documents", seconds=0):
+        message = rf"\(process {os.getpid()} on .+\) is writing to 'default\.documents' in {bucket}"
+        with pytest.raises(BusyError, match=message), leased(bucket, "default.documents", seconds=0):
             pass
-        with leased(bucket, "default.others", seconds=0) as other:
-            assert not other.inherited
+        with leased(bucket, "default.others", seconds=0) as lease:
+            assert not lease.inherited
     with leased(bucket, "default.documents", seconds=0) as next_one:
         assert not next_one.inherited
 

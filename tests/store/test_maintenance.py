@@ -105,7 +105,7 @@ async def test_compactions_one_after_another_leave_two_files_and_segments_withou
         await _changed(small_desk, tmp_path, number, f"word{number}")
     assert await _unindexed(tmp_path) == 0
     chunks: Any = await (await connect(tmp_path)).open_table(schema.chunks_table("default", "documents"))
-    (index,) = [one for one in await chunks.list_indices() if one.columns == ["vector"]]
+    (index,) = [index_ for index_ in await chunks.list_indices() if index_.columns == ["vector"]]
     assert index.num_segments == 2
     assert (await chunks.stats())["fragment_stats"]["num_fragments"] == 2
     assert indexed == []
@@ -183,7 +183,9 @@ async def test_old_versions_and_small_files_don_t_build_up(
     monkeypatch.setattr(table_maintenance, "MAX_OLD_VERSIONS", 6)
     monkeypatch.setattr(table_maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
     await _ingested(small_desk, tmp_path, range(SOURCES))
-    folders = [one for one in database_folder(tmp_path).iterdir() if one.name[:6] in {"chunks", "source"}]
+    folders = [
+        folder for folder in database_folder(tmp_path).iterdir() if folder.name[:6] in {"chunks", "source"}
+    ]
     for _ in range(10):
         await _changed(small_desk, tmp_path, 1, "astrolabe")
         assert all(
@@ -192,7 +194,7 @@ async def test_old_versions_and_small_files_don_t_build_up(
 
 
 def _rows(*ids: str) -> pa.Table:
-    return pa.table({"id": [*ids], "text": [f"the text of {one}" for one in ids]})
+    return pa.table({"id": [*ids], "text": [f"the text of {id_}" for id_ in ids]})
 
 
 async def _made(data: Path, *batches: tuple[str, ...]) -> Any:  # noqa: ANN401 the engine's own
@@ -222,7 +224,7 @@ async def test_the_newest_files_become_one_and_the_rows_stay(tmp_path: Path) -> 
     assert await _fragments(table) == 2
     assert await _held(table) == before
     assert await table.version() == version + 1  # so no reader ever misses a row
-    data = sorted(database_folder(tmp_path).rglob("*.lance/data/*"), key=lambda one: one.stat().st_mtime_ns)
+    data = sorted(database_folder(tmp_path).rglob("*.lance/data/*"), key=lambda file: file.stat().st_mtime_ns)
     assert data[-1].stat().st_size < data[0].stat().st_size  # the large one was not rewritten
 
 
@@ -245,8 +247,8 @@ async def test_no_more_rows_are_merged_than_may_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("twice", ["in the last files", "in an older one"])
 async def test_rows_of_one_id_are_left_as_they_are(tmp_path: Path, twice: str) -> None:
-    there = ("a", "c") if twice == "in an older one" else ("b", "c")
-    table = await _made(tmp_path, there, *((str(number),) for number in range(20)))
+    older = ("a", "c") if twice == "in an older one" else ("b", "c")
+    table = await _made(tmp_path, older, *((str(number),) for number in range(20)))
     again = "a" if twice == "in an older one" else "19"
     await table.add(pa.table({"id": [again], "text": ["of a killed run"]}))
     before = await _held(table)
@@ -341,7 +343,9 @@ def _many(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _indexed(data: Path) -> list[bool]:
     """Whether the ids of sources and of records are indexed."""
     tables = [await (await connect(data)).open_table(name) for name in TABLES]
-    return ["id" in {name for one in await table.list_indices() for name in one.columns} for table in tables]
+    return [
+        "id" in {name for index in await table.list_indices() for name in index.columns} for table in tables
+    ]
 
 
 @pytest.mark.slow
@@ -370,17 +374,17 @@ async def test_changes_and_purges_keep_each_source_once(small_desk: ModuleType, 
 
 async def _check(data: Path, changed: str, removed: str, hidden: str) -> None:
     table = await table_of(data)
-    found = await table.sources([changed, removed, hidden])
-    assert found.keys() == {changed, hidden}
+    stored = await table.sources([changed, removed, hidden])
+    assert stored.keys() == {changed, hidden}
     opened = await table.text(changed)
     assert opened
     assert opened[2] == "second 4"
-    access = found[hidden].access
+    access = stored[hidden].access
     assert access
     assert access.visibility == "restricted"
     assert (await table.statistics()).sources == 9
     async with access_table(data, "default") as records:
-        assert [one.present for one in (await records.of([removed])).values()] == [False]
+        assert [record.present for record in (await records.of([removed])).values()] == [False]
         assert len(await records.records()) == 10
 
 
@@ -404,24 +408,24 @@ CONDITIONS: list[Condition] = [
 
 
 @pytest.fixture
-async def there(bucket: Bucket) -> lancedb.AsyncTable:
+async def bucket_table(bucket: Bucket) -> lancedb.AsyncTable:
     return await (await connect(bucket, writes=True)).create_table("t", ROWS)
 
 
 async def _selected(table: lancedb.AsyncTable, condition: Condition | None = None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await rows_of(table, ["id", "uri"], condition)).to_pylist()
-    return sorted(found, key=lambda row: row["id"])
+    rows: list[dict[str, Any]] = (await rows_of(table, ["id", "uri"], condition)).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
 
 
 @pytest.mark.slow
 async def test_a_condition_selects_the_same_rows_in_a_folder_and_in_a_bucket(
-    there: lancedb.AsyncTable, tmp_path: Path
+    bucket_table: lancedb.AsyncTable, tmp_path: Path
 ) -> None:
     (tmp_path / "tables").mkdir()
     here = await (await connect(tmp_path)).create_table("t", ROWS)
     for condition in CONDITIONS:
-        assert await _selected(there, condition) == await _selected(here, condition), condition
-    assert await _selected(there, {"id": ["d", "b"], "present": False}) == [
+        assert await _selected(bucket_table, condition) == await _selected(here, condition), condition
+    assert await _selected(bucket_table, {"id": ["d", "b"], "present": False}) == [
         {"id": "b", "uri": "it's"},
         {"id": "d", "uri": "x"},
     ]
@@ -429,38 +433,38 @@ async def test_a_condition_selects_the_same_rows_in_a_folder_and_in_a_bucket(
 
 @pytest.mark.slow
 async def test_a_version_is_read_once_and_the_next_one_is_seen(
-    there: lancedb.AsyncTable, bucket: Bucket, object_store: ObjectStore
+    bucket_table: lancedb.AsyncTable, bucket: Bucket, object_store: ObjectStore
 ) -> None:
-    await _selected(there)
-    asked = object_store.requests.total()
-    await _selected(there, {"uri": "x"})
-    assert object_store.requests.total() == asked
-    await there.delete("id = 'a'")  # of which the rows that were kept know nothing
-    assert [row["id"] for row in await _selected(there)] == ["b", "c", "d"]
+    await _selected(bucket_table)
+    before = object_store.requests.total()
+    await _selected(bucket_table, {"uri": "x"})
+    assert object_store.requests.total() == before
+    await bucket_table.delete("id = 'a'")  # of which the rows that were kept know nothing
+    assert [row["id"] for row in await _selected(bucket_table)] == ["b", "c", "d"]
     opened = await (await connect(bucket, writes=True)).open_table("t")
-    asked = object_store.requests.total()
-    assert await _selected(opened) == await _selected(there)
-    assert object_store.requests.total() == asked
+    before = object_store.requests.total()
+    assert await _selected(opened) == await _selected(bucket_table)
+    assert object_store.requests.total() == before
 
 
 @pytest.mark.slow
-async def test_rows_are_put_also_where_damage_has_left_an_id_twice(there: lancedb.AsyncTable) -> None:
-    await there.add(ROWS.slice(0, 1))
-    await upsert(there, pa.table({"id": ["b"], "uri": ["new"], "present": [True]}))
-    assert [row["uri"] for row in await _selected(there) if row["id"] == "b"] == ["new"]
+async def test_rows_are_put_also_where_damage_has_left_an_id_twice(bucket_table: lancedb.AsyncTable) -> None:
+    await bucket_table.add(ROWS.slice(0, 1))
+    await upsert(bucket_table, pa.table({"id": ["b"], "uri": ["new"], "present": [True]}))
+    assert [row["uri"] for row in await _selected(bucket_table) if row["id"] == "b"] == ["new"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [table_maintenance.SMALL_BYTES, 0])
 async def test_rows_are_put_in_place_of_those_with_their_ids(
-    there: lancedb.AsyncTable, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, limit: int
+    bucket_table: lancedb.AsyncTable, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(table_maintenance, "SMALL_BYTES", limit)
     new = pa.table({"id": ["b", "e"], "uri": ["new", "newer"], "present": [True, True]})
-    await upsert(there, new)
+    await upsert(bucket_table, new)
     expected = [("a", "x"), ("b", "new"), ("c", None), ("d", "x"), ("e", "newer")]
     opened = await (await connect(bucket)).open_table("t")
-    for table in (there, opened):
+    for table in (bucket_table, opened):
         assert [(row["id"], row["uri"]) for row in await _selected(table)] == expected
     stored = (await opened.query().to_arrow()).to_pylist()
     assert sorted((row["id"], row["uri"]) for row in stored) == expected

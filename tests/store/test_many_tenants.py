@@ -223,7 +223,7 @@ async def test_rows_in_memory_are_counted_by_what_is_held_and_stay_within_their_
     for tenant in "abcdef":
         (table,) = await _open(reader, tenant)
         assert await table.renewed_rows("(true)")
-        in_memory = [other.memory.size for other in reader._open.values() if other.memory]  # noqa: SLF001 what it holds
+        in_memory = [opened.memory.size for opened in reader._open.values() if opened.memory]  # noqa: SLF001 what it holds
         sizes.append(sum(in_memory))
         assert reader._memory is not None  # noqa: SLF001 the same
         assert reader._memory.held == sizes[-1] <= limit  # noqa: SLF001 the same
@@ -266,9 +266,9 @@ async def test_one_query_tells_of_all_collections_of_a_tenant_who_sees_what_unti
     for where in ("(true)", "(false)"):
         queries.clear()
         await reader.refresh(tables)
-        seen = [await table.has_any(where) for table in tables]
-        assert seen == [where == "(true)"] * 3
-        assert [len(await table.ids(where)) for table in tables] == [int(seen[0])] * 3
+        answers = [await table.has_any(where) for table in tables]
+        assert answers == [where == "(true)"] * 3
+        assert [len(await table.ids(where)) for table in tables] == [int(answers[0])] * 3
         assert len(queries) == 1
     visible = predicate(Principal("a"))
     assert [await table.has_any(visible) for table in tables] == [True] * 3

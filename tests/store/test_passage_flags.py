@@ -181,8 +181,8 @@ def test_flags_of_other_rules_or_of_another_cut_say_nothing() -> None:
     stored = schema.flags_record({schema.FLAGS: entry}, "d")
     assert stored
     assert stored == PassageFlags({3: ("email",)}, frozenset({4}))
-    for other in ({}, {schema.FLAGS: ["0", *entry[1:]]}, {schema.FLAGS: [rules()]}):
-        assert schema.flags_record(other, "d") is None
+    for entry_ in ({}, {schema.FLAGS: ["0", *entry[1:]]}, {schema.FLAGS: [rules()]}):
+        assert schema.flags_record(entry_, "d") is None
     assert schema.flags_record({schema.FLAGS: entry}, "another digest") is None
 
 
@@ -262,24 +262,24 @@ async def test_a_search_looks_for_flags_only_in_what_was_stored_by_other_rules(
 
     monkeypatch.setattr(desk_module, "flags_in", looking)
 
-    async def found() -> dict[str, tuple[Flag, ...]]:
+    async def flags_of_hits() -> dict[str, tuple[Flag, ...]]:
         looked.clear()
         desk = Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), SearchSettings())
         answer = await desk.with_warnings(await desk.search(ME, SearchRequest("pendulum", limit=10)))
         assert len(answer.hits) == 3
         return {hit.chunk.text: answer.flags.get(hit.chunk.id, ()) for hit in answer.hits}
 
-    flags = await found()
+    flags = await flags_of_hits()
     assert flags == {f"pendulum {ORDER}": ("instructions",), "pendulum": (), "pendulum of ann": ()}
     assert looked == []
     monkeypatch.setattr(rules_module, "CODE", -1)  # as after an update that brings other rules
     rules.cache_clear()
-    assert await found() == flags
+    assert await flags_of_hits() == flags
     assert looked
     async with await small.writing(data) as writer:
         await writer.examine_again()
         await writer.finish()
-    assert await found() == flags
+    assert await flags_of_hits() == flags
     assert looked == []
     assert {entry[0] for entry in (await _stored_flags(small, data)).values()} == {rules()}
     rules.cache_clear()

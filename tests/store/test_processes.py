@@ -77,7 +77,7 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
         await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
         id_ = writer.source_id("a")
     desk = _desk(small_desk, tmp_path)
-    seen = []
+    generations = []
     begin(replacing)
     while replacing.poll() is None:
         for mode in MODES:
@@ -91,13 +91,13 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
                 extract = await desk.extract(ME, f"{id_}/1", max_chars=1000, part=Part(around=50))
             except BusyError:  # replaced as often as it was read, as on a busy machine
                 continue
-            (number,) = {int(found) for found in re.findall(r"generation(\d+)", extract.text)}
-            assert [one.text for one in extract.chunks] == small_desk.generation(number)
-            assert all(extract.text[one.start : one.end] == one.text for one in extract.chunks)
-            seen.append(number)
+            (number,) = {int(digits) for digits in re.findall(r"generation(\d+)", extract.text)}
+            assert [chunk.text for chunk in extract.chunks] == small_desk.generation(number)
+            assert all(extract.text[chunk.start : chunk.end] == chunk.text for chunk in extract.chunks)
+            generations.append(number)
     assert replacing.returncode == 0
-    assert seen == sorted(seen)
-    assert len(set(seen)) > 3
+    assert generations == sorted(generations)
+    assert len(set(generations)) > 3
 
 
 async def test_a_writer_in_another_process_turns_this_one_away(
@@ -138,11 +138,11 @@ async def test_ingestion_that_is_killed_again_and_again_ends_as_if_it_had_not_be
     assert -signal.SIGKILL in {process.returncode for process in processes}
     await small_desk.ingested(data, documents)
     await small_desk.ingested(tmp_path / "undisturbed", documents)
-    found = await whole(data)
-    assert found == await whole(tmp_path / "undisturbed")
-    assert len(found) == len(_texts(KILLS - 1))
+    chunks_by_uri = await whole(data)
+    assert chunks_by_uri == await whole(tmp_path / "undisturbed")
+    assert len(chunks_by_uri) == len(_texts(KILLS - 1))
     chunks = await (await connect(data)).open_table(schema.chunks_table("default", "documents"))
-    assert await chunks.count_rows() == sum(map(len, found.values()))
+    assert await chunks.count_rows() == sum(map(len, chunks_by_uri.values()))
 
 
 def _texts(number: int) -> dict[str, str]:
@@ -162,18 +162,18 @@ def change(documents: Path, number: int) -> None:
 async def whole(data: Home) -> dict[str, list[str]]:
     """Every source's chunks by its URI, none of which is missing or wrong."""
     reader = DeskReader(data, timeout_seconds=15)
-    found = {}
+    chunks_by_uri = {}
     for collection in await reader.collections("default"):
         table = await reader.open(collection)
         for source in await table.listing():
-            read = await table.text(source.id)
-            assert read
-            stored, _, text = read
+            stored_text = await table.text(source.id)
+            assert stored_text
+            stored, _, text = stored_text
             chunks = await table.chunks_between(stored, 0, 999, "(true)")
             assert [chunk.seq for chunk in chunks] == list(range(source.chunk_count))
             assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
-            found[source.uri] = [chunk.text for chunk in chunks]
-    return found
+            chunks_by_uri[source.uri] = [chunk.text for chunk in chunks]
+    return chunks_by_uri
 
 
 CHANGES = 6
@@ -234,29 +234,31 @@ async def test_searches_and_a_walk_in_another_process_outlast_the_pruning_of_the
     is_pruned, data, script = keep < timedelta(hours=1), tmp_path / "data", tmp_path / "reader.py"
     script.write_text(READER)
     async with await small_desk.writing(data) as writer:
-        await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", "x") for one in range(40)])
+        await writer.replace(
+            [small_desk.new_source(writer, f"s{number}", "a clock", "x") for number in range(40)]
+        )
         await writer.finish()
-        ids = sorted(writer.source_id(f"s{one}") for one in range(40))
+        ids = sorted(writer.source_id(f"s{number}") for number in range(40))
     process = started(script, data)
     assert process.stdin
     assert process.stdout
     assert process.stdout.readline() == b"begun\n"
     before = _manifests(data)
-    for one in range(CHANGES):
+    for number in range(CHANGES):
         async with await small_desk.writing(data) as writer:
-            await writer.replace([small_desk.new_source(writer, f"s{one}", "a clock", f"new {one}")])
+            await writer.replace([small_desk.new_source(writer, f"s{number}", "a clock", f"new {number}")])
             await writer.finish(keep)
     assert bool(before & _manifests(data)) is not is_pruned  # what the other process began with
     process.stdin.write(b"\n")
     process.stdin.flush()
     output = process.stdout.read()
     assert process.wait(60) == 0
-    found = json.loads(output)
-    assert found["wrong"] == []
-    assert found["searches"] > found["failed"]
+    report = json.loads(output)
+    assert report["wrong"] == []
+    assert report["searches"] > report["failed"]
     # A search loses only if two compactions overtake it.
-    assert found["failed"] <= (CHANGES / 2 if is_pruned else 0)
-    assert found["walked"] == ids
+    assert report["failed"] <= (CHANGES / 2 if is_pruned else 0)
+    assert report["walked"] == ids
 
 
 def _manifests(data: Path) -> set[str]:
@@ -302,16 +304,16 @@ def test_a_held_lock_names_its_holder_and_a_killed_holder_frees_it(tmp_path: Pat
 
 def test_what_a_killed_holder_left_is_not_shown_for_the_next_one(tmp_path: Path) -> None:
     prepare(tmp_path)
-    left = tmp_path / "locks" / "default.access.holder"
-    left.write_text('{"command": "refdesk-admin purge", "process": 1, "since": "2020-01-01"}')
+    note = tmp_path / "locks" / "default.access.holder"
+    note.write_text('{"command": "refdesk-admin purge", "process": 1, "since": "2020-01-01"}')
     with locked(tmp_path, "default.access", seconds=0):
-        left.unlink()  # as if the disk had been too full to write it
+        note.unlink()  # as if the disk had been too full to write it
         with (
             pytest.raises(BusyError, match=r"^Another process is writing to"),
             locked(tmp_path, "default.access", seconds=0),
         ):
             pass
-    assert not left.exists()
+    assert not note.exists()
 
 
 PROGRAM = """

@@ -42,16 +42,16 @@ def data(tmp_path: Path) -> Path:
 async def _fill(small: ModuleType, data: Path, *, sources: int = 40, replaced: bool = True) -> None:
     """Sources of which one, of many, holds the canary in each of its texts; it is removed again."""
     async with await small.writing(data) as writer:
-        kept = [
+        remaining = [
             small.new_source(writer, f"kept {number}", f"pendulum {number}", HUGE)
             for number in range(sources)
         ]
-        said = {"metadata": {"said": CANARY}, "url": f"https://{CANARY}"}
-        canary = small.new_source(writer, CANARY, f"{CANARY} one", f"{CANARY} two", **said)
-        await writer.replace([*kept, canary])
+        details = {"metadata": {"said": CANARY}, "url": f"https://{CANARY}"}
+        canary = small.new_source(writer, CANARY, f"{CANARY} one", f"{CANARY} two", **details)
+        await writer.replace([*remaining, canary])
         await writer.finish()
         if replaced:
-            await writer.replace([small.new_source(writer, CANARY, f"pendulum {CANARY} three"), kept[0]])
+            await writer.replace([small.new_source(writer, CANARY, f"pendulum {CANARY} three"), remaining[0]])
             await writer.finish()
         await writer.remove([canary.source.id])
         await writer.finish()
@@ -77,17 +77,17 @@ def _files_with(data: Path, word: str) -> list[str]:
 
 async def _versions_with(table: lancedb.AsyncTable, word: str) -> list[int]:
     """The versions in which a row holds the word, decoded."""
-    found = []
+    versions = []
     for version in await _versions(table):
         await table.checkout(version)
         if word in str((await table.query().to_arrow()).to_pylist()):
-            found.append(version)
+            versions.append(version)
     await table.checkout_latest()  # type: ignore[no-untyped-call]  # the engine's
-    return found
+    return versions
 
 
 async def _versions(table: lancedb.AsyncTable) -> list[int]:
-    return [one["version"] for one in await table.list_versions()]  # type: ignore[no-untyped-call]  # the engine's
+    return [version["version"] for version in await table.list_versions()]  # type: ignore[no-untyped-call]  # the engine's
 
 
 @pytest.mark.slow
@@ -141,17 +141,17 @@ async def test_searches_go_on_while_it_works(small_desk: ModuleType, data: Path)
     (vector,) = small_desk.vectors(["pendulum"])
     answers: list[tuple[int, int]] = []
 
-    async def ask(done: anyio.Event) -> None:
-        while not done.is_set():
+    async def ask(ended: anyio.Event) -> None:
+        while not ended.is_set():
             dense = await reader.dense(vector, 99, "(true)")
             answers.append((len(dense), len(await reader.sparse("pendulum", 99, "(true)"))))
 
     async with anyio.create_task_group() as tasks:
-        done = anyio.Event()
-        tasks.start_soon(ask, done)
+        ended = anyio.Event()
+        tasks.start_soon(ask, ended)
         for _ in range(5):
             await _purge(small_desk, data)
-        done.set()
+        ended.set()
     assert set(answers) == {(80, 40)}
 
 
@@ -184,15 +184,15 @@ async def _table(data: Path, name: str) -> Any:  # noqa: ANN401 the engine's own
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What writers did that reads all chunks."""
-    done: list[str] = []
+    calls: list[str] = []
     count = table_rows.count_chunks
 
     async def count_chunks(chunks: Any) -> Any:  # noqa: ANN401 as it takes and returns
-        done.append("leftovers")
+        calls.append("leftovers")
         return await count(chunks)
 
     monkeypatch.setattr(table_rows, "count_chunks", count_chunks)
-    return done
+    return calls
 
 
 async def _two_documents(small_desk: ModuleType, data: Path) -> Collection:
@@ -275,9 +275,9 @@ async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
     for _ in range(2):
         looked.clear()
         async with await small_desk.writing(tmp_path) as writer:
-            known = await writer.known_sources()
-            assert not known["a"].digest
-            assert known["b"].digest
+            states = await writer.known_sources()
+            assert not states["a"].digest
+            assert states["b"].digest
             assert "leftovers" in looked
             await writer.finish()
         assert not collection_tables.is_swept(tmp_path, collection)
@@ -322,12 +322,12 @@ async def test_a_lost_record_is_replaced_by_one_that_nobody_can_see_the_source_b
 ) -> None:
     await _two_documents(small_desk, tmp_path)
     async with await small_desk.writing(tmp_path) as writer:
-        id_, other = writer.source_id("a"), writer.source_id("b")
+        id_, other_id = writer.source_id("a"), writer.source_id("b")
     looked.clear()
     await (await _table(tmp_path, schema.access_table("default"))).delete(f"id = {literal(id_)}")
     async with await small_desk.writing(tmp_path) as writer:
         assert looked == []
-        assert await writer.access([id_, other]) == {id_: None, other: Access("tenant", revision=1)}
+        assert await writer.access([id_, other_id]) == {id_: None, other_id: Access("tenant", revision=1)}
 
 
 async def test_records_are_compared_without_an_object_for_each_unless_one_is_wrong(
@@ -336,8 +336,8 @@ async def test_records_are_compared_without_an_object_for_each_unless_one_is_wro
     await _two_documents(small_desk, tmp_path)
     compared = []
 
-    def counted(*given: Any) -> bool:  # noqa: ANN401 as it takes
-        compared.append(real(*given))
+    def counted(*arguments: Any) -> bool:  # noqa: ANN401 as it takes
+        compared.append(real(*arguments))
         return compared[-1]
 
     real = access_writer.agree

@@ -89,7 +89,7 @@ async def test_an_open_reader_sees_what_appears_later(small_desk: ModuleType, tm
         item = small_desk.new_source(writer, "a", "one", "two")
         await writer.replace([item])
         assert await table.listing() == [item.source]
-        assert [one.stored.chunk.id for one in await table.sparse("two", 9, ALL)] == [f"{item.source.id}/1"]
+        assert [hit.stored.chunk.id for hit in await table.sparse("two", 9, ALL)] == [f"{item.source.id}/1"]
         await writer.remove([item.source.id])
         assert await table.sources([item.source.id]) == {}
         assert await table.sparse("two", 9, ALL) == []
@@ -109,16 +109,16 @@ async def test_a_source_comes_back_as_it_was_written(small_desk: ModuleType, tmp
         )
         await writer.replace([item, small_desk.new_source(writer, "plain", "plain")])
     table = await table_of(tmp_path)
-    found = await table.text(item.source.id)
-    assert found
-    stored, outline, text = found
+    stored_text = await table.text(item.source.id)
+    assert stored_text
+    stored, outline, text = stored_text
     assert (stored.source, outline, text) == (item.source, item.outline, item.text)
     chunks = await table.chunks_between(stored, 0, 9, ALL)
-    assert [(one.seq, one.page, one.section) for one in chunks] == [
+    assert [(chunk.seq, chunk.page, chunk.section) for chunk in chunks] == [
         (0, 1, ("Häder 'one' 😀",)),
         (1, 2, ("Häder 'one' 😀",)),
     ]
-    assert all(item.text[one.start : one.end] == one.text for one in chunks)
+    assert all(item.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
     assert await table.text("unknown") is None
 
 
@@ -130,7 +130,7 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
     stored = (await table.sources([item.source.id]))[item.source.id]
 
     async def touching(start: int, end: int) -> str:
-        return "".join(one.text[0] for one in await table.chunks_touching(stored, start, end, ALL))
+        return "".join(chunk.text[0] for chunk in await table.chunks_touching(stored, start, end, ALL))
 
     assert [await touching(*window) for window in ((0, 1), (3, 7), (4, 6), (0, 99), (23, 30))] == [
         "a",
@@ -139,8 +139,8 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
         "abcd",
         "",
     ]
-    assert [one.seq for one in await table.chunks_between(stored, -1, 1, ALL)] == [0, 1]
-    assert [one.seq for one in await table.chunks_between(stored, 3, 9, ALL)] == [3]
+    assert [chunk.seq for chunk in await table.chunks_between(stored, -1, 1, ALL)] == [0, 1]
+    assert [chunk.seq for chunk in await table.chunks_between(stored, 3, 9, ALL)] == [3]
 
 
 async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ async def test_the_sources_of_a_large_table_are_kept_once_it_is_asked_often(
     monkeypatch.setattr(sources_reader, "OFTEN", 3)
     monkeypatch.setattr(sources_reader, "SOURCES_KEPT", 1)  # what is made of the rows, again and again
     table, reads = await table_of(tmp_path, "documents"), []
-    read = table._table  # noqa: SLF001 every read of sources passes it
+    unwrapped = table._table  # noqa: SLF001 every read of sources passes it
 
     async def counted(query: Any) -> pa.Table:  # noqa: ANN401 as that
-        reads.append(rows := await read(query))
+        reads.append(rows := await unwrapped(query))
         return rows
 
     monkeypatch.setattr(table, "_table", counted)
@@ -191,12 +191,12 @@ async def test_values_are_values_whatever_characters_they_hold(
         for item in items:
             id_ = item.source.id
             assert list(await table.sources([id_])) == [id_]
-            assert [one.chunk.id for one in await table.chunks([f"{id_}/0"], ALL)] == [f"{id_}/0"]
+            assert [stored.chunk.id for stored in await table.chunks([f"{id_}/0"], ALL)] == [f"{id_}/0"]
             (vector,) = item.vectors
             ranking = await table.dense(vector, 99, schema.one_of("source_id", [id_]))
-            assert [one.stored.chunk.id for one in ranking] == [f"{id_}/0"]
-        others = await table.dense(vector, 99, f"(NOT {schema.one_of('source_id', NASTY[1:])})")
-        assert [one.stored.chunk.id for one in others] == [f"{NASTY[0]}/0"]
+            assert [hit.stored.chunk.id for hit in ranking] == [f"{id_}/0"]
+        ranking = await table.dense(vector, 99, f"(NOT {schema.one_of('source_id', NASTY[1:])})")
+        assert [hit.stored.chunk.id for hit in ranking] == [f"{NASTY[0]}/0"]
         assert set(await table.sources([*NASTY, "none' OR true --"])) == set(NASTY)
         await writer.remove(NASTY[:5])
         assert {source.id for source in await table.listing()} == set(NASTY[5:])
@@ -228,7 +228,7 @@ async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("language", "found"),
+    ("language", "matches"),
     [
         ("German", ["im Hause der Uhren", "viele Häuser"]),
         ("English", ["im Hause der Uhren"]),
@@ -236,15 +236,15 @@ async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_pa
     ],
 )
 async def test_words_are_found_in_the_forms_of_the_language(
-    small_desk: ModuleType, tmp_path: Path, language: Language, found: list[str]
+    small_desk: ModuleType, tmp_path: Path, language: Language, matches: list[str]
 ) -> None:
     identity = small_desk.BagOfWords().identity
-    made = await ensure_collection(tmp_path, "default", "documents", identity, language=language)
-    async with open_writer(tmp_path, made) as writer:
+    collection = await ensure_collection(tmp_path, "default", "documents", identity, language=language)
+    async with open_writer(tmp_path, collection) as writer:
         texts = ["im Hause der Uhren", "viele Häuser", "ein Haufen"]
         await writer.replace([small_desk.new_source(writer, "a", *texts)])
     ranking = await (await table_of(tmp_path)).sparse("Hause", 9, ALL)
-    assert sorted(one.stored.chunk.text for one in ranking) == found
+    assert sorted(hit.stored.chunk.text for hit in ranking) == matches
 
 
 IDENTIFIERS = ["DEC-0054", "v1.0.21", "user_id", "CVE-2026-1234", "GPT-4", "HH:MM", "a.b.C()", "x86_64"]
@@ -254,9 +254,9 @@ IDENTIFIERS = ["DEC-0054", "v1.0.21", "user_id", "CVE-2026-1234", "GPT-4", "HH:M
 async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    others = ["DEC-0055", "v1.0.22", "user_name", "CVE-2026-1235", "GPT-5", "HH:SS", "a.b.D()", "x87_64"]
+    resembling = ["DEC-0055", "v1.0.22", "user_name", "CVE-2026-1235", "GPT-5", "HH:SS", "a.b.D()", "x87_64"]
     async with await small_desk.writing(tmp_path) as writer:
-        for text in [*IDENTIFIERS, *others]:
+        for text in [*IDENTIFIERS, *resembling]:
             await writer.replace([small_desk.new_source(writer, text, f"Something on {text} here.")])
     table = await table_of(tmp_path)
     for identifier, query in product(IDENTIFIERS, ["{}", "what does {} mean?", "({}),"]):
@@ -293,14 +293,14 @@ async def test_dense_search_gives_the_nearest_with_their_cosine(
         await writer.finish()
         table = await table_of(tmp_path)
         assert ("vector (IvfSq)" in (await table.statistics()).indexes) == indexed
-        await _check_nearest(small_desk, table, items, found=19 if indexed else 20)
+        await _check_nearest(small_desk, table, items, least=19 if indexed else 20)
         items.append(small_desk.new_source(writer, "late", *(f"late {text}" for text in texts[:50])))
         await writer.replace(items[1:])  # found without the index, beside those in it
-        await _check_nearest(small_desk, table, items, found=19 if indexed else 20)
+        await _check_nearest(small_desk, table, items, least=19 if indexed else 20)
 
 
 async def _check_nearest(
-    small_desk: ModuleType, table: CollectionReader, items: list[NewSource], *, found: int
+    small_desk: ModuleType, table: CollectionReader, items: list[NewSource], *, least: int
 ) -> None:
     """Compare with what one computes from all vectors; at least so many of the 20 nearest must be found."""
     vectors = np.concatenate([item.vectors for item in items])
@@ -309,10 +309,10 @@ async def _check_nearest(
         cosines = vectors @ query
         expected = dict(zip(ids.tolist(), cosines.tolist(), strict=True))
         ranking = await table.dense(query, 20, ALL)
-        scores = [one.score for one in ranking]
-        assert scores == pytest.approx([expected[one.stored.chunk.id] for one in ranking], abs=1e-5)
+        scores = [hit.score for hit in ranking]
+        assert scores == pytest.approx([expected[hit.stored.chunk.id] for hit in ranking], abs=1e-5)
         assert scores == sorted(scores, reverse=True)
-        assert len(set(ids[np.argsort(-cosines)[:20]]) & {one.stored.chunk.id for one in ranking}) >= found
+        assert len(set(ids[np.argsort(-cosines)[:20]]) & {hit.stored.chunk.id for hit in ranking}) >= least
 
 
 async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
@@ -327,7 +327,7 @@ async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
     (query,) = small_desk.vectors(["pendulum clock"])
     ranking = await (await table_of(tmp_path)).dense(query, 20, schema.one_of("source_id", [far.source.id]))
     assert len(ranking) == 20
-    assert all(one.stored.chunk.source_id == far.source.id for one in ranking)
+    assert all(hit.stored.chunk.source_id == far.source.id for hit in ranking)
 
 
 async def test_no_part_of_the_vector_index_is_left_out(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
     ranking = await table.dense(item.vectors[8], 3, where)
     assert ["ANN" not in plan for plan in plans] == [exact]
     assert ranking[0].stored.chunk.seq == 8
-    assert where == ALL or {one.stored.chunk.seq for one in ranking} == {7, 8, 9}
+    assert where == ALL or {hit.stored.chunk.seq for hit in ranking} == {7, 8, 9}
 
 
 @pytest.mark.slow
@@ -447,7 +447,7 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
             assert len(await table.dense(item.vectors[7], 9, ALL)) == 9
             assert len(await table.sparse("pendulum", 9, ALL)) == 9
             stored = (await table.sources([item.source.id]))[item.source.id]
-            assert [one.text for one in await table.chunks_between(stored, 7, 7, ALL)] == [
+            assert [chunk.text for chunk in await table.chunks_between(stored, 7, 7, ALL)] == [
                 "pendulum number 7"
             ]
             await writer.replace([small_desk.new_source(writer, f"b{number}", f"other {number}")])
@@ -468,7 +468,7 @@ async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
             await table.dense(query, 9, ALL),
             await table.sparse("pendulum", 9, ALL),
         ):
-            (stored,) = await table.chunks([one.stored.chunk.id for one in ranking], ALL)
+            (stored,) = await table.chunks([hit.stored.chunk.id for hit in ranking], ALL)
             assert stored.chunk.text == text
             sources = await table.sources([stored.chunk.source_id])
             assert sources[stored.chunk.source_id].generation == stored.generation
@@ -537,10 +537,10 @@ async def test_what_the_engine_says_of_damage_stays_inside(small_desk: ModuleTyp
     table = await table_of(tmp_path)
     with pytest.raises(StoreError) as error:
         await table.dense(item.vectors[0], 9, ALL)
-    said = (
+    message = (
         "The storage engine failed while searching by meaning. If it fails again, run refdesk-admin doctor."
     )
-    assert str(error.value) == said
+    assert str(error.value) == message
 
 
 COLLECTION = Collection(
@@ -582,6 +582,6 @@ def test_the_row_of_another_version_is_refused_with_what_to_do(monkeypatch: pyte
     (row,) = collection_row(COLLECTION).to_pylist()
     monkeypatch.undo()
     former = {"tenant": "acme", "name": "papers", "created_at": COLLECTION.created_at}
-    for other in (row, former):
+    for foreign in (row, former):
         with pytest.raises(ConfigurationError, match="another version of refdesk"):
-            collection_record(other)
+            collection_record(foreign)

@@ -48,8 +48,10 @@ def _asked(*texts: str, language: Language = "English") -> Asked:
 def _spelt(word: str, *texts: str, language: Language = "English") -> list[str]:
     """The other spellings of a word, as the texts write them."""
     texts = texts or TEXTS
-    found = nearest_spellings(word, [language], *_asked(*texts, language=language))
-    return [near.written for near in as_written(word, found, [" ".join(texts)] * len(found), [language])]
+    spellings = nearest_spellings(word, [language], *_asked(*texts, language=language))
+    return [
+        near.written for near in as_written(word, spellings, [" ".join(texts)] * len(spellings), [language])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,10 +111,12 @@ def test_words_of_other_languages_and_scripts_have_neighbours_too(
 
 def test_the_stem_of_what_is_no_word_is_no_other_spelling() -> None:
     """Stemmed as German, "ender" is "end", "usder" is "usd", and "datest" is "dat"."""
-    asked = _asked("EUR 40 or USD 44 at the end of the lab date, and the VAT")
+    words_and_counts = _asked("EUR 40 or USD 44 at the end of the lab date, and the VAT")
     for word in ("gender", "under", "during", "latest"):
-        assert not nearest_spellings(word, ["English", "German"], *asked), word
-    assert [near.terms for near in nearest_spellings("daate", ["English", "German"], *asked)] == [("date",)]
+        assert not nearest_spellings(word, ["English", "German"], *words_and_counts), word
+    assert [near.terms for near in nearest_spellings("daate", ["English", "German"], *words_and_counts)] == [
+        ("date",)
+    ]
 
 
 def test_two_words_are_words_by_themselves() -> None:
@@ -194,8 +198,8 @@ def test_a_word_is_unknown_if_no_counted_row_has_any_form_of_it() -> None:
     words, over = _asked(*TEXTS)
     query = query_words("BEREAVEMENTS managing elections Zurich quartz PD-1 leave", ["English"])
     assert unknown_words(query, words, over) == ["quartz", "PD-1"]
-    others = counted(words, np.array([False, True, True, False]))
-    assert unknown_words(query, words, others) == [
+    without_first = counted(words, np.array([False, True, True, False]))
+    assert unknown_words(query, words, without_first) == [
         "bereavements",
         "managing",
         "zurich",
@@ -208,9 +212,9 @@ def test_a_word_is_unknown_if_no_counted_row_has_any_form_of_it() -> None:
 def test_only_words_of_counted_rows_are_offered() -> None:
     words, over = _asked(*TEXTS)
     for row, word in ((0, "berevement"), (0, "annualleave"), (2, "pnuemonai")):
-        others = counted(words, np.arange(4) != row)
+        without_row = counted(words, np.arange(4) != row)
         assert nearest_spellings(word, ["English"], words, over)
-        assert not nearest_spellings(word, ["English"], words, others)
+        assert not nearest_spellings(word, ["English"], words, without_row)
 
 
 def test_nearer_words_come_first_then_frequent_ones_and_there_are_few() -> None:
@@ -256,24 +260,24 @@ def test_words_that_one_edit_makes_are_one_edit_away(word: str) -> None:
     assert word not in near
 
 
-@given(word=st.text("abc", min_size=1, max_size=6), others=st.lists(st.text("abcd", max_size=8), max_size=9))
-def test_distances_are_those_of_the_usual_table(word: str, others: list[str]) -> None:
-    assert edit_distances(word, others).tolist() == [_distance(word, other) for other in others]
+@given(word=st.text("abc", min_size=1, max_size=6), words=st.lists(st.text("abcd", max_size=8), max_size=9))
+def test_distances_are_those_of_the_usual_table(word: str, words: list[str]) -> None:
+    assert edit_distances(word, words).tolist() == [_distance(word, listed) for listed in words]
 
 
-def _distance(word: str, other: str) -> int:
+def _distance(word: str, second: str) -> int:
     """Written letter by letter."""
-    table = {(i, 0): i for i in range(len(word) + 1)} | {(0, j): j for j in range(len(other) + 1)}
+    table = {(i, 0): i for i in range(len(word) + 1)} | {(0, j): j for j in range(len(second) + 1)}
     for i in range(1, len(word) + 1):
-        for j in range(1, len(other) + 1):
+        for j in range(1, len(second) + 1):
             table[i, j] = min(
                 table[i - 1, j] + 1,
                 table[i, j - 1] + 1,
-                table[i - 1, j - 1] + (word[i - 1] != other[j - 1]),
+                table[i - 1, j - 1] + (word[i - 1] != second[j - 1]),
             )
-            if i > 1 and j > 1 and word[i - 1] == other[j - 2] and word[i - 2] == other[j - 1]:
+            if i > 1 and j > 1 and word[i - 1] == second[j - 2] and word[i - 2] == second[j - 1]:
                 table[i, j] = min(table[i, j], table[i - 2, j - 2] + 1)
-    return table[len(word), len(other)]
+    return table[len(word), len(second)]
 
 
 def test_spellings_are_ordered_by_distance_then_by_rows() -> None:

@@ -69,9 +69,9 @@ WHO建议 | WHO 的建议 | who 建议
 """
 
 
-@pytest.mark.parametrize(("query", "meant", "other"), _table(ACRONYMS))
-def test_an_acronym_is_a_word_and_one_in_capitals_comes_first(query: str, meant: str, other: str) -> None:
-    first, second = _scores(query, [meant, other], "none" if "建" in query else "English")
+@pytest.mark.parametrize(("query", "meant", "unlike"), _table(ACRONYMS))
+def test_an_acronym_is_a_word_and_one_in_capitals_comes_first(query: str, meant: str, unlike: str) -> None:
+    first, second = _scores(query, [meant, unlike], "none" if "建" in query else "English")
     assert first > second
 
 
@@ -141,9 +141,9 @@ issue #12 | fixes #12 for one issue | fixes 12 of one issue
 """
 
 
-@pytest.mark.parametrize(("query", "meant", "other"), _table(SIGNS))
-def test_a_number_with_its_sign_comes_before_the_number(query: str, meant: str, other: str) -> None:
-    first, second = _scores(query, [meant, other], "English")
+@pytest.mark.parametrize(("query", "meant", "unlike"), _table(SIGNS))
+def test_a_number_with_its_sign_comes_before_the_number(query: str, meant: str, unlike: str) -> None:
+    first, second = _scores(query, [meant, unlike], "English")
     assert first > second > 0
 
 
@@ -163,13 +163,14 @@ def test_signs_of_code_are_no_words(code: str, terms: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("§ 5", "§ 51"), ("5 %", "5 €"), ("#12", "#123"), ("$100", "€100"), ("20 °C", "20 %")]
+    ("first", "second"),
+    [("§ 5", "§ 51"), ("5 %", "5 €"), ("#12", "#123"), ("$100", "€100"), ("20 °C", "20 %")],
 )
-def test_other_signs_and_numbers_are_other_words(one: str, other: str) -> None:
-    signed = {term for word in query_words(one, ["none"]) for form in word.forms for term in form}
+def test_other_signs_and_numbers_are_other_words(first: str, second: str) -> None:
+    signed = {term for word in query_words(first, ["none"]) for form in word.forms for term in form}
     plain = {term for term in signed if term.isalnum()}
     assert signed - plain
-    assert not (signed - plain) & set(terms_of(other, "none").split())
+    assert not (signed - plain) & set(terms_of(second, "none").split())
 
 
 async def test_a_desk_puts_a_number_with_its_sign_first(tmp_path: Path, small_desk: ModuleType) -> None:
@@ -331,17 +332,17 @@ KANA = """
 """
 
 
-@pytest.mark.parametrize(("one", "other"), _table(HEBREW + ARABIC + KANA))
-def test_letters_that_are_written_in_two_ways_are_found_by_each(one: str, other: str) -> None:
-    for query, written in ((one, other), (other, one)):
+@pytest.mark.parametrize(("first", "second"), _table(HEBREW + ARABIC + KANA))
+def test_letters_that_are_written_in_two_ways_are_found_by_each(first: str, second: str) -> None:
+    for query, written in ((first, second), (second, first)):
         assert _has(query, f"{written}")
         assert _has(query, f"1. {written} (a)")
 
 
-@pytest.mark.parametrize(("one", "other"), _table(ARABIC + ARABIC_WITH_ARTICLE))
-def test_so_they_are_where_arabic_is_stemmed(one: str, other: str) -> None:
-    assert _has(one, other, "Arabic")
-    assert _has(other, one, "Arabic")
+@pytest.mark.parametrize(("first", "second"), _table(ARABIC + ARABIC_WITH_ARTICLE))
+def test_so_they_are_where_arabic_is_stemmed(first: str, second: str) -> None:
+    assert _has(first, second, "Arabic")
+    assert _has(second, first, "Arabic")
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,9 @@ def test_of_several_languages_the_stop_words_of_the_one_that_is_spoken_are_left_
 def test_words_of_a_query_have_all_forms_that_the_index_may_have_of_them(
     query: str, language: Language, expected: str
 ) -> None:
-    found = query_words(query, [language])
-    shown = [f"{one.text}={'/'.join('+'.join(form) for form in one.forms)}" for one in found]
-    assert shown == expected.split()
+    words = query_words(query, [language])
+    forms = [f"{word.text}={'/'.join('+'.join(form) for form in word.forms)}" for word in words]
+    assert forms == expected.split()
 
 
 DATES = [
@@ -193,9 +193,9 @@ def test_a_version_is_found_without_its_v() -> None:
 
 
 def test_in_several_languages_a_word_is_one_word_with_the_stems_of_each() -> None:
-    found = query_words("running Häuser", ["English", "German"])
-    assert [one.forms for one in found] == [(("run",), ("running",)), (("hauser",), ("haus",))]
-    assert search_terms(found) == ["run", "hauser", "running", "haus"]
+    words = query_words("running Häuser", ["English", "German"])
+    assert [word.forms for word in words] == [(("run",), ("running",)), (("hauser",), ("haus",))]
+    assert search_terms(words) == ["run", "hauser", "running", "haus"]
 
 
 SAME = [
@@ -227,11 +227,11 @@ def _share(query: str, text: str) -> float:
     return len(words_in_text(words, text, "English")) / max(1, len(words))
 
 
-@pytest.mark.parametrize("written", SAME, ids=lambda one: one[0])
+@pytest.mark.parametrize("written", SAME, ids=lambda forms: forms[0])
 def test_a_name_is_found_as_a_whole_however_it_is_written_here_and_there(written: list[str]) -> None:
-    for one in written:
-        for other in written:
-            assert _share(one, f"all of {other}, and more") == 1, (one, other)
+    for query in written:
+        for text in written:
+            assert _share(query, f"all of {text}, and more") == 1, (query, text)
 
 
 @pytest.mark.parametrize(
@@ -385,9 +385,9 @@ def test_where_a_mark_makes_another_letter_words_keep_it_and_are_found_without_i
     assert stems("thủ đô Việt Nam", "Vietnamese") == ["thủ", "đô", "việt", "nam", "thu", "do", "viet"]
     assert search_terms(query_words("thủ đô", ["Vietnamese"])) == ["thủ", "đô"]
     assert search_terms(query_words("thu do", ["Vietnamese"])) == ["thu", "do"]
-    both: list[Language] = ["English", "Vietnamese"]
-    assert search_terms(query_words("thủ đô", both)) == ["thủ", "đô"]
-    assert search_terms(query_words("naïve", both)) == ["naiv", "naïve"]
+    languages: list[Language] = ["English", "Vietnamese"]
+    assert search_terms(query_words("thủ đô", languages)) == ["thủ", "đô"]
+    assert search_terms(query_words("naïve", languages)) == ["naiv", "naïve"]
     assert set(stems("år", "Swedish")) == {"år", "ar"}
     assert stems("ar", "Swedish") == ["ar"]
     assert stems("thủ đô", "none") == ["thu", "do"]
@@ -397,7 +397,7 @@ EVERYTHING = "(true)"
 
 
 async def _found(reader: CollectionReader, text: str) -> list[tuple[str, float]]:
-    return [(one.stored.body, round(one.score, 4)) for one in await reader.sparse(text, 9, EVERYTHING)]
+    return [(hit.stored.body, round(hit.score, 4)) for hit in await reader.sparse(text, 9, EVERYTHING)]
 
 
 async def _stored(small_desk: ModuleType, data: Path) -> Path:
@@ -435,8 +435,8 @@ async def test_names_are_found_in_all_forms_with_collection_statistics_and_stric
         ("the json file", False, texts[2:4]),
     ):
         for lists in (reader, strict):
-            found = await lists.sparse(query, 9, EVERYTHING, every=every)
-            assert sorted(one.stored.chunk.text for one in found) == sorted(expected), (query, every)
+            ranking = await lists.sparse(query, 9, EVERYTHING, every=every)
+            assert sorted(hit.stored.chunk.text for hit in ranking) == sorted(expected), (query, every)
 
 
 def test_the_rarer_a_word_the_more_it_counts_and_none_counts_less_than_nothing() -> None:

@@ -89,8 +89,8 @@ def test_merged_words_are_those_of_the_rows_that_are_there(
     places = [place for place, remains in zip(range(len(rows)), keep, strict=False) if remains]
     first = frozenset(data.draw(st.permutations(range(len(places))))[: sum(keep[:4][: len(rows)])])
     # The rows of each part stay in order, among those of the other.
-    begin, rest = iter(places[: len(first)]), iter(places[len(first) :])
-    order = [next(begin) if place in first else next(rest) for place in range(len(places))]
+    begin, end = iter(places[: len(first)]), iter(places[len(first) :])
+    order = [next(begin) if place in first else next(end) for place in range(len(places))]
     new_place = {old: new for new, old in enumerate(order)}
     moved = np.array([new_place.get(old, -1) for old in range(len(rows))], np.int64)
     merged = merged_words(
@@ -102,14 +102,14 @@ def test_merged_words_are_those_of_the_rows_that_are_there(
 
 @given(rows=st.lists(TERMS, min_size=1, max_size=9), mask=st.lists(st.booleans(), min_size=9, max_size=9))
 def test_rows_that_are_not_counted_change_no_score_of_the_others(rows: list[str], mask: list[bool]) -> None:
-    shown = np.array(mask[: len(rows)])
+    visible = np.array(mask[: len(rows)])
     query = _plain("a", "b", "b", "g")
     words, alone = (
         _words(*rows),
         _words(*(row for row, is_shown in zip(rows, mask, strict=False) if is_shown)),
     )
     for every in (False, True):
-        among_others = score_rows(words, query, counted(words, shown), every=every)[shown]
+        among_others = score_rows(words, query, counted(words, visible), every=every)[visible]
         assert among_others.tolist() == score_rows(alone, query, counted(alone), every=every).tolist()
 
 

@@ -49,11 +49,11 @@ async def _chunks(data: Path) -> Any:  # noqa: ANN401 the engine's own
 async def _texts(data: Path) -> dict[str, list[str]]:
     """Every source's visible chunks, by its URI."""
     table = await table_of(data)
-    found = {}
+    texts = {}
     for source in await table.listing():
         stored = (await table.sources([source.id]))[source.id]
-        found[source.uri] = [chunk.text for chunk in await table.chunks_between(stored, 0, 999, "(true)")]
-    return found
+        texts[source.uri] = [chunk.text for chunk in await table.chunks_between(stored, 0, 999, "(true)")]
+    return texts
 
 
 async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -69,21 +69,21 @@ async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType,
 async def test_a_source_keeps_its_access_record_unless_a_claim_sets_another(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    first, other = Access("restricted", frozenset({"group:hr"}), revision=1), Access("tenant", revision=1)
+    first, second = Access("restricted", frozenset({"group:hr"}), revision=1), Access("tenant", revision=1)
     async with await small_desk.writing(tmp_path) as writer:
         id_ = writer.source_id("a")
         for access, set_access, expected in (
             (first, False, first),
-            (other, False, first),
-            (other, True, replace(other, revision=2)),
+            (second, False, first),
+            (second, True, replace(second, revision=2)),
             (first, True, replace(first, revision=3)),
         ):
             item = small_desk.new_source(writer, "a", "one", "two", access=access, set_access=set_access)
             await writer.replace([item])
             assert await writer.access([id_]) == {id_: expected}
             assert await _copies(tmp_path) == {(" ".join(labels_of(expected)), expected.revision)}
-        await writer.set_access({id_: other})
-        assert await writer.access([id_]) == {id_: replace(other, revision=4)}
+        await writer.set_access({id_: second})
+        assert await writer.access([id_]) == {id_: replace(second, revision=4)}
         assert await _copies(tmp_path) == {("*", 4)}
 
 
@@ -116,17 +116,17 @@ async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_wri
 async def test_a_writer_doesnt_widen_a_folder_that_somebody_restricted_since_it_read_the_records(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    folder, other = "file:///d/hr", "file:///d/other"
+    folder, other_folder = "file:///d/hr", "file:///d/other"
     only_ann = Access("restricted", frozenset({"user:ann"}))
     async with await small_desk.writing(tmp_path) as writer:
         await writer.records()
         record = AccessRecord(writer.ids.of_folder(folder), "", folder, Access("tenant", revision=1))
         await change_access(tmp_path, "default", [], lambda _before: only_ann, [record])
-        await writer.remember({folder: Access("tenant"), other: Access("tenant")})
-        await writer.remember({folder: Access("tenant"), other: only_ann})
+        await writer.remember({folder: Access("tenant"), other_folder: Access("tenant")})
+        await writer.remember({folder: Access("tenant"), other_folder: only_ann})
         records = {record.uri: record.access for record in (await writer.records()).values()}
     assert records[folder] == replace(only_ann, revision=3)
-    assert records[other] == replace(only_ann, revision=1)
+    assert records[other_folder] == replace(only_ann, revision=1)
 
 
 async def _copies(data: Path) -> set[tuple[str, int]]:
@@ -152,10 +152,15 @@ async def test_ids_stay_for_a_uri_and_differ_by_tenant_collection_and_installati
             id_: str = writer.source_id("file:///a")
             return id_
 
-    one, two = tmp_path / "one", tmp_path / "two"
-    ids = [await id_in(one), await id_in(one, "default", "more"), await id_in(one, "b"), await id_in(two)]
+    first, second = tmp_path / "one", tmp_path / "two"
+    ids = [
+        await id_in(first),
+        await id_in(first, "default", "more"),
+        await id_in(first, "b"),
+        await id_in(second),
+    ]
     assert len(set(ids)) == 4
-    assert await id_in(one) == ids[0]
+    assert await id_in(first) == ids[0]
 
 
 async def test_the_key_of_the_ids_is_for_the_owner_alone(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -179,10 +184,10 @@ async def test_a_lost_key_is_an_error_and_not_made_anew(small_desk: ModuleType, 
 
 async def test_a_collection_keeps_its_language(small_desk: ModuleType, tmp_path: Path) -> None:
     identity = small_desk.BagOfWords().identity
-    made = await ensure_collection(tmp_path, "default", "handbuch", identity, language="German")
-    assert made.language == "German"
-    assert await ensure_collection(tmp_path, "default", "handbuch", identity) == made
-    assert await ensure_collection(tmp_path, "default", "handbuch", identity, language="German") == made
+    collection = await ensure_collection(tmp_path, "default", "handbuch", identity, language="German")
+    assert collection.language == "German"
+    assert await ensure_collection(tmp_path, "default", "handbuch", identity) == collection
+    assert await ensure_collection(tmp_path, "default", "handbuch", identity, language="German") == collection
     with pytest.raises(ConfigurationError, match=r"'handbuch' has the language German, not French"):
         await ensure_collection(tmp_path, "default", "handbuch", identity, language="French")
     assert (await ensure_collection(tmp_path, "default", "other", identity)).language == "auto"
@@ -240,9 +245,9 @@ async def test_a_source_that_lacks_chunks_counts_as_changed(small_desk: ModuleTy
         await writer.replace([damaged, small_desk.new_source(writer, "b", "whole")])
     await (await _chunks(tmp_path)).delete(f"id = '{damaged.source.id}/1'")
     async with await small_desk.writing(tmp_path) as writer:
-        known = await writer.known_sources()
-    assert not known["a"].digest
-    assert known["b"].digest
+        states = await writer.known_sources()
+    assert not states["a"].digest
+    assert states["b"].digest
 
 
 @pytest.mark.slow
@@ -389,7 +394,9 @@ async def test_many_runs_do_not_leave_many_vector_index_segments(
         for number in range(6):
             await writer.replace([small_desk.new_source(writer, f"more {number}", f"more {number}")])
             await writer.finish()
-    (index,) = [one for one in await (await _chunks(tmp_path)).list_indices() if one.columns == ["vector"]]
+    (index,) = [
+        index_ for index_ in await (await _chunks(tmp_path)).list_indices() if index_.columns == ["vector"]
+    ]
     assert index.num_segments <= table_maintenance.MAX_VECTOR_SEGMENTS + 1
     assert index.num_unindexed_rows == 0
 
@@ -399,16 +406,16 @@ async def test_another_embedder_is_refused_with_both_names_and_what_to_do(
 ) -> None:
     async with await small_desk.writing(tmp_path):
         pass
-    other = EmbedderIdentity("openai", "text-embedding-3-small", 1536, query_prefix="query: ")
+    identity = EmbedderIdentity("openai", "text-embedding-3-small", 1536, query_prefix="query: ")
     with pytest.raises(ConfigurationError) as error:
-        await ensure_collection(tmp_path, "default", "documents", other)
-    for told in (
+        await ensure_collection(tmp_path, "default", "documents", identity)
+    for part in (
         "tests bag-of-words (32 dimensions)",
         "openai text-embedding-3-small (1536 dimensions, prefixes ['query: '])",
         "refdesk-admin collection rebuild documents --embedder default",
     ):
-        assert told in str(error.value)
-    await ensure_collection(tmp_path, "default", "more", other)
+        assert part in str(error.value)
+    await ensure_collection(tmp_path, "default", "more", identity)
 
 
 @pytest.mark.slow
@@ -424,13 +431,13 @@ async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleT
         (source,) = await table.listing()
         ids.add(source.id)
         for ranking in (await table.dense(vector, 9, "(true)"), await table.sparse("pendulum", 9, "(true)")):
-            assert [one.stored.chunk.id for one in ranking] == [f"{source.id}/0"]
+            assert [hit.stored.chunk.id for hit in ranking] == [f"{source.id}/0"]
         (stored,) = await table.chunks([f"{source.id}/0"], "(true)")
         assert stored.chunk.text == f"pendulum of {tenant} {name}"
     assert len(ids) == 3
-    assert [one.name for one in await DeskReader(tmp_path, timeout_seconds=15).collections("acme")] == [
-        "documents"
-    ]
+    assert [
+        collection.name for collection in await DeskReader(tmp_path, timeout_seconds=15).collections("acme")
+    ] == ["documents"]
 
 
 @given(NAMES.map(valid_name), NAMES, NAMES, NAMES)
@@ -454,9 +461,10 @@ async def test_a_dropped_collection_is_gone_and_the_others_stay(
         await small_desk.put(tmp_path, "a", name, tenant="default", collection=name)
     table = await table_of(tmp_path, "documents")
     await drop_collection(tmp_path, table.collection)
-    assert [one.name for one in await DeskReader(tmp_path, timeout_seconds=15).collections("default")] == [
-        "more"
-    ]
+    assert [
+        collection.name
+        for collection in await DeskReader(tmp_path, timeout_seconds=15).collections("default")
+    ] == ["more"]
     assert not list(database_folder(tmp_path).glob("*src_documents*"))
     assert (await (await table_of(tmp_path, "more")).listing())[0].uri == "a"
 
@@ -503,10 +511,10 @@ def _newest_manifest(data: Path, table: str) -> Path:
 def test_values_by_key_are_those_of_the_rows_whether_few_or_all_are_asked_for() -> None:
     names = [f"{number:03}" for number in range(200)]
     rows = pa.table({"name": names, "even": [number % 2 == 0 for number in range(200)]})
-    made: list[str] = []
+    computed: list[str] = []
 
     def value(row: dict[str, Any]) -> str:
-        made.append(row["name"])
+        computed.append(row["name"])
         return f"value of {row['name']}"
 
     values = KeyedRows(rows, "name", value)
@@ -514,9 +522,9 @@ def test_values_by_key_are_those_of_the_rows_whether_few_or_all_are_asked_for() 
     assert "700" not in values
     assert len(values) == 200
     assert [*values] == names
-    assert made == []
+    assert computed == []
     assert values["007"] == values["007"] == "value of 007"
-    assert made == ["007"]
+    assert computed == ["007"]
     del values["008"]
     values["010"] = values["new"] = "set"
     assert values.get("008") is None
@@ -527,7 +535,7 @@ def test_values_by_key_are_those_of_the_rows_whether_few_or_all_are_asked_for() 
     assert {*evens} == {"set"} | {f"value of {name}" for name in names[::2] if name not in {"008", "010"}}
     unset = [name for name in names if name not in {"008", "010"}]
     assert dict(values) == {name: f"value of {name}" for name in unset} | {"010": "set", "new": "set"}
-    assert sorted(made) == unset  # each once
+    assert sorted(computed) == unset  # each once
 
 
 def test_languages_are_counted_by_the_metadata_and_not_by_what_a_text_in_it_says() -> None:
