@@ -71,25 +71,27 @@ async def _measured(chunks: int) -> None:
         for match, needle in NEEDLES:
             request = SearchRequest(needle, mode="exact", match=match)
             runs = [await _timed(desk, request) for _ in range(3)]
-            took, used, said = min(runs)
-            shown = needle if len(needle) <= 44 else f"{needle[:40]}… ({len(needle)})"
-            click.echo(f"{match:6} {shown:46} {took * 1000:6.0f} ms {used * 1000:6.0f} ms CPU  {said}")
+            took, used, outcome = min(runs)
+            label = needle if len(needle) <= 44 else f"{needle[:40]}… ({len(needle)})"
+            click.echo(f"{match:6} {label:46} {took * 1000:6.0f} ms {used * 1000:6.0f} ms CPU  {outcome}")
 
 
 async def _timed(desk: Desk, request: SearchRequest) -> tuple[float, float, str]:
     began, used = time.perf_counter(), time.process_time()
     try:
         answer = await desk.search(ME, request)
-        said = f"{len(answer.hits)} results{', deadline' if 'was stopped' in ' '.join(answer.notes) else ''}"
+        outcome = (
+            f"{len(answer.hits)} results{', deadline' if 'was stopped' in ' '.join(answer.notes) else ''}"
+        )
     except InvalidRequestError as error:
-        said = str(error).partition(".")[0]
-    return time.perf_counter() - began, time.process_time() - used, said
+        outcome = str(error).partition(".")[0]
+    return time.perf_counter() - began, time.process_time() - used, outcome
 
 
 async def _fill(data: Path, chunks: int) -> None:
     """A collection of sources with ten chunks of five sentences each."""
     chance = random.Random(7)  # noqa: S311 the same every time
-    known = sentences(Path(rag.admin.__file__).parent / "demo_corpus")
+    known_sentences = sentences(Path(rag.admin.__file__).parent / "demo_corpus")
     few = unit_rows(
         np.random.default_rng(7).standard_normal((CHUNKS, small_desk.DIMENSION)).astype(np.float32)
     )
@@ -97,11 +99,16 @@ async def _fill(data: Path, chunks: int) -> None:
     async with await small_desk.writing(data) as writer:
         for first in range(0, chunks, CHUNKS * WAVE):
             wave = range(first, min(chunks, first + CHUNKS * WAVE), CHUNKS)
-            texts = {number: [" ".join(chance.choices(known, k=5)) for _ in range(CHUNKS)] for number in wave}
+            texts = {
+                number: [" ".join(chance.choices(known_sentences, k=5)) for _ in range(CHUNKS)]
+                for number in wave
+            }
             await writer.replace(
                 [
-                    small_desk.new_source(writer, f"d{number}", f"Document {number} {one[0]}", *one[1:])
-                    for number, one in texts.items()
+                    small_desk.new_source(
+                        writer, f"d{number}", f"Document {number} {paragraphs[0]}", *paragraphs[1:]
+                    )
+                    for number, paragraphs in texts.items()
                 ]
             )
         await writer.finish()

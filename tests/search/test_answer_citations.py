@@ -165,9 +165,9 @@ def test_a_passage_does_not_hold_a_part_of_it_with_one_letter_changed(
 
 @given(text=st.text(st.one_of(st.sampled_from("<!/[]:?a. \n\u2028\u200d\ufe0f😀می葛\x1f"), st.characters())))
 def test_a_text_holds_all_that_is_shown_of_it_and_what_is_shown_holds_the_text(text: str) -> None:
-    shown = disarm(text)
-    assert contains_quote(text, shown)
-    assert contains_quote(shown, text)
+    disarmed = disarm(text)
+    assert contains_quote(text, disarmed)
+    assert contains_quote(disarmed, text)
 
 
 @given(passage=passages, data=st.data())
@@ -175,9 +175,9 @@ def test_a_text_holds_what_is_copied_from_the_middle_of_what_is_shown(
     passage: list[str], data: st.DataObject
 ) -> None:
     text = " ".join(word for word in passage if not set("&\\") & set(word))
-    shown = disarm(text)
-    start = data.draw(st.integers(0, len(shown)))
-    assert contains_quote(text, shown[start : data.draw(st.integers(start, len(shown)))])
+    disarmed = disarm(text)
+    start = data.draw(st.integers(0, len(disarmed)))
+    assert contains_quote(text, disarmed[start : data.draw(st.integers(start, len(disarmed)))])
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_what_states_something_without_a_citation_is_found(answer: str, lacking:
 
 @given(st.text(alphabet="a [/1]\n-#|:?>`*", max_size=60))
 def test_no_answer_breaks_it_and_a_paragraph_is_found_or_holds_a_citation(answer: str) -> None:
-    found = uncited_paragraphs(answer)
-    assert all(text.strip() for text in found)
-    assert not any(parse_answer(text).citations for text in found)
+    uncited = uncited_paragraphs(answer)
+    assert all(text.strip() for text in uncited)
+    assert not any(parse_answer(text).citations for text in uncited)
 
 
 ANN, BOB = Principal("default", "ann"), Principal("default", "bob")
@@ -287,19 +287,19 @@ async def checked(shelf: Shelf, text: str, principal: Principal = ANN) -> Checke
 
 
 async def quote(shelf: Shelf, text: str) -> CheckedQuote:
-    (one,) = (await checked(shelf, text)).quotes
-    return one
+    (quote_,) = (await checked(shelf, text)).quotes
+    return quote_
 
 
 async def test_a_citation_that_can_be_read_comes_with_its_passage(shelf: Shelf, source: Source) -> None:
-    other = await shelf.put("other", "Of water", collection="more")
-    answer = await checked(shelf, f"It swings [{source.id}/1], it drips [refdesk://more/{other.id}/0].")
+    second = await shelf.put("other", "Of water", collection="more")
+    answer = await checked(shelf, f"It swings [{source.id}/1], it drips [refdesk://more/{second.id}/0].")
     assert answer.holds
-    assert [(one.id, one.readable, one.source) for one in answer.citations] == [
+    assert [(citation.id, citation.readable, citation.source) for citation in answer.citations] == [
         (f"{source.id}/1", True, source),
-        (f"{other.id}/0", True, other),
+        (f"{second.id}/0", True, second),
     ]
-    assert [[chunk.text for chunk in one.chunks] for one in answer.citations] == [
+    assert [[chunk.text for chunk in citation.chunks] for citation in answer.citations] == [
         [PARAGRAPHS[1]],
         ["Of water"],
     ]
@@ -332,25 +332,25 @@ async def test_a_source_s_passage_that_is_not_there_can_t_be_read(
     shelf: Shelf, source: Source, seq: str
 ) -> None:
     answer = await checked(shelf, f"[{source.id}/0] [{source.id}/{seq}] [notes.md/{seq}]")
-    assert [one.readable for one in answer.citations] == [True, False, False]
+    assert [citation.readable for citation in answer.citations] == [True, False, False]
     assert not answer.holds
 
 
 async def test_a_quote_is_verbatim_in_any_of_the_passages_that_it_cites(shelf: Shelf, source: Source) -> None:
     for text in ("The clock\nswings.", "clock swings", "swings.", "It stops.", "The … It stops."):
         cited = f"{source.id}/1", f"{source.id}/4"
-        found = await quote(shelf, f'"{text}" [{", ".join(cited)}]')
-        assert found == CheckedQuote(text, cited, "verbatim")
+        quote_ = await quote(shelf, f'"{text}" [{", ".join(cited)}]')
+        assert quote_ == CheckedQuote(text, cited, "verbatim")
 
 
 async def test_passages_that_follow_each_other_are_one_and_others_are_not(
     shelf: Shelf, source: Source
 ) -> None:
-    one, two, three = (f"{source.id}/{seq}" for seq in (1, 2, 4))
-    assert (await quote(shelf, f'"swings. It swings" [{two}, {one}]')).verdict == "verbatim"
-    assert (await quote(shelf, f'"swings. It stops." [{one}, {three}]')).verdict == "not found"
-    assert await quote(shelf, f'"swings. It swings" [{one}]') == CheckedQuote(
-        "swings. It swings", (one,), "elsewhere", (one, two)
+    first, second, third = (f"{source.id}/{seq}" for seq in (1, 2, 4))
+    assert (await quote(shelf, f'"swings. It swings" [{second}, {first}]')).verdict == "verbatim"
+    assert (await quote(shelf, f'"swings. It stops." [{first}, {third}]')).verdict == "not found"
+    assert await quote(shelf, f'"swings. It swings" [{first}]') == CheckedQuote(
+        "swings. It swings", (first,), "elsewhere", (first, second)
     )
 
 
@@ -380,14 +380,14 @@ async def test_a_range_of_another_s_source_looks_like_one_that_is_not_there(shel
 
 
 async def test_a_quote_from_another_passage_of_the_source_is_elsewhere(shelf: Shelf, source: Source) -> None:
-    other = await shelf.put("other", "Of water")
+    second = await shelf.put("other", "Of water")
     first, last = f"{source.id}/1", f"{source.id}/4"
     assert await quote(shelf, f'"It stops" [{first}]') == CheckedQuote(
         "It stops", (first,), "elsewhere", (last,)
     )
     assert (await quote(shelf, f'"clock … stops" [{first}]')).found == (source.id,)
-    assert (await quote(shelf, f'"It stops" [{other.id}/0]')).verdict == "not found"
-    assert (await quote(shelf, f'"It stops" [{other.id}/0, {last}]')).verdict == "verbatim"
+    assert (await quote(shelf, f'"It stops" [{second.id}/0]')).verdict == "not found"
+    assert (await quote(shelf, f'"It stops" [{second.id}/0, {last}]')).verdict == "verbatim"
 
 
 async def test_a_quote_that_is_changed_is_not_found(shelf: Shelf, source: Source) -> None:

@@ -61,7 +61,7 @@ FIELDS: dict[str, FieldType] = {"year": "integer", "tags": "string list"}
 
 
 @dataclass(slots=True)
-class Others:
+class ForeignTable:
     """A table that others write, and the data folder that it is attached to."""
 
     shelf: Shelf
@@ -69,7 +69,7 @@ class Others:
     folder: Path
     table: Path
 
-    def columns(self, **others: Any) -> dict[str, Any]:  # noqa: ANN401 whatever a table holds
+    def columns(self, **columns: Any) -> dict[str, Any]:  # noqa: ANN401 whatever a table holds
         """The columns of the table, with others in their place."""
         texts = list(TEXTS.values())
         return {
@@ -84,13 +84,13 @@ class Others:
             "acl": pa.array(RIGHTS, pa.list_(pa.string())),
             "year": [1656, 2020, 2020, 2020, None],
             "tags": [["old", None], [], None, None, None],
-            **others,
+            **columns,
         }
 
-    async def write(self, *, full_text: Sequence[str] = ("text",), **others: Any) -> None:  # noqa: ANN401 as above
+    async def write(self, *, full_text: Sequence[str] = ("text",), **columns: Any) -> None:  # noqa: ANN401 as above
         """Write the table anew."""
         self.table = await self.foreign.written(
-            self.folder, "notes", self.columns(**others), full_text=full_text
+            self.folder, "notes", self.columns(**columns), full_text=full_text
         )
 
     async def attach(self, name: str, **changed: Any) -> Collection:  # noqa: ANN401 parts of an attachment
@@ -108,10 +108,10 @@ class Others:
 
 
 @pytest.fixture
-async def others(shelf: Shelf, foreign: ModuleType, tmp_path: Path) -> Others:
-    made = Others(shelf, foreign, tmp_path / "others", tmp_path)
-    await made.write()
-    return made
+async def attached(shelf: Shelf, foreign: ModuleType, tmp_path: Path) -> ForeignTable:
+    table = ForeignTable(shelf, foreign, tmp_path / "others", tmp_path)
+    await table.write()
+    return table
 
 
 def ids(answer: Answer) -> list[str]:
@@ -119,14 +119,14 @@ def ids(answer: Answer) -> list[str]:
     return [hit.source.metadata["id"] for hit in answer.hits]
 
 
-async def found(desk: Desk, who: Principal, query: str = "pendulum", **request: Any) -> set[str]:  # noqa: ANN401 a request's
+async def found_ids(desk: Desk, who: Principal, query: str = "pendulum", **request: Any) -> set[str]:  # noqa: ANN401 a request's
     return {*ids(await desk.search(who, SearchRequest(query, limit=20, **request)))}
 
 
-async def test_its_rows_are_found_and_opened_with_what_their_columns_say(others: Others) -> None:
-    await others.attach("notes")
-    before = others.foreign.contents(others.folder)
-    desk = others.shelf.desk()
+async def test_its_rows_are_found_and_opened_with_what_their_columns_say(attached: ForeignTable) -> None:
+    await attached.attach("notes")
+    before = attached.foreign.contents(attached.folder)
+    desk = attached.shelf.desk()
     for mode in reversed(MODES):
         query = "pendulum clock" if mode == "exact" else "who made the pendulum clock"
         answer = await desk.search(BOB, SearchRequest(query, mode=mode))
@@ -144,10 +144,10 @@ async def test_its_rows_are_found_and_opened_with_what_their_columns_say(others:
     plain = (await desk.search(BOB, SearchRequest("payroll office"))).hits[0].source
     assert (plain.title, plain.url, plain.date) == ("b ü'", None, None)
     listed = await desk.sources(BOB, after=("", ""), limit=50)
-    assert [one.id for one in listed] == sorted(one.id for one in listed)
-    assert {one.metadata["id"] for one in listed} == {*TEXTS}
-    assert [one.sources for one in await desk.overview(BOB)] == [len(TEXTS)]
-    assert others.foreign.contents(others.folder) == before
+    assert [source.id for source in listed] == sorted(source.id for source in listed)
+    assert {source.metadata["id"] for source in listed} == {*TEXTS}
+    assert [overview.sources for overview in await desk.overview(BOB)] == [len(TEXTS)]
+    assert attached.foreign.contents(attached.folder) == before
 
 
 @pytest.mark.parametrize("statistics", ["collection", "strict"])
@@ -156,19 +156,19 @@ async def test_its_rows_are_found_and_opened_with_what_their_columns_say(others:
     [(ANN, {"notes/1", "e"}), (BOB, {"e"}), (HR, {"notes/1", "b ü'"}), (Principal("default"), set())],
 )
 async def test_a_column_decides_who_finds_opens_and_lists_a_row(
-    others: Others, statistics: str, who: Principal, theirs: set[str]
+    attached: ForeignTable, statistics: str, who: Principal, theirs: set[str]
 ) -> None:
-    await others.attach("notes", allow="acl")
-    desk = others.shelf.desk(statistics=statistics)
-    everything = {one.metadata["id"]: one.id for one in await _all_sources(others)}
+    await attached.attach("notes", allow="acl")
+    desk = attached.shelf.desk(statistics=statistics)
+    everything = {source.metadata["id"]: source.id for source in await _all_sources(attached)}
     for mode in ("dense", "hybrid"):
-        assert await found(desk, who, "pendulum bread", mode=mode) == theirs
-    assert await found(desk, who, "pendulum bread", mode="sparse") == theirs
-    listed = {one.metadata["id"] for one in await desk.sources(who, after=("", ""), limit=50)}
+        assert await found_ids(desk, who, "pendulum bread", mode=mode) == theirs
+    assert await found_ids(desk, who, "pendulum bread", mode="sparse") == theirs
+    listed = {source.metadata["id"] for source in await desk.sources(who, after=("", ""), limit=50)}
     assert listed == theirs
     assert await _in_folder(desk, who) == theirs
-    assert [one.name for one in await desk.collections(who)] == (["notes"] if theirs else [])
-    assert [one.sources for one in await desk.overview(who)] == ([len(theirs)] if theirs else [])
+    assert [collection.name for collection in await desk.collections(who)] == (["notes"] if theirs else [])
+    assert [overview.sources for overview in await desk.overview(who)] == ([len(theirs)] if theirs else [])
     for id_, source_id in everything.items():
         if id_ in theirs:
             assert (await desk.extract(who, source_id, max_chars=1000)).text == TEXTS[id_]
@@ -184,55 +184,55 @@ async def _in_folder(desk: Desk, who: Principal) -> set[str]:
         return set()
     folder = await desk.listing(who, "notes")
     assert folder.documents == len(folder.entries)
-    return {one.source.metadata["id"] for one in folder.entries if one.source}
+    return {entry.source.metadata["id"] for entry in folder.entries if entry.source}
 
 
-async def _all_sources(others: Others) -> list[Any]:
+async def _all_sources(attached: ForeignTable) -> list[Any]:
     """The sources of the collection notes, whoever may see them."""
-    reader = others.shelf.desk()._reader  # noqa: SLF001 no principal may see them all
+    reader = attached.shelf.desk()._reader  # noqa: SLF001 no principal may see them all
     (collection,) = await reader.collections("default")
     return await (await reader.open(collection)).listing()
 
 
 async def test_the_gate_alone_keeps_back_what_the_engine_lets_through(
-    others: Others, blind: Callable[[], None]
+    attached: ForeignTable, blind: Callable[[], None]
 ) -> None:
-    await others.attach("notes", allow="acl")
-    desk = others.shelf.desk()
+    await attached.attach("notes", allow="acl")
+    desk = attached.shelf.desk()
     blind()
-    assert await found(desk, ANN, "pendulum bread") == {"notes/1", "e"}
+    assert await found_ids(desk, ANN, "pendulum bread") == {"notes/1", "e"}
     assert (
         desk.alarms == 1
     )  # a list that is null or malformed has no record that the engine could have judged
 
 
 async def test_the_engine_alone_keeps_back_what_the_gate_would_let_through(
-    others: Others, monkeypatch: pytest.MonkeyPatch
+    attached: ForeignTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await others.attach("notes", allow="acl")
+    await attached.attach("notes", allow="acl")
     monkeypatch.setattr("rag.search.view.View.admits", lambda _view, _source: True)
-    assert await found(others.shelf.desk(), BOB, "pendulum bread") == {"e"}
+    assert await found_ids(attached.shelf.desk(), BOB, "pendulum bread") == {"e"}
 
 
 async def test_a_right_that_is_taken_away_between_list_and_gate_counts(
-    others: Others, monkeypatch: pytest.MonkeyPatch
+    attached: ForeignTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await others.attach("notes", allow="acl")
-    desk = others.shelf.desk()
-    assert await found(desk, BOB, "bread") == {"e"}
-    _between_list_and_gate(monkeypatch, partial(others.write, acl=pa.array([["user:ann"]] * 5)))
-    assert await found(desk, BOB, "bread") == set()
+    await attached.attach("notes", allow="acl")
+    desk = attached.shelf.desk()
+    assert await found_ids(desk, BOB, "bread") == {"e"}
+    _between_list_and_gate(monkeypatch, partial(attached.write, acl=pa.array([["user:ann"]] * 5)))
+    assert await found_ids(desk, BOB, "bread") == set()
     assert desk.alarms == 0
 
 
 async def test_rows_that_go_between_list_and_gate_are_not_shown_and_changed_ones_as_they_are_now(
-    others: Others, monkeypatch: pytest.MonkeyPatch
+    attached: ForeignTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await others.attach("notes")
-    desk = others.shelf.desk()
+    await attached.attach("notes")
+    desk = attached.shelf.desk()
 
     async def change() -> None:
-        table = await others.foreign.opened(others.table)
+        table = await attached.foreign.opened(attached.table)
         await table.delete("\"Id\" = 'c'")
         await table.update({"text": "A pendulum that was changed"}, where="`Id` = 'd'")
 
@@ -279,9 +279,9 @@ def _between_list_and_gate(monkeypatch: pytest.MonkeyPatch, change: Callable[[],
 
 
 @pytest.mark.slow
-async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -> None:
-    await others.attach("notes")
-    desk = others.shelf.desk()
+async def test_filters_and_bindings_hold_by_the_mapped_columns(attached: ForeignTable) -> None:
+    await attached.attach("notes")
+    desk = attached.shelf.desk()
     cases: list[tuple[dict[str, object], set[str]]] = [
         ({"year": {"$lt": 1700}}, {"notes/1"}),
         ({"year": {"$gte": 2020}}, {"b ü'", "c", "d"}),
@@ -292,10 +292,12 @@ async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -
         ({"$not": {"tags": "old"}}, {*TEXTS} - {"notes/1"}),
     ]
     for filter_, theirs in cases:
-        assert await found(desk, BOB, "pendulum bread", filter=filter_) == theirs, filter_
+        assert await found_ids(desk, BOB, "pendulum bread", filter=filter_) == theirs, filter_
         bound = replace(BOB, bindings=(Binding(filter=filter_),))
-        assert await found(desk, bound, "pendulum bread") == theirs, filter_
-        assert {one.metadata["id"] for one in await desk.sources(bound, after=("", ""), limit=9)} == theirs
+        assert await found_ids(desk, bound, "pendulum bread") == theirs, filter_
+        assert {
+            source.metadata["id"] for source in await desk.sources(bound, after=("", ""), limit=9)
+        } == theirs
         assert await _in_folder(desk, bound) == theirs
     of_requests: list[tuple[dict[str, object], set[str]]] = [
         ({"title": {"$contains": "huyg"}}, {"notes/1"}),
@@ -307,21 +309,24 @@ async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -
         ({"section": {"$exists": True}}, set()),
     ]
     for filter_, theirs in of_requests:
-        assert await found(desk, BOB, "pendulum bread", filter=filter_) == theirs, filter_
+        assert await found_ids(desk, BOB, "pendulum bread", filter=filter_) == theirs, filter_
     with pytest.raises(InvalidRequestError):
-        await found(desk, BOB, filter={"Id": "c"})
+        await found_ids(desk, BOB, filter={"Id": "c"})
     (first,) = (await desk.search(BOB, SearchRequest("Huygens", limit=1))).hits
-    assert await found(desk, BOB, sources=(first.source.id,)) == {"notes/1"}
-    assert await found(desk, BOB, exclude_sources=(first.source.id,), filter={"year": {"$lt": 1700}}) == set()
+    assert await found_ids(desk, BOB, sources=(first.source.id,)) == {"notes/1"}
+    assert (
+        await found_ids(desk, BOB, exclude_sources=(first.source.id,), filter={"year": {"$lt": 1700}})
+        == set()
+    )
     assert desk.alarms == 0
 
 
 @pytest.mark.slow
-async def test_a_table_can_be_attached_twice_and_beside_ingested_documents(others: Others) -> None:
-    await others.attach("all")
-    await others.attach("some", allow="acl")
-    await others.shelf.put("ours", "a pendulum of our own")
-    desk = others.shelf.desk()
+async def test_a_table_can_be_attached_twice_and_beside_ingested_documents(attached: ForeignTable) -> None:
+    await attached.attach("all")
+    await attached.attach("some", allow="acl")
+    await attached.shelf.put("ours", "a pendulum of our own")
+    desk = attached.shelf.desk()
     answer = await desk.search(ANN, SearchRequest("pendulum", limit=20))
     where = {(hit.source.collection, hit.source.title) for hit in answer.hits}
     assert {("all", "Huygens"), ("some", "Huygens"), ("documents", "ours")} <= where
@@ -334,12 +339,12 @@ async def test_a_table_can_be_attached_twice_and_beside_ingested_documents(other
 
 
 async def test_without_a_full_text_index_words_are_not_searched_and_the_answer_says_so(
-    others: Others,
+    attached: ForeignTable,
 ) -> None:
-    await others.write(full_text=())
-    await others.attach("notes")
-    await others.shelf.put("ours", "a pendulum of our own")
-    desk = others.shelf.desk()
+    await attached.write(full_text=())
+    await attached.attach("notes")
+    await attached.shelf.put("ours", "a pendulum of our own")
+    desk = attached.shelf.desk()
     hybrid = await desk.search(BOB, SearchRequest("pendulum", limit=20))
     assert {*TEXTS} <= {*(hit.source.metadata.get("id") for hit in hybrid.hits)}
     assert hybrid.notes == ("Searched by meaning alone, because they have no full-text index: notes.",)
@@ -354,27 +359,27 @@ async def test_without_a_full_text_index_words_are_not_searched_and_the_answer_s
 
 
 async def test_without_a_full_text_index_meaning_counts_whatever_the_model_knows_of_the_query(
-    others: Others, monkeypatch: pytest.MonkeyPatch
+    attached: ForeignTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await others.write(full_text=())
-    await others.attach("notes")
-    monkeypatch.setattr(others.shelf.small.BagOfWords, "vocabulary_share", lambda _self, _text: 0.0)
-    desk = others.shelf.desk()
+    await attached.write(full_text=())
+    await attached.attach("notes")
+    monkeypatch.setattr(attached.shelf.small.BagOfWords, "vocabulary_share", lambda _self, _text: 0.0)
+    desk = attached.shelf.desk()
     answer = await desk.search(BOB, SearchRequest("pendulum", limit=20))
     similarities = [hit.similarity for hit in answer.hits if hit.similarity and hit.similarity > 0]
     assert similarities == sorted(similarities, reverse=True)
     assert len(similarities) > 1
 
 
-async def test_a_table_without_vectors_is_searched_by_words(others: Others) -> None:
-    await others.attach("notes", vector=None)
-    desk = others.shelf.desk()
+async def test_a_table_without_vectors_is_searched_by_words(attached: ForeignTable) -> None:
+    await attached.attach("notes", vector=None)
+    desk = attached.shelf.desk()
     hybrid = await desk.search(BOB, SearchRequest("pendulum", limit=20))
     assert {*ids(hybrid)} == {*TEXTS} - {"e"}
     assert all(hit.similarity is None for hit in hybrid.hits)
     assert hybrid.notes == ("Searched by words alone, because they have no vectors: notes.",)
     assert hybrid.degraded == ("dense",)
-    table = await others.foreign.opened(others.table)
+    table = await attached.foreign.opened(attached.table)
     await table.drop_index("text_idx")
     neither = await desk.search(BOB, SearchRequest("pendulum"))
     assert not neither.hits
@@ -384,31 +389,31 @@ async def test_a_table_without_vectors_is_searched_by_words(others: Others) -> N
 
 @pytest.mark.parametrize("kind", PRECISIONS)
 async def test_vectors_of_any_float_are_searched_and_missing_or_bad_ones_are_no_hits(
-    others: Others, kind: str
+    attached: ForeignTable, kind: str
 ) -> None:
-    vectors = others.shelf.small.vectors(list(TEXTS.values())).astype(kind)
+    vectors = attached.shelf.small.vectors(list(TEXTS.values())).astype(kind)
     vectors[2], vectors[3] = 0, np.inf
-    column = others.foreign.column_of(vectors).to_pylist()
+    column = attached.foreign.column_of(vectors).to_pylist()
     column[4] = None
-    await others.write(vector=pa.array(column, pa.list_(PRECISIONS[kind], vectors.shape[1])))
-    await others.attach("notes")
-    desk = others.shelf.desk()
-    assert {"notes/1", "b ü'"} <= await found(desk, BOB, "pendulum", mode="dense")
+    await attached.write(vector=pa.array(column, pa.list_(PRECISIONS[kind], vectors.shape[1])))
+    await attached.attach("notes")
+    desk = attached.shelf.desk()
+    assert {"notes/1", "b ü'"} <= await found_ids(desk, BOB, "pendulum", mode="dense")
     similar = {
         hit.source.metadata["id"]: hit.similarity
         for hit in (await desk.search(BOB, SearchRequest("pendulum bread", limit=20, mode="sparse"))).hits
     }
     assert similar["e"] is similar["c"] is None
     assert similar["notes/1"] == pytest.approx(
-        float(vectors[0] @ others.shelf.small.vectors(["pendulum bread"])[0]), abs=0.01
+        float(vectors[0] @ attached.shelf.small.vectors(["pendulum bread"])[0]), abs=0.01
     )
 
 
-async def test_vectors_of_another_size_are_those_of_another_model(others: Others) -> None:
-    await others.attach("notes")
-    desk = others.shelf.desk()
+async def test_vectors_of_another_size_are_those_of_another_model(attached: ForeignTable) -> None:
+    await attached.attach("notes")
+    desk = attached.shelf.desk()
     assert (await desk.search(BOB, "pendulum")).degraded == ()
-    await others.write(vector=others.foreign.column_of(np.ones((5, 8), np.float32)))
+    await attached.write(vector=attached.foreign.column_of(np.ones((5, 8), np.float32)))
     answer = await desk.search(BOB, "pendulum")
     assert ids(answer)
     assert answer.notes == (
@@ -418,46 +423,54 @@ async def test_vectors_of_another_size_are_those_of_another_model(others: Others
 
 
 @pytest.mark.slow
-async def test_others_may_compact_overwrite_drop_and_rename_their_table_meanwhile(others: Others) -> None:
-    await others.attach("notes")
-    await others.shelf.put("ours", "a pendulum of our own")
-    desk = others.shelf.desk()
-    assert "c" in await found(desk, BOB, collections=("notes",))
-    table = await others.foreign.opened(others.table)
+async def test_others_may_compact_overwrite_drop_and_rename_their_table_meanwhile(
+    attached: ForeignTable,
+) -> None:
+    await attached.attach("notes")
+    await attached.shelf.put("ours", "a pendulum of our own")
+    desk = attached.shelf.desk()
+    assert "c" in await found_ids(desk, BOB, collections=("notes",))
+    table = await attached.foreign.opened(attached.table)
     await table.delete("`Id` = 'c'")
-    assert "c" not in await found(desk, BOB, collections=("notes",))
+    assert "c" not in await found_ids(desk, BOB, collections=("notes",))
     await table.optimize()
-    assert "notes/1" in await found(desk, BOB, collections=("notes",))
-    await others.write(Id=["n1", "n2", "n3", "n4", "n5"])
-    assert await found(desk, BOB, "pendulum bread", collections=("notes",)) == {"n1", "n2", "n3", "n4", "n5"}
-    others.table.rename(others.folder / "elsewhere.lance")
+    assert "notes/1" in await found_ids(desk, BOB, collections=("notes",))
+    await attached.write(Id=["n1", "n2", "n3", "n4", "n5"])
+    assert await found_ids(desk, BOB, "pendulum bread", collections=("notes",)) == {
+        "n1",
+        "n2",
+        "n3",
+        "n4",
+        "n5",
+    }
+    attached.table.rename(attached.folder / "elsewhere.lance")
     answer = await desk.search(BOB, SearchRequest("pendulum"))
     assert [hit.source.title for hit in answer.hits] == ["ours"]
     assert (answer.notes, answer.degraded) == ((UNREAD,), ("collections",))
-    assert not others.table.exists()  # the engine makes folders that it doesn't find
+    assert not attached.table.exists()  # the engine makes folders that it doesn't find
     with pytest.raises(StoreError, match="is failing"):
         await desk.search(BOB, SearchRequest("pendulum", collections=("notes",)))
     with pytest.raises(StoreError, match="is failing"):
         await desk.extract(BOB, "abc", max_chars=100)
-    await others.write(acl=pa.array([None] * 5, pa.list_(pa.string())))
-    assert "c" in await found(desk, BOB, collections=("notes",))
+    await attached.write(acl=pa.array([None] * 5, pa.list_(pa.string())))
+    assert "c" in await found_ids(desk, BOB, collections=("notes",))
 
 
 async def test_a_table_made_anew_with_the_same_version_gives_nobody_the_rights_of_the_old_one(
-    others: Others,
+    attached: ForeignTable,
 ) -> None:
-    await others.attach("notes", allow="acl")
-    desk = others.shelf.desk()
-    assert await found(desk, BOB, "bread") == {"e"}
-    assert [one.sources for one in await desk.overview(BOB)] == [1]
-    version = await (await others.foreign.opened(others.table)).version()
-    for path in sorted(others.table.rglob("*"), reverse=True):
+    await attached.attach("notes", allow="acl")
+    desk = attached.shelf.desk()
+    assert await found_ids(desk, BOB, "bread") == {"e"}
+    assert [overview.sources for overview in await desk.overview(BOB)] == [1]
+    version = await (await attached.foreign.opened(attached.table)).version()
+    for path in sorted(attached.table.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    await others.write(acl=pa.array([["user:ann"]] * 5))
-    assert await (await others.foreign.opened(others.table)).version() == version
-    assert await found(desk, BOB, "bread") == set()
+    await attached.write(acl=pa.array([["user:ann"]] * 5))
+    assert await (await attached.foreign.opened(attached.table)).version() == version
+    assert await found_ids(desk, BOB, "bread") == set()
     assert await desk.overview(BOB) == ()
-    assert await found(desk, ANN, "bread") == {*TEXTS}
+    assert await found_ids(desk, ANN, "bread") == {*TEXTS}
 
 
 async def test_a_table_that_may_not_be_read_is_an_error_that_says_so(
@@ -478,14 +491,14 @@ async def test_a_table_that_may_not_be_read_is_an_error_that_says_so(
 
 @pytest.mark.parametrize("allow", [None, "acl"])
 async def test_a_table_that_lost_a_column_is_left_out_and_only_the_log_says_which(
-    others: Others, allow: str | None, caplog: pytest.LogCaptureFixture
+    attached: ForeignTable, allow: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await others.attach("notes", allow=allow)
-    await others.shelf.put("ours", "a pendulum of our own")
-    columns = others.columns()
+    await attached.attach("notes", allow=allow)
+    await attached.shelf.put("ours", "a pendulum of our own")
+    columns = attached.columns()
     del columns["acl"], columns["text"]
-    await others.foreign.written(others.folder, "notes", columns, full_text=())
-    desk = others.shelf.desk()
+    await attached.foreign.written(attached.folder, "notes", columns, full_text=())
+    desk = attached.shelf.desk()
     answer = await desk.search(ANN, SearchRequest("pendulum"))
     assert [hit.source.title for hit in answer.hits] == ["ours"]
     assert (answer.notes, answer.degraded) == ((UNREAD,), ("collections",))
@@ -498,43 +511,46 @@ async def test_a_table_that_lost_a_column_is_left_out_and_only_the_log_says_whic
 
 
 async def test_a_table_that_loses_its_data_files_keeps_nobody_from_looking_at_the_rest(
-    others: Others,
+    attached: ForeignTable,
 ) -> None:
-    await others.attach("notes")
-    await others.shelf.put("ours", "a pendulum of our own")
-    desk = others.shelf.desk()
-    assert "c" in await found(desk, BOB, collections=("notes",))
-    assert {one.collection for one in await desk.sources_beginning_with(BOB, "")} == {"documents", "notes"}
-    data = others.table / "data"
-    data.rename(others.folder / "data")
-    assert {one.collection for one in await desk.sources_beginning_with(BOB, "")} == {"documents"}
-    assert [one.collection.name for one in await desk.overview(BOB)] == ["documents"]
-    (others.folder / "data").rename(data)
-    assert [one.collection.name for one in await desk.overview(BOB)] == ["documents", "notes"]
+    await attached.attach("notes")
+    await attached.shelf.put("ours", "a pendulum of our own")
+    desk = attached.shelf.desk()
+    assert "c" in await found_ids(desk, BOB, collections=("notes",))
+    assert {source.collection for source in await desk.sources_beginning_with(BOB, "")} == {
+        "documents",
+        "notes",
+    }
+    data = attached.table / "data"
+    data.rename(attached.folder / "data")
+    assert {source.collection for source in await desk.sources_beginning_with(BOB, "")} == {"documents"}
+    assert [overview.collection.name for overview in await desk.overview(BOB)] == ["documents"]
+    (attached.folder / "data").rename(data)
+    assert [overview.collection.name for overview in await desk.overview(BOB)] == ["documents", "notes"]
 
 
-async def test_rows_without_text_or_id_and_an_empty_table_are_no_trouble(others: Others) -> None:
+async def test_rows_without_text_or_id_and_an_empty_table_are_no_trouble(attached: ForeignTable) -> None:
     texts = [None, "", "A pendulum", "Another pendulum", "pendulum"]
-    await others.write(Id=["a", "b", None, "d", "d"], text=texts, acl=pa.array([["user:bob"]] * 5))
-    await others.attach("notes", allow="acl")
-    desk = others.shelf.desk()
-    assert await found(desk, BOB, mode="dense") == {"b", "d"}
-    assert await found(desk, BOB, mode="sparse") == {"d"}
+    await attached.write(Id=["a", "b", None, "d", "d"], text=texts, acl=pa.array([["user:bob"]] * 5))
+    await attached.attach("notes", allow="acl")
+    desk = attached.shelf.desk()
+    assert await found_ids(desk, BOB, mode="dense") == {"b", "d"}
+    assert await found_ids(desk, BOB, mode="sparse") == {"d"}
     (hit,) = (await desk.search(BOB, SearchRequest("pendulum", mode="sparse"))).hits
     assert (await desk.extract(BOB, hit.chunk.id, max_chars=99)).text == hit.text  # of two rows of one id
     for repeated in ("aaabc", "abbbc", "abccc", "bcaaa"):  # an id takes no place of another one
-        await others.write(Id=[*repeated], acl=pa.array([["user:bob"]] * 5), text=["pendulum"] * 5)
+        await attached.write(Id=[*repeated], acl=pa.array([["user:bob"]] * 5), text=["pendulum"] * 5)
         for mode in ("dense", "sparse", "exact"):
-            assert await found(desk, BOB, mode=mode) == {*"abc"}, (repeated, mode)
-    await others.write(
+            assert await found_ids(desk, BOB, mode=mode) == {*"abc"}, (repeated, mode)
+    await attached.write(
         Id=["a", "b", "c", "d", "d"], acl=pa.array([["user:bob"]] * 4 + [["user:bob", "user:ann"]])
     )
-    assert "d" not in await found(desk, BOB)  # two rows of one id don't agree
-    assert await found(desk, ANN) == set()
+    assert "d" not in await found_ids(desk, BOB)  # two rows of one id don't agree
+    assert await found_ids(desk, ANN) == set()
     assert await desk.collections(ANN) == ()
-    empty = {name: pa.array([], pa.array(values).type) for name, values in others.columns().items()}
-    await others.foreign.written(others.folder, "notes", empty)
-    assert await found(desk, BOB) == set()
+    empty = {name: pa.array([], pa.array(values).type) for name, values in attached.columns().items()}
+    await attached.foreign.written(attached.folder, "notes", empty)
+    assert await found_ids(desk, BOB) == set()
     assert desk.alarms == 0
 
 
@@ -546,7 +562,7 @@ def test_rows_without_an_id_or_a_text_are_left_out_whatever_types_the_engine_has
 
 
 @pytest.mark.slow
-async def test_timestamps_numbers_and_dictionaries_are_read_as_what_they_are(others: Others) -> None:
+async def test_timestamps_numbers_and_dictionaries_are_read_as_what_they_are(attached: ForeignTable) -> None:
     moments = [datetime(2020, 1, day, 12, tzinfo=UTC) for day in range(1, 6)]
     for kind in (
         pa.timestamp("s"),
@@ -554,34 +570,34 @@ async def test_timestamps_numbers_and_dictionaries_are_read_as_what_they_are(oth
         pa.timestamp("us"),
         pa.timestamp("ns", "UTC"),
     ):
-        naive = [one.replace(tzinfo=None) for one in moments] if kind.tz is None else moments
-        await others.write(day=pa.array(naive, kind), year=pa.array([1, 2, 3, 4, None], pa.int16()))
+        naive = [moment.replace(tzinfo=None) for moment in moments] if kind.tz is None else moments
+        await attached.write(day=pa.array(naive, kind), year=pa.array([1, 2, 3, 4, None], pa.int16()))
         if kind == pa.timestamp("s"):
-            await others.attach("notes")
-        desk = others.shelf.desk()
+            await attached.attach("notes")
+        desk = attached.shelf.desk()
         dates = {
             hit.source.metadata["id"]: hit.source.date for hit in (await desk.search(BOB, "pendulum")).hits
         }
         assert dates["c"] == moments[2], kind
-        assert await found(desk, BOB, filter={"year": 3}) == {"c"}
-    await others.write(day=pa.array([2**62, None, 1, 2, 3], pa.timestamp("s")))
+        assert await found_ids(desk, BOB, filter={"year": 3}) == {"c"}
+    await attached.write(day=pa.array([2**62, None, 1, 2, 3], pa.timestamp("s")))
     assert (await desk.search(BOB, SearchRequest("Huygens", limit=1))).hits[0].source.date is None
 
 
-async def test_nothing_can_write_to_it_and_removing_it_deletes_nothing(others: Others) -> None:
-    made = await others.attach("notes")
-    before = others.foreign.contents(others.folder)
+async def test_nothing_can_write_to_it_and_removing_it_deletes_nothing(attached: ForeignTable) -> None:
+    collection = await attached.attach("notes")
+    before = attached.foreign.contents(attached.folder)
     with pytest.raises(ConfigurationError, match="which refdesk only reads"):
-        async with open_writer(others.shelf.data, made):
+        async with open_writer(attached.shelf.data, collection):
             pass
     with pytest.raises(ConfigurationError, match="which refdesk only reads"):
-        await ensure_collection(others.shelf.data, "default", "notes", made.embedder)
+        await ensure_collection(attached.shelf.data, "default", "notes", collection.embedder)
     with pytest.raises(ConfigurationError, match="already exists"):
-        await others.attach("notes")
-    await drop_collection(others.shelf.data, made)
-    assert others.foreign.contents(others.folder) == before
-    await others.attach("notes")
-    assert await found(others.shelf.desk(), BOB)
+        await attached.attach("notes")
+    await drop_collection(attached.shelf.data, collection)
+    assert attached.foreign.contents(attached.folder) == before
+    await attached.attach("notes")
+    assert await found_ids(attached.shelf.desk(), BOB)
 
 
 @pytest.mark.parametrize(
@@ -610,16 +626,18 @@ def test_a_malformed_list_of_entries_admits_nobody(
     assert (access and replace(access, revision=0)) == expected
 
 
-async def test_of_passages_that_disagree_the_desks_own_stands_before_an_attached_one(others: Others) -> None:
+async def test_of_passages_that_disagree_the_desks_own_stands_before_an_attached_one(
+    attached: ForeignTable,
+) -> None:
     leave = "Everybody at this house has {} days of paid leave in a year"
-    await others.shelf.put("leave", leave.format("twenty 20"), title="Huygens")
+    await attached.shelf.put("leave", leave.format("twenty 20"), title="Huygens")
     texts = [leave.format("thirty 30"), *[*TEXTS.values()][1:]]
-    await others.write(text=texts, vector=others.foreign.column_of(others.shelf.small.vectors(texts)))
-    await others.attach("notes")
+    await attached.write(text=texts, vector=attached.foreign.column_of(attached.shelf.small.vectors(texts)))
+    await attached.attach("notes")
     question = "has everybody at this house thirty days of paid leave in a year"
-    answer = await others.shelf.desk().search(BOB, SearchRequest(question))
+    answer = await attached.shelf.desk().search(BOB, SearchRequest(question))
     assert [hit.source.collection for hit in answer.hits[:2]] == ["documents", "notes"]
     assert answer.hits[0].score >= answer.hits[1].score
     assert DIFFERING.format(OWN_AND_NEWER) in answer.notes
-    alone = await others.shelf.desk().search(BOB, SearchRequest(question, collections=("notes",)))
+    alone = await attached.shelf.desk().search(BOB, SearchRequest(question, collections=("notes",)))
     assert DIFFERING.format(OWN_AND_NEWER) not in alone.notes

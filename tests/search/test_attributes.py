@@ -34,8 +34,8 @@ async def _fill(shelf: Shelf) -> None:
     await shelf.put("desk", "Desk", "pendulum", title="Desk", metadata={"path": "it/a.md"})
 
 
-async def _found(desk: Desk, filter_: dict[str, Any], **asked: Any) -> set[str]:  # noqa: ANN401 a request's
-    request = SearchRequest("pendulum", limit=50, filter=filter_, **asked)
+async def _found(desk: Desk, filter_: dict[str, Any], **details: Any) -> set[str]:  # noqa: ANN401 a request's
+    request = SearchRequest("pendulum", limit=50, filter=filter_, **details)
     return {hit.source.uri for hit in (await desk.search(ME, request)).hits}
 
 
@@ -63,8 +63,8 @@ async def test_title_path_date_and_section_can_be_filtered_by_in_every_mode(shel
         ({"$not": {"section": {"$in": ["Leave", "Pay"]}}}, {"desk"}),
         ({"$not": {"$and": [{"path": {"$prefix": "hr/"}}, {"title": "Pay"}]}}, {"leave", "desk"}),
     ]
-    for filter_, found in expected:
-        assert await _found(desk, filter_, mode=mode) == found, filter_
+    for filter_, names in expected:
+        assert await _found(desk, filter_, mode=mode) == names, filter_
     assert desk.alarms == 0
 
 
@@ -103,8 +103,8 @@ async def test_the_text_itself_is_searched_for_in_what_they_leave(shelf: Shelf) 
         ({"path": {"$prefix": "hr/"}, "section": {"$contains": "top"}}, {"late"}),
         ({"date": {"$lt": "2024-01-01"}}, {"leave"}),
     ]
-    for filter_, found in expected:
-        assert await _found(desk, filter_, mode="exact") == found
+    for filter_, names in expected:
+        assert await _found(desk, filter_, mode="exact") == names
     assert item.uri == "late"
     assert desk.alarms == 0
 
@@ -130,8 +130,8 @@ async def test_a_declared_field_of_the_same_name_goes_first_in_its_collection(sh
 
 async def test_only_what_the_principal_may_read_is_found_by_them(shelf: Shelf) -> None:
     await _fill(shelf)
-    kept = Access("restricted", frozenset({"user:ann"}))
-    await shelf.put("kept", "Pay", "pendulum", title="Pay", metadata={"path": "hr/kept.md"}, access=kept)
+    access = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("kept", "Pay", "pendulum", title="Pay", metadata={"path": "hr/kept.md"}, access=access)
     desk = shelf.desk()
     assert await _found(desk, {"path": {"$prefix": "hr/"}}) == {"leave", "pay"}
     assert await _found(desk, {"section": "Pay"}) == {"pay"}
@@ -150,8 +150,8 @@ async def test_a_document_that_moves_is_at_once_where_it_is_now(shelf: Shelf) ->
     desk = shelf.desk()
     assert await _found(desk, {"path": {"$prefix": "it/"}}) == {"desk"}
     async with await shelf.small.writing(shelf.data) as writer:
-        known = (await writer.known_sources())["desk"]
-        await writer.move({known.id: SourceMove("desk", {"path": "hr/desk.md"}, Claim(Access("tenant")))})
+        state = (await writer.known_sources())["desk"]
+        await writer.move({state.id: SourceMove("desk", {"path": "hr/desk.md"}, Claim(Access("tenant")))})
     assert await _found(desk, {"path": {"$prefix": "it/"}}) == set()
     assert await _found(desk, {"path": {"$prefix": "hr/"}}) == {"leave", "pay", "desk"}
 
@@ -163,10 +163,10 @@ async def test_what_moved_during_the_search_is_withheld_without_an_alarm(
     desk, real = shelf.desk(), CollectionReader.sources
 
     async def moved(table: CollectionReader, ids: Iterable[str]) -> dict[str, StoredSource]:
-        found = await real(table, ids)
+        sources = await real(table, ids)
         return {
-            id_: replace(one, source=replace(one.source, metadata={"path": "elsewhere.md"}))
-            for id_, one in found.items()
+            id_: replace(stored, source=replace(stored.source, metadata={"path": "elsewhere.md"}))
+            for id_, stored in sources.items()
         }
 
     monkeypatch.setattr(CollectionReader, "sources", moved)
@@ -209,7 +209,9 @@ async def test_what_is_shown_around_a_hit_is_not_cut_to_the_section_of_the_filte
 async def test_why_not_says_that_no_section_matches(shelf: Shelf) -> None:
     await _fill(shelf)
     desk = shelf.desk()
-    source = next(one for one in await desk.sources(ME, after=("", ""), limit=9) if one.uri == "leave")
+    source = next(
+        candidate for candidate in await desk.sources(ME, after=("", ""), limit=9) if candidate.uri == "leave"
+    )
     _, fate = await desk.why_not(ME, SearchRequest("pendulum", filter={"section": "Pay"}), source.id)
     assert fate.reason == "None of its passages stands in a section that matches the filter."
     _, fate = await desk.why_not(ME, SearchRequest("pendulum", filter={"title": "Pay"}), source.id)

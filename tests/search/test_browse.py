@@ -61,8 +61,8 @@ def _places(*paths: str) -> list[SourcePlace]:
 
 
 def _names(paths: list[str], folder: str = "") -> list[str]:
-    shown, _ = page_of_children(children(placed_documents(_places(*paths)), folder), None, 99)
-    return [child.name if child.id else f"{child.name}/ {child.documents}" for child in shown]
+    page, _ = page_of_children(children(placed_documents(_places(*paths)), folder), None, 99)
+    return [child.name if child.id else f"{child.name}/ {child.documents}" for child in page]
 
 
 def test_folders_come_first_and_numbers_by_their_value() -> None:
@@ -88,7 +88,7 @@ def test_folders_come_first_and_numbers_by_their_value() -> None:
 
 def test_a_document_without_a_path_stands_at_the_top_by_its_title() -> None:
     places = [SourcePlace("one", "", "A/B testing", None, {}), SourcePlace("two", "", "\u202e", None, {})]
-    assert [(one.path, one.id) for one in placed_documents(places)] == [
+    assert [(place.path, place.id) for place in placed_documents(places)] == [
         ("A/B testing", "one"),
         ("two", "two"),
     ]
@@ -98,29 +98,29 @@ def test_a_document_without_a_path_stands_at_the_top_by_its_title() -> None:
 @given(st.lists(PATHS, min_size=1, max_size=12))
 def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(paths: list[str]) -> None:
     all_ = placed_documents(_places(*paths))
-    seen: dict[str, str] = {}
+    path_by_id: dict[str, str] = {}
     folders = [""]
     while folders:
         folder = folders.pop()
-        shown, left = page_of_children(children(all_, folder), None, 99)
-        assert left == 0
+        page, remaining = page_of_children(children(all_, folder), None, 99)
+        assert remaining == 0
         assert folder == "" or documents_or_folder_at(all_, f"{folder}/") == folder
-        for child in shown:
+        for child in page:
             path = f"{folder}/{child.name}" if folder else child.name
             assert child.name == label(child.name) != ""
             assert len(child.name) <= MAX_LABEL_CHARS
             if child.id:
-                seen[child.id] = path
+                path_by_id[child.id] = path
                 assert child.documents == 1
             else:
                 folders.append(path)
-                assert child.documents == sum(one.path.startswith(f"{path}/") for one in all_)
-    assert seen == {one.id: one.path for one in all_}
-    for one in all_:
-        same = documents_or_folder_at(all_, one.path)
+                assert child.documents == sum(place.path.startswith(f"{path}/") for place in all_)
+    assert path_by_id == {place.id: place.path for place in all_}
+    for place in all_:
+        same = documents_or_folder_at(all_, place.path)
         assert isinstance(same, list)
-        assert one in same
-        assert {other.path for other in same} == {one.path}
+        assert place in same
+        assert {namesake.path for namesake in same} == {place.path}
 
 
 @given(st.lists(PATHS, max_size=20), st.lists(PATHS, max_size=5), st.integers(1, 4), st.randoms())
@@ -129,18 +129,18 @@ def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
 ) -> None:
     stays = [Child(display_parts(path)[0], f"id{n}") for n, path in enumerate(paths) if display_parts(path)]
     comes = [Child(display_parts(path)[0], f"new{n}") for n, path in enumerate(more) if display_parts(path)]
-    seen: list[Child] = []
+    listed: list[Child] = []
     after: str | None = None
     for _ in range(len(stays) + len(comes) + 1):  # a page shows at least one
         now = [*stays, *(child for child in comes if chance.random() < 0.5)]
-        shown, left = page_of_children(now, after, size)
-        assert len(shown) <= size
-        seen += shown
-        if not left:
+        page, remaining = page_of_children(now, after, size)
+        assert len(page) <= size
+        listed += page
+        if not remaining:
             break
-        after = shown[-1].after
-    assert sorted(child.id for child in seen if child in stays) == sorted(child.id for child in stays)
-    assert len(set(seen)) == len(seen)
+        after = page[-1].after
+    assert sorted(child.id for child in listed if child in stays) == sorted(child.id for child in stays)
+    assert len(set(listed)) == len(listed)
 
 
 @pytest.mark.parametrize("after", ["", "x", "9" * 5000, "9" * 5000 + "/x"], ids=len)
@@ -155,7 +155,7 @@ ALL = placed_documents(
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("leave/sick.md", ["id1"]),
         ("/leave//sick.md", ["id1"]),
@@ -174,10 +174,10 @@ ALL = placed_documents(
     ],
 )
 def test_a_path_is_exact_or_the_only_one_without_letter_case(
-    path: str, found: list[str] | str | None
+    path: str, expected: list[str] | str | None
 ) -> None:
     held = documents_or_folder_at(ALL, path)
-    assert ([one.id for one in held] if isinstance(held, list) else held) == found
+    assert ([document.id for document in held] if isinstance(held, list) else held) == expected
 
 
 @pytest.mark.parametrize("path", ["LEAVE", "LEAVE/SICK.MD"])
@@ -308,11 +308,11 @@ async def test_a_name_that_shows_nothing_is_no_folder(desk: Desk) -> None:
 
 async def test_documents_of_one_path_are_told_apart_by_id(shelf: Shelf, desk: Desk) -> None:
     path = "leave/parental.md"
-    other = await shelf.put("file:///elsewhere", "Another", metadata={"path": path}, access=FOR_ANN)
+    second = await shelf.put("file:///elsewhere", "Another", metadata={"path": path}, access=FOR_ANN)
     first = await desk.at(BOB, path)
-    assert first != other.id
+    assert first != second.id
     with pytest.raises(
-        InvalidRequestError, match=f"(?=.*{first})(?=.*{other.id})Several documents"
+        InvalidRequestError, match=f"(?=.*{first})(?=.*{second.id})Several documents"
     ) as caught:
         await desk.at(ANN, path)
     assert "open one by its id" in str(caught.value)
@@ -339,9 +339,9 @@ async def test_the_line_that_an_exact_search_names_is_the_line_that_is_opened(sh
     await shelf.put("log", "# Log", odd, f"{odd}a needle here", "and a needle there")
     desk = shelf.desk()
     hits = (await desk.search(ANN, SearchRequest("needle", mode="exact"))).hits
-    found = [(hit.source.id, one.line) for hit in hits for one in hit.occurrences]
-    assert len(found) == 2
-    for id_, line in found:
+    hit_lines = [(hit.source.id, occurrence.line) for hit in hits for occurrence in hit.occurrences]
+    assert len(hit_lines) == 2
+    for id_, line in hit_lines:
         extract = await desk.extract(ANN, id_, max_chars=1_000, part=Part(lines=(line, line)))
         assert "a needle" in extract.text
         assert "\n" not in extract.text
@@ -368,9 +368,9 @@ async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:
         await writer.remove([gone.id])
     await _put(shelf, "2a.md")
     await _put(shelf, "1a.md")
-    rest = await desk.listing(ANN, "documents", limit=9, after=first.after)
-    assert [entry.name for entry in rest.entries] == ["2a.md", "3.md", "4.md", "5.md", "6.md"]
-    assert (rest.remaining, rest.after) == (0, None)
+    page = await desk.listing(ANN, "documents", limit=9, after=first.after)
+    assert [entry.name for entry in page.entries] == ["2a.md", "3.md", "4.md", "5.md", "6.md"]
+    assert (page.remaining, page.after) == (0, None)
 
 
 @pytest.mark.slow
@@ -391,15 +391,15 @@ async def test_a_folder_stays_in_its_budget_and_together_the_pages_are_all_of_it
     entries = tuple(
         Entry(name, replace(source, id=f"id{n}", title=name[::-1])) for n, name in enumerate(names)
     )
-    seen: list[str] = []
-    while len(seen) < len(names):
-        reply = folder_reply(Folder("notes", 99, entries[len(seen) :], remaining=5, after="z/z"), max_chars)
+    titles: list[str] = []
+    while len(titles) < len(names):
+        reply = folder_reply(Folder("notes", 99, entries[len(titles) :], remaining=5, after="z/z"), max_chars)
         assert len(reply.compact()) <= max_chars
-        seen += [entry.name for entry in reply.entries]
-        left = 5 + len(names) - len(seen)
-        assert reply.notes == [f"{left} more entries; continue with after=next_after."]
-        assert reply.next_after == (entries[len(seen) - 1].after if left > 5 else "z/z")
-    assert seen == names
+        titles += [entry.name for entry in reply.entries]
+        remaining = 5 + len(names) - len(titles)
+        assert reply.notes == [f"{remaining} more entries; continue with after=next_after."]
+        assert reply.next_after == (entries[len(titles) - 1].after if remaining > 5 else "z/z")
+    assert titles == names
 
 
 # All documents that match a filter, whatever their folders: counted, in an order, in pages.
@@ -477,8 +477,8 @@ async def test_a_search_says_that_documents_state_no_date_to_who_may_read_one(li
     since = {"date": {"$gte": "2024-05-02"}}
     for principal, collection in ((BOB, "documents"), (ANN, "policies")):
         assert SOME_UNDATED in await notes(principal, collection, **since)
-        for other in ({"title": "Title 4 a"}, {"$not": since}, {"date": {"$exists": False}}):
-            assert SOME_UNDATED not in await notes(principal, collection, **other)
+        for filter_ in ({"title": "Title 4 a"}, {"$not": since}, {"date": {"$exists": False}}):
+            assert SOME_UNDATED not in await notes(principal, collection, **filter_)
     with pytest.raises(NotFoundError):
         await notes(BOB, "policies", **since)
 
@@ -492,10 +492,12 @@ async def test_a_hidden_document_without_a_date_is_not_told(shelf: Shelf) -> Non
 
 
 async def test_a_path_with_its_collection_in_a_filter_is_told(library: Desk) -> None:
-    told = WITH_COLLECTION.format("a.md", "documents/a.md")
-    assert (await library.documents(BOB, filter={"path": "documents/a.md"})).notes == (told,)
+    message = WITH_COLLECTION.format("a.md", "documents/a.md")
+    assert (await library.documents(BOB, filter={"path": "documents/a.md"})).notes == (message,)
     assert (await library.documents(BOB, filter={"path": "a.md"})).notes == ()
-    assert told in (await library.search(BOB, SearchRequest("text", filter={"path": "documents/a.md"}))).notes
+    assert (
+        message in (await library.search(BOB, SearchRequest("text", filter={"path": "documents/a.md"}))).notes
+    )
 
 
 async def test_a_filter_goes_with_a_folder_however_it_is_named_and_with_no_document(library: Desk) -> None:

@@ -60,21 +60,21 @@ async def test_a_day_in_numbers_or_in_words_finds_it_in_words_or_in_numbers(
     question, text = ON_DAY[language]
     await shelf.put_all({str(at): passage for at, passage in enumerate((*OTHER_DAYS, text))})
     desk = shelf.desk(thresholds=JUDGED)
-    for asked in (question, *(IN_NUMBERS if language == "en" else IN_NUMBERS[:1])):
-        assert await first_of(desk, asked) == (text, False), asked
+    for query in (question, *(IN_NUMBERS if language == "en" else IN_NUMBERS[:1])):
+        assert await first_of(desk, query) == (text, False), query
 
 
 async def test_a_day_that_no_document_has_is_said_not_to_be_there(shelf: Shelf) -> None:
     await shelf.put_all({str(at): passage for at, passage in enumerate(OTHER_DAYS)})
     desk = shelf.desk(thresholds=JUDGED)
-    for asked in IN_NUMBERS:
-        assert (await first_of(desk, asked))[1], asked
+    for query in IN_NUMBERS:
+        assert (await first_of(desk, query))[1], query
 
 
 async def test_an_amount_is_found_however_its_thousands_are_separated(shelf: Shelf) -> None:
     await shelf.put_all({str(at): text for at, text in enumerate(AMOUNTS)})
     desk = shelf.desk(thresholds=JUDGED)
     for text, amounts in AMOUNTS.items():
-        for asked in amounts:
-            assert await first_of(desk, asked) == (text, False), asked
+        for query in amounts:
+            assert await first_of(desk, query) == (text, False), query
     assert (await first_of(desk, "7777.10"))[1]

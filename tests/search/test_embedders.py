@@ -52,8 +52,8 @@ async def _fill(data: Path, small: ModuleType) -> None:
         ("english", ALPHA, "default", Access("tenant")),
         ("german", BETA, "german", Access("restricted", frozenset({"user:ann"}))),
     ):
-        made = await ensure_collection(data, "default", name, identity, embedder_name=embedder_name)
-        async with open_writer(data, made) as writer:
+        collection = await ensure_collection(data, "default", name, identity, embedder_name=embedder_name)
+        async with open_writer(data, collection) as writer:
             sources = [
                 small.new_source(writer, f"{key} {name}", text, access=access) for key, text in TEXTS.items()
             ]
@@ -105,7 +105,7 @@ def desks(
     monkeypatch.setattr("rag.search.query_vectors.HURRIED_SECONDS", 10)  # the machine may be busy
 
     def honest(request: dict[str, Any]) -> Reply:
-        reply: Reply = endpoints.embedded([one.tolist() for one in small_desk.vectors(request["input"])])
+        reply: Reply = endpoints.embedded([row.tolist() for row in small_desk.vectors(request["input"])])
         return reply
 
     provider.script, stranger.script = [honest], [honest]
@@ -127,9 +127,9 @@ async def test_a_search_of_two_models_asks_each_once_and_finds_by_meaning_in_bot
     assert by_meaning(answer) == {"english", "german"}
     assert len(answer.hits) == 4
     assert (answer.degraded, answer.notes) == ((), ())
-    assert [one["input"] for one in desks.default.requests] == [[QUERY]]
-    assert [one["input"] for one in desks.german.requests] == [[QUERY]]
-    assert {one["model"] for one in desks.german.requests} == {"beta"}
+    assert [request["input"] for request in desks.default.requests] == [[QUERY]]
+    assert [request["input"] for request in desks.german.requests] == [[QUERY]]
+    assert {request["model"] for request in desks.german.requests} == {"beta"}
 
 
 async def test_opening_asks_no_model_and_a_search_only_those_of_its_collections(desks: Desks) -> None:
@@ -152,9 +152,9 @@ async def test_who_cannot_read_a_collection_does_not_send_queries_to_its_model(d
 @pytest.mark.slow
 async def test_the_key_of_one_model_is_not_sent_to_the_server_of_another(desks: Desks) -> None:
     keys = {"OPENAI_API_KEY": "sk-openai", "GERMAN_KEY": "sk-german"}
-    own: tuple[dict[str, str], ...]
-    own = ({}, {"api_key_env": "GERMAN_KEY"}, {"api_key_env": "OPENAI_API_KEY"})
-    for german in own:
+    headers: tuple[dict[str, str], ...]
+    headers = ({}, {"api_key_env": "GERMAN_KEY"}, {"api_key_env": "OPENAI_API_KEY"})
+    for german in headers:
         async with desks.open(None, None, keys, **german) as desk:
             assert by_meaning(await desk.search(ANN, QUERY)) == {"english", "german"}
     assert desks.german.keys == ["Bearer none", "Bearer sk-german", "Bearer sk-openai"]
@@ -205,8 +205,8 @@ async def test_an_operator_may_want_an_error_rather_than_words_for_some(
 async def test_all_models_are_asked_at_the_same_time(desks: Desks) -> None:
     """Each answers only after the other was asked."""
 
-    def after(other: Endpoint) -> Callable[[dict[str, Any]], Reply]:
-        return lambda request: desks.honest(request) if other.asked.wait(5) else (500, {}, b"")
+    def after(later: Endpoint) -> Callable[[dict[str, Any]], Reply]:
+        return lambda request: desks.honest(request) if later.asked.wait(5) else (500, {}, b"")
 
     desks.default.script, desks.german.script = [after(desks.german)], [after(desks.default)]
     assert by_meaning(await desks.search()) == {"english", "german"}
@@ -221,7 +221,7 @@ async def test_two_models_behind_one_endpoint_fail_apart(desks: Desks) -> None:
         for _ in range(2):
             answer = await desk.search(ANN, QUERY)
             assert (by_meaning(answer), answer.degraded) == ({"english"}, ("dense",))
-    assert [one["model"] for one in desks.default.requests].count("alpha") == 2
+    assert [request["model"] for request in desks.default.requests].count("alpha") == 2
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,9 @@ async def test_similarities_count_from_what_was_measured_unless_the_settings_say
 ) -> None:
     data = shutil.copytree(desks.data, tmp_path / "data")
     plain = {hit.chunk.id: hit for hit in (await desks.search()).hits}
-    await change_collection(data, "default", "german", lambda one: replace(one, calibration=scale))
+    await change_collection(
+        data, "default", "german", lambda collection: replace(collection, calibration=scale)
+    )
     desks = replace(desks, data=data)
     strict = await desks.search(search={"statistics": "strict"})
     for answer, changed in (
@@ -386,8 +388,8 @@ async def test_similarities_count_from_what_was_measured_unless_the_settings_say
             cosine = plain[hit.chunk.id].similarity
             assert cosine is not None
             is_scaled = changed and hit.source.collection == "german"
-            wanted = max(-1, min(1, expected(cosine))) if is_scaled else cosine
-            assert hit.similarity == pytest.approx(wanted, abs=1e-5)
+            similarity = max(-1, min(1, expected(cosine))) if is_scaled else cosine
+            assert hit.similarity == pytest.approx(similarity, abs=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -402,8 +404,8 @@ def shelves_with_alike(
 
 async def _add_alike(data: Path, small: ModuleType) -> None:
     identity = EmbedderIdentity("openai", "beta", DIMENSION + 1)
-    made = await ensure_collection(data, "default", "alike", identity, embedder_name="german")
-    async with open_writer(data, made) as writer:
+    collection = await ensure_collection(data, "default", "alike", identity, embedder_name="german")
+    async with open_writer(data, collection) as writer:
         source = small.new_source(writer, "snow", "Snow fell on roofs.")
         vectors = small.unit_rows(small.np.array(alike(small, ["Snow fell on roofs."])))
         await writer.replace([replace(source, vectors=vectors)])
@@ -411,7 +413,7 @@ async def _add_alike(data: Path, small: ModuleType) -> None:
 
 def alike(small: ModuleType, texts: list[str]) -> list[list[float]]:
     """Vectors with cosines of at least .8 to each other."""
-    return [[*one.tolist(), 2.0] for one in small.vectors(texts)]
+    return [[*row.tolist(), 2.0] for row in small.vectors(texts)]
 
 
 @pytest.mark.parametrize("method", ["calibrated", "convex", "rrf", "dbsf"])

@@ -34,8 +34,8 @@ def _silent(_sources: int) -> None:
 
 async def _admitted(shelf: Shelf, candidates: list[Candidate], limit: int) -> list[str]:
     (vector,) = shelf.small.vectors(["pendulum"])
-    asked = Query("pendulum", {DEFAULT_EMBEDDER: Meaning(vector)}, ())
-    return [hit.chunk.text for hit in await admit(candidates, asked, limit, _silent)]
+    query = Query("pendulum", {DEFAULT_EMBEDDER: Meaning(vector)}, ())
+    return [hit.chunk.text for hit in await admit(candidates, query, limit, _silent)]
 
 
 @pytest.mark.slow

@@ -41,10 +41,10 @@ async def test_one_hit_shows_a_row_of_chunks_once_and_its_range_is_opened_and_ch
     source = await shelf.put("clocks", *ROW, "rowing boats on a lake")
     await shelf.put("other", "a pendulum")
     hits = (await _joined(shelf)).hits
-    first, other = hits
+    first, second = hits
     assert (first.cited, first.text) == (f"{source.id}/0-2", "\n\n".join(ROW))
     assert (first.span.start, first.span.end) == (0, len("\n\n".join(ROW)))
-    assert other.source.title == "other"
+    assert second.source.title == "other"
     apart = (await shelf.search("pendulum clock")).hits
     of_row = [hit for hit in apart if hit.source.id == source.id and hit.chunk.seq < 3]
     assert len(of_row) == 3
@@ -145,8 +145,8 @@ async def test_the_trace_has_the_step_and_the_lists_of_every_chunk(shelf: Shelf)
     assert (join.before, join.after) == (4, 2)
     assert set(trace_record(answer).listings) == {f"{source.id}/{seq}" for seq in range(3)}
     assert fate.step is None
-    (other,) = [hit for hit in (await shelf.search("pendulum")).hits if hit.source.title == "other"]
-    _, fate = await desk.why_not(ME, request, other.source.id)
+    (hit,) = [hit for hit in (await shelf.search("pendulum")).hits if hit.source.title == "other"]
+    _, fate = await desk.why_not(ME, request, hit.source.id)
     assert (fate.step, fate.reason) == ("limit", "Its best passage has rank 2, and the limit is 1.")
 
 
@@ -242,17 +242,17 @@ async def test_a_passage_of_several_documents_is_shown_once_with_the_places_that
 ) -> None:
     await _copied(shelf)
     blind()
-    shown: dict[str, list[list[str]]] = {}
+    texts: dict[str, list[list[str]]] = {}
     for user in ("ann", "bob"):
         search, get_source = tool_functions(shelf.desk(), Principal("default", user))
         results = json.loads(await search("pendulum clock", limit=2, mode="sparse"))["results"]
         assert [result["id"] for result in results] == [f"{'a' * 16}/0-2", f"{'e' * 16}/0"]
         assert results[0]["cite_as"] == "Guide (a) › pendulum clock one, pp. 1-3"
-        shown[user] = [result.get("also_in", []) for result in results]
-        for place in shown[user][0]:
+        texts[user] = [result.get("also_in", []) for result in results]
+        for place in texts[user][0]:
             assert json.loads(await get_source(place, around=0))["text"] == results[0]["text"]
     places = [f"Guide ({folder}) [{folder * 16}/0-2]" for folder in "bcd"]
-    assert shown == {"ann": [places, []], "bob": [places[:2], []]}
+    assert texts == {"ann": [places, []], "bob": [places[:2], []]}
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ async def test_copies_are_one_for_assistants_but_in_mode_exact_and_not_for_progr
 
 async def test_copies_take_no_places_of_other_documents(shelf: Shelf) -> None:
     texts = {f"copy {number}": "the pendulum clock" for number in range(30)}
-    others = {f"other {number}": f"a pendulum of number {number}" for number in range(3)}
-    await shelf.put_all(texts | others)
+    unrelated = {f"other {number}": f"a pendulum of number {number}" for number in range(3)}
+    await shelf.put_all(texts | unrelated)
     for detail in ("passage", "snippet"):
         answer = await _joined(shelf, "pendulum clock", limit=4, detail=detail)
         assert len({hit.text for hit in answer.hits}) == len(answer.hits) == 4

@@ -78,9 +78,9 @@ async def test_each_revision_is_found_again_however_often_the_document_was_edite
     for edit, revision in enumerate(revisions[1:], 1):
         extract = await _opened(shelf, f"{rules.id}@{revision}/{edit + 2}")
         assert (extract.text, extract.chunks[0].seq) == (PARAGRAPHS[2], MAX_FORMER + 3)
-    with pytest.raises(InvalidRequestError) as told:
+    with pytest.raises(InvalidRequestError) as error:
         await _opened(shelf, f"{rules.id}@{revisions[0]}/2")
-    assert str(told.value) == source_window.UNKNOWN_REVISION.format(revisions[0], rules.id)
+    assert str(error.value) == source_window.UNKNOWN_REVISION.format(revisions[0], rules.id)
 
 
 async def test_what_no_revision_has_is_not_guessed(shelf: Shelf, rules: Source) -> None:
@@ -101,9 +101,9 @@ async def test_a_long_range_of_a_former_revision_is_refused_because_each_passage
     revision = await _cited(shelf, source.id)
     assert len((await _opened(shelf, f"{source.id}@{revision}/0-{MOST_CITED}")).chunks) == MOST_CITED + 1
     await shelf.put("rules", "New.")
-    with pytest.raises(InvalidRequestError) as told:
+    with pytest.raises(InvalidRequestError) as error:
         await _opened(shelf, f"{source.id}@{revision}/0-{MOST_CITED}")
-    assert str(told.value) == source_window.TOO_MANY.format(MOST_CITED)
+    assert str(error.value) == source_window.TOO_MANY.format(MOST_CITED)
     assert (await _opened(shelf, f"{source.id}@{revision}/1-{MOST_CITED}")).standing
 
 
@@ -125,13 +125,13 @@ async def test_a_revision_is_refused_where_documents_are_searched(shelf: Shelf, 
     for name in (id_, f"{id_}/1", f"[{id_}/1]", f"refdesk://documents/{id_}/1"):
         requests: list[dict[str, Any]] = [{"sources": [name]}, {"exclude_sources": [name]}, {"related": name}]
         for request in requests:
-            with pytest.raises(InvalidRequestError) as told:
+            with pytest.raises(InvalidRequestError) as error:
                 await desk.search(ANN, "rule", **request)
             bare = rules.id if name == id_ else f"{rules.id}/1"
-            assert str(told.value) == NO_REVISION.format(bare)
-        with pytest.raises(InvalidRequestError) as told:
+            assert str(error.value) == NO_REVISION.format(bare)
+        with pytest.raises(InvalidRequestError) as error:
             await desk.page(ANN, name)
-        assert str(told.value) == NO_REVISION.format(bare)
+        assert str(error.value) == NO_REVISION.format(bare)
     _, get_source = tool_functions(desk, ANN)
     assert source_window.STANDS in await get_source(f" [{id_}/1] ")
     assert source_window.STANDS in await get_source(f"refdesk://documents/{id_}/1")
@@ -139,7 +139,7 @@ async def test_a_revision_is_refused_where_documents_are_searched(shelf: Shelf, 
 
 async def _told(shelf: Shelf, asker: Principal, id_: str) -> set[str]:
     """All that somebody is told of a citation, without the id, wherever an id may stand."""
-    desk, told = shelf.desk(), set()
+    desk, messages = shelf.desk(), set()
     search, get_source = tool_functions(desk, asker)
     requests: tuple[Callable[[], Awaitable[object]], ...] = (
         lambda: get_source(id_),
@@ -151,12 +151,12 @@ async def _told(shelf: Shelf, asker: Principal, id_: str) -> set[str]:
     )
     for number, request in enumerate(requests):
         try:
-            said = str(await request())
+            message = str(await request())
         except (NotFoundError, InvalidRequestError) as error:
-            said = f"{type(error)}: {error}"
-        told.add(f"{number} {said.replace(id_.partition('@')[0], '')}")
+            message = f"{type(error)}: {error}"
+        messages.add(f"{number} {message.replace(id_.partition('@')[0], '')}")
     checked = await check_answer(desk, asker, f"[{id_}]")
-    return told | {repr(checked).replace(id_.partition("@")[0], "")}
+    return messages | {repr(checked).replace(id_.partition("@")[0], "")}
 
 
 @pytest.mark.parametrize("kind", ["denied", "removed", "bound out", "expired"])
@@ -253,9 +253,9 @@ async def test_a_document_of_an_earlier_version_has_no_revision_until_it_is_inge
     search, get_source = tool_functions(shelf.desk(), ANN)
     assert '"revision"' not in await search("rule")
     assert '"revision"' not in await get_source(rules.id)
-    with pytest.raises(InvalidRequestError) as told:
+    with pytest.raises(InvalidRequestError) as error:
         await get_source(f"{rules.id}@{UNKNOWN}/1")
-    assert str(told.value) == source_window.NO_REVISION.format(rules.id)
+    assert str(error.value) == source_window.NO_REVISION.format(rules.id)
     async with await shelf.small.writing(shelf.data) as writer:
         await writer.examine_again()
     revision = await _cited(shelf, rules.id)

@@ -54,7 +54,7 @@ def titles(answer: Answer) -> list[str]:
     return [hit.source.title for hit in answer.hits]
 
 
-def said(word: str, *spellings: str) -> str:
+def note(word: str, *spellings: str) -> str:
     quoted = ", ".join(f'"{spelling}"' for spelling in spellings)
     return f'No document has "{word}"; searched for {quoted}, too.'
 
@@ -80,7 +80,7 @@ async def test_a_misspelt_word_finds_what_the_right_one_would(shelf: Shelf, mode
         for typed, first, word, meant in MISSPELT:
             answer = await ask(desk, typed, mode=mode)
             assert titles(answer)[0] == first, typed
-            assert answer.notes == (said(word, meant),), typed
+            assert answer.notes == (note(word, meant),), typed
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ async def test_what_has_the_word_itself_comes_before_what_has_another_spelling(s
 async def test_words_are_respelt_only_if_at_most_two_are_unknown(shelf: Shelf) -> None:
     await shelf.put_all(LEAVE)
     async with opened(shelf) as desk:
-        both = await ask(desk, "parrental empoyees leave")
-        assert both.notes == (said("parrental", "parental"), said("empoyees", "employee"))
-        assert set(titles(both)[:2]) == {"parental", "annual"}
+        answer = await ask(desk, "parrental empoyees leave")
+        assert answer.notes == (note("parrental", "parental"), note("empoyees", "employee"))
+        assert set(titles(answer)[:2]) == {"parental", "annual"}
         assert (await ask(desk, "parrental empoyees leave kubernetes")).notes == ()
 
 
@@ -156,12 +156,12 @@ async def test_no_word_is_respelt_where_each_is_needed_or_none_is_compared(
         notes = (await ask(desk, query, **request_)).notes
     assert not [note for note in notes if "searched for" in note]
     async with opened(shelf) as desk:
-        assert (await ask(desk, "five days berevement")).notes == (said("berevement", "bereavement"),)
+        assert (await ask(desk, "five days berevement")).notes == (note("berevement", "bereavement"),)
 
 
 async def test_nor_is_any_where_rows_are_never_in_memory(shelf: Shelf) -> None:
     await shelf.put_all(LEAVE)
-    for memory_bytes, notes in ((0, ()), (1, ()), (ROOM, (said("berevement", "bereavement"),))):
+    for memory_bytes, notes in ((0, ()), (1, ()), (ROOM, (note("berevement", "bereavement"),))):
         async with opened(shelf, memory_bytes=memory_bytes) as desk:
             assert (await ask(desk, "berevement leave")).notes == notes
 
@@ -181,7 +181,7 @@ async def test_it_is_all_the_same_before_rows_are_in_memory(
     assert table.memory
     assert not table.memory.size
     await reader.close()
-    assert in_memory.notes == (said("berevement", "bereavement"), said("annualleave", "annual leave"))
+    assert in_memory.notes == (note("berevement", "bereavement"), note("annualleave", "annual leave"))
     assert titles(in_memory)[:2] == ["bereavement", "annual"]
     assert through_engine.notes == in_memory.notes
     assert [(hit.chunk.id, hit.score) for hit in through_engine.hits] == [
@@ -197,8 +197,8 @@ async def test_what_the_asker_may_not_read_neither_offers_a_spelling_nor_makes_a
     await shelf.put("secret", "Projekt Quarzuhr, berevement", access=restricted)
     async with opened(shelf) as desk:
         for query, to_guest, to_ann in (
-            ("handbook quartzuhr", (), (said("quartzuhr", "quarzuhr"),)),
-            ("handbook berevement", (said("berevement", "bereavement"),), ()),
+            ("handbook quartzuhr", (), (note("quartzuhr", "quarzuhr"),)),
+            ("handbook berevement", (note("berevement", "bereavement"),), ()),
             ("handbook quarzuhr", (), ()),
         ):
             guest, ann = await ask(desk, query), await ask(desk, query, ANN)
@@ -214,9 +214,9 @@ async def test_a_word_that_another_collection_has_is_known(shelf: Shelf) -> None
         assert (await ask(desk, "berevement")).notes == ()
         assert titles(await ask(desk, "berevement")) == ["other"]
         alone = await ask(desk, "berevement", collections=("documents",))
-        assert alone.notes == (said("berevement", "bereavement"),)
+        assert alone.notes == (note("berevement", "bereavement"),)
         # Of both collections, what is nearest is searched for in each.
-        assert (await ask(desk, "parrental")).notes == (said("parrental", "parental", "parrentall"),)
+        assert (await ask(desk, "parrental")).notes == (note("parrental", "parental", "parrentall"),)
 
 
 async def test_a_note_is_said_once_though_the_filter_is_relaxed(shelf: Shelf) -> None:
@@ -224,7 +224,7 @@ async def test_a_note_is_said_once_though_the_filter_is_relaxed(shelf: Shelf) ->
     async with opened(shelf, relax=True) as desk:
         answer = await ask(desk, "berevement", filter={"date": {"$gte": "2030-01-01"}})
     assert titles(answer) == ["bereavement"]
-    assert answer.notes.count(said("berevement", "bereavement")) == 1
+    assert answer.notes.count(note("berevement", "bereavement")) == 1
 
 
 async def test_what_has_another_spelling_is_evidence_as_if_it_were_the_word(shelf: Shelf) -> None:
@@ -234,7 +234,7 @@ async def test_what_has_another_spelling_is_evidence_as_if_it_were_the_word(shel
         async with opened(shelf, thresholds=thresholds, statistics=statistics) as desk:
             notes = (await ask(desk, "leave berevement", mode="hybrid")).notes
             assert (UNGROUNDED in notes) is is_weak
-            assert (said("berevement", "bereavement") in notes) is not is_weak
+            assert (note("berevement", "bereavement") in notes) is not is_weak
             assert UNGROUNDED in (await ask(desk, "leave kubernetes", mode="hybrid")).notes
 
 
@@ -259,5 +259,5 @@ async def test_a_german_compound_finds_its_parts_and_a_part_its_compounds(shelf:
         part = await ask(desk, "Wer ist die Versicherung?")
         whole = await ask(desk, "Krankenversicherungsbeitrag")
     assert titles(part) == titles(whole) == ["kasse"]
-    assert said("versicherung", "krankenversicherung") in part.notes
-    assert said("krankenversicherungsbeitrag", "krankenversicherung") in whole.notes
+    assert note("versicherung", "krankenversicherung") in part.notes
+    assert note("krankenversicherungsbeitrag", "krankenversicherung") in whole.notes

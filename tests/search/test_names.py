@@ -189,10 +189,10 @@ async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(s
     first, second = [await _put(shelf, f"{folder}/plan.md", "The plan") for folder in ("b", "c")]
     desk = shelf.desk()
     for name in ("The plan", "the plan", "plan.md", "./plan.md#top", "The plan › Goals, p. 2"):
-        with pytest.raises(InvalidRequestError) as told:
+        with pytest.raises(InvalidRequestError) as error:
             await desk.resolve_name(BOB, name)
-        assert all(f"{one.id} (documents/{one.name})" in str(told.value) for one in (first, second))
-        assert mine.id not in str(told.value)
+        assert all(f"{source.id} (documents/{source.name})" in str(error.value) for source in (first, second))
+        assert mine.id not in str(error.value)
         with pytest.raises(InvalidRequestError, match=mine.id):
             await desk.resolve_name(ANN, name)
         with pytest.raises(InvalidRequestError, match=first.id):
@@ -216,26 +216,26 @@ async def test_a_path_or_title_goes_before_the_end_of_a_path(shelf: Shelf) -> No
 
 
 async def test_a_title_that_only_hidden_documents_share_is_unique(shelf: Shelf) -> None:
-    shown = await _put(shelf, "a.md", "The plan")
+    visible = await _put(shelf, "a.md", "The plan")
     await _put(shelf, "b.md", "The plan", access=FOR_ANN)
-    assert await shelf.desk().resolve_name(BOB, "The plan") == shown.id
+    assert await shelf.desk().resolve_name(BOB, "The plan") == visible.id
 
 
 async def _told(desk: Desk, name: str) -> list[str]:
     """All that bob is told of a name, wherever it may stand."""
-    told = []
+    messages = []
     for request in (
         SearchRequest("pendulum", sources=(name,)),
         SearchRequest("clock", exclude_sources=(name,)),
     ):
         answer = await desk.search(BOB, request)
-        told += [*answer.notes, *(hit.source.title for hit in answer.hits)]
+        messages += [*answer.notes, *(hit.source.title for hit in answer.hits)]
     search, get_source = tool_functions(desk, BOB)
     for call in (search("", related=name), get_source(name), get_source(f"{name} ")):
         with pytest.raises(NotFoundError) as error:
             await call
-        told.append(str(error.value))
-    return told
+        messages.append(str(error.value))
+    return messages
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ async def test_what_is_hidden_deleted_or_never_was_is_told_in_the_same_words(she
     for name in (" [{}/0]", "[{}/99]", "{}#top"):
         strangers = [name.format(id_) for id_ in (hidden.id, "a" * 16)]
         of_it, of_none = [await _told(shelf.desk(), stranger) for stranger in strangers]
-        assert of_it == [told.replace("a" * 16, hidden.id) for told in of_none]
+        assert of_it == [message.replace("a" * 16, hidden.id) for message in of_none]
 
 
 def test_a_name_in_a_note_is_short_and_on_one_line() -> None:
@@ -274,12 +274,12 @@ OUTLINE = [
 LENGTH = 500
 
 
-def _found(wanted: str) -> list[int]:
-    return [heading.start for heading in headings_named("The handbook", OUTLINE, wanted)]
+def _found(heading: str) -> list[int]:
+    return [heading.start for heading in headings_named("The handbook", OUTLINE, heading)]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "starts"),
+    ("heading", "starts"),
     [
         ("Leave", [100]),  # exactly, although others contain it
         ("leave", [100]),
@@ -297,12 +297,12 @@ def _found(wanted: str) -> list[int]:
         ("of c#", [400]),
     ],
 )
-def test_a_heading_is_found_by_its_words_its_beginning_or_its_path(wanted: str, starts: list[int]) -> None:
-    assert _found(wanted) == starts
+def test_a_heading_is_found_by_its_words_its_beginning_or_its_path(heading: str, starts: list[int]) -> None:
+    assert _found(heading) == starts
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("heading", "words"),
     [
         ("exam", "Several headings match section: Example; Examples of C#."),
         ("Parentl leav", "No heading matches section. Near ones: Parental leave; Leave; Sick leave."),
@@ -315,9 +315,9 @@ def test_a_heading_is_found_by_its_words_its_beginning_or_its_path(wanted: str, 
         ("#", "Several headings match section: Café & C# "),
     ],
 )
-def test_what_is_no_heading_or_several_is_told_which_there_are(wanted: str, words: str) -> None:
+def test_what_is_no_heading_or_several_is_told_which_there_are(heading: str, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
-        _found(wanted)
+        _found(heading)
 
 
 def test_a_source_without_headings_says_so() -> None:

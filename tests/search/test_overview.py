@@ -53,7 +53,7 @@ async def shelf(shelf: Shelf) -> Shelf:
 
 
 def values(holding: CollectionOverview) -> dict[str, dict[object, int]]:
-    return {name: dict(one.frequent) for name, one in holding.fields.items()}
+    return {name: dict(values.frequent) for name, values in holding.fields.items()}
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ async def test_the_largest_folders_are_named_to_those_who_may_read_in_them(shelf
     assert dict(for_bob.folders) == {"peps": 3, "rust book": 1, "board": 1}
     await keep_overview(shelf.data, "default")
     for asker in (ANYBODY, BOB):
-        overview = kept(shelf, asker)
-        assert shown(overview) == shown(await shelf.desk().overview(asker))
+        overview = stored_overview(shelf, asker)
+        assert contents(overview) == contents(await shelf.desk().overview(asker))
         assert overview
         assert search_hint(overview) == f"search documents, {', '.join(HINTED[asker])}"
 
@@ -101,10 +101,10 @@ async def test_a_binding_is_a_wall_for_counts_and_values(shelf: Shelf) -> None:
     (holding,) = await desk.overview(Principal("default", "bob", bindings=(final,)))
     assert (holding.collection.name, holding.sources) == ("handbook", 1)
     assert "secret" not in str(values(holding))
-    other = Binding(filter={"status": "secret"})
-    (holding,) = await desk.overview(Principal("default", "bob", bindings=(other,)))
+    binding = Binding(filter={"status": "secret"})
+    (holding,) = await desk.overview(Principal("default", "bob", bindings=(binding,)))
     assert values(holding)["status"] == {"secret": 1}
-    assert await desk.overview(Principal("default", bindings=(other,))) == ()
+    assert await desk.overview(Principal("default", bindings=(binding,))) == ()
     (holding,) = await desk.overview(Principal("default", "bob", bindings=(Binding(collections=("bobs",)),)))
     assert holding.collection.name == "bobs"
     assert desk.alarms == 0
@@ -158,17 +158,19 @@ async def test_a_change_of_a_source_a_right_or_a_description_shows_at_once(shelf
 async def test_a_walk_finds_beginnings_of_ids_titles_and_paths_whatever_their_case(shelf: Shelf) -> None:
     await shelf.put("Ünder", "x", collection="handbook", metadata={"path": 'Dir/"Q".md', "note": "dir/z"})
     desk = shelf.desk()
-    (view,) = [one for one in await desk._views(ANYBODY) if one.table.collection.name == "handbook"]  # noqa: SLF001
+    (view,) = [view_ for view_ in await desk._views(ANYBODY) if view_.table.collection.name == "handbook"]  # noqa: SLF001
 
-    async def found(beginning: str) -> set[str]:
-        return {one.source.title async for some in view.walk(beginning) for one in some}
+    async def titles(beginning: str) -> set[str]:
+        return {source.source.title async for some in view.walk(beginning) for source in some}
 
-    assert await found("ü") == await found('dir/"q') == {"Ünder"}
-    assert await found("dir/z") == await found('"q') == set()
-    assert "b" not in await found("b")
-    (id_,) = {one.source.id async for some in view.walk("a") for one in some if one.source.title == "a"}
-    assert "a" in await found(id_[:9])
-    assert await found("") == {"a", "Ünder"}
+    assert await titles("ü") == await titles('dir/"q') == {"Ünder"}
+    assert await titles("dir/z") == await titles('"q') == set()
+    assert "b" not in await titles("b")
+    (id_,) = {
+        source.source.id async for some in view.walk("a") for source in some if source.source.title == "a"
+    }
+    assert "a" in await titles(id_[:9])
+    assert await titles("") == {"a", "Ünder"}
 
 
 def test_only_so_many_overviews_are_kept_and_the_latest() -> None:
@@ -217,9 +219,9 @@ HANDBOOK = CollectionOverview(
     datetime(2024, 5, 6, tzinfo=UTC),
     {
         "status": FieldValues((("final", 700), ("in review", 500)), 2),
-        "year": FieldValues(tuple((2000 + one, 60) for one in range(20)), 20, 2000, 2019),
+        "year": FieldValues(tuple((2000 + number, 60) for number in range(20)), 20, 2000, 2019),
         "done": FieldValues(((True, 3),), 1),
-        "author": FieldValues(tuple((f"a{one}", 1) for one in range(900)), 900),
+        "author": FieldValues(tuple((f"a{number}", 1) for number in range(900)), 900),
     },
 )
 WIKI = holding("wiki", 1)
@@ -237,14 +239,14 @@ def test_the_largest_collection_comes_first_with_all_that_is_known_of_it() -> No
 def test_where_room_is_scarce_values_go_first_then_fields_then_descriptions_then_collections() -> None:
     full = overview_text([WIKI, HANDBOOK], 1_000)
     lengths = [len(full)]
-    for gone, kept in [
+    for gone, remaining in [
         ("(700)", "Fields: status; year; done; author."),
         ("Fields", "Rules for employees (https://x.example)"),
         ("Rules", "- handbook: 1,200 documents"),
     ]:
         text = overview_text([WIKI, HANDBOOK], lengths[-1] - 1)
         assert gone not in text
-        assert kept in text
+        assert remaining in text
         assert len(text) < lengths[-1]
         lengths.append(len(text))
     text = overview_text([WIKI, HANDBOOK, holding("x" * 60, 5)], 130)
@@ -299,15 +301,23 @@ def test_a_description_is_on_one_line_and_has_no_markup() -> None:
     assert text.splitlines()[1:] == ["- w: a - fake: 9 documents ! [x](http://e). 2 documents."]
 
 
-def kept(shelf: Shelf, principal: Principal) -> tuple[CollectionOverview, ...] | None:
+def stored_overview(shelf: Shelf, principal: Principal) -> tuple[CollectionOverview, ...] | None:
     return kept_overview(shelf.data, principal, "allow")
 
 
-def shown(overview: tuple[CollectionOverview, ...] | None) -> tuple[object, ...]:
+def contents(overview: tuple[CollectionOverview, ...] | None) -> tuple[object, ...]:
     """All that hosts are shown of an overview."""
     assert overview is not None
     counted = [
-        (one.sources, one.first, one.last, one.has_more, one.languages, one.folders) for one in overview
+        (
+            overview_.sources,
+            overview_.first,
+            overview_.last,
+            overview_.has_more,
+            overview_.languages,
+            overview_.folders,
+        )
+        for overview_ in overview
     ]
     return overview_text(overview, 5_000), filter_schema(overview, 5_000, values=True), counted
 
@@ -335,8 +345,8 @@ async def test_the_file_says_to_each_asker_what_the_engine_says(shelf: Shelf, as
         fields = {"day": day, "many": number, "ratio": number % 2 / 2, "open": access is only_hr}
         await shelf.put(f"d{number}", "x", collection="dated", fields=fields, access=access)
     await keep_overview(shelf.data, "default")
-    assert shown(kept(shelf, asker)) == shown(await shelf.desk().overview(asker))
-    assert len({str(shown(kept(shelf, each))) for each in ASKERS[:3]}) == 3
+    assert contents(stored_overview(shelf, asker)) == contents(await shelf.desk().overview(asker))
+    assert len({str(contents(stored_overview(shelf, principal))) for principal in ASKERS[:3]}) == 3
 
 
 @pytest.mark.slow
@@ -353,29 +363,32 @@ async def test_the_file_says_nothing_once_anything_has_changed(shelf: Shelf) -> 
         change = partial(replace, description="Rules")
         await change_collection(shelf.data, "default", "handbook", change)
 
-    assert kept(shelf, ANYBODY) is None
+    assert stored_overview(shelf, ANYBODY) is None
     for change in (document, revocation, description):
         await keep_overview(shelf.data, "default")
-        assert shown(kept(shelf, ANYBODY)) == shown(await shelf.desk().overview(ANYBODY))
+        assert contents(stored_overview(shelf, ANYBODY)) == contents(await shelf.desk().overview(ANYBODY))
         await change()
-        assert kept(shelf, ANYBODY) is None
+        assert stored_overview(shelf, ANYBODY) is None
 
 
 async def test_the_file_says_nothing_where_counts_do_not_suffice(shelf: Shelf) -> None:
     await keep_overview(shelf.data, "default")
-    assert kept(shelf, BOB)
-    assert kept(shelf, Principal("default", "bob", bindings=(Binding(filter={"status": "final"}),))) is None
+    assert stored_overview(shelf, BOB)
+    assert (
+        stored_overview(shelf, Principal("default", "bob", bindings=(Binding(filter={"status": "final"}),)))
+        is None
+    )
     await change_collection(shelf.data, "default", "handbook", partial(replace, keep_days=1))
     await keep_overview(shelf.data, "default")
     assert not overview_file(shelf.data, "default").exists()
-    assert kept(shelf, BOB) is None
+    assert stored_overview(shelf, BOB) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"format": 0}', b'{"format": 1, "versions": {}}'])
 async def test_a_damaged_file_says_nothing(shelf: Shelf, content: bytes) -> None:
     await keep_overview(shelf.data, "default")
     overview_file(shelf.data, "default").write_bytes(content)
-    assert kept(shelf, ANYBODY) is None
+    assert stored_overview(shelf, ANYBODY) is None
 
 
 @pytest.mark.slow
@@ -396,7 +409,7 @@ print(*sys.modules)
     assert "rag.search.overview" in imported.split()
     assert not {"lancedb", "pyarrow", "numpy", "rag.search.desk"} & set(imported.split())
     lazy_desk = LazyDesk(settings)
-    told = await lazy_desk.overview(BOB)
+    overview = await lazy_desk.overview(BOB)
     await lazy_desk.desk()
-    assert shown(told) == shown(await lazy_desk.overview(BOB))
+    assert contents(overview) == contents(await lazy_desk.overview(BOB))
     await lazy_desk.close()

@@ -37,73 +37,73 @@ def paper(tmp_path: Path) -> Path:
     return path
 
 
-async def found(shelf: Shelf, query: str = "pendulum") -> Hit:
+async def hit_of(shelf: Shelf, query: str = "pendulum") -> Hit:
     answer = await shelf.search(query)
     return answer.hits[0]
 
 
-async def seen(shelf: Shelf, hit: Hit, number: int | None = None, principal: Principal = ME) -> Page:
+async def page_of(shelf: Shelf, hit: Hit, number: int | None = None, principal: Principal = ME) -> Page:
     return await shelf.desk().page(principal, hit.chunk.id, number)
 
 
 async def why_not(shelf: Shelf, hit: Hit, number: int | None = None) -> str:
     with pytest.raises(InvalidRequestError) as caught:
-        await seen(shelf, hit, number)
+        await page_of(shelf, hit, number)
     assert str(caught.value).startswith("There is no picture of this page: ")
     return str(caught.value).partition(": ")[2]
 
 
 async def test_the_page_of_a_passage_is_shown_with_the_passage_marked(shelf: Shelf, paper: Path) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
-    page = await seen(shelf, hit)
+    hit = await hit_of(shelf)
+    page = await page_of(shelf, hit)
     assert may_have_pages(hit.source)
     assert (page.number, page.picture.pages, len(page.picture.marks)) == (1, 2, 1)
-    other = await seen(shelf, hit, 2)
-    assert other.number == 2
-    assert other.picture.png != page.picture.png
+    second = await page_of(shelf, hit, 2)
+    assert second.number == 2
+    assert second.picture.png != page.picture.png
     assert "can't be drawn" in await why_not(shelf, hit, 3)
 
 
 async def test_only_who_may_read_the_passage_sees_its_page(shelf: Shelf, paper: Path) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
+    hit = await hit_of(shelf)
     bob = Principal("default", "bob")
-    assert await seen(shelf, hit, principal=bob)
+    assert await page_of(shelf, hit, principal=bob)
     await shelf.small.recorded(shelf.data, hit.source.id, Access("restricted", frozenset({"user:ann"})))
     for stranger in (bob, Principal("default"), Principal("other", "ann")):
         with pytest.raises(Exception, match=r"Nothing|tenant") as caught:
-            await seen(shelf, hit, principal=stranger)
+            await page_of(shelf, hit, principal=stranger)
         assert not isinstance(caught.value, InvalidRequestError)
     with pytest.raises(NotFoundError) as unknown:
         await shelf.desk().page(bob, f"{'a' * 16}/0")
     with pytest.raises(NotFoundError) as hidden:
-        await seen(shelf, hit, principal=bob)
+        await page_of(shelf, hit, principal=bob)
     assert str(hidden.value) == str(unknown.value)
-    assert await seen(shelf, hit, principal=ME)
+    assert await page_of(shelf, hit, principal=ME)
 
 
 async def test_a_file_that_changed_is_not_shown(shelf: Shelf, paper: Path) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
-    kept, state = paper.read_bytes(), paper.stat()
+    hit = await hit_of(shelf)
+    content, state = paper.read_bytes(), paper.stat()
     paper.write_bytes(pdf("The pendulum clock was a secret of Huygens", "The second page is about the moon"))
     os.utime(paper, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert await why_not(shelf, hit) == OTHER
-    paper.write_bytes(kept)
-    assert await seen(shelf, hit)
+    paper.write_bytes(content)
+    assert await page_of(shelf, hit)
 
 
 async def test_a_file_that_went_is_not_shown(shelf: Shelf, paper: Path) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
-    kept = paper.rename(paper.with_name("kept"))
+    hit = await hit_of(shelf)
+    moved = paper.rename(paper.with_name("kept"))
     assert await why_not(shelf, hit) == GONE
     paper.mkdir()
     assert await why_not(shelf, hit) == GONE
     paper.rmdir()
-    kept.rename(paper)
-    assert await seen(shelf, hit)
+    moved.rename(paper)
+    assert await page_of(shelf, hit)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
@@ -111,25 +111,25 @@ async def test_a_link_or_a_pipe_in_its_place_is_not_followed(
     shelf: Shelf, paper: Path, tmp_path: Path
 ) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
-    kept = paper.rename(tmp_path / "kept")
-    paper.symlink_to(kept)
+    hit = await hit_of(shelf)
+    moved = paper.rename(tmp_path / "kept")
+    paper.symlink_to(moved)
     assert await why_not(shelf, hit) == GONE
     paper.unlink()
     os.mkfifo(paper)
     assert await why_not(shelf, hit) == GONE
     paper.unlink()
-    kept.rename(paper)
-    assert await seen(shelf, hit)
+    moved.rename(paper)
+    assert await page_of(shelf, hit)
 
 
 async def test_a_file_with_a_sidecar_is_shown_until_that_changes(shelf: Shelf, paper: Path) -> None:
     sidecar = paper.with_name(f"{paper.name}.meta.toml")
     sidecar.write_text('title = "Clocks"\n')
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
+    hit = await hit_of(shelf)
     assert hit.source.title == "Clocks"
-    assert await seen(shelf, hit)
+    assert await page_of(shelf, hit)
     sidecar.write_text('title = "Clocks"\nallow = "user:bob"\n')
     assert await why_not(shelf, hit) == OTHER
     sidecar.unlink()
@@ -148,7 +148,7 @@ async def test_where_values_are_masked_no_page_shows_them(shelf: Shelf, tmp_path
     assert ADDRESS not in hits["masked"].text
     assert await why_not(shelf, hits["masked"]) == OTHER
     assert ADDRESS in hits["open"].text
-    assert await seen(shelf, hits["open"])
+    assert await page_of(shelf, hits["open"])
 
 
 async def test_a_member_of_an_archive_is_not_shown(shelf: Shelf, paper: Path) -> None:
@@ -156,7 +156,7 @@ async def test_a_member_of_an_archive_is_not_shown(shelf: Shelf, paper: Path) ->
         archive.write(paper, "inside.pdf")
     paper.unlink()
     await shelf.small.ingested(shelf.data, paper.parent, settings=IngestSettings(archives=True))
-    hit = await found(shelf)
+    hit = await hit_of(shelf)
     assert not may_have_pages(hit.source)
     assert await why_not(shelf, hit) == ELSEWHERE
 
@@ -164,22 +164,22 @@ async def test_a_member_of_an_archive_is_not_shown(shelf: Shelf, paper: Path) ->
 async def test_a_document_without_pages_is_not_shown(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text(f"# Clocks\n\n{TEXT}\n")
     await shelf.small.ingested(shelf.data, tmp_path / "note.md")
-    hit = await found(shelf)
+    hit = await hit_of(shelf)
     assert not may_have_pages(hit.source)
     assert await why_not(shelf, hit) == NO_PAGES
     await shelf.put("odd", TEXT, collection="odd", mime_type="application/pdf")
-    odd = next(one for one in (await shelf.search("pendulum")).hits if one.source.collection == "odd")
+    odd = next(hit for hit in (await shelf.search("pendulum")).hits if hit.source.collection == "odd")
     assert await why_not(shelf, odd, 1) == ELSEWHERE
 
 
 async def test_a_large_file_is_not_shown(shelf: Shelf, paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
+    hit = await hit_of(shelf)
     size = paper.stat().st_size
     monkeypatch.setattr("rag.originals.FILE_BYTES", size - 1)
     assert await why_not(shelf, hit) == LARGE
     monkeypatch.setattr("rag.originals.FILE_BYTES", size)
-    assert await seen(shelf, hit)
+    assert await page_of(shelf, hit)
 
 
 def long_page(subject: str) -> str:
@@ -192,8 +192,8 @@ async def test_the_page_is_that_of_the_passage_and_of_a_source_the_first(shelf: 
     await shelf.small.ingested(shelf.data, paper.parent)
     numbers = {}
     for subject in ("sundials", "astrolabes"):
-        hit = await found(shelf, subject)
-        page = await seen(shelf, hit)
+        hit = await hit_of(shelf, subject)
+        page = await page_of(shelf, hit)
         numbers[subject] = page.number
         assert page.picture.marks
     assert numbers == {"sundials": 1, "astrolabes": 3}
@@ -205,7 +205,7 @@ async def test_a_window_that_begins_before_the_passage_has_the_page_of_the_passa
 ) -> None:
     paper.write_bytes(pdf(*(long_page(subject) for subject in ("sundials", "pendulums", "astrolabes"))))
     await shelf.small.ingested(shelf.data, paper.parent)
-    desk, hit = shelf.desk(), await found(shelf, "astrolabes")
+    desk, hit = shelf.desk(), await hit_of(shelf, "astrolabes")
     around = await desk.extract(ME, hit.chunk.id, max_chars=100_000)
     assert (around.chunks[0].page, around.page) == (1, 3)
     text = await desk.extract(ME, hit.source.id, max_chars=500, part=Part(start=hit.chunk.start + 100))
@@ -222,9 +222,9 @@ async def test_a_picture_file_is_its_own_page(shelf: Shelf, tmp_path: Path) -> N
     Image.new("L", (600, 400), 255).save(scan)
     digest = digest_of(scan.read_bytes())
     await shelf.put("scan", TEXT, mime_type="image/png", uri=scan.as_uri(), digest=digest)
-    hit = await found(shelf)
+    hit = await hit_of(shelf)
     assert may_have_pages(hit.source)
-    page = await seen(shelf, hit)
+    page = await page_of(shelf, hit)
     assert (page.picture.width, page.picture.height, page.picture.pages) == (600, 400, 1)
     Image.new("L", (600, 400), 0).save(scan)
     assert await why_not(shelf, hit) == OTHER
@@ -233,8 +233,8 @@ async def test_a_picture_file_is_its_own_page(shelf: Shelf, tmp_path: Path) -> N
 async def test_a_pdf_that_ocr_may_have_read_has_its_page(shelf: Shelf, paper: Path) -> None:
     digest = digest_of(paper.read_bytes() + SCANNED.encode())
     await shelf.put("paper", TEXT, mime_type="application/pdf", uri=paper.as_uri(), digest=digest)
-    hit = await found(shelf)
-    assert await seen(shelf, hit)
+    hit = await hit_of(shelf)
+    assert await page_of(shelf, hit)
     paper.write_bytes(pdf("Another page"))
     assert await why_not(shelf, hit) == OTHER
 
@@ -251,8 +251,8 @@ async def test_a_file_that_was_read_with_ocr_has_its_page(shelf: Shelf, tmp_path
         ImageDraw.Draw(scan).text((30, 60), "The pendulum clock", 0, ImageFont.load_default(60))
         scan.save(file)
     await shelf.small.ingested(shelf.data, file, settings=IngestSettings(ocr="auto"))
-    hit = await found(shelf)
-    assert await seen(shelf, hit)
+    hit = await hit_of(shelf)
+    assert await page_of(shelf, hit)
     file.write_bytes(file.read_bytes() + b"\n")
     assert await why_not(shelf, hit) == OTHER
 
@@ -262,7 +262,7 @@ async def test_a_picture_file_is_not_drawn_where_nothing_decodes_it(
 ) -> None:
     await shelf.put("scan", TEXT, mime_type="image/png")
     monkeypatch.setattr("rag.search.page_picture.find_spec", lambda _name: None)
-    assert await why_not(shelf, await found(shelf)) == NO_DECODER
+    assert await why_not(shelf, await hit_of(shelf)) == NO_DECODER
 
 
 @pytest.mark.parametrize("ends", ["removed", "expired"])
@@ -270,15 +270,15 @@ async def test_a_document_that_is_no_more_has_no_page(shelf: Shelf, paper: Path,
     """Its file is still there, and the same."""
     os.utime(paper, (1_600_000_000, 1_600_000_000))
     await shelf.small.ingested(shelf.data, paper.parent)
-    hit = await found(shelf)
-    assert await seen(shelf, hit)
+    hit = await hit_of(shelf)
+    assert await page_of(shelf, hit)
     if ends == "removed":
         async with await shelf.small.writing(shelf.data) as writer:
             await writer.remove([hit.source.id])
     else:
         await change_collection(shelf.data, "default", "documents", lambda of: replace(of, keep_days=1))
     with pytest.raises(NotFoundError) as caught:
-        await seen(shelf, hit)
+        await page_of(shelf, hit)
     with pytest.raises(NotFoundError) as unknown:
         await shelf.desk().page(ME, f"{'a' * 16}/0")
     assert str(caught.value) == str(unknown.value)

@@ -25,8 +25,8 @@ def _plan(
     bindings: tuple[Binding, ...] = (),
     **settings: Any,  # noqa: ANN401 a settings file's
 ) -> SearchPlan:
-    wanted = SearchRequest(**{"query": "pendulum"} | (request or {}))
-    return make_plan(wanted, SearchSettings.model_validate(settings), Principal(tenant, bindings=bindings))
+    request_ = SearchRequest(**{"query": "pendulum"} | (request or {}))
+    return make_plan(request_, SearchSettings.model_validate(settings), Principal(tenant, bindings=bindings))
 
 
 LAYERS: dict[str, Any] = {
@@ -157,7 +157,7 @@ def test_where_nothing_can_be_overridden_what_says_the_same_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("tenant", "request_", "told"),
+    ("tenant", "request_", "message"),
     [
         ("acorn", {"mode": "hybrid"}, "mode is fixed to dense by the operator; leave it out."),
         ("acorn", {"limit": 6}, "limit is fixed to 5 by the operator; leave it out."),
@@ -167,11 +167,11 @@ def test_where_nothing_can_be_overridden_what_says_the_same_is_taken(
     ],
 )
 def test_where_nothing_can_be_overridden_anything_else_is_refused(
-    tenant: str, request_: dict[str, Any], told: str
+    tenant: str, request_: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidRequestError) as error:
         _plan(request_, tenant=tenant, **FIXED)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 def test_one_thing_can_be_left_to_the_request_and_another_not() -> None:
@@ -219,13 +219,13 @@ def test_bound_collections_replace_the_usual_ones_and_choose_the_profile() -> No
 
 
 def test_a_query_has_so_many_phrases_and_says_so_if_it_has_more() -> None:
-    def asked(count: int) -> SearchPlan:
+    def plan_of(count: int) -> SearchPlan:
         query = " ".join(f'"part {number}"' for number in range(count))
         return make_plan(SearchRequest(query), SearchSettings(), Principal("acorn"))
 
-    assert len(asked(MAX_PHRASES).phrases) == MAX_PHRASES
+    assert len(plan_of(MAX_PHRASES).phrases) == MAX_PHRASES
     with pytest.raises(InvalidRequestError, match=f"more than {MAX_PHRASES} phrases"):
-        asked(MAX_PHRASES + 1)
+        plan_of(MAX_PHRASES + 1)
 
 
 ME = Principal("default")
@@ -324,11 +324,11 @@ def test_what_is_out_of_range_or_without_effect_is_refused_with_what_is_right(
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_each_is_refused_unless_the_operator_allows_it(name: str) -> None:
-    others = [one for one in get_args(Overridable) if one != name]
+    options = [option for option in get_args(Overridable) if option != name]
     for fixed in (
-        {"overrides": others},
-        {"of_tenants": {"default": {"overrides": others}}},
-        {"profiles": {"own": {"overrides": others}}},
+        {"overrides": options},
+        {"of_tenants": {"default": {"overrides": options}}},
+        {"profiles": {"own": {"overrides": options}}},
     ):
         request = REQUESTS[name] | ({"profile": "own"} if "profiles" in fixed else {})
         assert _refusal(request, **fixed).startswith(f"{name} is fixed")
@@ -390,17 +390,17 @@ async def test_thresholds_candidates_and_stages_of_a_request_count_in_the_search
     )
     desk = shelf.desk(overrides=get_args(Overridable))
 
-    async def found(**request: Any) -> set[str]:  # noqa: ANN401 a request's
-        wanted = SearchRequest("pendulum clock", mode="dense", **request)
-        return {hit.source.title for hit in (await desk.search(ME, wanted)).hits}
+    async def titles(**request: Any) -> set[str]:  # noqa: ANN401 a request's
+        request_ = SearchRequest("pendulum clock", mode="dense", **request)
+        return {hit.source.title for hit in (await desk.search(ME, request_)).hits}
 
-    assert await found() == {"one", "two", "three"}
-    assert await found(thresholds={"min_similarity": 0.9}) == {"one", "two"}
+    assert await titles() == {"one", "two", "three"}
+    assert await titles(thresholds={"min_similarity": 0.9}) == {"one", "two"}
     far = {"max_distance": 1.0}  # with euclidean, that is a similarity of at least .5
-    assert await found(thresholds={"max_distance": 0.99}) == {"one", "two", "three"}
-    assert len(await found(thresholds=far, distance="euclidean")) <= 3
-    assert await found(thresholds={"max_distance": 0.4}, distance="euclidean") == {"one", "two"}
-    assert len(await found(stages={"of": "precise"})) == 2
+    assert await titles(thresholds={"max_distance": 0.99}) == {"one", "two", "three"}
+    assert len(await titles(thresholds=far, distance="euclidean")) <= 3
+    assert await titles(thresholds={"max_distance": 0.4}, distance="euclidean") == {"one", "two"}
+    assert len(await titles(stages={"of": "precise"})) == 2
 
 
 @pytest.mark.slow
@@ -410,15 +410,15 @@ async def test_excluded_collections_are_not_searched(shelf: Shelf) -> None:
         await shelf.put(name, "pendulum", collection=name)
     desk = shelf.desk()
 
-    async def found(**request: Any) -> list[str]:  # noqa: ANN401 a request's
+    async def titles(**request: Any) -> list[str]:  # noqa: ANN401 a request's
         answer = await desk.search(ME, SearchRequest("pendulum", **request))
         return sorted(hit.source.title for hit in answer.hits)
 
-    assert await found(exclude_collections=("drafts",)) == ["letters", "notes"]
-    assert await found(exclude_collections=()) == ["drafts", "letters", "notes"]
-    assert await found(collections=("notes", "drafts"), exclude_collections=("drafts",)) == ["notes"]
+    assert await titles(exclude_collections=("drafts",)) == ["letters", "notes"]
+    assert await titles(exclude_collections=()) == ["drafts", "letters", "notes"]
+    assert await titles(collections=("notes", "drafts"), exclude_collections=("drafts",)) == ["notes"]
     with pytest.raises(InvalidRequestError, match="leaves no collection to search"):
-        await found(collections=("notes",), exclude_collections=("notes",))
+        await titles(collections=("notes",), exclude_collections=("notes",))
 
 
 @pytest.mark.anyio

@@ -79,10 +79,10 @@ class Scripted:
     """A retriever that answers what a test wants, and remembers what it was asked."""
 
     answer: Any
-    asked: list[tuple[str, int, Principal]] = field(default_factory=list)
+    calls: list[tuple[str, int, Principal]] = field(default_factory=list)
 
     async def retrieve(self, query: str, *, limit: int, principal: Principal) -> Any:  # noqa: ANN401 also garbage
-        self.asked.append((query, limit, principal))
+        self.calls.append((query, limit, principal))
         return await self.answer() if callable(self.answer) else self.answer
 
 
@@ -92,11 +92,13 @@ async def desk_with(shelf: Shelf) -> Callable[..., Desk]:
     await shelf.put("ours", "a pendulum of our own")
 
     def make(retriever: Any, *, tenant: str = "default", seconds: float = 5.0, **settings: object) -> Desk:  # noqa: ANN401
-        made = retriever_collection(retriever, tenant, "tickets", fields={"year": "integer"}, seconds=seconds)
+        collection = retriever_collection(
+            retriever, tenant, "tickets", fields={"year": "integer"}, seconds=seconds
+        )
         embedder = shelf.small.BagOfWords()
         reader = DeskReader(shelf.data, timeout_seconds=15)
         search = SearchSettings.model_validate(settings)
-        return Desk(reader, Embedders({"default": embedder}), search, retrievers=Retrievers([made]))
+        return Desk(reader, Embedders({"default": embedder}), search, retrievers=Retrievers([collection]))
 
     return make
 
@@ -143,7 +145,7 @@ async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
     assert _titles(only) == ["Printer jams"]
     elsewhere = replace(ANN, bindings=(Binding(collections=("documents",)),))
     assert _titles(await desk.search(elsewhere, SearchRequest("printer pendulum"))) == ["ours"]
-    assert "tickets" in {one.name for one in await desk.collections(ANN)}
+    assert "tickets" in {collection.name for collection in await desk.collections(ANN)}
     assert desk.alarms == 0
 
 
@@ -180,9 +182,9 @@ async def test_it_is_of_one_tenant_and_asked_on_behalf_of_the_principal(
     retriever = Scripted([Retrieved("a", "pendulum", 1.0, visibility="tenant")])
     desk = desk_with(retriever, candidates=10)
     assert "a" in _titles(await desk.search(ANN, SearchRequest("pendulum", limit=3)))
-    assert retriever.asked == [("pendulum", 10, ANN)]
-    other = desk_with(retriever, tenant="other")
-    assert _titles(await other.search(ANN, SearchRequest("pendulum"))) == ["ours"]
+    assert retriever.calls == [("pendulum", 10, ANN)]
+    desk = desk_with(retriever, tenant="other")
+    assert _titles(await desk.search(ANN, SearchRequest("pendulum"))) == ["ours"]
     await shelf.put("stored", "a pendulum", collection="tickets")
     assert "a" not in _titles(await desk.search(ANN, SearchRequest("pendulum")))  # a collection has its name
 
@@ -212,7 +214,7 @@ GOOD = Retrieved("a", "pendulum", 1.0, visibility="tenant")
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("passages", "reason"),
     [
         (_raise, "raised RuntimeError"),
         (partial(_raise, SystemExit), "raised SystemExit"),
@@ -232,12 +234,12 @@ GOOD = Retrieved("a", "pendulum", 1.0, visibility="tenant")
     ],
 )
 async def test_whatever_it_does_wrong_the_search_goes_on_without_it(
-    desk_with: Callable[..., Desk], answer: object, reason: str, caplog: pytest.LogCaptureFixture
+    desk_with: Callable[..., Desk], passages: object, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = desk_with(Scripted(answer), seconds=0.05)
-    found = await desk.search(ANN, SearchRequest("pendulum"))
-    assert _titles(found) == ["ours"]
-    assert (found.notes, found.degraded) == ((UNREAD,), ("collections",))
+    desk = desk_with(Scripted(passages), seconds=0.05)
+    answer = await desk.search(ANN, SearchRequest("pendulum"))
+    assert _titles(answer) == ["ours"]
+    assert (answer.notes, answer.degraded) == ((UNREAD,), ("collections",))
     assert reason in caplog.text
     assert "text of a document" not in caplog.text
 
@@ -272,7 +274,7 @@ async def test_where_it_can_not_be_held_to_the_plan_it_is_left_out_with_a_note(
     strict = await desk_with(retriever, statistics="strict").search(ANN, SearchRequest("pendulum"))
     assert _titles(strict) == ["ours"]
     assert "could reveal what you may not read: tickets" in strict.notes[0]
-    assert retriever.asked == []
+    assert retriever.calls == []
 
 
 async def test_one_that_can_not_open_gives_passages_that_are_not_found_again(
@@ -305,8 +307,8 @@ def test_the_settings_name_its_class_or_the_error_says_what_is_wrong(
     monkeypatch.syspath_prepend(tmp_path)
 
     def load(call: str, **options: object) -> Any:  # noqa: ANN401 a retriever
-        (made,) = load_retrievers({"tickets": RetrieverSettings(call=call, options=options)})
-        return made.retriever
+        (loaded,) = load_retrievers({"tickets": RetrieverSettings(call=call, options=options)})
+        return loaded.retriever
 
     assert load("my_retrievers:Good", file="x").file == "x"
     for call, reason in (

@@ -66,7 +66,7 @@ async def test_the_chunks_of_a_window_are_those_that_touch_it(shelf: Shelf, sour
     whole = (await _opened(shelf, source.id)).chunks
     extract = await _opened(shelf, source.id, max_chars=90, start=100)
     assert extract.chunks == tuple(
-        one for one in whole if one.start < extract.end and one.end > extract.start
+        chunk for chunk in whole if chunk.start < extract.end and chunk.end > extract.start
     )
 
 
@@ -249,11 +249,11 @@ def _replace_while_reading(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, *, mos
     times: list[int] = []
 
     async def overtaken(table: CollectionReader, source_id: str) -> object:
-        found = await text(table, source_id)
+        stored_text = await text(table, source_id)
         if len(times) < most:
             times.append(len(times) + 1)
             await shelf.put("numbers", f"version {len(times)}", "of numbers")
-        return found
+        return stored_text
 
     monkeypatch.setattr(CollectionReader, "text", overtaken)
     return times
@@ -328,14 +328,14 @@ def test_a_moved_edge_stands_between_words(cuts: tuple[str, Span, Span]) -> None
 
 @given(TEXTS.filter(bool), st.integers(1, 30))
 def test_reading_on_from_the_end_of_a_window_always_gets_on(text: str, max_chars: int) -> None:
-    start, read = 0, ""
+    start, characters = 0, ""
     while start < len(text):
         whole = Span(start, len(text))
         window = between_words(text, centered_window(whole, Span(start, start), max_chars), whole)
         assert window.start == start < window.end
-        read += text[window.start : window.end]
+        characters += text[window.start : window.end]
         start = window.end
-    assert read == text
+    assert characters == text
 
 
 def test_worked_examples() -> None:

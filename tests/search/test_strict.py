@@ -71,7 +71,7 @@ class Paper:
 class Case:
     """What is there, what the asker may not read besides, and what is asked of which desk."""
 
-    there: tuple[Paper, ...]
+    present: tuple[Paper, ...]
     besides: tuple[Paper, ...]
     indexed: bool
     asker: Principal
@@ -92,7 +92,7 @@ def _papers(
         st.sampled_from([2001, 2002]),
         st.sampled_from(records),
     )
-    key = lambda one: (one.collection, one.name)  # noqa: E731
+    key = lambda paper: (paper.collection, paper.name)  # noqa: E731
     return st.lists(paper, min_size=1, max_size=5, unique_by=key).map(tuple)
 
 
@@ -127,8 +127,8 @@ def cases(draw: st.DrawFn, modes: Sequence[Mode] = MODES, *, indexed: bool | Non
 async def _store(small: ModuleType, data: Path, papers: Sequence[Paper], *, indexed: bool) -> None:
     for name in sorted({paper.collection for paper in papers}):
         identity = small.BagOfWords().identity
-        made = await ensure_collection(data, "default", name, identity, fields={"year": "integer"})
-        async with open_writer(data, made) as writer:
+        collection = await ensure_collection(data, "default", name, identity, fields={"year": "integer"})
+        async with open_writer(data, collection) as writer:
             sources = [
                 small.new_source(
                     writer,
@@ -178,7 +178,7 @@ async def _replies(
     """
     with tempfile.TemporaryDirectory() as folder:
         alone, crowded = Path(folder, "alone"), Path(folder, "crowded")
-        await _store(small, alone, case.there, indexed=case.indexed)
+        await _store(small, alone, case.present, indexed=case.indexed)
         shutil.copytree(alone, crowded)
         await _store(small, crowded, case.besides, indexed=case.indexed)
         return [
@@ -227,17 +227,17 @@ async def _best(shelf: Shelf, query: str, mode: Mode, **plan: Any) -> list[tuple
 async def test_a_hidden_document_moves_visible_scores_unless_statistics_are_strict(shelf: Shelf) -> None:
     await shelf.put("one", "pendulum swings")
     await shelf.put("two", "escapement clicks")
-    asked = "pendulum escapement"
+    query = "pendulum escapement"
 
-    async def found(statistics: Counted) -> list[list[tuple[str, float]]]:
-        return [await _best(shelf, asked, mode, statistics=statistics) for mode in MODES]
+    async def scores_of(statistics: Counted) -> list[list[tuple[str, float]]]:
+        return [await _best(shelf, query, mode, statistics=statistics) for mode in MODES]
 
-    before = {statistics: await found(statistics) for statistics in get_args(Counted)}
+    before = {statistics: await scores_of(statistics) for statistics in get_args(Counted)}
     await shelf.put("three", *["pendulum"] * 9, access=Access("restricted"))
     async with await shelf.small.writing(shelf.data) as writer:
         await writer.finish()
-    assert await found("strict") == before["strict"]
-    assert await found("collection") != before["collection"]
+    assert await scores_of("strict") == before["strict"]
+    assert await scores_of("collection") != before["collection"]
 
 
 @pytest.mark.anyio
@@ -253,10 +253,10 @@ async def test_what_its_own_record_hides_counts_for_nothing_though_the_engine_st
     async def best(statistics: Counted) -> list[tuple[str, float]]:
         reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=memory_bytes)
         plan = SearchSettings(statistics=statistics, candidates=10)
-        desk, asked = Desk(reader, shelf.small.BagOfWords(), plan), SearchRequest("pendulum two", mode=mode)
-        await desk.search(GUEST, asked)
+        desk, request = Desk(reader, shelf.small.BagOfWords(), plan), SearchRequest("pendulum two", mode=mode)
+        await desk.search(GUEST, request)
         await shelf.small.rows_in_memory(desk)
-        answer = await desk.search(GUEST, asked)
+        answer = await desk.search(GUEST, request)
         await reader.close()
         return [(hit.chunk.text, hit.score) for hit in answer.hits]
 
@@ -276,8 +276,8 @@ async def test_an_index_of_vectors_that_others_have_shaped_changes_no_bit(
     await shelf.put("seen", *(f"pendulum {number}" for number in range(20)))
     alone = await _best(shelf, "pendulum watch", "dense", statistics="strict", limit=20)
     assert len(alone) == 20
-    others = (f"watch {number} of {number % 7}" for number in range(400))
-    await shelf.put("hidden", *others, access=Access("restricted"))
+    texts = (f"watch {number} of {number % 7}" for number in range(400))
+    await shelf.put("hidden", *texts, access=Access("restricted"))
     async with await shelf.small.writing(shelf.data) as writer:
         await writer.finish()
     chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
@@ -300,8 +300,8 @@ async def test_of_equals_those_with_the_first_ids_are_listed(shelf: Shelf, mode:
 async def test_strict_statistics_find_words_as_the_index_has_them(shelf: Shelf) -> None:
     texts = ["two pendulums swing", "机器学习改变世界", "the user_id of café guests", "nothing of it"]
     await shelf.put("words", *texts)
-    asked = {"pendulum": 0, "swinging": 0, "机器学习": 1, "user": 2, "cafe": 2, "guest": 2}
-    for query, place in asked.items():
+    place_by_query = {"pendulum": 0, "swinging": 0, "机器学习": 1, "user": 2, "cafe": 2, "guest": 2}
+    for query, place in place_by_query.items():
         assert [text for text, _ in await _best(shelf, query, "sparse", statistics="strict")] == [
             texts[place]
         ]
@@ -313,8 +313,8 @@ async def test_a_word_counts_the_more_the_rarer_it_is_and_the_more_often_it_stan
     shelf: Shelf,
 ) -> None:
     await shelf.put("clocks", *["clock and watch"] * 5, "clock and pendulum", "pendulum pendulum clock")
-    found = await _best(shelf, "pendulum clock", "sparse", statistics="strict", limit=3)
-    assert [text for text, _ in found] == ["pendulum pendulum clock", "clock and pendulum", "clock and watch"]
+    best = await _best(shelf, "pendulum clock", "sparse", statistics="strict", limit=3)
+    assert [text for text, _ in best] == ["pendulum pendulum clock", "clock and pendulum", "clock and watch"]
 
 
 @pytest.mark.anyio
@@ -332,14 +332,14 @@ async def test_words_are_counted_over_all_collections_as_if_they_were_one(
     reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=memory_bytes)
     desk = Desk(reader, shelf.small.BagOfWords(), SearchSettings(statistics=counted))
 
-    async def found(query: str, *collections: str) -> list[tuple[str, float]]:
+    async def scores_of(query: str, *collections: str) -> list[tuple[str, float]]:
         request = SearchRequest(query, mode="sparse", limit=20, collections=collections)
         return [(hit.chunk.text, hit.score) for hit in (await desk.search(GUEST, request)).hits]
 
     for query in ("10.3.0.7", "ECONNREFUSED pendulum", "pendulum watch", "3 months"):
-        apart = await found(query, "tickets", "handbook", "hidden")
-        assert sorted(apart) == sorted(await found(query, "together")), query
-    by_name = [text for text, _ in await found("10.3.0.7", "tickets", "handbook")]
+        apart = await scores_of(query, "tickets", "handbook", "hidden")
+        assert sorted(apart) == sorted(await scores_of(query, "together")), query
+    by_name = [text for text, _ in await scores_of("10.3.0.7", "tickets", "handbook")]
     assert all(text.startswith("ECONNREFUSED") for text in by_name[:9])
     await reader.close()
 
@@ -349,10 +349,10 @@ async def test_words_are_counted_over_all_collections_as_if_they_were_one(
 async def test_words_of_a_query_beyond_those_that_count_are_told(shelf: Shelf, statistics: Counted) -> None:
     await shelf.put("words", "word0 word70")
     desk = shelf.desk(statistics=statistics)
-    for count, told in ((MAX_TERMS, False), (MAX_TERMS + 1, True)):
+    for count, is_noted in ((MAX_TERMS, False), (MAX_TERMS + 1, True)):
         query = " ".join(f"word{number}" for number in range(count))
         answer = await desk.search(GUEST, SearchRequest(query, mode="sparse"))
-        assert any(f"first {MAX_TERMS} words" in note for note in answer.notes) is told
+        assert any(f"first {MAX_TERMS} words" in note for note in answer.notes) is is_noted
 
 
 @pytest.mark.anyio
@@ -363,11 +363,11 @@ async def test_with_the_operator_and_a_passage_has_all_words(shelf: Shelf, stati
     every = shelf.desk(statistics=statistics, engine=engine, mode="sparse")
     any_ = shelf.desk(statistics=statistics, mode="sparse")
 
-    async def found(desk: Desk, query: str) -> set[str]:
+    async def ids(desk: Desk, query: str) -> set[str]:
         return {hit.source.title for hit in (await desk.search(Principal("default"), query)).hits}
 
-    assert await found(any_, "the pendulum clock") == {"both", "one", "other"}
-    assert await found(every, "the pendulum clock") == {"both"}
-    assert await found(every, "clock") == {"both", "other"}
+    assert await ids(any_, "the pendulum clock") == {"both", "one", "other"}
+    assert await ids(every, "the pendulum clock") == {"both"}
+    assert await ids(every, "clock") == {"both", "other"}
     answer = await every.search(Principal("default"), "pendulum zebra")
     assert answer.notes[0].startswith("No passage contains all words of the query. Use fewer words")

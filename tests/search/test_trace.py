@@ -74,8 +74,8 @@ async def test_an_answer_is_the_same_with_and_without_a_trace(
 ) -> None:
     desk = _desk(stocked)
     for request in REQUESTS:
-        wanted = SearchRequest("the pendulum of iron", mode=mode, profile=profile, **request)
-        plain, traced = [await desk.search(ME, wanted, trace=trace) for trace in (False, True)]
+        request_ = SearchRequest("the pendulum of iron", mode=mode, profile=profile, **request)
+        plain, traced = [await desk.search(ME, request_, trace=trace) for trace in (False, True)]
         assert plain == traced
         names = [stage.name for stage in traced.steps if stage.name != "limit"]
         assert [stage.name for stage in plain.steps] == names
@@ -89,22 +89,22 @@ async def test_each_stage_tells_what_it_was_given_and_what_it_left(stocked: Shel
     thresholds = {"min_similarity": 0.1}
     desk = stocked.desk(thresholds=thresholds, stages=STAGED)
     answer = await _asked(desk, mode=mode, limit=3, context=True)
-    told = {stage.name: stage for stage in answer.steps}
+    stages = {stage.name: stage for stage in answer.steps}
     path = ["fuse", "gate", "thresholds", "dedupe", "diversify", "limit", "neighbors", "compress", "context"]
-    assert [*told] == ["plan", "embed", "recall", *path]
-    assert told["plan"].after is told["embed"].after is None
-    assert told["recall"].after == told["fuse"].before == told["fuse"].after
-    steps = [told[name] for name in path]
+    assert [*stages] == ["plan", "embed", "recall", *path]
+    assert stages["plan"].after is stages["embed"].after is None
+    assert stages["recall"].after == stages["fuse"].before == stages["fuse"].after
+    steps = [stages[name] for name in path]
     for stage in steps:
         assert stage.after == len(stage.hit_ids) == len(set(stage.hit_ids))
-        assert [one.id for one in stage.preview] == list(stage.hit_ids[: min(5, len(stage.hit_ids))])
+        assert [preview.id for preview in stage.preview] == list(stage.hit_ids[: min(5, len(stage.hit_ids))])
     assert [stage.before for stage in steps[2:]] == [stage.after for stage in steps[1:-1]]
-    assert set(told["fuse"].hit_ids) == set(told["gate"].hit_ids)
-    assert told["dedupe"].after == (told["thresholds"].after or 0) - 1
-    assert told["limit"].after == 3
-    assert told["compress"].hit_ids == tuple(hit.chunk.id for hit in answer.hits)
+    assert set(stages["fuse"].hit_ids) == set(stages["gate"].hit_ids)
+    assert stages["dedupe"].after == (stages["thresholds"].after or 0) - 1
+    assert stages["limit"].after == 3
+    assert stages["compress"].hit_ids == tuple(hit.chunk.id for hit in answer.hits)
     assert answer.context
-    assert told["context"].hit_ids == answer.context.chunk_ids
+    assert stages["context"].hit_ids == answer.context.chunk_ids
 
 
 async def test_only_a_limit_that_cuts_is_a_stage(stocked: Shelf) -> None:
@@ -147,13 +147,15 @@ async def test_listings_have_the_ranks_and_scores_of_the_lists_themselves(stocke
     assert answer.trace.queries == (SubQuery("the pendulum of iron"),)
     listings = answer.trace.listings
     for name, expected in lists.items():
-        told = {id_: one for id_, all_ in listings.items() for one in all_ if one.list == name}
-        scores = {id_: one.score for id_, one in told.items()}
+        listed = {id_: listing for id_, all_ in listings.items() for listing in all_ if listing.list == name}
+        scores = {id_: listing.score for id_, listing in listed.items()}
         assert scores == pytest.approx({id_: score for id_, (_, score) in expected.items()})
-        by_rank = sorted(told, key=lambda id_: told[id_].rank)
-        assert [told[id_].rank for id_ in by_rank] == list(range(1, len(expected) + 1))
+        by_rank = sorted(listed, key=lambda id_: listed[id_].rank)
+        assert [listed[id_].rank for id_ in by_rank] == list(range(1, len(expected) + 1))
         assert [scores[id_] for id_ in by_rank] == sorted(scores.values(), reverse=True)
-    assert all(isinstance(one, Listing) and one.query == 0 for all_ in listings.values() for one in all_)
+    assert all(
+        isinstance(listing, Listing) and listing.query == 0 for all_ in listings.values() for listing in all_
+    )
 
 
 async def test_previews_are_at_most_five_and_of_at_most_200_characters(shelf: Shelf) -> None:
@@ -163,13 +165,13 @@ async def test_previews_are_at_most_five_and_of_at_most_200_characters(shelf: Sh
     previewing = [stage for stage in answer.steps if stage.hit_ids]
     assert [len(stage.preview) for stage in previewing] == [5] * len(previewing)
     for stage in previewing:
-        for one in stage.preview:
-            assert one.text == long[int(one.id.partition("/")[2])][:200]
+        for preview in stage.preview:
+            assert preview.text == long[int(preview.id.partition("/")[2])][:200]
 
 
 async def test_a_preview_is_of_what_a_stage_shows(stocked: Shelf) -> None:
     answer = await _asked(_desk(stocked), profile="staged", limit=3)
-    assert [(one.id, one.score, one.text) for one in answer.steps[-1].preview] == [
+    assert [(preview.id, preview.score, preview.text) for preview in answer.steps[-1].preview] == [
         (hit.chunk.id, hit.score, hit.text[:200]) for hit in answer.hits
     ]
 
@@ -187,11 +189,12 @@ def _told(answer: Answer) -> Mapping[str, object]:
     """All that a trace tells but times, and scores, which go by how common words are everywhere."""
     assert answer.trace
     stages = [
-        (replace(stage, seconds=0, preview=()), [(one.id, one.text) for one in stage.preview])
+        (replace(stage, seconds=0, preview=()), [(preview.id, preview.text) for preview in stage.preview])
         for stage in answer.steps
     ]
     listings = {
-        id_: [(one.query, one.list, one.rank) for one in all_] for id_, all_ in answer.trace.listings.items()
+        id_: [(listing.query, listing.list, listing.rank) for listing in all_]
+        for id_, all_ in answer.trace.listings.items()
     }
     return {"stages": stages, "queries": answer.trace.queries, "listings": listings, "notes": answer.notes}
 
@@ -210,14 +213,14 @@ async def test_a_trace_is_as_if_there_were_nothing_else_than_the_principal_may_s
     before = [_told(await _asked(desk, **request)) for request in requests]
     secret = await _put_secret(stocked)
     desk = _desk(stocked, mode=mode)
-    seen = str(asdict(await _asked(desk, ANN, profile="plain")))
-    assert all(hidden in seen for hidden in (secret, "confidential", "diaries"))
+    trace = str(asdict(await _asked(desk, ANN, profile="plain")))
+    assert all(hidden in trace for hidden in (secret, "confidential", "diaries"))
     if sight == "blind":
         blind()
-    for request, told in zip(requests, before, strict=True):
+    for request, former in zip(requests, before, strict=True):
         answer = await _asked(desk, **request)
         if sight == "seeing" or mode != "hybrid":  # there the order goes by scores of words, too
-            assert _told(answer) == told
+            assert _told(answer) == former
         for hidden in (secret, "confidential", "diaries"):
             assert hidden not in str(asdict(answer))
     assert (desk.alarms > 0) == (sight == "blind")
@@ -236,7 +239,7 @@ async def test_a_trace_of_query_stages_tells_of_no_hidden_collection(
     assert _told(await _asked(desk)) == before
     answer = await _asked(desk, ANN)
     assert answer.trace
-    assert [one.collections for one in answer.trace.queries] == [(), ("diaries",)]
+    assert [query.collections for query in answer.trace.queries] == [(), ("diaries",)]
 
 
 async def test_what_stages_left_was_in_a_list(stocked: Shelf) -> None:
@@ -325,24 +328,24 @@ def test_a_trace_says_what_was_asked_done_and_found() -> None:
 
 def test_the_only_query_is_not_numbered() -> None:
     trace = Trace((SubQuery("who?"),), {"mfzq/3": (Listing(0, "dense", 1, 0.5),)})
-    told = _record(Answer((_hit(3),), trace=trace))
-    assert told["listings"] == {"mfzq/3": [{"list": "dense", "rank": 1, "score": 0.5}]}
+    record = _record(Answer((_hit(3),), trace=trace))
+    assert record["listings"] == {"mfzq/3": [{"list": "dense", "rank": 1, "score": 0.5}]}
 
 
 def test_an_empty_filter_is_none_at_all_and_no_filter_is_absent() -> None:
     trace = Trace((SubQuery("who?", filter={}), SubQuery("what?")), {})
-    assert [one.get("filter") for one in _record(Answer((), trace=trace))["queries"]] == ["{}", None]
+    assert [query.get("filter") for query in _record(Answer((), trace=trace))["queries"]] == ["{}", None]
 
 
 def test_of_passages_that_are_no_hits_the_lists_are_not_told() -> None:
     listings = {f"mfzq/{seq}": (Listing(0, "dense", seq, 0.5),) for seq in (1, 2, 3)}
-    told = _record(Answer((_hit(2), _hit(3)), trace=Trace((SubQuery("who?"),), listings)))
-    assert list(told["listings"]) == ["mfzq/2", "mfzq/3"]
+    record = _record(Answer((_hit(2), _hit(3)), trace=Trace((SubQuery("who?"),), listings)))
+    assert list(record["listings"]) == ["mfzq/2", "mfzq/3"]
 
 
 def test_an_answer_without_a_trace_has_its_stages_only() -> None:
-    told = _record(Answer((_hit(1),), steps=(Step("plan", 0.001),)))
-    assert told == {
+    record = _record(Answer((_hit(1),), steps=(Step("plan", 0.001),)))
+    assert record == {
         "queries": [],
         "steps": [{"name": "plan", "ms": 1.0}],
         "listings": {},
@@ -354,10 +357,10 @@ def test_images_in_texts_are_spoiled_and_labels_are_of_one_line() -> None:
     preview = Preview("mfzq/1", 0.5, "see ![a](http://x/y)")
     stage = Step("fuse", 0.1, "failed", ("a\nb \u202ec",), preview=(preview,))
     query = SubQuery("who\nis \x1b[1mthat?", reason="![a](http://x/y)")
-    told = _record(Answer((), steps=(stage,), trace=Trace((query,), {})))
-    assert told["steps"][0]["preview"][0]["text"] == "see ! [a](http://x/y)"
-    assert told["steps"][0]["warnings"] == ["a b c"]
-    assert told["queries"][0] == {"text": "who is [1mthat?", "weight": 1.0, "reason": "! [a](http://x/y)"}
+    record = _record(Answer((), steps=(stage,), trace=Trace((query,), {})))
+    assert record["steps"][0]["preview"][0]["text"] == "see ! [a](http://x/y)"
+    assert record["steps"][0]["warnings"] == ["a b c"]
+    assert record["queries"][0] == {"text": "who is [1mthat?", "weight": 1.0, "reason": "! [a](http://x/y)"}
 
 
 def test_the_size_does_not_depend_on_how_much_a_search_left_or_was_told() -> None:

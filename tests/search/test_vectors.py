@@ -42,7 +42,7 @@ class Remote:
     bag: Embedder
     fails: bool = False
     hangs: bool = False
-    asked: int = 0
+    calls: int = 0
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -59,7 +59,7 @@ class Remote:
         return self.bag.vocabulary_share(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        self.asked += 1
+        self.calls += 1
         if self.hangs:
             await anyio.sleep_forever()
         if self.fails:
@@ -90,8 +90,8 @@ async def clocks(shelf: Shelf, small_desk: ModuleType) -> Clocks:
     model = Remote(small_desk.BagOfWords())
     ours = replace(model.identity, dimension=small_desk.DIMENSION)
     for name, identity in {"a": ours, "b": ours, "other": replace(ours, model="another")}.items():
-        made = await ensure_collection(shelf.data, "default", name, identity)
-        async with open_writer(shelf.data, made) as writer:
+        collection = await ensure_collection(shelf.data, "default", name, identity)
+        async with open_writer(shelf.data, collection) as writer:
             await writer.replace(
                 [
                     small_desk.new_source(writer, f"clock {name}", "a pendulum clock"),
@@ -260,7 +260,7 @@ async def test_a_tenant_whose_collections_are_all_of_another_model_is_searched_b
     clocks.model.bag = replace(bag, identity=replace(bag.identity, model="a third"))  # type: ignore[type-var]
     answer = await clocks.search("hybrid")
     assert titles(answer) == {"clock a", "clock b", "clock other"}
-    assert clocks.model.asked == 0
+    assert clocks.model.calls == 0
     nothing = await clocks.search("dense")
     assert (nothing.hits, nothing.degraded) == ((), ("dense",))
     assert "Not searched" in nothing.notes[0]
@@ -349,8 +349,8 @@ async def _fill(data: Path, small: ModuleType) -> None:
         "other": replace(bag, model="another"),
         "short": EmbedderIdentity("tests", "short", 3),
     }.items():
-        made = await ensure_collection(data, "default", name, identity)
-        async with open_writer(data, made) as writer:
+        collection = await ensure_collection(data, "default", name, identity)
+        async with open_writer(data, collection) as writer:
             sources = [
                 small.new_source(writer, f"{title} {name}", text, access=access)
                 for title, text, access in (
@@ -364,7 +364,7 @@ async def _fill(data: Path, small: ModuleType) -> None:
             ]
             if identity.dimension != DIMENSION:
                 three = np.eye(3, dtype=np.float32)
-                sources = [replace(one, vectors=three[at : at + 1]) for at, one in enumerate(sources)]
+                sources = [replace(source, vectors=three[at : at + 1]) for at, source in enumerate(sources)]
             await writer.replace(sources)
 
 

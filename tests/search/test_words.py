@@ -32,7 +32,7 @@ MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 modes = pytest.mark.parametrize("mode", MODES)
 
 
-async def found(shelf: Shelf, query: str, mode: Mode, **request: Any) -> set[str]:  # noqa: ANN401 a request's own
+async def texts_found(shelf: Shelf, query: str, mode: Mode, **request: Any) -> set[str]:  # noqa: ANN401 a request's own
     return {hit.text for hit in (await shelf.search(query, mode=mode, limit=50, **request)).hits}
 
 
@@ -42,8 +42,8 @@ async def test_a_quoted_phrase_must_occur_word_for_word(shelf: Shelf, mode: Mode
     texts = ["leave of absence", "absence of leave", "a Leave\nof Absence.", "leave of absences", "O leave"]
     await shelf.put_all({str(at): text for at, text in enumerate(texts)})
     for query in ('"leave of absence"', "“leave of absence”", "(„leave of absence“)", '"leave of" "absence"'):
-        assert await found(shelf, query, mode) == {texts[0], texts[2]}
-    assert len(await found(shelf, 'leave" of absence', mode)) == len(texts)  # ordinary text
+        assert await texts_found(shelf, query, mode) == {texts[0], texts[2]}
+    assert len(await texts_found(shelf, 'leave" of absence', mode)) == len(texts)  # ordinary text
 
 
 @modes
@@ -90,14 +90,14 @@ async def test_a_phrase_of_signs_and_quotes_for_the_engine_is_text(shelf: Shelf,
     texts = ["it's a 'b' \\d+ (x) [y] {2} ^$ |", "its a b dd xy"]
     await shelf.put_all(dict(zip("ab", texts, strict=True)))
     for phrase in ("it's a 'b'", "\\d+ (x)", "[y] {2} ^$ |", "') OR (true"):
-        wanted = {texts[0]} if phrase in texts[0] else set()
-        assert await found(shelf, f'"{phrase}"', mode) == wanted
+        expected = {texts[0]} if phrase in texts[0] else set()
+        assert await texts_found(shelf, f'"{phrase}"', mode) == expected
 
 
 @modes
 async def test_the_line_above_a_passage_is_not_part_of_it(shelf: Shelf, mode: Mode) -> None:
     await shelf.put("handbook", "first", "second handbook")
-    assert await found(shelf, '"handbook"', mode) == {"second handbook"}
+    assert await texts_found(shelf, '"handbook"', mode) == {"second handbook"}
 
 
 @modes
@@ -106,7 +106,9 @@ async def test_phrases_are_conditions_besides_rights_and_filters(shelf: Shelf, m
     await shelf.put("open", "leave of absence, open", fields={"year": 2020})
     await shelf.put("other", "leave of absence, other", fields={"year": 2021})
     await shelf.put("hidden", "leave of absence, hidden", access=Access("restricted"))
-    assert await found(shelf, '"leave of absence"', mode, filter={"year": 2020}) == {"leave of absence, open"}
+    assert await texts_found(shelf, '"leave of absence"', mode, filter={"year": 2020}) == {
+        "leave of absence, open"
+    }
     answer = await shelf.search('"leave of absence"', mode=mode, filter={"year": 1999})
     assert answer.notes == ("The filter excludes all results; without year $eq there are results.",)
 
@@ -125,14 +127,14 @@ async def test_every_hit_contains_what_the_operator_and_the_request_require(shel
     await shelf.put_all({str(at): text for at, text in enumerate(texts)})
     desk = shelf.desk(profiles={"final": {"must_contain": ["approved"]}})
 
-    async def shown(**request: Any) -> set[str]:  # noqa: ANN401 a request's own
+    async def titles(**request: Any) -> set[str]:  # noqa: ANN401 a request's own
         answer = await desk.search(ME, SearchRequest("clock", mode=mode, **request))
         return {hit.text for hit in answer.hits}
 
-    assert await shown() == {*texts}
-    assert await shown(profile="final") == {texts[0], texts[2]}
-    assert await shown(profile="final", must_contain=("2024",)) == {texts[2]}
-    assert await shown(must_contain=("202", "CLOCK")) == {texts[2], texts[3]}
+    assert await titles() == {*texts}
+    assert await titles(profile="final") == {texts[0], texts[2]}
+    assert await titles(profile="final", must_contain=("2024",)) == {texts[2]}
+    assert await titles(must_contain=("202", "CLOCK")) == {texts[2], texts[3]}
     answer = await desk.search(ME, SearchRequest("clock", mode=mode, must_contain=("quokka",)))
     assert answer.hits == ()
     assert 'No passage contains "quokka"' in answer.notes[0]
@@ -253,7 +255,7 @@ async def ask(shelf: Shelf, query: str, mode: Mode = "hybrid", **settings: objec
 
 def lists(answer: Answer) -> set[str]:
     assert answer.trace
-    return {one.list for listings in answer.trace.listings.values() for one in listings}
+    return {listing.list for listings in answer.trace.listings.values() for listing in listings}
 
 
 def warnings(answer: Answer) -> list[str]:
@@ -263,21 +265,21 @@ def warnings(answer: Answer) -> list[str]:
 async def test_the_engine_is_not_asked_for_a_dense_list_that_would_count_for_nothing(
     desk: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, dense = [], CollectionReader.dense
+    searched, dense = [], CollectionReader.dense
 
-    async def noted(self: CollectionReader, *given: object, **named: object) -> Ranking:
-        asked.append(self.collection.name)
-        return await dense(self, *given, **named)  # type: ignore[arg-type]
+    async def noted(self: CollectionReader, *arguments: object, **named: object) -> Ranking:
+        searched.append(self.collection.name)
+        return await dense(self, *arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CollectionReader, "dense", noted)
     answer = await ask(desk, HINDI)
-    assert (asked, lists(answer), warnings(answer)) == ([], {"sparse"}, [TOLD])
+    assert (searched, lists(answer), warnings(answer)) == ([], {"sparse"}, [TOLD])
     assert (answer.degraded, answer.notes) == ((), ())
     by_words = await ask(desk, HINDI, "sparse")
     assert [hit.chunk.id for hit in answer.hits] == [hit.chunk.id for hit in by_words.hits]
     assert [hit.source.title for hit in answer.hits] == ["hindi", "dial"]
     half_known = await ask(desk, f"clock {HINDI}")
-    assert (asked, lists(half_known), warnings(half_known)) == (["documents"], {"dense", "sparse"}, [])
+    assert (searched, lists(half_known), warnings(half_known)) == (["documents"], {"dense", "sparse"}, [])
 
 
 async def test_its_hits_have_similarities_and_thresholds_apply_to_them(desk: Shelf) -> None:

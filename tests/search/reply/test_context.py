@@ -221,7 +221,7 @@ def _titled_hit(title: str, *section: str, page: int | None = None) -> Hit:
 
 
 @pytest.mark.parametrize(
-    ("hit", "shown"),
+    ("hit", "citation"),
     [
         (_titled_hit("Handbook", "Handbook", "Leave", page=4), "Handbook › Leave, p. 4"),
         (_titled_hit("Handbook", "Leave"), "Handbook › Leave"),
@@ -237,8 +237,8 @@ def _titled_hit(title: str, *section: str, page: int | None = None) -> Hit:
         (_titled_hit("x" * 500, "y" * 500), f"{'x' * (MAX_PART_CHARS - 1)}… › {'y' * (MAX_PART_CHARS - 1)}…"),
     ],
 )
-def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: Hit, shown: str) -> None:
-    assert cite_as(hit) == shown
+def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: Hit, citation: str) -> None:
+    assert cite_as(hit) == citation
 
 
 @pytest.mark.parametrize(
@@ -260,10 +260,10 @@ def test_documents_of_one_title_are_told_apart_by_their_folders_or_else_their_pa
         replace(plan, id=f"s{number}", metadata={"path": path}, collection=collection)
         for number, (path, collection) in enumerate(zip(paths, collections, strict=False))
     ]
-    other = replace(plan, id="other", title="Menu", metadata={"path": "menu.md"})
-    told = places_of_namesakes([*namesakes, *namesakes, other])
-    assert [told[source.id] for source in namesakes if source.id in told] == places
-    assert "other" not in told
+    menu = replace(plan, id="other", title="Menu", metadata={"path": "menu.md"})
+    places_by_id = places_of_namesakes([*namesakes, *namesakes, menu])
+    assert [places_by_id[source.id] for source in namesakes if source.id in places_by_id] == places
+    assert "other" not in places_by_id
 
 
 def test_the_place_of_a_namesake_stands_behind_the_title_and_is_harmless() -> None:
@@ -273,7 +273,7 @@ def test_the_place_of_a_namesake_stands_behind_the_title_and_is_harmless() -> No
 
 
 @pytest.mark.parametrize(
-    ("pages", "shown"),
+    ("pages", "citation"),
     [
         ((1, 1), "Handbook, p. i"),
         ((1, 2), "Handbook, pp. i-ii"),
@@ -282,12 +282,12 @@ def test_the_place_of_a_namesake_stands_behind_the_title_and_is_harmless() -> No
         ((6, 6), "Handbook, p. 6"),
     ],
 )
-def test_pages_are_called_by_what_is_printed_on_them(pages: tuple[int, int], shown: str) -> None:
+def test_pages_are_called_by_what_is_printed_on_them(pages: tuple[int, int], citation: str) -> None:
     hit = _titled_hit("Handbook", page=pages[0])
     source = replace(hit.source, metadata={PAGE_LABELS_KEY: "i to ii, 1 to 3"})
     shown_all = (Excerpt(30, 99 if pages[0] < pages[1] else 40, "…"),)
     last = replace(hit.chunk, id="s/9", seq=9, start=90, end=99, page=pages[1])
-    assert cite_as(replace(hit, source=source, around=(hit.chunk, last), excerpts=shown_all)) == shown
+    assert cite_as(replace(hit, source=source, around=(hit.chunk, last), excerpts=shown_all)) == citation
 
 
 def test_the_pages_are_those_of_all_that_is_shown() -> None:
@@ -310,8 +310,8 @@ def test_a_slide_is_cited_as_a_slide() -> None:
     slides = replace(hit.source, mime_type="application/vnd.oasis.opendocument.presentation")
     assert cite_as(replace(hit, source=slides)) == "Kick-off › Goals, slide 3"
     around = (hit.chunk, replace(hit.chunk, id="s/4", seq=4, start=40, end=50, page=4))
-    both = replace(hit, source=slides, around=around, excerpts=(Excerpt(30, 50, "…"),))
-    assert cite_as(both) == "Kick-off › Goals, slides 3-4"
+    slides_hit = replace(hit, source=slides, around=around, excerpts=(Excerpt(30, 50, "…"),))
+    assert cite_as(slides_hit) == "Kick-off › Goals, slides 3-4"
 
 
 def test_cells_are_cited_after_their_sheet_and_those_of_all_that_is_shown() -> None:
@@ -319,11 +319,13 @@ def test_cells_are_cited_after_their_sheet_and_those_of_all_that_is_shown() -> N
     sheets = replace(hit.source, mime_type="application/vnd.oasis.opendocument.spreadsheet")
     assert cite_as(replace(hit, source=sheets)) == "Budget › Q1, A2:F9"
     below = replace(hit.chunk, id="s/4", seq=4, start=40, end=50, section=("Q1", "A10:C12"))
-    other = replace(hit.chunk, id="s/5", seq=5, start=50, end=60, section=("Q2", "A1:Z99"))
-    shown = replace(hit, source=sheets, around=(hit.chunk, below, other), excerpts=(Excerpt(30, 60, "…"),))
-    assert cite_as(replace(shown, excerpts=(Excerpt(30, 50, "…"),))) == "Budget › Q1, A2:F12"
-    for best in (hit.chunk, other):
-        assert cite_as(replace(shown, chunk=best)) == "Budget › Q1, A2:F12 … Q2, A1:Z99"
+    second_sheet = replace(hit.chunk, id="s/5", seq=5, start=50, end=60, section=("Q2", "A1:Z99"))
+    sheets_hit = replace(
+        hit, source=sheets, around=(hit.chunk, below, second_sheet), excerpts=(Excerpt(30, 60, "…"),)
+    )
+    assert cite_as(replace(sheets_hit, excerpts=(Excerpt(30, 50, "…"),))) == "Budget › Q1, A2:F12"
+    for best in (hit.chunk, second_sheet):
+        assert cite_as(replace(sheets_hit, chunk=best)) == "Budget › Q1, A2:F12 … Q2, A1:Z99"
     assert cite_as(_titled_hit("Paper", "Sizes", "A4")) == "Paper › Sizes › A4"
 
 

@@ -157,10 +157,12 @@ def test_a_hits_words_are_made_safe() -> None:
 
 def test_each_hit_names_its_collection_and_its_path_only_where_there_is_no_url() -> None:
     path = {"path": "a.md", "author": "O'Neill"}
-    one, two = _hit(metadata=path), _hit(seq=4, metadata=path, url="https://example.org/a")
-    reply = search_reply(Answer((one, two)), None)
+    first, second = _hit(metadata=path), _hit(seq=4, metadata=path, url="https://example.org/a")
+    reply = search_reply(Answer((first, second)), None)
     assert [record.metadata for record in reply.results] == [path, {"author": "O'Neill"}]
-    reply = search_reply(Answer((one, replace(two, source=replace(two.source, collection="b")))), None)
+    reply = search_reply(
+        Answer((first, replace(second, source=replace(second.source, collection="b")))), None
+    )
     assert [record.collection for record in reply.results] == ["documents", "b"]
     (bare,) = search_reply(Answer((_hit(),)), None).results
     assert "metadata" not in bare.model_dump(exclude_none=True)
@@ -168,8 +170,8 @@ def test_each_hit_names_its_collection_and_its_path_only_where_there_is_no_url()
 
 def test_what_a_hit_contains_and_what_became_of_its_file_is_said_of_it_alone() -> None:
     hits = _hit(), _hit("two", 4)
-    other = replace(hits[1], source=replace(SOURCE, id="other"))
-    answer = Answer((hits[0], other), stale={"other": "gone"}, flags={"mfzq/3": ("instructions", "email")})
+    second = replace(hits[1], source=replace(SOURCE, id="other"))
+    answer = Answer((hits[0], second), stale={"other": "gone"}, flags={"mfzq/3": ("instructions", "email")})
     reply = search_reply(answer, None)
     assert [record.stale for record in reply.results] == [None, "gone"]
     assert [record.flags for record in reply.results] == [["instructions", "email"], None]
@@ -189,8 +191,8 @@ def test_offsets_are_those_of_what_is_shown() -> None:
     """Also if a passage is truncated; of several excerpts, each has its own."""
     hit = _hit("the whole text")
     parts = Excerpt(44, 49, "whole"), Excerpt(50, 54, "text")
-    (one,) = search_reply(Answer((replace(hit, excerpts=parts[:1], tokens=1),)), None).results
-    assert (one.start, one.end, one.excerpts, one.tokens) == (44, 49, None, 1)
+    (single,) = search_reply(Answer((replace(hit, excerpts=parts[:1], tokens=1),)), None).results
+    assert (single.start, single.end, single.excerpts, single.tokens) == (44, 49, None, 1)
     (two,) = search_reply(Answer((replace(hit, excerpts=parts, tokens=3),)), None).results
     assert (two.start, two.end, two.excerpts, two.tokens) == (44, 54, [[44, 49], [50, 54]], 3)
     (cut,) = search_reply(Answer((_hit("x" * 5000),)), MIN_REPLY_CHARS).results
@@ -199,15 +201,15 @@ def test_offsets_are_those_of_what_is_shown() -> None:
 
 def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
     hits = _hit("the text"), _hit("see ![a](http://x)", 4), _hit("two\ufe01", 5)
-    for shown, notes in (
+    for hits_shown, notes in (
         (hits, _altered([hit.text for hit in hits])),
         (hits[:1], []),
         (hits[2:], _altered([hits[2].text])),
     ):
-        assert len(notes) == (shown != hits[:1])
-        assert search_reply(Answer(shown), None).notes == notes
-        context = assemble_context(shown, budget=1000, token_spans=_characters)
-        assert search_reply(Answer(shown, context=context), None).notes == notes
+        assert len(notes) == (hits_shown != hits[:1])
+        assert search_reply(Answer(hits_shown), None).notes == notes
+        context = assemble_context(hits_shown, budget=1000, token_spans=_characters)
+        assert search_reply(Answer(hits_shown, context=context), None).notes == notes
     for text, notes in (
         ("the text", []),
         ("see <b>it</b>", []),
@@ -224,7 +226,7 @@ def test_a_fetch_keeps_its_budget_whatever_it_is_made_longer_by(piece: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "reply_url"),
     [
         ("https://a.example/b-c_d/?e=f&g=(1)#h:i,j;k~l!", None),
         ("http://[::1]:80/100%25/@a+b*'", None),
@@ -233,9 +235,9 @@ def test_a_fetch_keeps_its_budget_whatever_it_is_made_longer_by(piece: str) -> N
         ("https://a.example/b\n\x1b c", "https://a.example/b%0A%1B%20c"),
     ],
 )
-def test_a_url_is_shown_with_all_that_it_holds_and_is_no_markup(url: str, shown: str | None) -> None:
+def test_a_url_is_shown_with_all_that_it_holds_and_is_no_markup(url: str, reply_url: str | None) -> None:
     (record,) = search_reply(Answer((_hit(url=url),)), None).results
-    assert record.url == (shown or url)
+    assert record.url == (reply_url or url)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(MIN_REPLY_CHARS, 6000))
@@ -247,8 +249,8 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
     whole = search_reply(Answer(hits, ("kept",)), None)
     assert len(reply.compact()) <= max_chars
     notes = ["kept", *_altered(texts[: len(reply.results)])]
-    if left := len(texts) - len(reply.results):
-        notes.append(LEFT_OUT.format(counted(left, "more hit")))
+    if omitted := len(texts) - len(reply.results):
+        notes.append(LEFT_OUT.format(counted(omitted, "more hit")))
     if reply.results != whole.results[: len(reply.results)]:
         (cut,) = reply.results
         assert str(whole.results[0].text).startswith(str(cut.text))
@@ -278,17 +280,17 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
     reply = search_reply(Answer(hits, ("kept",), context), max_chars)
     assert len(reply.compact()) <= max_chars
     assert all(record.text is None for record in reply.results)
-    shown = [f"[{record.id}]" for record in reply.results]
-    assert shown == [hit for hit in (f"[mfzq/{seq}]" for seq in range(len(texts))) if hit in reply.context]  # type: ignore[operator]
-    notes = ["kept", *_altered(texts[: len(shown)])]
-    if left := len(texts) - len(shown):
-        notes.append(f"{left} more passages did not fit into the context.")
+    ids = [f"[{record.id}]" for record in reply.results]
+    assert ids == [hit for hit in (f"[mfzq/{seq}]" for seq in range(len(texts))) if hit in reply.context]  # type: ignore[operator]
+    notes = ["kept", *_altered(texts[: len(ids)])]
+    if omitted := len(texts) - len(ids):
+        notes.append(f"{omitted} more passages did not fit into the context.")
     assert [note for note in reply.notes if "truncated" not in note] == notes
     whole = search_reply(Answer(hits, ("kept",), context), None)
     assert whole.context == context.text
     if len(whole.compact()) <= max_chars:
         assert reply == whole
-    elif not left:
+    elif not omitted:
         assert "The last passage of the context is truncated; open its id to read all of it." in reply.notes
 
 
@@ -309,8 +311,8 @@ def test_a_source_reply_keeps_its_budget_and_says_where_to_go_on(
     assert reply.next_start == (None if reply.end == extract.source.length else reply.end)
     assert all(chunk.start < reply.end for chunk in reply.chunks or ())
     if reply.next_start:
-        rest = extract.source.length - reply.end
-        assert f"{rest} more characters; continue with start={reply.end}." in reply.notes
+        remaining = extract.source.length - reply.end
+        assert f"{remaining} more characters; continue with start={reply.end}." in reply.notes
     if len(reply.outline) < headings:
         assert f"The outline shows {len(reply.outline)} of {headings} headings." in reply.notes
 
@@ -336,9 +338,9 @@ def test_lines_are_numbered_cut_between_two_and_go_on_where_they_end(
     numbers = [int(line.partition("\t")[0]) for line in reply.text.split("\n")]
     assert numbers == list(range(11, 11 + len(numbers)))
     assert reply.lines == f"11-{numbers[-1]}"
-    left = line_count(text) - len(numbers)
-    more = f"{left} more lines; continue with lines={numbers[-1] + 1}-{10 + line_count(text)}."
-    assert (more in reply.notes) == (left > 0)
+    remaining = line_count(text) - len(numbers)
+    more = f"{remaining} more lines; continue with lines={numbers[-1] + 1}-{10 + line_count(text)}."
+    assert (more in reply.notes) == (remaining > 0)
     whole = reply.end == len("\n".join(text.split("\n")[: len(numbers)]))
     assert whole == (reply.next_start is None)
 
@@ -374,21 +376,21 @@ def test_an_outline_is_paged_without_loss_by_the_positions_of_its_headings(
 ) -> None:
     starts = list(accumulate(steps))
     outline = tuple(Heading(f"Heading {n}", 1, start) for n, start in enumerate(starts))
-    seen, start = [], 0
+    headings, start = [], 0
     while True:
-        rest = tuple(one for one in outline if one.start >= start)
-        extract = replace(_extract("x" * 2000), text="", start=start, outline=rest, part=Part(outline=True))
+        later = tuple(heading for heading in outline if heading.start >= start)
+        extract = replace(_extract("x" * 2000), text="", start=start, outline=later, part=Part(outline=True))
         reply = source_reply(extract, max_chars)
         assert len(reply.compact()) <= max_chars
         assert reply.text is None
         assert reply.chunks is None
-        seen += [heading.title for heading in reply.outline]
+        headings += [heading.title for heading in reply.outline]
         if reply.next_start is None:
             break
         assert reply.next_start > start
         start = reply.next_start
     crowded = max(Counter(starts).values(), default=0) > MOST_AT_ONE_PLACE
-    assert crowded or seen == [heading.title for heading in outline]
+    assert crowded or headings == [heading.title for heading in outline]
 
 
 def test_headings_at_one_position_that_do_not_fit_are_counted() -> None:

@@ -215,10 +215,10 @@ def test_what_a_name_means_is_not_said_in_one_passage_for_another(definition: st
 
 
 @given(PIECE_TEXTS, PIECE_TEXTS)
-def test_two_texts_beside_each_other_fetch_nothing_either(one: str, other: str) -> None:
-    both = f"{disarm(one)}\n\n{disarm(other)}"
-    assert not _rendered(both)
-    assert not _references(both)
+def test_two_texts_beside_each_other_fetch_nothing_either(first: str, second: str) -> None:
+    joined = f"{disarm(first)}\n\n{disarm(second)}"
+    assert not _rendered(joined)
+    assert not _references(joined)
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,11 @@ async def test_without_a_shared_word_the_most_similar_sentence_stands(shelf: She
     views = (View(await table_of(shelf.data), ME),)
     counting = shelf.small.Counting(shelf.small.BagOfWords())
     embedders, lunar = Embedders({DEFAULT_EMBEDDER: counting}), {DEFAULT_EMBEDDER: Meaning(vector)}
-    shown, warnings = await with_snippets(hits, Query("lunar", lunar, views), embedders)
-    assert {hit.text for hit in shown} == {"The moon is down.", "One sentence."}
+    snippet_hits, warnings = await with_snippets(hits, Query("lunar", lunar, views), embedders)
+    assert {hit.text for hit in snippet_hits} == {"The moon is down.", "One sentence."}
     assert (len(counting.texts), warnings) == (3, [])  # the one sentence has no rival
-    shown, warnings = await with_snippets(hits, Query("lunar", {}, views), embedders)
-    assert {hit.text for hit in shown} == {"Cats sleep.", "One sentence."}
+    snippet_hits, warnings = await with_snippets(hits, Query("lunar", {}, views), embedders)
+    assert {hit.text for hit in snippet_hits} == {"Cats sleep.", "One sentence."}
     await with_snippets(hits, Query("dogs sentence", lunar, views), embedders)
     assert len(counting.texts) == 3
 
@@ -222,7 +222,10 @@ DOGS = "Dogs bark. The sun sets late."
 
 async def _views(shelf: Shelf) -> dict[str, View]:
     reader = DeskReader(shelf.data, timeout_seconds=15)
-    return {one.name: View(await reader.open(one), ME) for one in await reader.collections("default")}
+    return {
+        collection.name: View(await reader.open(collection), ME)
+        for collection in await reader.collections("default")
+    }
 
 
 async def _all_hits(views: Mapping[str, View]) -> list[Hit]:
@@ -247,16 +250,16 @@ async def _compressed(
     """What is left of the hits; all excerpts are word for word what stands there."""
     stage = CompressStage.model_validate({"stage": "compress", "threshold": 0.9} | options)
     (vector,) = shelf.small.vectors([like])
-    asked = Query(query, {DEFAULT_EMBEDDER: Meaning(vector)}, tuple(views.values()))
+    query_ = Query(query, {DEFAULT_EMBEDDER: Meaning(vector)}, tuple(views.values()))
     embedders = Embedders({DEFAULT_EMBEDDER: shelf.small.BagOfWords()})
-    kept, failures = await compress_hits(hits, stage, asked, embedders)
+    compressed, failures = await compress_hits(hits, stage, query_, embedders)
     assert not failures
-    for hit in kept:
-        found = await views[hit.source.collection].table.text(hit.source.id)
-        assert found
+    for hit in compressed:
+        stored_text = await views[hit.source.collection].table.text(hit.source.id)
+        assert stored_text
         assert hit.excerpts
-        assert all(found[2][one.start : one.end] == one.text for one in hit.excerpts)
-    return kept
+        assert all(stored_text[2][excerpt.start : excerpt.end] == excerpt.text for excerpt in hit.excerpts)
+    return compressed
 
 
 def _texts(hits: Sequence[Hit]) -> list[str]:
@@ -267,11 +270,11 @@ async def test_the_sentences_with_words_of_the_query_stay_and_hits_without_any_g
     await shelf.put("a", DOGS, CLOCKS, "Cats again.", "The clock stopped.")
     views = await _views(shelf)
     hits = await _all_hits(views)
-    kept = await _compressed(shelf, hits, views, "Which clocks?")
-    assert _texts(kept) == ["Clocks err. … A clock ticks.", "The clock stopped."]
-    assert [replace(hit, excerpts=()) for hit in kept] == [hits[1], hits[3]]
+    compressed = await _compressed(shelf, hits, views, "Which clocks?")
+    assert _texts(compressed) == ["Clocks err. … A clock ticks.", "The clock stopped."]
+    assert [replace(hit, excerpts=()) for hit in compressed] == [hits[1], hits[3]]
     start = len(DOGS) + 2
-    assert kept[0].excerpts == (
+    assert compressed[0].excerpts == (
         Excerpt(start, start + 11, "Clocks err."),
         Excerpt(start + 24, start + 38, "A clock ticks."),
     )
@@ -284,8 +287,8 @@ async def test_a_sentence_without_a_word_of_the_query_stays_for_its_meaning(shel
     views = await _views(shelf)
     hits = await _all_hits(views)
     assert _texts(await _compressed(shelf, hits, views, "moon", like="dogs bark.")) == ["Dogs bark."]
-    kept = await _compressed(shelf, hits, views, "clock", like="dogs bark.")
-    assert _texts(kept) == ["Clocks err. … A clock ticks.", "Dogs bark."]
+    compressed = await _compressed(shelf, hits, views, "clock", like="dogs bark.")
+    assert _texts(compressed) == ["Clocks err. … A clock ticks.", "Dogs bark."]
     assert await _compressed(shelf, hits, views, "moon", like="dogs bark loudly", threshold=1) == []
 
 
@@ -293,23 +296,23 @@ async def test_the_best_sentences_stay_where_room_is_short(shelf: Shelf) -> None
     await shelf.put("a", " ".join([*["Clocks err often enough."] * 3, CLOCKS]))
     views = await _views(shelf)
     hits = await _all_hits(views)
-    wanted = "a clock ticks."
-    kept = await _compressed(shelf, hits, views, "clock", like=wanted, max_chars=50)
-    assert _texts(kept)[0].endswith("A clock ticks.")
-    assert len(kept[0].text) < 60 < len(hits[0].text)
-    assert len(_texts(await _compressed(shelf, hits, views, "clock", like=wanted))[0]) > 90
+    sentence = "a clock ticks."
+    compressed = await _compressed(shelf, hits, views, "clock", like=sentence, max_chars=50)
+    assert _texts(compressed)[0].endswith("A clock ticks.")
+    assert len(compressed[0].text) < 60 < len(hits[0].text)
+    assert len(_texts(await _compressed(shelf, hits, views, "clock", like=sentence))[0]) > 90
 
 
 async def test_of_what_a_stage_before_shows_the_sentences_that_answer_stay(shelf: Shelf) -> None:
     await shelf.put("a", "Before it.", CLOCKS, DOGS, "A clock stops.", "Clocks far away.")
     views = await _views(shelf)
     near = await with_neighbors((await _all_hits(views))[2:3], 1, views)
-    (kept,) = await _compressed(shelf, near, views, "clock")
-    assert kept.text == "Clocks err. … A clock ticks. … A clock stops."
-    assert kept.chunk.text == DOGS
-    assert await _compressed(shelf, [kept], views, "clock") == [kept]
-    (fewer,) = await _compressed(shelf, [kept], views, "ticks")
-    assert fewer.excerpts == kept.excerpts[1:2]
+    (hit,) = await _compressed(shelf, near, views, "clock")
+    assert hit.text == "Clocks err. … A clock ticks. … A clock stops."
+    assert hit.chunk.text == DOGS
+    assert await _compressed(shelf, [hit], views, "clock") == [hit]
+    (fewer,) = await _compressed(shelf, [hit], views, "ticks")
+    assert fewer.excerpts == hit.excerpts[1:2]
 
 
 async def test_stop_words_are_those_of_the_collections_language(shelf: Shelf) -> None:
@@ -319,8 +322,8 @@ async def test_stop_words_are_those_of_the_collections_language(shelf: Shelf) ->
     for name in ("deutsch", "english"):
         await shelf.put("a", "Die Sonne scheint. Der Mond.", collection=name)
     views = await _views(shelf)
-    kept = await _compressed(shelf, await _all_hits(views), views, "die mond")
-    assert [(hit.source.collection, hit.text) for hit in kept] == [
+    compressed = await _compressed(shelf, await _all_hits(views), views, "die mond")
+    assert [(hit.source.collection, hit.text) for hit in compressed] == [
         ("deutsch", "Der Mond."),
         ("english", "Die Sonne scheint. Der Mond."),
     ]
@@ -334,12 +337,12 @@ async def test_all_sentences_are_embedded_as_documents_in_one_batch_and_each_onc
     hits = await _all_hits(views)
     batches: list[tuple[list[str], str]] = []
 
-    async def seen(_embedder: object, texts: Sequence[str], kind: str) -> Vectors:
+    async def recorded(_embedder: object, texts: Sequence[str], kind: str) -> Vectors:
         batches.append((list(texts), kind))
         vectors: Vectors = shelf.small.vectors(texts)
         return vectors
 
-    monkeypatch.setattr(shelf.small.BagOfWords, "embed", seen)
+    monkeypatch.setattr(shelf.small.BagOfWords, "embed", recorded)
     assert len(await _compressed(shelf, hits, views, "clock")) == 2
     assert batches == [
         (["Clocks err.", "Cats sleep.", "A clock ticks.", "Dogs bark.", "The sun sets late."], "document")

@@ -58,7 +58,7 @@ PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "paths"),
     [
         ("[Leave](../leave.md#sick) and [top](/top.md)", {"a", "c"}),
         ('[Hours](hours.md "when") [again](./hours.md?x)', {"b"}),
@@ -68,8 +68,8 @@ PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"
         ("no link (top.md)", set()),
     ],
 )
-def test_markdown_links_lead_to_paths(text: str, found: set[str]) -> None:
-    assert linked_ids(text, "handbook/rules/week.md", PATHS) == found
+def test_markdown_links_lead_to_paths(text: str, paths: set[str]) -> None:
+    assert linked_ids(text, "handbook/rules/week.md", PATHS) == paths
 
 
 def test_links_of_notion_lead_to_notes_with_and_without_the_ids_in_their_names() -> None:

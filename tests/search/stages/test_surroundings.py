@@ -61,13 +61,13 @@ async def _put(
 async def _views(shelf: Shelf, principal: Principal = BOB) -> dict[str, View]:
     reader = DeskReader(shelf.data, timeout_seconds=15)
     collections = await reader.collections(principal.tenant)
-    return {one.name: View(await reader.open(one), principal) for one in collections}
+    return {collection.name: View(await reader.open(collection), principal) for collection in collections}
 
 
-async def _hits(views: Mapping[str, View], *wanted: tuple[Source, int]) -> list[Hit]:
+async def _hits(views: Mapping[str, View], *places: tuple[Source, int]) -> list[Hit]:
     """The chunks with these numbers as hits, the best first."""
     hits = []
-    for place, (source, seq) in enumerate(wanted):
+    for place, (source, seq) in enumerate(places):
         view = views[source.collection]
         stored = (await view.table.sources([source.id]))[source.id]
         (chunk,) = await view.table.chunks_between(stored, seq, seq, view.where)
@@ -91,9 +91,9 @@ async def _expanded(
             patch.setattr(ParentStage, "max_chars", max_chars)
             expanded, _ = await in_sections(hits, ParentStage(stage="parent"), views)
     for hit in expanded:
-        found = await views[hit.source.collection].table.text(hit.source.id)
-        assert found
-        assert all(found[2][one.start : one.end] == one.text for one in hit.excerpts)
+        stored_text = await views[hit.source.collection].table.text(hit.source.id)
+        assert stored_text
+        assert all(stored_text[2][excerpt.start : excerpt.end] == excerpt.text for excerpt in hit.excerpts)
         await _check_cited(hit, views[hit.source.collection])
     return expanded
 
@@ -105,10 +105,10 @@ async def _check_cited(hit: Hit, view: View) -> None:
     assert source_id == hit.source.id
     cited = await view.table.chunks_between(stored, seqs[0], seqs[-1], view.where)
     for excerpt in hit.excerpts:
-        shown = trimmed(excerpt.text, 0, len(excerpt.text))
-        assert shown
-        assert cited[0].start <= excerpt.start + shown.start < cited[0].end
-        assert cited[-1].start < excerpt.start + shown.end <= cited[-1].end
+        trimmed_ = trimmed(excerpt.text, 0, len(excerpt.text))
+        assert trimmed_
+        assert cited[0].start <= excerpt.start + trimmed_.start < cited[0].end
+        assert cited[-1].start < excerpt.start + trimmed_.end <= cited[-1].end
     assert hit.excerpts or hit.cited == hit.chunk.id
 
 
@@ -120,7 +120,7 @@ def _texts(hits: Sequence[Hit]) -> list[str]:
 async def test_a_hit_is_shown_with_as_many_chunks_before_and_after_as_are_asked_for(shelf: Shelf) -> None:
     source = await _put(shelf, "a", NUMBERS)
     views = await _views(shelf)
-    for seq, count, shown in [
+    for seq, count, text in [
         (3, 0, "three"),
         (3, 1, "two three four"),
         (3, 2, "one two three four five"),
@@ -130,8 +130,8 @@ async def test_a_hit_is_shown_with_as_many_chunks_before_and_after_as_are_asked_
     ]:
         hits = await _hits(views, (source, seq))
         expanded = await _expanded(hits, views, count=count)
-        assert _texts(expanded) == [shown]
-        assert [replace(one, excerpts=()) for one in expanded] == hits
+        assert _texts(expanded) == [text]
+        assert [replace(hit, excerpts=()) for hit in expanded] == hits
 
 
 @pytest.mark.slow
@@ -142,13 +142,13 @@ async def test_each_run_of_chunks_that_are_shown_is_one_hit_the_best_of_those_in
     all_ = await _hits(views, *((source, seq) for seq in range(7)))
     for chosen, count in product(combinations(all_, 3), (0, 1)):
         near = [any(abs(seq - hit.chunk.seq) <= count for hit in chosen) for seq in range(7)]
-        words = [word if shown else "|" for word, shown in zip(NUMBERS, near, strict=True)]
+        words = [word if is_shown else "|" for word, is_shown in zip(NUMBERS, near, strict=True)]
         expanded = await _expanded(chosen[::-1], views, count=count)
         runs = [run.strip() for run in " ".join(words).split("|")]
         assert sorted(_texts(expanded)) == sorted(filter(None, runs))
-        for one in expanded:
-            best = [hit for hit in chosen if hit.chunk.text in one.text.split()][-1]
-            assert (one.chunk, one.score) == (best.chunk, best.score)
+        for run in expanded:
+            best = [hit for hit in chosen if hit.chunk.text in run.text.split()][-1]
+            assert (run.chunk, run.score) == (best.chunk, best.score)
 
 
 @pytest.mark.anyio
@@ -169,20 +169,20 @@ async def test_a_source_is_read_once_however_many_hits_it_has(
     a, b = await _put(shelf, "a", NUMBERS), await _put(shelf, "b", NUMBERS)
     views = await _views(shelf)
     hits = await _hits(views, (a, 0), (b, 0), (a, 6))
-    text, read = CollectionReader.text, list[str]()
+    text, ids_read = CollectionReader.text, list[str]()
 
     async def counted(table: CollectionReader, source_id: str) -> object:
-        read.append(source_id)
+        ids_read.append(source_id)
         return await text(table, source_id)
 
     monkeypatch.setattr(CollectionReader, "text", counted)
     assert len(await with_neighbors(hits, 1, views)) == 3
-    assert sorted(read) == sorted([a.id, b.id])
+    assert sorted(ids_read) == sorted([a.id, b.id])
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("seq", "shown"),
+    ("seq", "parts"),
     [
         (2, BOOK[1:9]),
         (3, BOOK[3:7]),
@@ -194,11 +194,11 @@ async def test_a_source_is_read_once_however_many_hits_it_has(
     ],
 )
 async def test_a_hit_is_shown_in_the_section_of_the_last_heading_before_it(
-    shelf: Shelf, seq: int, shown: list[str]
+    shelf: Shelf, seq: int, parts: list[str]
 ) -> None:
     views = {"documents": await _book(shelf)}
     hits = await _hits(views, (await _source(views), seq))
-    assert _texts(await _expanded(hits, views, "parent")) == [" ".join(shown)]
+    assert _texts(await _expanded(hits, views, "parent")) == [" ".join(parts)]
 
 
 async def _book(shelf: Shelf) -> View:
@@ -257,7 +257,7 @@ async def test_a_hit_before_every_heading_stays_as_it_is_and_one_warning_says_fo
     await _book(shelf)
     bare = await _put(shelf, "bare", NUMBERS)
     views = await _views(shelf)
-    (book,) = [one for one in await views["documents"].table.listing() if one.id != bare.id]
+    (book,) = [source for source in await views["documents"].table.listing() if source.id != bare.id]
     hits = await _hits(views, (bare, 3), (book, 0), (book, 8), (bare, 4))
     hits[0] = (await with_neighbors(hits[:1], 1, views))[0]
     expanded, warnings = await in_sections(hits, ParentStage(stage="parent"), views)
@@ -274,8 +274,8 @@ async def test_what_is_left_of_surroundings_is_cited_and_no_more(shelf: Shelf) -
     (wide,) = await _expanded(await _hits(views, (source, 3)), views, count=2)
     assert wide.cited == f"{source.id}/1-5"
     parts = [Excerpt(chunk.start, chunk.end, chunk.text) for chunk in wide.around]
-    for kept, cited in [(parts[3:4], "4"), (parts[1:2] + parts[3:4], "2-4"), (parts[2:3], "3")]:
-        assert replace(wide, excerpts=tuple(kept)).cited == f"{source.id}/{cited}"
+    for excerpts, cited in [(parts[3:4], "4"), (parts[1:2] + parts[3:4], "2-4"), (parts[2:3], "3")]:
+        assert replace(wide, excerpts=tuple(excerpts)).cited == f"{source.id}/{cited}"
 
 
 @pytest.mark.anyio
@@ -345,9 +345,9 @@ async def test_nothing_of_another_tenant_is_shown_even_under_the_same_id(shelf: 
 async def test_a_hit_stays_as_it_is_where_its_source_has_another_text_by_now(
     shelf: Shelf, stage: str
 ) -> None:
-    old, kept = [await _put(shelf, name, NUMBERS, {0: 1}) for name in ("a", "b")]
+    old, same = [await _put(shelf, name, NUMBERS, {0: 1}) for name in ("a", "b")]
     views = await _views(shelf)
-    hits = await _hits(views, (old, 3), (kept, 3), (old, 4))
+    hits = await _hits(views, (old, 3), (same, 3), (old, 4))
     await _put(shelf, "a", ["longer than before", *NUMBERS], {0: 1})
     expanded = await _expanded(hits, views, stage)
     assert [hit.chunk for hit in expanded] == [hit.chunk for hit in hits]
@@ -370,16 +370,16 @@ async def test_a_hit_stays_as_it_is_where_the_same_text_is_cut_in_other_chunks_b
 async def test_a_hit_stays_as_it_is_where_its_source_is_replaced_between_two_reads(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, kept = await _put(shelf, "a", NUMBERS), await _put(shelf, "b", NUMBERS)
+    old, same = await _put(shelf, "a", NUMBERS), await _put(shelf, "b", NUMBERS)
     views = await _views(shelf)
-    hits = await _hits(views, (old, 3), (kept, 3))
+    hits = await _hits(views, (old, 3), (same, 3))
     text = CollectionReader.text
 
     async def overtaken(table: CollectionReader, source_id: str) -> object:
-        found = await text(table, source_id)
+        stored_text = await text(table, source_id)
         if source_id == old.id:
             await _put(shelf, "a", NUMBERS)
-        return found
+        return stored_text
 
     monkeypatch.setattr(CollectionReader, "text", overtaken)
     expanded = await with_neighbors(hits, 1, views)
@@ -399,23 +399,23 @@ async def test_nothing_is_added_to_a_hit_whose_source_is_denied_between_two_read
     text = CollectionReader.text
 
     async def overtaken(table: CollectionReader, source_id: str) -> object:
-        found = await text(table, source_id)
+        stored_text = await text(table, source_id)
         if source_id == denied.id:
             async with await shelf.small.writing(shelf.data) as writer:
                 await writer.set_access({denied.id: NOT_BOB})
-        return found
+        return stored_text
 
-    async def shown() -> list[tuple[str, str]]:
+    async def texts_and_citations() -> list[tuple[str, str]]:
         parent = ParentStage(stage="parent")
         around = with_neighbors(hits, 1, views) if stage == "neighbors" else in_sections(hits, parent, views)
-        done = await around
-        expanded = done[0] if isinstance(done, tuple) else done
+        result = await around
+        expanded = result[0] if isinstance(result, tuple) else result
         return [(text, hit.cited) for text, hit in zip(_texts(expanded), expanded, strict=True)]
 
     monkeypatch.setattr(CollectionReader, "text", overtaken)
     wide = ("two three four", f"{open_.id}/2-4")
-    assert await shown() == [("three", f"{denied.id}/3"), wide]
-    assert await shown() == [wide]
+    assert await texts_and_citations() == [("three", f"{denied.id}/3"), wide]
+    assert await texts_and_citations() == [wide]
 
 
 def _chunk(start: int, end: int) -> Chunk:
@@ -460,7 +460,7 @@ SPANS = st.lists(
 def test_united_spans_hold_the_same_places_and_stand_apart(spans: list[Span]) -> None:
     whole = merge_spans(spans)
     assert _places(whole) == _places(spans)
-    assert all(one.end < after.start for one, after in pairwise(whole))
+    assert all(before.end < after.start for before, after in pairwise(whole))
     assert merge_spans(reversed(spans)) == whole
 
 
