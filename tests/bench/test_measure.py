@@ -181,10 +181,13 @@ def test_a_sentence_ends_where_the_next_begins_and_headings_and_scraps_are_none(
 
 def test_compiled_files_beside_an_installed_corpus_are_skipped(tmp_path: Path, corpus: Path) -> None:
     installed = tmp_path / "demo_corpus"
-    shutil.copytree(corpus, installed)
+    installed.mkdir()
+    for name in ("clock-conversions.py", "gps-time.md"):
+        shutil.copy2(corpus / name, installed)
+    before = sentences(installed)
     assert compileall.compile_dir(installed, quiet=1)
     assert (installed / "__pycache__").is_dir()
-    assert sentences(installed) == sentences(corpus)
+    assert sentences(installed) == before
 
 
 def test_documents_are_the_same_every_time(tmp_path: Path) -> None:
