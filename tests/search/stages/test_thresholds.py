@@ -43,19 +43,22 @@ SIMILARITIES = st.lists(st.floats(-1, 1), max_size=8)
 
 def _hits(similarities: Sequence[float], metric: Distance = "cosine") -> list[Hit]:
     source = replace(SOURCE, collection=metric)
-    return [Hit(Chunk(f"s/{n}", "s", n, 0, 1, "x"), source, 0.5, one) for n, one in enumerate(similarities)]
+    return [
+        Hit(Chunk(f"s/{n}", "s", n, 0, 1, "x"), source, 0.5, similarity)
+        for n, similarity in enumerate(similarities)
+    ]
 
 
 def _kept(similarities: Sequence[float], metric: Distance = "cosine", **thresholds: float) -> list[float]:
     given_ = ThresholdSettings.model_validate(thresholds)
-    kept = hits_within_thresholds(_hits(similarities, metric), given_, BY_NAME)
-    return [hit.similarity for hit in kept if hit.similarity is not None]
+    remaining = hits_within_thresholds(_hits(similarities, metric), given_, BY_NAME)
+    return [hit.similarity for hit in remaining if hit.similarity is not None]
 
 
 def test_distances_are_what_one_computes_by_hand() -> None:
-    assert [distance(one, "cosine") for one in (1, 0.25, -1)] == [0, 0.75, 2]
-    assert [distance(one, "dot") for one in (1, 0.25, -1)] == [0, 0.75, 2]
-    assert [distance(one, "euclidean") for one in (1, 0.5, -1)] == [0, 1, 2]
+    assert [distance(similarity, "cosine") for similarity in (1, 0.25, -1)] == [0, 0.75, 2]
+    assert [distance(similarity, "dot") for similarity in (1, 0.25, -1)] == [0, 0.75, 2]
+    assert [distance(similarity, "euclidean") for similarity in (1, 0.5, -1)] == [0, 1, 2]
     assert distance(1.0000001, "euclidean") == 0
 
 
@@ -71,25 +74,25 @@ def test_each_threshold_leaves_out_what_is_beyond_it() -> None:
 def test_a_percentage_counts_from_the_nearest_of_all_collections_whatever_their_metrics() -> None:
     hits = [hit for metric in METRICS for hit in _hits([0.9 if metric == "dot" else 0.5, 0.4], metric)]
     percentage = ThresholdSettings(percentage_distance=200)
-    kept = hits_within_thresholds(hits, percentage, BY_NAME)
-    assert [(hit.source.collection, hit.similarity) for hit in kept] == [
+    remaining = hits_within_thresholds(hits, percentage, BY_NAME)
+    assert [(hit.source.collection, hit.similarity) for hit in remaining] == [
         ("dot", 0.9),
         ("euclidean", 0.5),  # 1.0 of 0.45 * 3 = 1.34; in the others .5 of .1 * 3
         ("euclidean", 0.4),
     ]
 
 
-@pytest.mark.parametrize(("most", "kept"), [(0.45, [0.6, 0.55]), (0.9, [0.6, 0.55, 0.5])])
-def test_of_two_distances_the_smaller_counts(most: float, kept: list[float]) -> None:
-    assert _kept([0.6, 0.55, 0.5, 0.2], max_distance=most, percentage_distance=30) == kept
+@pytest.mark.parametrize(("most", "remaining"), [(0.45, [0.6, 0.55]), (0.9, [0.6, 0.55, 0.5])])
+def test_of_two_distances_the_smaller_counts(most: float, remaining: list[float]) -> None:
+    assert _kept([0.6, 0.55, 0.5, 0.2], max_distance=most, percentage_distance=30) == remaining
 
 
 @given(SIMILARITIES, st.floats(0, 1000), st.sampled_from(METRICS))
 def test_the_nearest_is_never_too_far_from_itself(
     similarities: list[float], percentage: float, metric: Distance
 ) -> None:
-    kept = _kept(similarities, metric, percentage_distance=percentage)
-    assert max(kept, default=None) == max(similarities, default=None)
+    remaining = _kept(similarities, metric, percentage_distance=percentage)
+    assert max(remaining, default=None) == max(similarities, default=None)
 
 
 @given(SIMILARITIES, st.floats(-1, 1), st.floats(0, 2), st.floats(0, 1000), st.sampled_from(METRICS))
@@ -97,9 +100,9 @@ def test_thresholds_together_keep_what_each_keeps(
     similarities: list[float], least: float, most: float, percentage: float, metric: Distance
 ) -> None:
     thresholds = {"min_similarity": least, "max_distance": most, "percentage_distance": percentage}
-    each = [set(_kept(similarities, metric, **{name: one})) for name, one in thresholds.items()]
+    kept_by_each = [set(_kept(similarities, metric, **{name: most})) for name, most in thresholds.items()]
     assert _kept(similarities, metric, **thresholds) == [
-        one for one in similarities if all(one in kept for kept in each)
+        similarity for similarity in similarities if all(similarity in passing for passing in kept_by_each)
     ]
 
 
@@ -133,15 +136,15 @@ async def test_an_answer_without_what_is_too_unlike_says_so_and_not_that_there_i
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("weak", "shown"), [("note", 1), ("no hits", 0)])
-async def test_weak_evidence_is_said_with_or_without_the_hits(shelf: Shelf, weak: str, shown: int) -> None:
+@pytest.mark.parametrize(("weak", "count"), [("note", 1), ("no hits", 0)])
+async def test_weak_evidence_is_said_with_or_without_the_hits(shelf: Shelf, weak: str, count: int) -> None:
     await shelf.put("a", "the pendulum clock")
     desk = shelf.desk(thresholds={"min_evidence": 0.6, "weak_evidence": weak})
     good = await desk.search(ME, SearchRequest("the pendulum clock"))
     assert len(good.hits) == 1
     assert not good.notes
     poor = await desk.search(ME, SearchRequest("sand in a glass"))
-    assert len(poor.hits) == shown
+    assert len(poor.hits) == count
     assert UNGROUNDED in poor.notes
 
 
@@ -343,11 +346,11 @@ async def test_whether_documents_answer_does_not_depend_on_the_limit(shelf: Shel
     desk = _desk_with_memory(shelf, {})
     for query in (CANTEEN, "the clock of the tower", "canteen"):
         for detail in ("passage", "snippet"):
-            told = {
+            notes = {
                 UNGROUNDED in (await desk.search(ME, SearchRequest(query, limit=limit, detail=detail))).notes
                 for limit in (1, 2, 8)
             }
-            assert len(told) == 1, (query, detail)
+            assert len(notes) == 1, (query, detail)
 
 
 @pytest.mark.slow
@@ -357,9 +360,9 @@ async def test_a_passage_with_the_identifiers_of_a_question_is_evidence_whatever
 ) -> None:
     await shelf.put("a", "part TPL-0042 is a gasket of steel", "part TPL-0043 is a gasket, too")
     await _calibrate(shelf)
-    both, other = "the insurance of TPL-0042 in Rome", "the insurance of TPL-0049 in Rome"
-    assert await _weak(shelf, both, other) == [False, True]
-    assert await _weak(shelf, f"{both}, TPL-0049") == [True]
+    present, absent = "the insurance of TPL-0042 in Rome", "the insurance of TPL-0049 in Rome"
+    assert await _weak(shelf, present, absent) == [False, True]
+    assert await _weak(shelf, f"{present}, TPL-0049") == [True]
 
 
 @pytest.mark.slow
@@ -428,11 +431,11 @@ async def test_where_words_are_not_counted_the_english_model_is_held_to_the_leas
         "documents",
         lambda collection: replace(collection, embedder=english, calibration=scale),
     )
-    asked = [SearchRequest(text) for text in ("the pendulum clock of the canteen?", CANTEEN)]
+    requests = [SearchRequest(text) for text in ("the pendulum clock of the canteen?", CANTEEN)]
     weak = {}
     for statistics in ("auto", "strict"):
         desk = _desk_with_memory(shelf, {"statistics": statistics}, identity=english)
-        weak[statistics] = [UNGROUNDED in (await desk.search(ME, request)).notes for request in asked]
+        weak[statistics] = [UNGROUNDED in (await desk.search(ME, request)).notes for request in requests]
     assert weak == {"auto": [True, True], "strict": [False, True]}
 
 
