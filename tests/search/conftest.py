@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,16 +48,32 @@ class Shelf:
         change = f"put {(name, paragraphs, collection, details)}"
         return await self.snapshots.changed(self.data, change, store)
 
-    async def put_all(self, texts: Mapping[str, str], collection: str = "documents") -> list[Source]:
-        """Store sources of one passage each, in a single write."""
+    async def put_all(
+        self,
+        texts: Mapping[str, str | Sequence[str]],
+        collection: str = "documents",
+        *,
+        each: Mapping[str, Mapping[str, object]] | None = None,
+        **details: object,
+    ) -> list[Source]:
+        """Store sources of one passage or of several in a single write, with `details` of all and of each."""
 
         async def store() -> list[Source]:
             async with await self.small.writing(self.data, "default", collection) as writer:
-                items = [self.small.new_source(writer, *named_text) for named_text in texts.items()]
+                items = [
+                    self.small.new_source(
+                        writer,
+                        name,
+                        *([text] if isinstance(text, str) else text),
+                        **details | dict((each or {}).get(name, {})),
+                    )
+                    for name, text in texts.items()
+                ]
                 await writer.replace(items)
                 return [item.source for item in items]
 
-        return await self.snapshots.changed(self.data, f"put all {(texts, collection)}", store)
+        change = f"put all {(texts, collection, each, details)}"
+        return await self.snapshots.changed(self.data, change, store)
 
     async def declare(self, collection: str, **fields: FieldType) -> None:
         """Make a collection with these fields."""
@@ -73,8 +89,8 @@ class Shelf:
 
     async def search(self, query: str, *, mode: Mode | None = None, **request: object) -> Answer:
         """What a new desk answers."""
-        wanted = SearchRequest(query, mode=mode, **request)  # type: ignore[arg-type]
-        return await self.desk().search(ME, wanted)
+        request_ = SearchRequest(query, mode=mode, **request)  # type: ignore[arg-type]
+        return await self.desk().search(ME, request_)
 
 
 @pytest.fixture

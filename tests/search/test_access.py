@@ -45,7 +45,7 @@ HIDDEN: list[tuple[Access | None, Principal]] = [
     (NOT_BOB, BOB),
     (NOT_IT, BOB),
 ]
-hidden = pytest.mark.parametrize(("access", "other"), HIDDEN)
+hidden = pytest.mark.parametrize(("access", "asker"), HIDDEN)
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +55,9 @@ def _another_tenant(shelf: Shelf) -> None:
     note_tenant(shelf.data, STRANGER.tenant)
 
 
-async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **asked: object) -> set[str]:
+async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **details: object) -> set[str]:
     """The titles of what a search finds."""
-    request = SearchRequest("pendulum", mode=mode, limit=50, **asked)  # type: ignore[arg-type]  # a test's own
+    request = SearchRequest("pendulum", mode=mode, limit=50, **details)  # type: ignore[arg-type]  # a test's own
     return {hit.source.title for hit in (await desk.search(principal, request)).hits}
 
 
@@ -95,27 +95,27 @@ async def test_tenants_with_the_same_names_and_words_see_each_only_its_own(shelf
         theirs = shelf.small.new_source(writer, "a", "pendulum theirs", title="theirs")
         await writer.replace([theirs])
     desk = shelf.desk()
-    for principal, title, own, other in [
+    for principal, title, present, absent in [
         (ANN, "a", ours.id, theirs.source.id),
         (STRANGER, "theirs", theirs.source.id, ours.id),
     ]:
         assert await _found(desk, principal, mode) == {title}
-        assert await _found(desk, principal, mode, sources=(own, other)) == {title}
-        assert await _found(desk, principal, mode, sources=(other,)) == set()
+        assert await _found(desk, principal, mode, sources=(present, absent)) == {title}
+        assert await _found(desk, principal, mode, sources=(absent,)) == set()
         assert await _titles(desk, principal) == [title]
-        assert (await desk.extract(principal, own, max_chars=99)).source.title == title
-        await _refusal(desk, principal, other)
+        assert (await desk.extract(principal, present, max_chars=99)).source.title == title
+        await _refusal(desk, principal, absent)
 
 
 @hidden
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_search_does_not_find_what_is_not_for_the_principal(
-    shelf: Shelf, access: Access, other: Principal, mode: Mode
+    shelf: Shelf, access: Access, asker: Principal, mode: Mode
 ) -> None:
     await shelf.put("secret", "pendulum one", "pendulum two", access=access)
     desk = shelf.desk()
     assert await _found(desk, ANN, mode) == {"secret"}
-    assert await _found(desk, other, mode) == set()
+    assert await _found(desk, asker, mode) == set()
     assert desk.alarms == 0
 
 
@@ -143,26 +143,26 @@ async def test_a_source_without_a_record_is_for_nobody(shelf: Shelf, mode: Mode)
 
 @hidden
 async def test_naming_the_source_or_its_collection_helps_nobody(
-    shelf: Shelf, access: Access, other: Principal
+    shelf: Shelf, access: Access, asker: Principal
 ) -> None:
     source = await shelf.put("secret", "pendulum", access=access)
     desk = shelf.desk()
     assert await _found(desk, ANN, sources=(source.id,), collections=("documents",)) == {"secret"}
-    assert await _found(desk, other, sources=(source.id,)) == set()
+    assert await _found(desk, asker, sources=(source.id,)) == set()
     with pytest.raises(NotFoundError) as error:
-        await _found(desk, other, collections=("documents",))
+        await _found(desk, asker, collections=("documents",))
     assert "documents" not in str(error.value)
 
 
 @hidden
 async def test_it_cannot_be_read_either_and_the_refusal_is_that_of_an_unknown_id(
-    shelf: Shelf, access: Access, other: Principal
+    shelf: Shelf, access: Access, asker: Principal
 ) -> None:
     source = await shelf.put("secret", "pendulum one", "pendulum two", access=access)
     desk = shelf.desk()
-    unknown = await _refusal(desk, other, "a" * 16)
+    unknown = await _refusal(desk, asker, "a" * 16)
     for id_ in (source.id, f"{source.id}/0", f"{source.id}/1", f"{source.id}/9"):
-        assert await _refusal(desk, other, id_) == unknown
+        assert await _refusal(desk, asker, id_) == unknown
     assert (await desk.extract(ANN, source.id, max_chars=1000)).text == "pendulum one\n\npendulum two"
     assert (
         await desk.extract(ANN, f"{source.id}/1", max_chars=1000, part=Part(around=0))
@@ -170,25 +170,25 @@ async def test_it_cannot_be_read_either_and_the_refusal_is_that_of_an_unknown_id
 
 
 @hidden
-async def test_it_stands_in_no_list(shelf: Shelf, access: Access, other: Principal) -> None:
+async def test_it_stands_in_no_list(shelf: Shelf, access: Access, asker: Principal) -> None:
     await shelf.put("secret", "pendulum", access=access)
     desk = shelf.desk()
     assert (await _titles(desk, ANN), await _names(desk, ANN)) == (["secret"], ["documents"])
-    assert (await _titles(desk, other), await _names(desk, other)) == ([], [])
+    assert (await _titles(desk, asker), await _names(desk, asker)) == ([], [])
 
 
 @hidden
 async def test_a_collection_with_something_else_in_it_shows_only_that(
-    shelf: Shelf, access: Access, other: Principal
+    shelf: Shelf, access: Access, asker: Principal
 ) -> None:
     await shelf.put("secret", "pendulum", access=access)
     await shelf.put("open", "pendulum")
     desk = shelf.desk()
-    rest = [] if other is STRANGER else ["open"]
+    listed = [] if asker is STRANGER else ["open"]
     assert sorted(await _titles(desk, ANN)) == ["open", "secret"]
-    assert await _titles(desk, other) == rest
-    assert await _found(desk, other) == set(rest)
-    assert await _names(desk, other) == (["documents"] if rest else [])
+    assert await _titles(desk, asker) == listed
+    assert await _found(desk, asker) == set(listed)
+    assert await _names(desk, asker) == (["documents"] if listed else [])
 
 
 async def test_what_is_hidden_does_not_show_in_what_a_search_says(shelf: Shelf) -> None:
@@ -209,11 +209,11 @@ async def test_a_change_of_access_counts_from_the_next_search_of_the_same_desk(
     await shelf.put("control", "pendulum too")
     desk = shelf.desk()
     assert await _found(desk, BOB, mode) == {"a", "control"}
-    for access, seen in [(NOT_BOB, False), (Access("tenant"), True), (ONLY_ANN, False), (NOT_IT, False)]:
+    for access, is_seen in [(NOT_BOB, False), (Access("tenant"), True), (ONLY_ANN, False), (NOT_IT, False)]:
         await _set(shelf, source, access)
-        assert await _found(desk, BOB, mode) == ({"a", "control"} if seen else {"control"})
+        assert await _found(desk, BOB, mode) == ({"a", "control"} if is_seen else {"control"})
         assert await _found(desk, ANN, mode) == {"a", "control"}
-        assert ("a" in await _titles(desk, BOB)) is seen
+        assert ("a" in await _titles(desk, BOB)) is is_seen
     assert desk.alarms == 0
 
 
@@ -291,16 +291,18 @@ async def test_what_a_change_of_rights_or_of_the_document_explains_is_no_alarm(
 
 @pytest.mark.slow
 async def test_a_list_goes_on_behind_what_the_gate_keeps_back(shelf: Shelf) -> None:
-    made = {(await shelf.put(name, "pendulum")).id: name for name in "abcdef"}
-    first = min(made)
+    names = {source.id: source.title for source in await shelf.put_all(dict.fromkeys("abcdef", "pendulum"))}
+    first = min(names)
     records = await (await connect(shelf.data)).open_table(schema.access_table("default"))
     desk = shelf.desk()
-    assert {source.id for source in await desk.sources(BOB, after=("", ""), limit=3)} == set(sorted(made)[:3])
+    assert {source.id for source in await desk.sources(BOB, after=("", ""), limit=3)} == set(
+        sorted(names)[:3]
+    )
     await records.update({"visibility": "restricted"}, where=schema.one_of("id", [first]))
     listed = [source.id for source in await desk.sources(BOB, after=("", ""), limit=3)]
-    assert listed == sorted(made)[1:4]
-    rest = await desk.sources(BOB, after=("documents", listed[-1]), limit=3)
-    assert [source.id for source in rest] == sorted(made)[4:]
+    assert listed == sorted(names)[1:4]
+    page = await desk.sources(BOB, after=("documents", listed[-1]), limit=3)
+    assert [source.id for source in page] == sorted(names)[4:]
 
 
 async def test_the_gate_holds_a_source_to_the_filter_by_its_own_fields(shelf: Shelf) -> None:
@@ -351,8 +353,8 @@ async def test_a_field_that_one_collection_declares_is_one_that_the_other_lacks(
         ({"$not": {"year": {"$gt": 3000}}}, {"dated", "plain"}),
         ({"$or": [{"year": 2001}, {"year": {"$exists": False}}]}, {"dated", "plain"}),
     ]
-    for filter_, found in expected:
-        assert await _found(desk, NOBODY, mode, filter=filter_) == found
+    for filter_, titles in expected:
+        assert await _found(desk, NOBODY, mode, filter=filter_) == titles
     assert await _found(desk, NOBODY, mode) == {"dated", "plain"}
     assert desk.alarms == 0
 
@@ -372,14 +374,14 @@ async def test_an_unknown_field_names_only_those_of_collections_that_the_princip
     await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
     await shelf.declare("kept", clearance="string")
     await shelf.put("kept", "pendulum", collection="kept", access=ONLY_ANN)
-    own = "date, path, section, title, year"
-    for principal, names in [(ANN, f"clearance, {own}"), (BOB, own), (NOBODY, own)]:
+    fields = "date, path, section, title, year"
+    for principal, names in [(ANN, f"clearance, {fields}"), (BOB, fields), (NOBODY, fields)]:
         with pytest.raises(InvalidRequestError) as error:
             await _found(shelf.desk(), principal, filter={"colour": "red"})
         assert str(error.value).endswith(f": {names}.")
     with pytest.raises(InvalidRequestError) as error:
         await _found(shelf.desk(), BOB, filter={"clearance": "top"})
-    assert str(error.value).endswith(f": {own}.")
+    assert str(error.value).endswith(f": {fields}.")
     assert await _found(shelf.desk(), ANN, filter={"clearance": {"$exists": False}}) == {"dated", "kept"}
 
 
@@ -402,8 +404,10 @@ async def test_a_filter_of_a_principal_who_reads_nothing_is_not_even_looked_at(s
 
 async def test_a_collection_of_another_embedder_that_one_cannot_read_is_not_named(shelf: Shelf) -> None:
     await shelf.put("open", "pendulum")
-    made = await ensure_collection(shelf.data, "default", "kept", EmbedderIdentity("tests", "other", 32))
-    async with open_writer(shelf.data, made) as writer:
+    collection = await ensure_collection(
+        shelf.data, "default", "kept", EmbedderIdentity("tests", "other", 32)
+    )
+    async with open_writer(shelf.data, collection) as writer:
         await writer.replace([shelf.small.new_source(writer, "x", "pendulum", access=ONLY_ANN)])
     assert len((await shelf.desk().search(BOB, ASKED)).hits) == 1
 

@@ -46,9 +46,8 @@ async def shelf(shelf: Shelf) -> Shelf:
     """Collections with a status of their own (handbook), of another type (tickets) and without (notes)."""
     await _fill(shelf)
     await shelf.declare("handbook", status="string", year="integer")
-    for number in range(DRAFTS):
-        text = [f"pendulum draft {number}", "pendulum pendulum"]
-        await shelf.put(f"draft{number}", *text, collection="handbook", fields={"status": "draft"})
+    drafts = {f"draft{number}": (f"pendulum draft {number}", "pendulum pendulum") for number in range(DRAFTS)}
+    await shelf.put_all(drafts, "handbook", fields={"status": "draft"})
     await shelf.put("unmarked", "pendulum unmarked", collection="handbook")
     await shelf.declare("tickets", status="integer")
     await shelf.put("ticket", "pendulum ticket", collection="tickets", fields={"status": 1})
@@ -90,8 +89,8 @@ async def test_a_bound_search_finds_only_what_the_binding_and_the_access_rule_ad
 ) -> None:
     desk = shelf.desk(statistics=statistics)
     everything = {"rules", "old", "unmarked", "ticket", "note", *(f"draft{n}" for n in range(DRAFTS))}
-    found = _titles(await desk.search(FREE, SearchRequest("pendulum rules", mode=mode, limit=50)))
-    assert found == everything
+    titles = _titles(await desk.search(FREE, SearchRequest("pendulum rules", mode=mode, limit=50)))
+    assert titles == everything
     bound = _titles(await desk.search(BOUND, SearchRequest("pendulum rules", mode=mode, limit=50)))
     assert bound == {"rules", "old"}
     assert desk.alarms == 0
@@ -100,9 +99,9 @@ async def test_a_bound_search_finds_only_what_the_binding_and_the_access_rule_ad
 async def test_no_filter_of_a_request_undoes_a_binding(shelf: Shelf) -> None:
     for desk in (shelf.desk(), shelf.desk(relax=True)):
         for filter_ in AROUND_THE_WALL:
-            asked = SearchRequest("pendulum", limit=50, filter=filter_, collections=("handbook",))
-            assert _titles(await desk.search(FREE, asked)) - {"rules", "old"}
-            answer = await desk.search(BOUND, asked)
+            request = SearchRequest("pendulum", limit=50, filter=filter_, collections=("handbook",))
+            assert _titles(await desk.search(FREE, request)) - {"rules", "old"}
+            answer = await desk.search(BOUND, request)
             assert _titles(answer) <= {"rules", "old"}
             assert "final" not in str(answer.notes)
 
@@ -140,17 +139,21 @@ async def test_naming_sources_or_excluding_them_helps_nobody(shelf: Shelf) -> No
 async def test_a_collection_in_which_a_binding_admits_nothing_does_not_exist(shelf: Shelf) -> None:
     """Not by its name, in no list, and not in the text of an error."""
     desk = shelf.desk()
-    assert [one.name for one in await desk.collections(FREE)] == ["handbook", "notes", "tickets"]
-    assert [one.name for one in await desk.collections(BOUND)] == ["handbook"]
-    said = set()
+    assert [collection.name for collection in await desk.collections(FREE)] == [
+        "handbook",
+        "notes",
+        "tickets",
+    ]
+    assert [collection.name for collection in await desk.collections(BOUND)] == ["handbook"]
+    messages = set()
     for name in ("notes", "tickets", "imaginary"):
         with pytest.raises(NotFoundError) as error:
             await desk.search(BOUND, SearchRequest("pendulum", collections=(name,)))
-        said.add(str(error.value))
+        messages.add(str(error.value))
         answer = await desk.search(BOUND, SearchRequest("pendulum", collections=("handbook", name)))
         assert {hit.source.collection for hit in answer.hits} == {"handbook"}
         assert answer.notes[0].replace(name, "NAME").endswith("NAME. Readable collections: handbook.")
-    assert said == {"The request names a collection that you can't read. Readable collections: handbook."}
+    assert messages == {"The request names a collection that you can't read. Readable collections: handbook."}
 
 
 async def test_a_collection_whose_only_matching_sources_are_not_readable_does_not_exist(shelf: Shelf) -> None:
@@ -158,8 +161,8 @@ async def test_a_collection_whose_only_matching_sources_are_not_readable_does_no
     await shelf.put("s", "pendulum", collection="secrets", fields={"status": "final"}, access=ONLY_BOB)
     await shelf.put("d", "pendulum", collection="secrets", fields={"status": "draft"})
     desk = shelf.desk()
-    assert "secrets" in {one.name for one in await desk.collections(FREE)}
-    assert [one.name for one in await desk.collections(BOUND)] == ["handbook"]
+    assert "secrets" in {collection.name for collection in await desk.collections(FREE)}
+    assert [collection.name for collection in await desk.collections(BOUND)] == ["handbook"]
 
 
 async def test_lists_have_full_pages_of_what_is_left(shelf: Shelf) -> None:
@@ -182,9 +185,9 @@ async def test_with_strict_statistics_reply_and_trace_are_those_of_a_desk_with_n
         SearchRequest("pendulum rules", mode=mode, filter={"status": "draft"}),
         SearchRequest("draft", mode=mode),
     ]
-    for asked in requests:
-        bound = await shelf.desk(statistics="strict").search(BOUND, asked, trace=True)
-        free = await alone.desk(statistics="strict").search(FREE, asked, trace=True)
+    for request in requests:
+        bound = await shelf.desk(statistics="strict").search(BOUND, request, trace=True)
+        free = await alone.desk(statistics="strict").search(FREE, request, trace=True)
         assert bound.notes == free.notes
         assert [(hit.chunk, hit.score) for hit in bound.hits] == [(hit.chunk, hit.score) for hit in free.hits]
         assert bound.trace == free.trace
@@ -199,13 +202,13 @@ async def test_a_stage_that_asks_for_more_gets_only_what_is_left(
     (shelf.data.parent / "widening.py").write_text(WIDENING)
     monkeypatch.syspath_prepend(shelf.data.parent)
     stage = {"stage": "custom", "call": "widening:ask", "takes": "query"}
-    said = set()
+    messages = set()
     for name in ("notes", "imaginary"):
         desk = shelf.desk(stages=[stage | {"options": {"name": name}}])
         answer = await desk.search(BOUND, SearchRequest("draft"))
         assert _titles(answer) <= {"rules", "old"}
-        said.add(str(answer.notes).replace(name, "NAME"))
-    assert len(said) == 1
+        messages.add(str(answer.notes).replace(name, "NAME"))
+    assert len(messages) == 1
     desk = shelf.desk(stages=[stage | {"options": {"name": "notes"}}])
     assert _titles(await desk.search(FREE, SearchRequest("draft"))) == {"note"}
 
@@ -263,7 +266,7 @@ async def test_a_page_of_stale_copies_does_not_hide_what_is_readable_behind_it(
     desk = shelf.desk()
     monkeypatch.setattr("rag.search.view.FIRST_ROWS", 1)
     monkeypatch.setattr("rag.search.view.predicate", lambda *_arguments, **_named: "(true)")
-    assert [one.name for one in await desk.collections(BOUND)] == ["handbook"]
+    assert [collection.name for collection in await desk.collections(BOUND)] == ["handbook"]
     unreadable: list[StoredSource] = []
     monkeypatch.setattr("rag.search.view.View.admits", lambda _view, stored: unreadable.append(stored))
     assert await desk.collections(BOUND) == ()

@@ -32,7 +32,7 @@ async def exact(shelf: Shelf, written: str, match: Match | None = None, **reques
     return await shelf.search(written, mode="exact", match=match, **request)
 
 
-def shown(answer: Answer) -> list[str]:
+def numbered_texts(answer: Answer) -> list[str]:
     return [hit.text for hit in answer.hits]
 
 
@@ -44,10 +44,10 @@ async def test_a_hit_says_line_position_and_count_and_shows_the_lines_around(she
     answer = await exact(shelf, "--dry-run")
     first, second = answer.hits
     assert first.text == "line 5\nline 6\n--dry-run, then --Dry-Run\nline 8\nline 9"
-    assert [one.line for one in first.occurrences] == [7, 7]
+    assert [occurrence.line for occurrence in first.occurrences] == [7, 7]
     assert (first.occurrence_count, second.occurrence_count) == (2, 1)
     whole = f"heading\n\n{lines}\n\nanother --dry-run"
-    spans = [(one.start, one.end) for hit in answer.hits for one in hit.occurrences]
+    spans = [(occurrence.start, occurrence.end) for hit in answer.hits for occurrence in hit.occurrences]
     assert [whole[start:end].lower() for start, end in spans] == ["--dry-run"] * 3
     assert [(hit.cited, hit.similarity) for hit in answer.hits] == [
         (f"{source.id}/1", None),
@@ -63,7 +63,7 @@ async def test_code_is_shown_from_the_beginning_of_its_first_line(shelf: Shelf) 
     in_lines = await exact(shelf, "the_needle")
     in_a_sentence = await shelf.search("the_needle", detail="snippet")
     for answer in (in_lines, in_a_sentence):
-        assert [text.startswith("    def one") for text in shown(answer)] == [True]
+        assert [text.startswith("    def one") for text in numbered_texts(answer)] == [True]
 
 
 async def test_a_match_that_spans_passages_is_found_and_cited_with_both(shelf: Shelf) -> None:
@@ -89,27 +89,36 @@ async def test_the_line_of_context_above_a_passage_is_not_its_text(shelf: Shelf)
 async def test_match_and_case_say_what_counts(shelf: Shelf) -> None:
     await shelf.put_all({"a": "Leave", "b": "leaves", "c": "cleave", "d": "on (leave)"})
     assert len((await exact(shelf, "leave")).hits) == 4
-    assert sorted(shown(await exact(shelf, "leave", "words"))) == ["Leave", "on (leave)"]
-    assert shown(await exact(shelf, "leave", "words", case=True)) == ["on (leave)"]
-    assert sorted(shown(await exact(shelf, "^(c|on .)?leave[^s]*$", "regex"))) == [
+    assert sorted(numbered_texts(await exact(shelf, "leave", "words"))) == ["Leave", "on (leave)"]
+    assert numbered_texts(await exact(shelf, "leave", "words", case=True)) == ["on (leave)"]
+    assert sorted(numbered_texts(await exact(shelf, "^(c|on .)?leave[^s]*$", "regex"))) == [
         "Leave",
         "cleave",
         "on (leave)",
     ]
-    assert shown(await exact(shelf, "^L", "regex", case=True)) == ["Leave"]
+    assert numbered_texts(await exact(shelf, "^L", "regex", case=True)) == ["Leave"]
 
 
 async def test_passages_whose_lines_overlap_are_one_result_with_all_matches(shelf: Shelf) -> None:
     row = [f"the needle of line {number}" for number in range(3)]
     source = await shelf.put("row", *row, *(["hay"] * 4), "one needle more")
     await shelf.put("other", "a Needle elsewhere")
-    first, *others = (await exact(shelf, "needle", joined=True)).hits
+    first, *more = (await exact(shelf, "needle", joined=True)).hits
     assert first.cited == f"{source.id}/0-3"  # with two lines of context
-    assert [(one.line, one.start) for one in first.occurrences] == [(1, 4), (3, 26), (5, 48)]
+    assert [(occurrence.line, occurrence.start) for occurrence in first.occurrences] == [
+        (1, 4),
+        (3, 26),
+        (5, 48),
+    ]
     assert first.occurrence_count == 3
     assert first.text == "\n\n".join([*row, "hay"])
-    assert {hit.source.title for hit in others} == {"row", "other"}
-    places = [one.start for hit in (first, *others) for one in hit.occurrences if hit.source.id == source.id]
+    assert {hit.source.title for hit in more} == {"row", "other"}
+    places = [
+        occurrence.start
+        for hit in (first, *more)
+        for occurrence in hit.occurrences
+        if hit.source.id == source.id
+    ]
     assert len(places) == len(set(places)) == 4
     apart = (await exact(shelf, "needle")).hits  # what programs get
     assert [hit.occurrence_count for hit in apart] == [1] * 5
@@ -118,8 +127,8 @@ async def test_passages_whose_lines_overlap_are_one_result_with_all_matches(shel
 
 @pytest.mark.slow
 async def test_a_limit_counts_results_and_no_passages(shelf: Shelf) -> None:
-    for name in ("a", "b", "c"):
-        await shelf.put(name, *[f"the needle of line {number}" for number in range(4)])
+    lines = tuple(f"the needle of line {number}" for number in range(4))
+    await shelf.put_all(dict.fromkeys("abc", lines))
     for stages in ([], [{"stage": "recency"}]):
         desk = shelf.desk(stages=stages)
         for limit in (1, 2, 3, 9):
@@ -140,7 +149,7 @@ async def test_a_long_row_is_several_results_and_no_text_is_in_two(shelf: Shelf)
     assert all(hit.text.count("needle") == hit.occurrence_count for hit in hits)
     assert all(hit.text.startswith("  the") for hit in in_order)
     text = "\n\n".join(lines)
-    assert all(one.text == text[one.start : one.end] for hit in hits for one in hit.excerpts)
+    assert all(excerpt.text == text[excerpt.start : excerpt.end] for hit in hits for excerpt in hit.excerpts)
     assert {hit.source.id for hit in hits} == {source.id}
 
 
@@ -153,7 +162,7 @@ async def test_a_match_where_chunks_overlap_is_in_one_result(small_desk: ModuleT
     desk = Desk(DeskReader(tmp_path / "data", timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
     chunks = (await desk.search(ME, "w1", mode="dense", limit=100)).hits
     assert sum(len(hit.chunk.text.split()) for hit in chunks) > 450
-    for word in words[::7]:
+    for word in words[::13]:
         for joined in (True, False):
             (hit,) = (await desk.search(ME, word, mode="exact", match="words", joined=joined)).hits
             assert hit.occurrence_count == 1
@@ -163,7 +172,7 @@ async def test_a_match_where_chunks_overlap_is_in_one_result(small_desk: ModuleT
     spans = sorted(hit.span for hit in hits)
     assert all(before.end <= after.start for before, after in pairwise(spans))
     overlapping = [
-        (hit.chunk, other.chunk) for hit, other in pairwise(sorted(chunks, key=lambda one: one.chunk.seq))
+        (hit.chunk, after.chunk) for hit, after in pairwise(sorted(chunks, key=lambda hit_: hit_.chunk.seq))
     ]
     former, latter = next(pair for pair in overlapping if pair[1].start < pair[0].end)
     shared = former.text[latter.start - former.start :].split()[-1]
@@ -185,18 +194,24 @@ async def test_stages_that_show_more_count_the_matches_in_what_they_show(shelf: 
     for detail in ("section", None):
         answer = await desk.search(ME, "needle", mode="exact", joined=True, detail=detail, limit=9)
         (hit,) = answer.hits
-        assert (hit.occurrence_count, [one.line for one in hit.occurrences]) == (9, [3, 5, 7, 9, 11])
+        assert (hit.occurrence_count, [occurrence.line for occurrence in hit.occurrences]) == (
+            9,
+            [3, 5, 7, 9, 11],
+        )
 
 
 @pytest.mark.slow
 async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
     old, new = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2025))
-    await shelf.put("part", "heading", "the timeouts of a part")
-    await shelf.put("old", "heading", "the timeout of old", date=old)
-    await shelf.put("new", "heading", "the timeout of new", date=new)
-    await shelf.put("often", "heading", "timeout, " * 9)
-    await shelf.put("timeout", "heading", "the timeout itself")
-    await shelf.put("section", "timeout", "the timeout again")
+    texts = {
+        "part": ("heading", "the timeouts of a part"),
+        "old": ("heading", "the timeout of old"),
+        "new": ("heading", "the timeout of new"),
+        "often": ("heading", "timeout, " * 9),
+        "timeout": ("heading", "the timeout itself"),
+        "section": ("timeout", "the timeout again"),
+    }
+    await shelf.put_all(texts, each={"old": {"date": old}, "new": {"date": new}})
     answer = await exact(shelf, "timeout")
     titles = [hit.source.title for hit in answer.hits]
     assert titles == ["timeout", "section", "section", "often", "new", "old", "part"]
@@ -207,8 +222,9 @@ async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
 @pytest.mark.slow
 async def test_filters_sources_and_limit_hold(shelf: Shelf) -> None:
     await shelf.declare("documents", year="integer")
-    sources = [await shelf.put(str(year), "needle", fields={"year": year}) for year in (2020, 2021, 2022)]
-    ids = tuple(one.id for one in sources)
+    years = {str(year): {"fields": {"year": year}} for year in (2020, 2021, 2022)}
+    sources = await shelf.put_all(dict.fromkeys(years, "needle"), each=years)
+    ids = tuple(source.id for source in sources)
     for request, expected in [
         ({"filter": {"year": {"$gte": 2021}}}, {ids[1], ids[2]}),
         ({"sources": ids[:1]}, {ids[0]}),
@@ -226,15 +242,16 @@ async def test_filters_sources_and_limit_hold(shelf: Shelf) -> None:
 async def test_only_readable_documents_are_searched_and_counted(shelf: Shelf) -> None:
     hidden = Access("restricted", frozenset({"user:ann"}))
     await shelf.put("open", "the needle is here")
-    for number in range(3):
-        await shelf.put(f"needle {number}", "a hidden needle", access=hidden)
+    await shelf.put_all({f"needle {number}": "a hidden needle" for number in range(3)}, access=hidden)
     desk = shelf.desk(candidates=10)
     request = SearchRequest("needle", mode="exact")
     assert len((await desk.search(ANN, request)).hits) == 4
     answer = await desk.search(ME, request)
-    assert shown(answer) == ["the needle is here"]
+    assert numbered_texts(answer) == ["the needle is here"]
     assert answer.notes == ()
-    absent, denied = [await desk.search(ME, replace(request, query=one)) for one in ("nowhere", "a hidden")]
+    absent, denied = [
+        await desk.search(ME, replace(request, query=query)) for query in ("nowhere", "a hidden")
+    ]
     assert (absent.hits, absent.notes) == (denied.hits, denied.notes)
 
 
@@ -243,11 +260,11 @@ async def test_a_text_that_is_not_readable_is_not_even_scanned(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the time of a search tells nothing about it."""
-    seen: list[str] = []
+    texts_read: list[str] = []
     matched = text_scan._matched  # noqa: SLF001 all texts pass it
 
     def watched(texts: Any, needle: Any) -> Any:  # noqa: ANN401 passed on
-        seen.extend(texts.to_pylist())
+        texts_read.extend(texts.to_pylist())
         return matched(texts, needle)
 
     monkeypatch.setattr(text_scan, "_matched", watched)
@@ -256,10 +273,10 @@ async def test_a_text_that_is_not_readable_is_not_even_scanned(
     for match in ("text", "words", "regex"):
         request = SearchRequest("needle", mode="exact", match=match)
         await shelf.desk().search(ME, request)
-        assert "an open needle" in seen
-        assert not [text for text in seen if "hidden" in text]
+        assert "an open needle" in texts_read
+        assert not [text for text in texts_read if "hidden" in text]
     await shelf.desk().search(ANN, request)
-    assert "a hidden needle" in seen
+    assert "a hidden needle" in texts_read
 
 
 async def test_bindings_are_walls_of_exact_search_too(shelf: Shelf) -> None:
@@ -271,7 +288,7 @@ async def test_bindings_are_walls_of_exact_search_too(shelf: Shelf) -> None:
     bound = replace(ME, bindings=(Binding(filter={"status": "final"}),))
     assert len((await desk.search(ME, SearchRequest("needle", mode="exact"))).hits) == 2
     answer = await desk.search(bound, SearchRequest("needle", mode="exact"))
-    assert (shown(answer), answer.notes) == (["the needle"], ())
+    assert (numbered_texts(answer), answer.notes) == (["the needle"], ())
     assert not (await desk.search(bound, SearchRequest("draft", mode="exact"))).hits
     held = replace(ME, bindings=(Binding(profile="strict"),))
     with pytest.raises(InvalidRequestError, match="mode exact has no similarities"):
@@ -284,7 +301,7 @@ async def test_the_gate_withholds_what_the_engine_lets_through(shelf: Shelf, bli
     desk = shelf.desk()
     blind()  # type: ignore[operator]
     answer = await desk.search(ME, SearchRequest("needle", mode="exact"), trace=True)
-    assert shown(answer) == ["the needle is here"]
+    assert numbered_texts(answer) == ["the needle is here"]
     assert desk.alarms == 1
     assert "hidden" not in repr(answer)
 
@@ -349,9 +366,9 @@ async def test_a_document_of_any_length_is_searched_to_its_end(shelf: Shelf) -> 
         await shelf.put("long", text)
         for written, match in [("ünïque needle", "text"), (r"ünïque\sne+dle$", "regex")]:
             (hit,) = (await exact(shelf, written, match)).hits  # type: ignore[arg-type]
-            (one,) = hit.occurrences
-            assert (one.start, one.line) == (at, text[:at].count("\n") + 1)
-            assert text[one.start : one.end] == "Ünïque\nneedle"
+            (occurrence,) = hit.occurrences
+            assert (occurrence.start, occurrence.line) == (at, text[:at].count("\n") + 1)
+            assert text[occurrence.start : occurrence.end] == "Ünïque\nneedle"
             assert len(hit.text) < 600
 
 
@@ -359,10 +376,13 @@ async def test_positions_are_characters_whatever_their_bytes(shelf: Shelf) -> No
     text = "👩‍🔬 naïve ﷺ שלום 機械\nneedle 1, needle 22"
     await shelf.put("mixed", text)
     (hit,) = (await exact(shelf, r"needle \d+", "regex")).hits
-    assert [text[one.start : one.end] for one in hit.occurrences] == ["needle 1", "needle 22"]
+    assert [text[occurrence.start : occurrence.end] for occurrence in hit.occurrences] == [
+        "needle 1",
+        "needle 22",
+    ]
     for written in ("שלום", "機械", "👩‍🔬", "naïve"):
         (hit,) = (await exact(shelf, written)).hits
-        assert [text[one.start : one.end] for one in hit.occurrences] == [written]
+        assert [text[occurrence.start : occurrence.end] for occurrence in hit.occurrences] == [written]
 
 
 async def test_it_needs_neither_a_model_nor_an_index(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,12 +395,12 @@ async def test_it_needs_neither_a_model_nor_an_index(shelf: Shelf, monkeypatch: 
     stages = [{"stage": "rerank", "by": "chat"}, {"stage": "compress"}, {"stage": "multi_query"}]
     desk = shelf.desk(stages=[*stages, {"stage": "recency"}, {"stage": "neighbors"}])
     answer = await desk.search(ME, SearchRequest("needle", mode="exact", context=True), trace=True)
-    assert shown(answer) == ["a needle"]
+    assert numbered_texts(answer) == ["a needle"]
     assert [step.name for step in answer.steps] == [
         "plan", "scan", "locate", "gate", "recency", "neighbors", "context",
     ]  # fmt: skip
     assert answer.trace
-    assert [one.list for one in answer.trace.listings[answer.hits[0].chunk.id]] == ["exact"]
+    assert [listing.list for listing in answer.trace.listings[answer.hits[0].chunk.id]] == ["exact"]
 
 
 async def test_time_that_is_up_leaves_what_was_found_and_a_note(
@@ -403,11 +423,11 @@ async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
     times: list[int] = []
 
     async def replaced(*arguments: Any, **options: Any) -> object:  # noqa: ANN401 passed on
-        found = await matched_sources(*arguments, **options)
+        matches = await matched_sources(*arguments, **options)
         if not times:
             await shelf.put("a", "first", "second", "now the needle is here")
         times.append(1)
-        return found
+        return matches
 
     monkeypatch.setattr("rag.search.exact.matched_sources", replaced)
     (hit,) = (await exact(shelf, "needle")).hits
@@ -417,8 +437,8 @@ async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
 
 async def test_why_not_says_why(shelf: Shelf) -> None:
     await shelf.put("a", "a needle")
-    other = await shelf.put("b", "hay")
-    _, fate = await shelf.desk().why_not(ME, SearchRequest("needle", mode="exact"), other.id)
+    second = await shelf.put("b", "hay")
+    _, fate = await shelf.desk().why_not(ME, SearchRequest("needle", mode="exact"), second.id)
     assert fate.reason == "It doesn't contain what is searched for."
-    _, fate = await shelf.desk().why_not(ME, SearchRequest('"needle"'), other.id)
+    _, fate = await shelf.desk().why_not(ME, SearchRequest('"needle"'), second.id)
     assert fate.reason.startswith("None of its passages contains the phrases")

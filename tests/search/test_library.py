@@ -38,19 +38,22 @@ ANN, BOB = Principal("default", "ann"), Principal("default", "bob")
 FOR_ANN = Access("restricted", frozenset({"user:ann"}))
 
 
-def imported(statements: str) -> set[str]:
-    """Which of the slow packages a fresh interpreter has loaded after these statements."""
-    code = f"import sys\n{statements}\nprint(*{{'lancedb', 'pyarrow', 'onnxruntime'}} & sys.modules.keys())"
+def imported(*steps: str) -> list[set[str]]:
+    """Which of the slow packages a fresh interpreter has loaded after each of these steps."""
+    said = "print(*{'lancedb', 'pyarrow', 'onnxruntime'} & sys.modules.keys())"
+    code = "\n".join(["import sys", *(f"{step}\n{said}" for step in steps)])
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {*run.stdout.split()}
+    return [{*line.split()} for line in run.stdout.splitlines()]
 
 
 @pytest.mark.slow
 def test_the_engine_is_loaded_when_the_desk_is_asked_for_and_not_before() -> None:
     records = "import rag.search.reply.source_reply, rag.search.reply.search_reply, rag.search.search_plan"
-    assert imported(f"import rag.search\n{records}") == set()
-    assert imported("from rag.search import tool_functions") == set()
-    assert "lancedb" in imported("from rag.search import Desk")
+    without, with_desk = imported(
+        f"import rag.search\n{records}\nfrom rag.search import tool_functions", "from rag.search import Desk"
+    )
+    assert without == set()
+    assert "lancedb" in with_desk
 
 
 def test_there_is_what_is_offered_and_nothing_else() -> None:
@@ -89,14 +92,14 @@ async def test_the_settings_say_how_long_a_context_is_where_nobody_else_does(she
 
 def test_the_functions_say_what_they_take_and_do(shelf: Shelf) -> None:
     search, get_source = tool_functions(shelf.desk(), BOB)
-    signatures = [inspect.signature(one, eval_str=True) for one in (search, get_source)]
-    assert [one.__name__ for one in (search, get_source)] == ["search", "get_source"]
-    assert [[*one.parameters] for one in signatures] == [[*SEARCH], [*SOURCE]]
+    signatures = [inspect.signature(function, eval_str=True) for function in (search, get_source)]
+    assert [function.__name__ for function in (search, get_source)] == ["search", "get_source"]
+    assert [[*signature.parameters] for signature in signatures] == [[*SEARCH], [*SOURCE]]
     assert signatures[0].parameters["mode"].annotation == (Mode | None)
     for function, signature in zip((search, get_source), signatures, strict=True):
-        said = inspect.getdoc(function) or ""
-        assert re.match(r"[A-Z][^\n]+\.\n\n", said)
-        arguments = re.findall(r"^    (\w+): \S.*\.$", said.partition("Args:\n")[2], re.MULTILINE)
+        description = inspect.getdoc(function) or ""
+        assert re.match(r"[A-Z][^\n]+\.\n\n", description)
+        arguments = re.findall(r"^    (\w+): \S.*\.$", description.partition("Args:\n")[2], re.MULTILINE)
         assert arguments == list(signature.parameters)
         assert inspect.iscoroutinefunction(function)
 
@@ -106,23 +109,23 @@ def test_the_functions_say_what_they_take_and_do(shelf: Shelf) -> None:
 async def test_they_answer_with_the_records_that_the_tools_answer_with(
     scripts: Scripts, clock_room: Path
 ) -> None:
-    asked = scripts.admin("search", QUESTION, "--limit", "3", "--json", "--data", clock_room)
+    process = scripts.admin("search", QUESTION, "--limit", "3", "--json", "--data", clock_room)
     async with Desk.open(Settings(data=clock_room)) as desk:
         search, get_source = tool_functions(desk, Principal("default"))
-        found = json.loads(await search(QUESTION, limit=3))
-        first = found["results"][0]
+        reply = json.loads(await search(QUESTION, limit=3))
+        first = reply["results"][0]
         opened = json.loads(await get_source(first["id"]))
         whole = json.loads(await get_source(first["id"].partition("/")[0], start=10))
-    told = json.loads(asked.stdout)
-    for hit, whole_hit in zip(found["results"], told["results"], strict=True):
+    command_reply = json.loads(process.stdout)
+    for hit, whole_hit in zip(reply["results"], command_reply["results"], strict=True):
         assert hit.items() <= whole_hit.items()
         assert whole_hit.keys() - hit.keys() == {*FULL_ONLY, "title", "metadata"}
-    assert told.pop("searched") == ["documents"]
-    assert (found | {"results": []}) == (told | {"results": []})
+    assert command_reply.pop("searched") == ["documents"]
+    assert (reply | {"results": []}) == (command_reply | {"results": []})
     assert opened["id"] == whole["id"] == first["id"].partition("/")[0]
     assert first["text"] in opened["text"]
     assert whole["start"] == 10
-    assert opened["trust"] == found["trust"] == "untrusted"
+    assert opened["trust"] == reply["trust"] == "untrusted"
 
 
 @pytest.mark.slow
@@ -133,11 +136,11 @@ async def test_an_answer_keeps_to_its_characters_and_shows_the_passage_that_it_o
 ) -> None:
     async with Desk.open(Settings(data=clock_room)) as desk:
         search, get_source = tool_functions(desk, Principal("default"), max_chars=max_chars)
-        said = await search(QUESTION, 50)
-        found = json.loads(said)
-        assert len(said) <= max_chars
-        assert "more hits" in found["notes"][0]
-        for hit in found["results"]:
+        text = await search(QUESTION, 50)
+        reply = json.loads(text)
+        assert len(text) <= max_chars
+        assert "more hits" in reply["notes"][0]
+        for hit in reply["results"]:
             opened = await get_source(hit["id"])
             assert len(opened) <= max_chars
             assert hit["text"] in json.loads(opened)["text"]
@@ -150,7 +153,7 @@ async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
     secret = await shelf.put("canary", "A pendulum in a secret place.", access=FOR_ANN)
     await shelf.put("open", "A pendulum that all can see.")
 
-    async def found(principal: Principal) -> set[str]:
+    async def titles(principal: Principal) -> set[str]:
         search, _ = tool_functions(shelf.desk(), principal)
         results = json.loads(await search("pendulum"))["results"]
         return {hit["cite_as"].partition(" › ")[0] for hit in results}
@@ -159,16 +162,16 @@ async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
         _, get_source = tool_functions(shelf.desk(), principal)
         return await get_source(id_)
 
-    assert await found(ANN) == {"canary", "open"}
+    assert await titles(ANN) == {"canary", "open"}
     assert "secret place" in await opened(ANN, secret.id)
     for principal in (BOB, Principal("default")):
-        assert await found(principal) == {"open"}
-        said = []
+        assert await titles(principal) == {"open"}
+        replies = []
         for id_ in (secret.id, f"{secret.id}/0", "a" * 16):
             with pytest.raises(NotFoundError) as refused:
                 await opened(principal, id_)
-            said.append(str(refused.value))
-        assert len({*said}) == 1
+            replies.append(str(refused.value))
+        assert len({*replies}) == 1
 
 
 @pytest.mark.anyio
@@ -184,7 +187,7 @@ async def test_they_find_what_is_related_without_a_query(shelf: Shelf) -> None:
 async def test_they_look_around_and_open_a_part(shelf: Shelf) -> None:
     source = await shelf.put("clock", "Pendulums", "They swing.")
     _, get_source = tool_functions(shelf.desk(), BOB)
-    assert [one["name"] for one in json.loads(await get_source())["entries"]] == ["documents/"]
+    assert [entry["name"] for entry in json.loads(await get_source())["entries"]] == ["documents/"]
     (entry,) = json.loads(await get_source("documents"))["entries"]
     assert (entry["id"], entry["name"], entry["length"]) == (source.id, "clock", source.length)
     assert json.loads(await get_source(source.id, lines="3"))["text"] == "3\tThey swing."
@@ -215,8 +218,7 @@ async def test_they_raise_what_the_desk_raises(shelf: Shelf) -> None:
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_how_many_hits_there_are_is_as_the_operator_says_unless_it_is_said(shelf: Shelf) -> None:
-    for number in range(9):
-        await shelf.put(f"clock {number}", f"pendulum {number}")
+    await shelf.put_all({f"clock {number}": f"pendulum {number}" for number in range(9)})
 
     async def count(settings: dict[str, Any], **arguments: int) -> int:
         search, _ = tool_functions(shelf.desk(**settings), BOB)
@@ -275,9 +277,9 @@ def test_a_string_is_no_set_of_groups() -> None:
 async def test_a_tenant_that_does_not_exist_is_named_with_those_that_do(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum")
     desk = shelf.desk()
-    for asked in (desk.search(Principal("dfault"), "pendulum"), desk.collections(Principal("dfault"))):
+    for call in (desk.search(Principal("dfault"), "pendulum"), desk.collections(Principal("dfault"))):
         with pytest.raises(ConfigurationError, match=r"There is no tenant 'dfault' in .*: default\. "):
-            await asked
+            await call
     assert (await desk.search(ME, "pendulum")).hits
 
 
@@ -294,7 +296,7 @@ def test_scripts_search_without_await_also_inside_a_running_loop(clock_room: Pat
         assert desk.as_context(answer, tokens=400).chunk_ids
         assert desk.with_warnings(answer).stale == {}
         assert desk.extract(ME, ids[0], max_chars=500).text
-        assert [one.name for one in desk.collections(ME)] == ["documents"]
+        assert [collection.name for collection in desk.collections(ME)] == ["documents"]
         assert len(desk.sources(ME, limit=5)) == 5
         assert len(desk.listing(ME, "documents").entries) == 17
         _, traced = desk.why_not(ME, SearchRequest("pendulum"), ids[0])
@@ -308,7 +310,7 @@ def test_a_method_without_await_takes_what_the_async_one_takes() -> None:
     methods = [name for name in vars(SyncDesk) if not name.startswith("_") and name != "open"]
     assert "search" in methods
     for name in methods:
-        mine, theirs = (inspect.signature(getattr(one, name)).parameters for one in (SyncDesk, Desk))
+        mine, theirs = (inspect.signature(getattr(class_, name)).parameters for class_ in (SyncDesk, Desk))
         assert {*mine} == {*theirs}, name
 
 
@@ -319,10 +321,10 @@ async def test_hooks_are_told_of_each_step_and_each_search(shelf: Shelf) -> None
     steps: list[Step] = []
     searches: list[tuple[Principal, SearchRequest, Answer]] = []
     started: list[object] = []
-    desk.on_search_start = lambda *asked: started.append(asked)
+    desk.on_search_start = lambda *arguments: started.append(arguments)
     desk.on_step_start = started.append
     desk.on_step = steps.append
-    desk.on_search = lambda *found: searches.append(found)
+    desk.on_search = lambda *arguments: searches.append(arguments)
     answer = await desk.search(ME, "pendulum", limit=2)
     assert [step.name for step in steps] == [step.name for step in answer.steps]
     assert {*SEARCHES} <= {step.name for step in steps}
@@ -367,7 +369,7 @@ async def test_a_span_has_the_status_and_the_counts_of_its_step_and_no_text(
     assert spans["refdesk.gate"]["refdesk.after"] == 2
     assert spans["refdesk.custom"]["refdesk.status"] == "failed"
     assert spans["refdesk.custom"]["refdesk.warnings"] == 1
-    assert {type(value) for one in spans.values() for value in one.values()} <= {int, str}
+    assert {type(value) for attributes in spans.values() for value in attributes.values()} <= {int, str}
     assert not re.search("confidential|pendulum", str(spans))
 
 
@@ -383,11 +385,11 @@ async def upside_down(_query: Query, hits: Sequence[Hit], _options: dict[str, An
 async def test_a_custom_stage_takes_the_function_itself(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum pendulum", "a pendulum and much else", "nothing of it")
 
-    async def found(*stages: object) -> list[str]:
+    async def titles(*stages: object) -> list[str]:
         return [hit.chunk.id for hit in (await shelf.desk(stages=stages).search(ME, "pendulum")).hits]
 
     stage = {"stage": "custom", "takes": "hits"}
-    assert await found({**stage, "call": upside_down}) == [*reversed(await found())]
+    assert await titles({**stage, "call": upside_down}) == [*reversed(await titles())]
     with pytest.raises(ConfigurationError, match=r"custom calls .*<lambda>, which isn't an async def"):
         async with Desk.open(Settings.model_validate({"search": {"stages": [{**stage, "call": lambda: 0}]}})):
             pass
@@ -421,7 +423,7 @@ def _statements(file: Path) -> str:
 async def test_a_prefix_tells_the_functions_of_two_desks_apart(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum", "weight")
     functions = tool_functions(shelf.desk(), ME, prefix="handbook_")
-    assert [one.__name__ for one in functions] == ["handbook_search", "handbook_get_source"]
+    assert [function_.__name__ for function_ in functions] == ["handbook_search", "handbook_get_source"]
     search, get_source = functions
     (hit,) = json.loads(await search("pendulum", mode="sparse", collections=["documents"]))["results"]
     assert (

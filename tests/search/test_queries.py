@@ -37,7 +37,7 @@ def _rephrased(*queries: str) -> dict[str, object]:
 
 def _planned(*queries: dict[str, object]) -> dict[str, object]:
     usual = {"query": "horologium", "collections": [], "conditions": [], "weight": 1.0, "reason": "why"}
-    return {"queries": [usual | one for one in queries]}
+    return {"queries": [usual | query for query in queries]}
 
 
 def _year(operator: str, year: str) -> dict[str, object]:
@@ -56,9 +56,11 @@ async def _asked(desk: Desk, principal: Principal = ME, **request: Any) -> Answe
 async def clocks(shelf: Shelf) -> Shelf:
     """Clocks of several years under the word horologium, one under the word pendulum, and letters."""
     await shelf.declare("clocks", year="integer")
-    for year in (1650, 2005, 2020):
-        await shelf.put(str(year), f"horologium of {year}", collection="clocks", fields={"year": year})
-    await shelf.put("pendulum", "pendulum of iron", collection="clocks", fields={"year": 2010})
+    texts = {str(year): f"horologium of {year}" for year in (1650, 2005, 2020)}
+    years = {year: {"fields": {"year": int(year)}} for year in texts} | {
+        "pendulum": {"fields": {"year": 2010}}
+    }
+    await shelf.put_all(texts | {"pendulum": "pendulum of iron"}, "clocks", each=years)
     hidden: dict[str, Any] = {"fields": {"year": 2006}, "access": ONLY_ANN}
     await shelf.put("hidden", "horologium", collection="clocks", **hidden)
     await shelf.put("letter", "on a horologium", collection="letters")
@@ -121,17 +123,17 @@ NARROWED: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "query", "found"), NARROWED.values(), ids=NARROWED.keys())
+@pytest.mark.parametrize(("request_", "query", "titles"), NARROWED.values(), ids=NARROWED.keys())
 async def test_a_query_narrows_what_the_request_allows_and_never_widens_it(
     planning: Desk,
     chats: ModuleType,
     chat_server: Endpoint,
     request_: dict[str, Any],
     query: dict[str, object],
-    found: set[str],
+    titles: set[str],
 ) -> None:
     chat_server.script = [chats.saying(_planned(query))]
-    assert (_titles(await _asked(planning, **request_)), planning.alarms) == (found, 0)
+    assert (_titles(await _asked(planning, **request_)), planning.alarms) == (titles, 0)
 
 
 async def test_a_planned_condition_holds_for_every_query_and_the_reply_says_which(
@@ -191,8 +193,8 @@ async def test_a_query_stays_among_the_sources_of_the_request(
     ids = {hit.source.title: hit.source.id for hit in (await _asked(planning)).hits}
     assert ids.keys() == {"1650", "2005", "2020"}
     assert _titles(await _asked(planning, sources=(ids["2005"],))) == {"2005"}
-    left = await _asked(planning, exclude_sources=(ids["2005"],))
-    assert _titles(left) == {"1650", "2020"}
+    answer = await _asked(planning, exclude_sources=(ids["2005"],))
+    assert _titles(answer) == {"1650", "2020"}
     assert planning.alarms == 0
 
 
@@ -216,14 +218,16 @@ async def test_the_planner_is_told_the_collections_that_are_searched_and_no_othe
         change = partial(replace, description=description)
         await change_collection(clocks.data, "default", name, change)
     chat_server.script = [chats.saying(_planned())]
-    for principal, named, told in [
+    for principal, named, descriptions in [
         (ME, None, {"clocks": None, "letters": "what was written"}),
         (ANN, None, {"clocks": None, "diaries": "Ann's secrets", "letters": "what was written"}),
         (ANN, ("letters",), {"letters": "what was written"}),
     ]:
         await _asked(planning, principal, collections=named)
         collections = chats.contents(chat_server)[-1]["collections"]
-        assert {one["name"]: one.get("description") for one in collections} == told
+        assert {
+            collection["name"]: collection.get("description") for collection in collections
+        } == descriptions
 
 
 async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
@@ -234,8 +238,8 @@ async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
     assert answer.notes == (
         "The stage planner left out a query: this search covers no collection 'letters'.",
     )
-    (kept,) = (await _asked(planning)).notes
-    assert kept == "The search kept to what was planned: letters."
+    (note,) = (await _asked(planning)).notes
+    assert note == "The search kept to what was planned: letters."
 
 
 async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_others_are_asked(
@@ -255,8 +259,8 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
     assert _titles(answer) == {"2005", "2020", "pendulum"}
     assert answer.trace
     queries = answer.trace.queries
-    assert [one.text for one in queries] == ["pendulum", "horologium", "iron horologium"]
-    listed = {one.query for listings in answer.trace.listings.values() for one in listings}
+    assert [query.text for query in queries] == ["pendulum", "horologium", "iron horologium"]
+    listed = {listing.query for listings in answer.trace.listings.values() for listing in listings}
     assert listed == {2}
     assert _titles(await _asked(planning, filter=SINCE_2000)) == {"2005", "2020", "pendulum"}
 
@@ -273,7 +277,8 @@ async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(
         SubQuery("horologium", 0.5, "why", ("clocks",), {"year": {"$lt": 2010}}, planned=True),
     )
     listed = {
-        hit.source.title: [one.query for one in answer.trace.listings[hit.chunk.id]] for hit in answer.hits
+        hit.source.title: [listing.query for listing in answer.trace.listings[hit.chunk.id]]
+        for hit in answer.hits
     }
     assert listed == {"1650": [1], "2005": [1]}
     counts = {stage.name: (stage.before, stage.after) for stage in answer.steps}

@@ -135,9 +135,9 @@ async def test_a_chunk_is_no_hit_twice_while_its_source_is_half_replaced(shelf: 
 async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep_their_place(
     shelf: Shelf, mode: Mode
 ) -> None:
-    for name, year in (("old", 1990), ("none", None), ("new", 2020), ("middle", 2005)):
-        date = year and datetime(year, 1, 1, tzinfo=UTC)
-        await shelf.put(name, "pendulum clock", title=name, date=date)
+    years = {"old": 1990, "new": 2020, "middle": 2005}
+    dates = {name: {"date": datetime(year, 1, 1, tzinfo=UTC)} for name, year in years.items()}
+    await shelf.put_all(dict.fromkeys((*years, "none"), "pendulum clock"), each=dates)
     answer = await shelf.search("pendulum", mode=mode)
     names = _names(answer)
     assert [name for name in names if name != "none"] == ["new", "middle", "old"]
@@ -149,8 +149,8 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_newest_of_many_equals_come_first_whatever_the_limit(shelf: Shelf, mode: Mode) -> None:
     years = [1990 + 9 * n % 37 for n in range(21)]  # in no order
-    for year in years:
-        await shelf.put(f"of {year}", "pendulum clock", title="bylaws", date=datetime(year, 1, 1, tzinfo=UTC))
+    dates = {f"of {year}": {"date": datetime(year, 1, 1, tzinfo=UTC)} for year in years}
+    await shelf.put_all(dict.fromkeys(dates, "pendulum clock"), each=dates, title="bylaws")
     for limit in (1, 2, 3, 8, 21):
         hits = (await shelf.search("pendulum", mode=mode, limit=limit)).hits
         assert [hit.source.uri for hit in hits] == [f"of {year}" for year in sorted(years)[::-1][:limit]]
@@ -177,15 +177,15 @@ async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shel
     await shelf.put("a", "pendulum clock", "spring balance")
     desk = shelf.desk(mode="sparse", limit=1, profiles={"meaning": {"mode": "dense"}})
 
-    async def found(**request: object) -> tuple[int, float]:
+    async def rank_and_score(**request: object) -> tuple[int, float]:
         hits = (await desk.search(ME, SearchRequest("pendulum", **request))).hits  # type: ignore[arg-type]
         return len(hits), round(hits[0].score, 2)
 
     best_of_words, cosine = 1.0, 0.67  # a passage is embedded with its title
-    assert await found() == await found(profile="default") == (1, best_of_words)
-    assert await found(profile="meaning") == (1, cosine)
-    assert await found(profile="meaning", mode="sparse", limit=2) == (1, best_of_words)
-    assert await found(profile="meaning", limit=2) == (2, cosine)
+    assert await rank_and_score() == await rank_and_score(profile="default") == (1, best_of_words)
+    assert await rank_and_score(profile="meaning") == (1, cosine)
+    assert await rank_and_score(profile="meaning", mode="sparse", limit=2) == (1, best_of_words)
+    assert await rank_and_score(profile="meaning", limit=2) == (2, cosine)
 
 
 METHODS = ("calibrated", "rrf", "dbsf", "convex")
@@ -209,8 +209,8 @@ async def test_every_fusion_finds_what_both_lists_find_and_puts_first_what_both_
 @pytest.mark.parametrize(("alpha", "mode"), [(0.0, "sparse"), (1.0, "dense")])
 async def test_at_its_ends_a_convex_combination_is_one_list(shelf: Shelf, alpha: float, mode: Mode) -> None:
     await shelf.put("a", "the pendulum clock", "spring balance", "pendulum pendulum", "clock of sand")
-    both = {"method": "convex", "alpha": alpha}
-    fused = (await shelf.desk(fusion=both).search(ME, SearchRequest("pendulum clock"))).hits
+    fusion = {"method": "convex", "alpha": alpha}
+    fused = (await shelf.desk(fusion=fusion).search(ME, SearchRequest("pendulum clock"))).hits
     alone = (await shelf.search("pendulum clock", mode=mode)).hits
     assert [hit.chunk.id for hit in fused] == [hit.chunk.id for hit in alone]
 
@@ -246,7 +246,7 @@ async def test_a_context_has_the_hits_in_their_order_within_its_budget(shelf: Sh
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "message"),
     [
         (SearchRequest(""), "Give a query"),
         (SearchRequest(" \n\t "), "Give a query"),
@@ -258,10 +258,10 @@ async def test_a_context_has_the_hits_in_their_order_within_its_budget(shelf: Sh
     ],
 )
 async def test_a_request_out_of_range_is_told_the_range(
-    shelf: Shelf, request_: SearchRequest, told: str
+    shelf: Shelf, request_: SearchRequest, message: str
 ) -> None:
     await shelf.put("a", "pendulum")
-    with pytest.raises(InvalidRequestError, match=told):
+    with pytest.raises(InvalidRequestError, match=message):
         await shelf.desk().search(ME, request_)
 
 
@@ -305,8 +305,8 @@ async def test_the_question_behind_a_pasted_log_is_searched_for(shelf: Shelf, mo
     stated = await shelf.search(f"{LOG}\n\nA pendulum clock loses time in summer.", mode=mode)
     assert "clock" in [hit.source.title for hit in stated.hits if hit.score > 0.5]
     assert "clock" in stated.notes[0]
-    other = await shelf.search(LOG, mode=mode)
-    assert other.hits[0].source.title == "log"
+    answer = await shelf.search(LOG, mode=mode)
+    assert answer.hits[0].source.title == "log"
     assert (
         await shelf.search("Which pendulum clock loses time in summer? It is old.", mode=mode)
     ).notes == ()
@@ -331,18 +331,18 @@ async def test_of_the_collections_that_the_operator_names_those_that_can_be_read
     await shelf.put("b", "pendulum", collection="more")
     hidden = Access("restricted", frozenset({"user:ann"}))
     await shelf.put("c", "pendulum", collection="secret", access=hidden)
-    for other in ("secret", "missing"):
-        answer = await shelf.desk(collections=["notes", other]).search(ME, "pendulum")
+    for name in ("secret", "missing"):
+        answer = await shelf.desk(collections=["notes", name]).search(ME, "pendulum")
         assert ([hit.source.title for hit in answer.hits], answer.notes) == (["a"], ())
         with pytest.raises(NotFoundError, match=r"if it names none\. .* more, notes"):
-            await shelf.desk(collections=[other]).search(ME, "pendulum")
-        named = await shelf.desk(collections=[other]).search(ME, "pendulum", collections=["more"])
+            await shelf.desk(collections=[name]).search(ME, "pendulum")
+        named = await shelf.desk(collections=[name]).search(ME, "pendulum", collections=["more"])
         assert [hit.source.title for hit in named.hits] == ["b"]
         with pytest.raises(NotFoundError, match="The request names a collection"):
-            await shelf.desk(collections=["notes", other]).search(ME, "pendulum", exclude_collections=[other])
+            await shelf.desk(collections=["notes", name]).search(ME, "pendulum", exclude_collections=[name])
     ann = Principal("default", "ann")
-    both = await shelf.desk(collections=["notes", "secret"]).search(ann, "pendulum")
-    assert {hit.source.title for hit in both.hits} == {"a", "c"}
+    answer = await shelf.desk(collections=["notes", "secret"]).search(ann, "pendulum")
+    assert {hit.source.title for hit in answer.hits} == {"a", "c"}
 
 
 @pytest.mark.slow
@@ -399,19 +399,19 @@ async def test_a_collection_named_twice_is_searched_once(shelf: Shelf, mode: Mod
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_sources_narrow_a_search_and_exclude_sources_take_out(shelf: Shelf, mode: Mode) -> None:
-    one, two, three = [await shelf.put(name, f"pendulum {name}") for name in ("one", "two", "three")]
+    first, second, third = await shelf.put_all({name: f"pendulum {name}" for name in ("one", "two", "three")})
 
-    async def found(**request: object) -> set[str]:
+    async def ids(**request: object) -> set[str]:
         return set(_names(await shelf.search("pendulum", mode=mode, **request)))
 
-    assert await found(sources=(one.id, two.id, "unknown")) == {"one", "two"}
-    assert await found(exclude_sources=(one.id, "it's")) == {"two", "three"}
-    assert await found(sources=(one.id, two.id), exclude_sources=(two.id,)) == {"one"}
-    assert await found() == {"one", "two", "three"}
+    assert await ids(sources=(first.id, second.id, "unknown")) == {"one", "two"}
+    assert await ids(exclude_sources=(first.id, "it's")) == {"two", "three"}
+    assert await ids(sources=(first.id, second.id), exclude_sources=(second.id,)) == {"one"}
+    assert await ids() == {"one", "two", "three"}
     answer = await shelf.search("pendulum", mode=mode, sources=("x') OR (true",))
     assert not answer.hits
     assert "x') OR (true" in answer.notes[0]
-    answer = await shelf.search("pendulum", mode=mode, exclude_sources=(one.id, two.id, three.id))
+    answer = await shelf.search("pendulum", mode=mode, exclude_sources=(first.id, second.id, third.id))
     assert not answer.hits
     assert "without sources and exclude_sources" in answer.notes[0]
 
@@ -448,8 +448,8 @@ async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_
     shelf: Shelf,
 ) -> None:
     await shelf.put("a", "pendulum")
-    other = shelf.small.BagOfWords(EmbedderIdentity("tests", "other", 32))
-    desk = Desk(DeskReader(shelf.data, timeout_seconds=15), other, SearchSettings())
+    embedder = shelf.small.BagOfWords(EmbedderIdentity("tests", "other", 32))
+    desk = Desk(DeskReader(shelf.data, timeout_seconds=15), embedder, SearchSettings())
     with pytest.raises(ConfigurationError, match=r"tests bag-of-words .* tests other .*collection rebuild"):
         await desk.search(ME, SearchRequest("pendulum", mode="dense", collections=("documents",)))
 
@@ -458,7 +458,7 @@ async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_
 async def test_listing_pages_over_all_collections_brings_every_source_once(shelf: Shelf) -> None:
     expected = []
     for name, count in (("a", 4), ("b", 1), ("c", 5)):
-        sources = [await shelf.put(f"{n}", "text", collection=name) for n in range(count)]
+        sources = await shelf.put_all({f"{n}": "text" for n in range(count)}, name)
         expected += sorted((name, source.id) for source in sources)
     desk = shelf.desk()
     for size in (1, 3, 4, 50):
@@ -517,11 +517,14 @@ BOBS = Access("restricted", frozenset({"user:bob"}))
 
 async def _shelved(shelf: Shelf) -> Source:
     """A document that names one and is named by another, and one that is similar to it."""
-    tower = await shelf.put("The Tower", "The tower clock was designed by Jane Miller.", "A second part.")
-    await shelf.put("Jane Miller", "Born in Leeds, she learnt the trade from an uncle.")
-    await shelf.put("Sights", "Visitors go to the market, to the river and up the tower.")
-    await shelf.put("Similar", "A tower clock was designed by someone else.")
-    await shelf.put_all({f"other {number}": f"A garden of roses, number {number}" for number in range(4)})
+    texts = {
+        "The Tower": ("The tower clock was designed by Jane Miller.", "A second part."),
+        "Jane Miller": "Born in Leeds, she learnt the trade from an uncle.",
+        "Sights": "Visitors go to the market, to the river and up the tower.",
+        "Similar": "A tower clock was designed by someone else.",
+    }
+    unrelated = {f"other {number}": f"A garden of roses, number {number}" for number in range(4)}
+    tower, *_ = await shelf.put_all(texts | unrelated)
     return tower
 
 

@@ -40,14 +40,11 @@ async def ids(shelf: Shelf) -> dict[str, str]:
         "poor": ("sand", POOR),
         "other": ("hourglass",),
     }
-    return {
-        name: (
-            await shelf.put(
-                name, *text, fields={"year": 2000 + at}, date=datetime(2020 - at, 1, 1, tzinfo=UTC)
-            )
-        ).id
-        for at, (name, text) in enumerate(texts.items())
+    details = {
+        name: {"fields": {"year": 2000 + at}, "date": datetime(2020 - at, 1, 1, tzinfo=UTC)}
+        for at, name in enumerate(texts)
     }
+    return {source.title: source.id for source in await shelf.put_all(texts, each=details)}
 
 
 async def _why_not(
@@ -131,12 +128,12 @@ async def test_of_a_source_in_no_list_the_best_passage_is_told(shelf: Shelf, ids
     await shelf.put("many", *(f"pendulum clock number{number}" for number in range(30)))
     dense = (await shelf.search(QUERY, mode="dense", limit=100)).hits
     similarity = next(hit.similarity for hit in dense if hit.source.id == ids["poor"])
-    told = f"By meaning, its best passage is {ids['poor']}/1, with a similarity of {similarity:.2f}."
+    reason = f"By meaning, its best passage is {ids['poor']}/1, with a similarity of {similarity:.2f}."
     first = "None of its passages is among the first 10 of a list."
     for mode, expected in [
-        ("dense", f"{first} {told}"),
+        ("dense", f"{first} {reason}"),
         ("sparse", f"{first} By words, its best passage is {ids['poor']}/1."),
-        ("hybrid", f"{first} {told} By words, its best passage is {ids['poor']}/1."),
+        ("hybrid", f"{first} {reason} By words, its best passage is {ids['poor']}/1."),
     ]:
         settings = {"mode": mode, "candidates": 10}
         _, fate = await _why_not(shelf, ids["poor"], settings=settings)
@@ -252,7 +249,7 @@ async def test_what_is_not_there_not_readable_or_gone_is_one_and_the_same(
         await writer.replace([foreign])
     assert (await _why_not(shelf, hidden.id, principal=ANN))[1].step is None
     assert (await _why_not(shelf, foreign.source.id, principal=Principal("elsewhere")))[1].step is None
-    told = set()
+    reasons = set()
     for id_ in (
         hidden.id,
         f"{hidden.id}/0",
@@ -266,8 +263,8 @@ async def test_what_is_not_there_not_readable_or_gone_is_one_and_the_same(
     ):
         with pytest.raises(NotFoundError) as error:
             await _why_not(shelf, id_)
-        told.add((type(error.value), error.value.args, str(error.value)))
-    assert len(told) == 1
+        reasons.add((type(error.value), error.value.args, str(error.value)))
+    assert len(reasons) == 1
     assert (await _why_not(shelf, ids["best"]))[1].step is None
 
 
@@ -275,8 +272,8 @@ async def test_ranks_count_only_what_the_principal_may_see(shelf: Shelf, ids: di
     _, before = await _why_not(shelf, ids["poor"], limit=1)
     await shelf.put("hidden", *[BEST] * 5, access=ONLY_ANN)
     assert (await _why_not(shelf, ids["poor"], limit=1))[1] == before
-    _, seen = await _why_not(shelf, ids["poor"], limit=1, principal=ANN)
-    assert seen.ranks[0] == ("fuse", 9)
+    _, fate = await _why_not(shelf, ids["poor"], limit=1, principal=ANN)
+    assert fate.ranks[0] == ("fuse", 9)
 
 
 async def test_of_evidence_that_is_too_weak_that_is_told(shelf: Shelf, ids: dict[str, str]) -> None:
@@ -339,10 +336,10 @@ def _titles(answer: Answer) -> set[str]:
 async def test_a_filter_whose_results_are_too_unlike_is_not_said_to_leave_nothing(filed: Shelf) -> None:
     strict = {"thresholds": {"min_similarity": 0.99}}
     desk = filed.desk(relax=True, profiles={"strict": strict})
-    for query, found in [("sand", set()), ("pendulum", {"draft"})]:
+    for query, titles in [("sand", set()), ("pendulum", {"draft"})]:
         request = SearchRequest(query, filter={"year": 2001}, profile="strict")
         answer = await desk.search(BOB, request)
-        assert _titles(answer) == found
+        assert _titles(answer) == titles
         assert not any("filter" in note for note in answer.notes)
 
 
@@ -395,8 +392,8 @@ async def test_the_note_says_which_conditions_are_to_be_left_out_and_a_profile_t
     for filter_, dropped, alone, titles in EMPTY:
         answer = await _asked(desk, filter_, mode=mode)
         assert answer.hits == (), filter_
-        said = f"The filter excludes all results; without {dropped} there are results.{alone}"
-        assert answer.notes == (said,), filter_
+        note = f"The filter excludes all results; without {dropped} there are results.{alone}"
+        assert answer.notes == (note,), filter_
         answer = await _asked(desk, filter_, mode=mode, relax=True)
         assert _titles(answer) == set(titles), filter_
         assert answer.notes == (f"The filter excludes all results. Conditions dropped: {dropped}.",), filter_
@@ -434,9 +431,8 @@ async def test_by_words_too_the_filter_is_blamed_if_without_it_any_passage_is_ne
     shelf: Shelf,
 ) -> None:
     await shelf.declare("documents", year="integer")
-    await shelf.put("rare", "a zebra in the high grass of the far plain", fields={"year": 2001})
-    for name in "abcdef":
-        await shelf.put(name, "pendulum clock tower bell", fields={"year": 2001})
+    texts = {"rare": "a zebra in the high grass of the far plain"}
+    await shelf.put_all(texts | dict.fromkeys("abcdef", "pendulum clock tower bell"), fields={"year": 2001})
     query = "zebra pendulum clock tower bell"
     assert _titles(await shelf.search(query, mode="sparse", limit=1)) == {"rare"}
     desk = shelf.desk(mode="sparse", thresholds={"min_similarity": 0.7})
@@ -466,8 +462,8 @@ async def test_types_that_differ_between_collections_are_said_where_a_value_fits
     for value in (2001, "MMI"):
         with pytest.raises(Exception, match=hint):
             await desk.search(BOB, SearchRequest("pendulum", filter={"year": value}))
-    for collection, year, found in [("papers", 2001, {"draft"}), ("songs", "MMI", {"song"})]:
+    for collection, year, titles in [("papers", 2001, {"draft"}), ("songs", "MMI", {"song"})]:
         request = SearchRequest("pendulum", filter={"year": year}, collections=(collection,))
-        assert _titles(await desk.search(BOB, request)) == found
-    both = SearchRequest("pendulum", filter={"year": {"$exists": True}})
-    assert _titles(await desk.search(BOB, both)) == {"draft", "final", "song"}
+        assert _titles(await desk.search(BOB, request)) == titles
+    request = SearchRequest("pendulum", filter={"year": {"$exists": True}})
+    assert _titles(await desk.search(BOB, request)) == {"draft", "final", "song"}

@@ -28,7 +28,9 @@ NOW = datetime.now(UTC)
 async def _asked(shelf: Shelf, query: str, *stages: dict[str, Any], limit: int = 8) -> Answer:
     desk = shelf.desk(profiles={"staged": {"stages": stages}}, limit=limit)
     answer = await desk.search(ME, SearchRequest(query, profile="staged"))
-    assert [stage.name for stage in answer.steps][-len(stages) :] == [one["stage"] for one in stages]
+    assert [stage.name for stage in answer.steps][-len(stages) :] == [
+        stage_settings["stage"] for stage_settings in stages
+    ]
     return answer
 
 
@@ -42,9 +44,13 @@ def _titles(answer: Answer) -> list[str]:
 
 @pytest.mark.slow
 async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: Shelf) -> None:
-    await shelf.put("old", "pendulum clock", date=NOW - timedelta(days=4000))
-    await shelf.put("new", "pendulum clock of wood", date=NOW - timedelta(days=1))
-    await shelf.put("undated", "pendulum clock with a bell")
+    texts = {
+        "old": "pendulum clock",
+        "new": "pendulum clock of wood",
+        "undated": "pendulum clock with a bell",
+    }
+    days = {"old": 4000, "new": 1}
+    await shelf.put_all(texts, each={name: {"date": NOW - timedelta(days=age)} for name, age in days.items()})
     assert _titles(await shelf.search("pendulum clock"))[0] == "old"
     for missing, expected in [("ignore", ["undated", "new", "old"]), ("penalize", ["new", "old", "undated"])]:
         stage = {"stage": "recency", "half_life_days": 30, "weight": 0.9, "missing": missing}
@@ -59,16 +65,14 @@ async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: She
 
 @pytest.mark.slow
 async def test_a_passage_that_repeats_a_better_one_makes_room_for_another(shelf: Shelf) -> None:
-    said = "the pendulum clock swings"
-    for name in ("a", "b", "c"):
-        await shelf.put(name, said)
-    await shelf.put("d", "the pendulum of Foucault")
-    assert _texts(await shelf.search("pendulum clock", limit=2)) == [said, said]
+    text = "the pendulum clock swings"
+    await shelf.put_all({**dict.fromkeys("abc", text), "d": "the pendulum of Foucault"})
+    assert _texts(await shelf.search("pendulum clock", limit=2)) == [text, text]
     answer = await _asked(shelf, "pendulum clock", {"stage": "dedupe"}, limit=2)
-    assert _texts(answer) == [said, "the pendulum of Foucault"]
+    assert _texts(answer) == [text, "the pendulum of Foucault"]
     assert answer.notes == ("Left out: 1 passage repeating a better one.",)
     answer = await _asked(shelf, "pendulum clock", {"stage": "dedupe"}, limit=3)
-    assert _texts(answer) == [said, "the pendulum of Foucault"]
+    assert _texts(answer) == [text, "the pendulum of Foucault"]
     assert answer.notes == ("Left out: 2 passages repeating a better one.",)
 
 
@@ -79,8 +83,11 @@ async def test_of_copies_that_differ_in_a_number_precise_keeps_the_newest_or_all
     rule = (
         "The annual fee of the clock club is {} pounds and due on the first of May by all who keep a pendulum"
     )
-    for name, pounds in (("a", 40), ("b", 41), ("c", 45)):
-        await shelf.put(name, rule.format(pounds), date=NOW - timedelta(days=pounds))
+    fees = {"a": 40, "b": 41, "c": 45}
+    await shelf.put_all(
+        {name: rule.format(pounds) for name, pounds in fees.items()},
+        each={name: {"date": NOW - timedelta(days=pounds)} for name, pounds in fees.items()},
+    )
     await shelf.put("d", "The pendulum of the clock club is due for repair, and the annual fee pays for it")
     question = "annual fee of the clock club"
     answer = await shelf.search(question, profile="precise")
@@ -88,8 +95,7 @@ async def test_of_copies_that_differ_in_a_number_precise_keeps_the_newest_or_all
     assert answer.notes == ("Left out: 2 passages repeating a better one.",)
     assert len((await shelf.search(question)).hits) == 4
     assert "b" in _titles(await shelf.search(f"{question} of 41 pounds", profile="precise"))
-    for name, pounds in (("a", 40), ("b", 41), ("c", 41)):
-        await shelf.put(name, rule.format(pounds))
+    await shelf.put_all({"a": rule.format(40), "b": rule.format(41), "c": rule.format(41)})
     answer = await shelf.search(question, profile="precise")
     assert sum("pounds" in text for text in _texts(answer)) == 2
 
@@ -98,10 +104,8 @@ async def test_of_copies_that_differ_in_a_number_precise_keeps_the_newest_or_all
 async def test_one_note_counts_what_stages_and_thresholds_left_out_of_what_the_limit_had_shown(
     shelf: Shelf,
 ) -> None:
-    for name in ("a", "b", "c"):
-        await shelf.put(name, "the pendulum clock swings")
-    for name in ("d", "e"):
-        await shelf.put(name, f"pendulum of {'quite other words and ' * 9}{name}")
+    poor = {name: f"pendulum of {'quite other words and ' * 9}{name}" for name in "de"}
+    await shelf.put_all(dict.fromkeys("abc", "the pendulum clock swings") | poor)
     stages = [{"stage": "dedupe"}, {"stage": "diversify", "lambda": 1, "per_source": 2}]
     desk = shelf.desk(thresholds={"min_similarity": 0.5}, stages=stages)
     answer = await desk.search(ME, SearchRequest("pendulum clock"))
@@ -134,15 +138,15 @@ async def test_a_source_takes_no_more_places_than_it_may(shelf: Shelf) -> None:
 
 @pytest.mark.slow
 async def test_stages_run_in_their_order_and_the_limit_comes_last(shelf: Shelf) -> None:
-    said = "the pendulum clock swings to and fro in the tall tower of the old town"
-    await shelf.put("old", said, date=NOW - timedelta(days=900))
-    await shelf.put("new", f"{said} by the river and the sea", date=NOW)
+    text = "the pendulum clock swings to and fro in the tall tower of the old town"
+    await shelf.put("old", text, date=NOW - timedelta(days=900))
+    await shelf.put("new", f"{text} by the river and the sea", date=NOW)
     recency = {"stage": "recency", "half_life_days": 30, "weight": 1}
     dedupe = {"stage": "dedupe", "threshold": 0.6}
-    assert _titles(await shelf.search(said)) == ["old", "new"]
-    assert _titles(await _asked(shelf, said, recency, limit=1)) == ["new"]
-    assert _titles(await _asked(shelf, said, recency, dedupe)) == ["new"]
-    assert _titles(await _asked(shelf, said, dedupe, recency)) == ["new"]
+    assert _titles(await shelf.search(text)) == ["old", "new"]
+    assert _titles(await _asked(shelf, text, recency, limit=1)) == ["new"]
+    assert _titles(await _asked(shelf, text, recency, dedupe)) == ["new"]
+    assert _titles(await _asked(shelf, text, dedupe, recency)) == ["new"]
 
 
 async def test_stages_have_nothing_to_do_where_nothing_is_found(shelf: Shelf) -> None:

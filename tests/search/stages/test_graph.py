@@ -24,13 +24,10 @@ TOWER = "The tower clock was designed by Jane Miller."
 MILLER = "Born in Leeds, she learnt the trade from an uncle."
 
 
-async def _shelve(shelf: Shelf, *, others: int = 6, **details: Any) -> None:  # noqa: ANN401 of a source
+async def _shelve(shelf: Shelf, *, unrelated: int = 6, **details: Any) -> None:  # noqa: ANN401 of a source
     """A document that answers, one that it names, and others that share more words with the question."""
-    await shelf.put("Tower", TOWER)
-    await shelf.put("Jane Miller", MILLER, **details)
-    await shelf.put_all(
-        {f"other {number}": f"Who designed clock {number} of a tower" for number in range(others)}
-    )
+    texts = {f"other {number}": f"Who designed clock {number} of a tower" for number in range(unrelated)}
+    await shelf.put_all({"Tower": TOWER, "Jane Miller": MILLER} | texts, each={"Jane Miller": details})
 
 
 async def _asked(

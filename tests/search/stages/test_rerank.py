@@ -62,8 +62,8 @@ def _scoring(dialect: str, score: Callable[[int, int], float | None]) -> Behavio
     def reply(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         count = len(_texts(request))
         place, word = WORDS[dialect]
-        given = [(at, one) for at in range(count) if (one := score(at, count)) is not None]
-        results = [{"index": at, word: one} for at, one in sorted(given, key=lambda pair: -pair[1])]
+        scored = [(at, value) for at in range(count) if (value := score(at, count)) is not None]
+        results = [{"index": at, word: value} for at, value in sorted(scored, key=lambda pair: -pair[1])]
         return 200, {}, json.dumps({place: results} if place else results).encode()
 
     return reply
@@ -125,8 +125,8 @@ async def test_equals_keep_the_order_of_the_search(
 async def test_of_equals_for_the_reranker_the_newer_comes_first_and_one_without_a_score_still_last(
     shelf: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:
-    for year in (1990, 2026, 2003):
-        await shelf.put(f"of {year}", "pendulum", title="bylaws", date=datetime(year, 1, 1, tzinfo=UTC))
+    dates = {f"of {year}": {"date": datetime(year, 1, 1, tzinfo=UTC)} for year in (1990, 2026, 2003)}
+    await shelf.put_all(dict.fromkeys(dates, "pendulum"), each=dates, title="bylaws")
     desk = shelf.desk(reranker=reranker, stages=[RERANK])
     rising = _scoring("cohere", lambda place, _count: 0.004 + 0.005 * place)  # the oldest is the best
     newest_without = _scoring("cohere", lambda place, _count: 0.004 if place else None)
@@ -136,7 +136,7 @@ async def test_of_equals_for_the_reranker_the_newer_comes_first_and_one_without_
 
 
 @pytest.mark.parametrize(
-    ("candidates", "most", "limit", "scored", "left"),
+    ("candidates", "most", "limit", "scored", "ranks"),
     [(3, None, 2, 3, [2, 1]), (1, None, 4, 4, [3, 2, 1, 0]), (30, 2, 4, 6, [5, 4]), (3, 3, 6, 6, [5, 4, 3])],
 )
 async def test_so_many_are_scored_and_so_many_are_left(  # noqa: PLR0913, PLR0917 a row of the table
@@ -147,14 +147,14 @@ async def test_so_many_are_scored_and_so_many_are_left(  # noqa: PLR0913, PLR091
     most: int | None,
     limit: int,
     scored: int,
-    left: list[int],
+    ranks: list[int],
 ) -> None:
     rerank_server.script = [_scoring("cohere", _rising)]
     order = await _order(stocked)
     stage = RERANK | {"candidates": candidates, "limit": most}
     answer = await _asked(stocked.desk(reranker=reranker, stages=[stage]), limit=limit)
-    assert [len(_texts(one)) for one in rerank_server.requests] == [scored]
-    assert _ids(answer) == [order[place] for place in left]
+    assert [len(_texts(request)) for request in rerank_server.requests] == [scored]
+    assert _ids(answer) == [order[place] for place in ranks]
     assert (_stage(answer).before, _stage(answer).after) == (6, most or scored)
 
 
@@ -167,8 +167,8 @@ async def test_a_text_is_scored_under_its_heading_as_it_is_shown(
     await _asked(desk)
     beside = [{"stage": "neighbors"}, RERANK]
     await _asked(shelf.desk(reranker=reranker, mode="sparse", stages=beside), sources=(source.id,))
-    assert [one["query"] for one in rerank_server.requests] == ["pendulum"] * 2
-    assert [_texts(one) for one in rerank_server.requests] == [
+    assert [request["query"] for request in rerank_server.requests] == ["pendulum"] * 2
+    assert [_texts(request) for request in rerank_server.requests] == [
         ["Clocks\n\nwith a pendulum"],
         ["Clocks\n\nClocks\n\nwith a pendulum\n\nof sand"],
     ]
@@ -238,8 +238,7 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
 async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
     shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
-    for name in ("a", "b", "c", "d"):
-        await shelf.put(name, "pendulum")  # a similarity of 1
+    await shelf.put_all(dict.fromkeys("abcd", "pendulum"))  # a similarity of 1
     order = await _order(shelf)
     scores = [{"index": 0, "score": 4}, {"index": 1, "score": 9}, {"index": 2, "score": 5}]
     chat_server.script = [chats.saying({"scores": scores}, tokens=(100, 10))]
@@ -255,11 +254,13 @@ async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
     assert [hit.score for hit in answer.hits] == pytest.approx(by_hand)
     assert answer.notes == ("The reranker gave no score to 1 of the passages; they come last.",)
     assert _stage(answer).usage == Usage(1, 100, 10, 10 / 1_000_000)
-    assert [one["text"] for one in chats.contents(chat_server)[0]["texts"]] == ["pendulum\n\npendulum"] * 4
+    assert [passage["text"] for passage in chats.contents(chat_server)[0]["texts"]] == [
+        "pendulum\n\npendulum"
+    ] * 4
 
 
 def _sent(servers: Sequence[Endpoint]) -> str:
-    return json.dumps([one for server in servers for one in server.requests])
+    return json.dumps([request for server in servers for request in server.requests])
 
 
 @pytest.mark.parametrize("sight", ["seeing", "blind"])
