@@ -25,6 +25,15 @@ from tests.snapshots import Snapshots
 ME = Principal("default")
 
 
+def titles(answer: Answer) -> list[str]:
+    """The titles of the documents of an answer's hits, the best first."""
+    return [hit.source.title for hit in answer.hits]
+
+
+def title_set(answer: Answer) -> set[str]:
+    return {*titles(answer)}
+
+
 @dataclass(frozen=True, slots=True)
 class Shelf:
     """A data folder. `small` is the small desk's module; `snapshots` has what other tests put before."""

@@ -18,11 +18,10 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import SourceMove
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 pytestmark = pytest.mark.anyio
 
-ME = Principal("default")
 OLD, NEW = datetime(2019, 5, 1, tzinfo=UTC), datetime(2024, 5, 1, tzinfo=UTC)
 
 

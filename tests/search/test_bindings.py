@@ -7,13 +7,13 @@ from types import ModuleType
 
 import pytest
 
-from rag.answers import Answer, Mode, SearchRequest
+from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.desk import Desk
 from rag.search.view import LACKING_FIELDS
 from rag.store.read.schema import StoredSource
-from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf, title_set
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -64,10 +64,6 @@ async def _fill(shelf: Shelf) -> None:
     await shelf.put("secret", "pendulum", collection="handbook", fields=final, access=ONLY_BOB)
 
 
-def _titles(answer: Answer) -> set[str]:
-    return {hit.source.title for hit in answer.hits}
-
-
 async def _listed(desk: Desk, who: Principal, limit: int = 3) -> list[str]:
     """All sources, page by page."""
     titles: list[str] = []
@@ -89,9 +85,9 @@ async def test_a_bound_search_finds_only_what_the_binding_and_the_access_rule_ad
 ) -> None:
     desk = shelf.desk(statistics=statistics)
     everything = {"rules", "old", "unmarked", "ticket", "note", *(f"draft{n}" for n in range(DRAFTS))}
-    titles = _titles(await desk.search(FREE, SearchRequest("pendulum rules", mode=mode, limit=50)))
+    titles = title_set(await desk.search(FREE, SearchRequest("pendulum rules", mode=mode, limit=50)))
     assert titles == everything
-    bound = _titles(await desk.search(BOUND, SearchRequest("pendulum rules", mode=mode, limit=50)))
+    bound = title_set(await desk.search(BOUND, SearchRequest("pendulum rules", mode=mode, limit=50)))
     assert bound == {"rules", "old"}
     assert desk.alarms == 0
 
@@ -100,9 +96,9 @@ async def test_no_filter_of_a_request_undoes_a_binding(shelf: Shelf) -> None:
     for desk in (shelf.desk(), shelf.desk(relax=True)):
         for filter_ in AROUND_THE_WALL:
             request = SearchRequest("pendulum", limit=50, filter=filter_, collections=("handbook",))
-            assert _titles(await desk.search(FREE, request)) - {"rules", "old"}
+            assert title_set(await desk.search(FREE, request)) - {"rules", "old"}
             answer = await desk.search(BOUND, request)
-            assert _titles(answer) <= {"rules", "old"}
+            assert title_set(answer) <= {"rules", "old"}
             assert "final" not in str(answer.notes)
 
 
@@ -126,14 +122,14 @@ async def test_naming_sources_or_excluding_them_helps_nobody(shelf: Shelf) -> No
     desk = shelf.desk()
     ids = await _ids(desk)
     only_draft = SearchRequest("pendulum", sources=(ids["draft0"],))
-    assert _titles(await desk.search(FREE, only_draft)) == {"draft0"}
+    assert title_set(await desk.search(FREE, only_draft)) == {"draft0"}
     hidden = await desk.search(BOUND, only_draft)
     unknown = await desk.search(BOUND, SearchRequest("pendulum", sources=("a" * 16,)))
     assert not hidden.hits
     assert not unknown.hits
     assert hidden.notes == tuple(note.replace("a" * 16, ids["draft0"]) for note in unknown.notes) != ()
     without = SearchRequest("pendulum", exclude_sources=(ids["rules"], ids["old"]))
-    assert _titles(await desk.search(BOUND, without)) == set()
+    assert title_set(await desk.search(BOUND, without)) == set()
 
 
 async def test_a_collection_in_which_a_binding_admits_nothing_does_not_exist(shelf: Shelf) -> None:
@@ -206,23 +202,23 @@ async def test_a_stage_that_asks_for_more_gets_only_what_is_left(
     for name in ("notes", "imaginary"):
         desk = shelf.desk(stages=[stage | {"options": {"name": name}}])
         answer = await desk.search(BOUND, SearchRequest("draft"))
-        assert _titles(answer) <= {"rules", "old"}
+        assert title_set(answer) <= {"rules", "old"}
         messages.add(str(answer.notes).replace(name, "NAME"))
     assert len(messages) == 1
     desk = shelf.desk(stages=[stage | {"options": {"name": "notes"}}])
-    assert _titles(await desk.search(FREE, SearchRequest("draft"))) == {"note"}
+    assert title_set(await desk.search(FREE, SearchRequest("draft"))) == {"note"}
 
 
 async def test_the_filter_of_a_profile_holds_whatever_the_request_filters_by_or_relaxes(shelf: Shelf) -> None:
     desk = shelf.desk(relax=True, profiles={"final": {"filter": {"status": "final"}}})
     free = await desk.search(FREE, "pendulum", limit=50, collections=["handbook"])
-    assert {"draft0", "unmarked", "rules"} <= _titles(free)
+    assert {"draft0", "unmarked", "rules"} <= title_set(free)
     answer = await desk.search(FREE, "pendulum", limit=50, profile="final", trace=True)
-    assert (_titles(answer), answer.searched) == ({"rules", "old"}, ("handbook",))
+    assert (title_set(answer), answer.searched) == ({"rules", "old"}, ("handbook",))
     assert LACKING_FIELDS.format("notes, tickets") in answer.notes
     for around in AROUND_THE_WALL:
         narrowed = await desk.search(FREE, "pendulum", limit=50, profile="final", filter=around)
-        assert _titles(narrowed) <= {"rules", "old"}, around
+        assert title_set(narrowed) <= {"rules", "old"}, around
 
 
 async def test_if_the_engine_let_everything_through_the_gate_would_still_hold_it_back(
@@ -231,7 +227,7 @@ async def test_if_the_engine_let_everything_through_the_gate_would_still_hold_it
     ids = await _ids(shelf.desk())
     monkeypatch.setattr("rag.search.view.predicate", lambda *_arguments, **_named: "(true)")
     desk = shelf.desk(stages=[{"stage": "neighbors", "count": 1}])
-    assert _titles(await desk.search(BOUND, SearchRequest("pendulum", limit=50))) <= {"rules", "old"}
+    assert title_set(await desk.search(BOUND, SearchRequest("pendulum", limit=50))) <= {"rules", "old"}
     assert desk.alarms > 0
     assert sorted(await _listed(desk, BOUND)) == ["old", "rules"]
     with pytest.raises(NotFoundError):
@@ -243,20 +239,20 @@ async def test_if_the_gate_let_everything_through_the_engine_would_still_hold_it
 ) -> None:
     monkeypatch.setattr("rag.search.view.matches", lambda *_arguments, **_named: True)
     desk = shelf.desk()
-    assert _titles(await desk.search(BOUND, SearchRequest("pendulum", limit=50))) == {"rules", "old"}
+    assert title_set(await desk.search(BOUND, SearchRequest("pendulum", limit=50))) == {"rules", "old"}
     assert sorted(await _listed(desk, BOUND)) == ["old", "rules"]
 
 
 async def test_a_change_of_a_source_counts_with_the_next_call(shelf: Shelf) -> None:
     desk = shelf.desk()
     id_ = (await _ids(desk))["rules"]
-    assert _titles(await desk.search(BOUND, SearchRequest("pendulum rules"))) == {"rules", "old"}
+    assert title_set(await desk.search(BOUND, SearchRequest("pendulum rules"))) == {"rules", "old"}
     await shelf.put("rules", "pendulum rules", collection="handbook", fields={"status": "draft"})
-    assert _titles(await desk.search(BOUND, SearchRequest("pendulum rules"))) == {"old"}
+    assert title_set(await desk.search(BOUND, SearchRequest("pendulum rules"))) == {"old"}
     with pytest.raises(NotFoundError):
         await desk.extract(BOUND, id_, max_chars=99)
     await shelf.put("draft0", "pendulum rules", collection="handbook", fields={"status": "final"})
-    assert _titles(await desk.search(BOUND, SearchRequest("pendulum rules"))) == {"old", "draft0"}
+    assert title_set(await desk.search(BOUND, SearchRequest("pendulum rules"))) == {"old", "draft0"}
 
 
 async def test_a_page_of_stale_copies_does_not_hide_what_is_readable_behind_it(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rag.answers import SearchRequest
-from rag.corpus import Principal
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 pytestmark = pytest.mark.anyio
-ME = Principal("default")
 ON_DAY = {
     "en": ("What was decided on 8 March 2025?", "Minutes of March 8th, 2025. The board chose a car park."),
     "de": ("Was wurde am 8. März 2025 beschlossen?", "Protokoll vom 08.03.2025: Parkplatz"),

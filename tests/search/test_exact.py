@@ -21,10 +21,9 @@ from rag.search.reply.search_reply import search_reply
 from rag.store.read import text_scan
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.text_scan import OVERLAP, WINDOW, matched_sources
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 pytestmark = pytest.mark.anyio
-ME = Principal("default")
 ANN = Principal("default", user="ann")
 
 

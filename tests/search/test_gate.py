@@ -9,18 +9,16 @@ from collections.abc import Iterable
 import anyio
 import pytest
 
-from rag.corpus import DEFAULT_EMBEDDER, Principal
+from rag.corpus import DEFAULT_EMBEDDER
 from rag.runtime import concurrently
 from rag.search.recall import SLACK, Candidate, Meaning, Query, admit
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 from tests.tables import table_of
 
 pytestmark = pytest.mark.anyio
-
-ME = Principal("default")
 
 
 def _candidates(table: CollectionReader, ids: Iterable[str]) -> list[Candidate]:

@@ -25,11 +25,10 @@ from rag.search.search_state import joined_hit
 from rag.search.why import REASONS
 from rag.store.write.table_rows import LONGEST_GAP, gaps_between
 from rag.text.plain_text import with_indent
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 pytestmark = pytest.mark.anyio
 
-ME = Principal("default")
 ROW = ("pendulum clock one", "pendulum clock two", "pendulum clock three")
 
 

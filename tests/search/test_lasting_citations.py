@@ -15,10 +15,12 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.search import source_window
 from rag.search.agents import tool_functions
 from rag.search.answer_citations import CitedAnswer, check_answer
+from rag.search.desk import Desk
 from rag.store.read import schema
 from rag.store.write.change_collection import change_collection
 from rag.store.write.make_collection import tag_collection
-from rag.text.revisions import MAX_FORMER, MOST_CITED
+from rag.text import revisions
+from rag.text.revisions import MOST_CITED
 from rag.uris import NO_REVISION
 from tests.search.conftest import Shelf
 
@@ -67,20 +69,22 @@ async def test_a_passage_is_opened_where_it_stands_now_and_the_note_says_so(
             assert extract.text == PARAGRAPHS[number]
 
 
-async def test_each_revision_is_found_again_however_often_the_document_was_edited(
-    shelf: Shelf, rules: Source
+async def test_each_revision_is_found_again_until_a_document_was_edited_more_often_than_is_kept(
+    shelf: Shelf, rules: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    revisions = []
-    for edit in range(MAX_FORMER + 2):
-        await shelf.put("rules", *(f"Edit {number}." for number in range(edit)), *PARAGRAPHS)
-        revisions.append(await _cited(shelf, rules.id))
-    assert len({*revisions}) == MAX_FORMER + 2
-    for edit, revision in enumerate(revisions[1:], 1):
+    monkeypatch.setattr(revisions, "MAX_FORMER", 4)
+    cited = []
+    for edit in range(6):
+        texts = (*(f"Edit {number}." for number in range(edit)), *PARAGRAPHS)
+        await shelf.small.put(shelf.data, "rules", *texts)  # of a patched writer, so in no snapshot
+        cited.append(await _cited(shelf, rules.id))
+    assert len({*cited}) == 6
+    for edit, revision in enumerate(cited[1:], 1):
         extract = await _opened(shelf, f"{rules.id}@{revision}/{edit + 2}")
-        assert (extract.text, extract.chunks[0].seq) == (PARAGRAPHS[2], MAX_FORMER + 3)
+        assert (extract.text, extract.chunks[0].seq) == (PARAGRAPHS[2], 7)
     with pytest.raises(InvalidRequestError) as error:
-        await _opened(shelf, f"{rules.id}@{revisions[0]}/2")
-    assert str(error.value) == source_window.UNKNOWN_REVISION.format(revisions[0], rules.id)
+        await _opened(shelf, f"{rules.id}@{cited[0]}/2")
+    assert str(error.value) == source_window.UNKNOWN_REVISION.format(cited[0], rules.id)
 
 
 async def test_what_no_revision_has_is_not_guessed(shelf: Shelf, rules: Source) -> None:
@@ -137,9 +141,9 @@ async def test_a_revision_is_refused_where_documents_are_searched(shelf: Shelf, 
     assert source_window.STANDS in await get_source(f"refdesk://documents/{id_}/1")
 
 
-async def _told(shelf: Shelf, asker: Principal, id_: str) -> set[str]:
+async def _told(desk: Desk, asker: Principal, id_: str) -> set[str]:
     """All that somebody is told of a citation, without the id, wherever an id may stand."""
-    desk, messages = shelf.desk(), set()
+    messages = set()
     search, get_source = tool_functions(desk, asker)
     requests: tuple[Callable[[], Awaitable[object]], ...] = (
         lambda: get_source(id_),
@@ -180,13 +184,14 @@ async def test_a_citation_of_what_may_not_be_read_is_answered_as_one_of_nothing(
         await shelf.put("rules", "New.", *PARAGRAPHS, metadata=metadata)
         await _expiring(shelf)
     await shelf.put("other", "Rule 7 of others.", collection="others")
+    desk = shelf.desk()
     for of in (revision, now, UNKNOWN):
         for seq in (0, 2, 99):
-            hidden = await _told(shelf, asker, f"{rules.id}@{of}/{seq}")
-            absent = await _told(shelf, asker, f"{'a' * 16}@{of}/{seq}")
+            hidden = await _told(desk, asker, f"{rules.id}@{of}/{seq}")
+            absent = await _told(desk, asker, f"{'a' * 16}@{of}/{seq}")
             assert hidden == absent
     if kind == "denied":
-        assert await _told(shelf, ANN, f"{rules.id}@{revision}/2") != hidden  # she may read it
+        assert await _told(desk, ANN, f"{rules.id}@{revision}/2") != hidden  # she may read it
 
 
 async def _expiring(shelf: Shelf) -> None:

@@ -31,7 +31,7 @@ from rag.search.agents import SEARCH, SOURCE
 from rag.search.recall import Query
 from rag.search.reply.search_reply import FULL_ONLY
 from tests.conftest import Scripts
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 QUESTION = "who invented the pendulum clock?"
 ANN, BOB = Principal("default", "ann"), Principal("default", "bob")
@@ -232,7 +232,6 @@ async def test_how_many_hits_there_are_is_as_the_operator_says_unless_it_is_said
         await count({"limit": 2, "overrides": ()}, limit=5)
 
 
-ME = Principal("default")
 SEARCHES = ("plan", "embed", "recall", "fuse", "gate")
 
 
@@ -385,11 +384,11 @@ async def upside_down(_query: Query, hits: Sequence[Hit], _options: dict[str, An
 async def test_a_custom_stage_takes_the_function_itself(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum pendulum", "a pendulum and much else", "nothing of it")
 
-    async def titles(*stages: object) -> list[str]:
+    async def chunk_ids(*stages: object) -> list[str]:
         return [hit.chunk.id for hit in (await shelf.desk(stages=stages).search(ME, "pendulum")).hits]
 
     stage = {"stage": "custom", "takes": "hits"}
-    assert await titles({**stage, "call": upside_down}) == [*reversed(await titles())]
+    assert await chunk_ids({**stage, "call": upside_down}) == [*reversed(await chunk_ids())]
     with pytest.raises(ConfigurationError, match=r"custom calls .*<lambda>, which isn't an async def"):
         async with Desk.open(Settings.model_validate({"search": {"stages": [{**stage, "call": lambda: 0}]}})):
             pass

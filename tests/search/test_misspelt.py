@@ -16,7 +16,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import collection_reader, rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.make_collection import ensure_collection
-from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf, titles
 
 pytestmark = pytest.mark.anyio
 ROOM = 10**9  # bytes, enough for all rows in memory
@@ -48,10 +48,6 @@ def _copies_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def ask(desk: Desk, query: str, asker: Principal = GUEST, **request: Any) -> Answer:  # noqa: ANN401 as requests are
     return await desk.search(asker, SearchRequest(query, **{"mode": "sparse", **request}))
-
-
-def titles(answer: Answer) -> list[str]:
-    return [hit.source.title for hit in answer.hits]
 
 
 def note(word: str, *spellings: str) -> str:

@@ -12,7 +12,7 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.search.search_plan import MAX_PHRASES, SearchPlan, make_plan, with_every_override
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
 OWN = {"stage": "custom", "call": "own:ask"}
@@ -228,7 +228,6 @@ def test_a_query_has_so_many_phrases_and_says_so_if_it_has_more() -> None:
         plan_of(MAX_PHRASES + 1)
 
 
-ME = Principal("default")
 SETTINGS: dict[str, Any] = {
     "stages": [{"stage": "dedupe"}, {"stage": "recency"}],
     "thresholds": {"min_similarity": 0.2, "weak_evidence": "no hits"},

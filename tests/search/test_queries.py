@@ -20,7 +20,7 @@ from rag.search.desk import Desk
 from rag.search.recall import QUERIES_K
 from rag.store.write.change_collection import change_collection
 from tests.endpoint import Endpoint
-from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf, title_set
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -42,10 +42,6 @@ def _planned(*queries: dict[str, object]) -> dict[str, object]:
 
 def _year(operator: str, year: str) -> dict[str, object]:
     return {"field": "year", "operator": operator, "values": [year]}
-
-
-def _titles(answer: Answer) -> set[str]:
-    return {hit.source.title for hit in answer.hits}
 
 
 async def _asked(desk: Desk, principal: Principal = ME, **request: Any) -> Answer:  # noqa: ANN401 a request's
@@ -133,7 +129,7 @@ async def test_a_query_narrows_what_the_request_allows_and_never_widens_it(
     titles: set[str],
 ) -> None:
     chat_server.script = [chats.saying(_planned(query))]
-    assert (_titles(await _asked(planning, **request_)), planning.alarms) == (titles, 0)
+    assert (title_set(await _asked(planning, **request_)), planning.alarms) == (titles, 0)
 
 
 async def test_a_planned_condition_holds_for_every_query_and_the_reply_says_which(
@@ -145,7 +141,7 @@ async def test_a_planned_condition_holds_for_every_query_and_the_reply_says_whic
         chat_server.requests.clear()
         desk = clocks.desk(chat=chat, stages=[{"stage": stage} for stage in stages])
         answer = await _asked(desk)
-        assert _titles(answer) == {"2020", "pendulum"}  # of 2010; found by meaning
+        assert title_set(answer) == {"2020", "pendulum"}  # of 2010; found by meaning
         assert answer.notes == ('The search kept to what was planned: {"year": {"$gte": 2010}}.',)
 
 
@@ -154,9 +150,9 @@ async def test_the_question_joins_a_plan_that_narrows_nothing_or_asks_for_it(
 ) -> None:
     chat_server.script = [chats.saying(_planned({"query": "letter"}))]
     answer = await _asked(planning)
-    assert (_titles(answer), answer.notes) == ({"letter", "pendulum"}, ())
+    assert (title_set(answer), answer.notes) == ({"letter", "pendulum"}, ())
     chat_server.script = [chats.saying(_planned({"query": "Pendulum"}, {"collections": ["letters"]}))]
-    assert _titles(await _asked(planning)) == {"letter", "pendulum"}
+    assert title_set(await _asked(planning)) == {"letter", "pendulum"}
 
 
 @pytest.mark.parametrize("thresholds", [{}, {"min_similarity": 0.1}])
@@ -166,7 +162,7 @@ async def test_where_the_plan_finds_nothing_the_question_is_searched_for_and_tha
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "2030")]}))]
     desk = clocks.desk(chat=chat, mode="sparse", thresholds=thresholds, stages=[{"stage": "planner"}])
     answer = await _asked(desk)
-    assert _titles(answer) == {"pendulum"}
+    assert title_set(answer) == {"pendulum"}
     assert answer.notes == (
         'The search kept to what was planned: {"year": {"$gt": 2030}}.',
         "That finds nothing, so the question was searched for without a plan.",
@@ -182,7 +178,7 @@ async def test_what_a_plan_kept_to_is_safe_to_show(
     maker: dict[str, object] = {"field": "maker", "operator": "$ne", "values": [image]}
     chat_server.script = [chats.saying(_planned({"conditions": [maker]}))]
     answer = await _asked(shelf.desk(chat=chat, stages=[{"stage": "planner"}]))
-    assert _titles(answer) == {"one"}
+    assert title_set(answer) == {"one"}
     assert answer.notes == (f'The search kept to what was planned: {{"maker": {{"$ne": "! {image[1:]}"}}}}.',)
 
 
@@ -192,9 +188,9 @@ async def test_a_query_stays_among_the_sources_of_the_request(
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "1000")]}))]
     ids = {hit.source.title: hit.source.id for hit in (await _asked(planning)).hits}
     assert ids.keys() == {"1650", "2005", "2020"}
-    assert _titles(await _asked(planning, sources=(ids["2005"],))) == {"2005"}
+    assert title_set(await _asked(planning, sources=(ids["2005"],))) == {"2005"}
     answer = await _asked(planning, exclude_sources=(ids["2005"],))
-    assert _titles(answer) == {"1650", "2020"}
+    assert title_set(answer) == {"1650", "2020"}
     assert planning.alarms == 0
 
 
@@ -202,11 +198,11 @@ async def test_a_query_finds_what_the_principal_may_see_and_nothing_else(
     planning: Desk, chats: ModuleType, chat_server: Endpoint, blind: Callable[[], None]
 ) -> None:
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "2005")]}))]
-    assert _titles(await _asked(planning, ANN)) == {"hidden", "2020"}
-    assert _titles(await _asked(planning)) == {"2020"}
+    assert title_set(await _asked(planning, ANN)) == {"hidden", "2020"}
+    assert title_set(await _asked(planning)) == {"2020"}
     assert planning.alarms == 0
     blind()
-    assert _titles(await _asked(planning)) == {"2020"}
+    assert title_set(await _asked(planning)) == {"2020"}
     assert planning.alarms == 1
 
 
@@ -256,13 +252,13 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
         'The search kept to what was planned: {"year": {"$lt": 2010}}.',
     )
     assert [stage.warnings for stage in answer.steps if stage.name == "embed"] == [answer.notes[:1]]
-    assert _titles(answer) == {"2005", "2020", "pendulum"}
+    assert title_set(answer) == {"2005", "2020", "pendulum"}
     assert answer.trace
     queries = answer.trace.queries
     assert [query.text for query in queries] == ["pendulum", "horologium", "iron horologium"]
     listed = {listing.query for listings in answer.trace.listings.values() for listing in listings}
     assert listed == {2}
-    assert _titles(await _asked(planning, filter=SINCE_2000)) == {"2005", "2020", "pendulum"}
+    assert title_set(await _asked(planning, filter=SINCE_2000)) == {"2005", "2020", "pendulum"}
 
 
 async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(

@@ -25,7 +25,7 @@ from rag.search.desk import Desk
 from rag.search.retrievers import Retrievers, load_retrievers, retriever_collection
 from rag.search.search_state import UNREAD
 from rag.store.read.desk_reader import DeskReader
-from tests.search.conftest import Shelf
+from tests.search.conftest import Shelf, titles
 
 pytestmark = pytest.mark.anyio
 
@@ -103,17 +103,13 @@ async def desk_with(shelf: Shelf) -> Callable[..., Desk]:
     return make
 
 
-def _titles(answer: Any) -> list[str]:  # noqa: ANN401 an answer
-    return [hit.source.title for hit in answer.hits]
-
-
 @pytest.mark.slow
 async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
     desk_with: Callable[..., Desk], tickets: Tickets
 ) -> None:
     desk = desk_with(tickets)
     answer = await desk.search(ANN, SearchRequest("printer pendulum", limit=10), trace=True)
-    assert {*_titles(answer)} == {"Printer jams", "ours"}
+    assert {*titles(answer)} == {"Printer jams", "ours"}
     assert (answer.notes, answer.degraded) == ((), ())
     hit = next(hit for hit in answer.hits if hit.source.collection == "tickets")
     assert (hit.text, hit.source.url) == (TICKETS[0][2], "https://tickets.example/T-1/a")
@@ -123,28 +119,28 @@ async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
     assert answer.trace.listings[hit.chunk.id][0].list == "sparse"
     opened = await desk.extract(ANN, hit.chunk.id, max_chars=999)
     assert (opened.text, opened.chunks[0].id) == (hit.text, hit.chunk.id)
-    for filter_, titles in (({"year": 2025}, {"Coffee"}), ({"year": {"$lt": 2025}}, {"Printer jams"})):
+    for filter_, expected in (({"year": 2025}, {"Coffee"}), ({"year": {"$lt": 2025}}, {"Printer jams"})):
         request = SearchRequest("printer coffee", filter=filter_)
-        assert {*_titles(await desk.search(ANN, request))} == titles
+        assert {*titles(await desk.search(ANN, request))} == expected
         bound = replace(ANN, bindings=(Binding(filter=filter_),))
-        assert {*_titles(await desk.search(bound, SearchRequest("printer coffee")))} == titles
+        assert {*titles(await desk.search(bound, SearchRequest("printer coffee")))} == expected
     by_attributes: list[tuple[dict[str, Any], set[str]]] = [
         ({"title": {"$contains": "COFFEE"}}, {"Coffee"}),
         ({"date": {"$lt": "2025-01-01"}}, {"Printer jams"}),
         ({"$not": {"title": "Coffee"}}, {"Printer jams"}),
         ({"section": {"$exists": True}}, set()),
     ]
-    for filter_, titles in by_attributes:
+    for filter_, expected in by_attributes:
         request = SearchRequest("printer coffee", collections=("tickets",), mode="sparse", filter=filter_)
-        assert {*_titles(await desk.search(ANN, request))} == titles
+        assert {*titles(await desk.search(ANN, request))} == expected
     folder = await desk.at(ANN, "tickets/")
     assert isinstance(folder, Folder)
     assert (folder.path, folder.entries, folder.notes) == ("tickets", (), (UNLISTED.format("tickets"),))
     assert desk.alarms == 0
     only = await desk.search(ANN, SearchRequest("pendulum", collections=("tickets",), mode="sparse"))
-    assert _titles(only) == ["Printer jams"]
+    assert titles(only) == ["Printer jams"]
     elsewhere = replace(ANN, bindings=(Binding(collections=("documents",)),))
-    assert _titles(await desk.search(elsewhere, SearchRequest("printer pendulum"))) == ["ours"]
+    assert titles(await desk.search(elsewhere, SearchRequest("printer pendulum"))) == ["ours"]
     assert "tickets" in {collection.name for collection in await desk.collections(ANN)}
     assert desk.alarms == 0
 
@@ -154,7 +150,7 @@ async def test_its_passages_are_seen_by_those_whom_they_name_and_opened_by_their
     desk_with: Callable[..., Desk], tickets: Tickets
 ) -> None:
     desk = desk_with(tickets)
-    assert "Secret printer" not in _titles(await desk.search(ANN, SearchRequest("printer")))
+    assert "Secret printer" not in titles(await desk.search(ANN, SearchRequest("printer")))
     (hit,) = [
         hit
         for hit in (await desk.search(BOB, SearchRequest("printer"))).hits
@@ -181,12 +177,12 @@ async def test_it_is_of_one_tenant_and_asked_on_behalf_of_the_principal(
 ) -> None:
     retriever = Scripted([Retrieved("a", "pendulum", 1.0, visibility="tenant")])
     desk = desk_with(retriever, candidates=10)
-    assert "a" in _titles(await desk.search(ANN, SearchRequest("pendulum", limit=3)))
+    assert "a" in titles(await desk.search(ANN, SearchRequest("pendulum", limit=3)))
     assert retriever.calls == [("pendulum", 10, ANN)]
     desk = desk_with(retriever, tenant="other")
-    assert _titles(await desk.search(ANN, SearchRequest("pendulum"))) == ["ours"]
+    assert titles(await desk.search(ANN, SearchRequest("pendulum"))) == ["ours"]
     await shelf.put("stored", "a pendulum", collection="tickets")
-    assert "a" not in _titles(await desk.search(ANN, SearchRequest("pendulum")))  # a collection has its name
+    assert "a" not in titles(await desk.search(ANN, SearchRequest("pendulum")))  # a collection has its name
 
 
 @pytest.mark.parametrize("allow", [(), ("*",), ("ann",), ("user:ann", "*"), ("user:ann", "-user:bob")])
@@ -197,12 +193,10 @@ async def test_a_passage_without_a_valid_list_is_seen_by_nobody(
         Scripted([Retrieved("a", "pendulum", 1.0, allow), Retrieved("b", "pendulum", 0.5, ("user:ann",))])
     )
     assert [
-        title for title in _titles(await desk.search(ANN, SearchRequest("pendulum"))) if title != "ours"
+        title for title in titles(await desk.search(ANN, SearchRequest("pendulum"))) if title != "ours"
     ] == ["b"]
     open_to_all = Retrieved("a", "pendulum", 1.0, ("user:bob",), visibility="tenant")
-    assert _titles(await desk_with(Scripted([open_to_all])).search(ANN, SearchRequest("pendulum"))) == [
-        "ours"
-    ]
+    assert titles(await desk_with(Scripted([open_to_all])).search(ANN, SearchRequest("pendulum"))) == ["ours"]
     assert desk.alarms == 0
 
 
@@ -238,7 +232,7 @@ async def test_whatever_it_does_wrong_the_search_goes_on_without_it(
 ) -> None:
     desk = desk_with(Scripted(passages), seconds=0.05)
     answer = await desk.search(ANN, SearchRequest("pendulum"))
-    assert _titles(answer) == ["ours"]
+    assert titles(answer) == ["ours"]
     assert (answer.notes, answer.degraded) == ((UNREAD,), ("collections",))
     assert reason in caplog.text
     assert "text of a document" not in caplog.text
@@ -266,13 +260,13 @@ async def test_where_it_can_not_be_held_to_the_plan_it_is_left_out_with_a_note(
     retriever = Scripted([GOOD])
     desk = desk_with(retriever)
     exact = await desk.search(ANN, SearchRequest("pendulum", mode="exact"))
-    assert _titles(exact) == ["ours"]
+    assert titles(exact) == ["ours"]
     assert exact.notes[0] == "Not searched, because retrievers can't search for exact text: tickets."
     dense = await desk.search(ANN, SearchRequest("pendulum", mode="dense"))
-    assert _titles(dense) == ["ours"]
+    assert titles(dense) == ["ours"]
     assert dense.notes[0].startswith("Not searched, because they have no vectors: tickets.")
     strict = await desk_with(retriever, statistics="strict").search(ANN, SearchRequest("pendulum"))
-    assert _titles(strict) == ["ours"]
+    assert titles(strict) == ["ours"]
     assert "could reveal what you may not read: tickets" in strict.notes[0]
     assert retriever.calls == []
 

@@ -30,15 +30,10 @@ from rag.store.write import table_maintenance
 from rag.store.write.desk_folder import note_tenant, prepare
 from rag.store.write.make_collection import ensure_collection
 from rag.uris import NOT_FOUND
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf, title_set, titles
 
 pytestmark = pytest.mark.anyio
-ME = Principal("default")
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
-
-
-def _names(answer: Any) -> list[str]:  # noqa: ANN401
-    return [hit.source.title for hit in answer.hits]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -89,8 +84,8 @@ async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None
     words = {"words": "the code xk42 stands here among many other things that are said about nothing"}
     await shelf.put_all(words | {f"near {number}": f"xk42x xk42y{number} reason" for number in range(30)})
     request = {"limit": 5}
-    assert "words" in _names(await shelf.search("xk42", mode="sparse", **request))
-    assert "words" in _names(await shelf.search("xk42", mode="hybrid", **request))
+    assert "words" in titles(await shelf.search("xk42", mode="sparse", **request))
+    assert "words" in titles(await shelf.search("xk42", mode="hybrid", **request))
 
 
 async def test_a_passage_with_all_words_of_a_question_comes_first_however_common_they_are(
@@ -101,13 +96,13 @@ async def test_a_passage_with_all_words_of_a_question_comes_first_however_common
     forecast = shelf.small.vectors(["what may come, and how much of it, nobody can say"])[0]
     vector = [float(part) for part in 0.8 * forecast + 0.6 * shelf.small.vectors(["quartz"])[0]]
     complete = await shelf.search("total net revenue 2009 2010", vector=vector, mode="hybrid")
-    assert _names(complete)[0] == "2010"
+    assert titles(complete)[0] == "2010"
     incomplete = await shelf.search("total net revenue 2009 2012 caesium", vector=vector, mode="hybrid")
-    assert _names(incomplete)[0] == "forecast"
+    assert titles(incomplete)[0] == "forecast"
     with_years = await shelf.search(
         "total net revenue of quartz caesium 2009 2010", vector=vector, mode="hybrid"
     )
-    assert _names(with_years)[0] == "2010"
+    assert titles(with_years)[0] == "2010"
 
 
 async def test_sparse_finds_only_passages_with_a_word_of_the_query(shelf: Shelf) -> None:
@@ -139,7 +134,7 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
     dates = {name: {"date": datetime(year, 1, 1, tzinfo=UTC)} for name, year in years.items()}
     await shelf.put_all(dict.fromkeys((*years, "none"), "pendulum clock"), each=dates)
     answer = await shelf.search("pendulum", mode=mode)
-    names = _names(answer)
+    names = titles(answer)
     assert [name for name in names if name != "none"] == ["new", "middle", "old"]
     by_id = {hit.source.id: hit.source.title for hit in answer.hits}
     assert [by_id[id_] for id_ in sorted(by_id)].index("none") == names.index("none")
@@ -333,16 +328,16 @@ async def test_of_the_collections_that_the_operator_names_those_that_can_be_read
     await shelf.put("c", "pendulum", collection="secret", access=hidden)
     for name in ("secret", "missing"):
         answer = await shelf.desk(collections=["notes", name]).search(ME, "pendulum")
-        assert ([hit.source.title for hit in answer.hits], answer.notes) == (["a"], ())
+        assert (titles(answer), answer.notes) == (["a"], ())
         with pytest.raises(NotFoundError, match=r"if it names none\. .* more, notes"):
             await shelf.desk(collections=[name]).search(ME, "pendulum")
         named = await shelf.desk(collections=[name]).search(ME, "pendulum", collections=["more"])
-        assert [hit.source.title for hit in named.hits] == ["b"]
+        assert titles(named) == ["b"]
         with pytest.raises(NotFoundError, match="The request names a collection"):
             await shelf.desk(collections=["notes", name]).search(ME, "pendulum", exclude_collections=[name])
     ann = Principal("default", "ann")
     answer = await shelf.desk(collections=["notes", "secret"]).search(ann, "pendulum")
-    assert {hit.source.title for hit in answer.hits} == {"a", "c"}
+    assert title_set(answer) == {"a", "c"}
 
 
 @pytest.mark.slow
@@ -369,7 +364,7 @@ async def test_a_collection_that_can_not_be_read_is_named_and_the_others_are_sea
     ann = await desk.search(
         Principal("default", "ann"), SearchRequest("pendulum", collections=("more", "secret"))
     )
-    assert {hit.source.title for hit in ann.hits} == {"b", "c"}
+    assert title_set(ann) == {"b", "c"}
     assert not ann.notes
 
 
@@ -383,7 +378,7 @@ async def test_a_search_without_collections_goes_over_all_of_the_tenant_and_no_o
         answer = await shelf.search("pendulum", mode=mode)
         assert {hit.source.collection for hit in answer.hits} == {"documents", "more"}
         assert len(answer.hits) == 2
-        assert _names(await shelf.desk().search(Principal("acme"), SearchRequest("pendulum", mode=mode))) == [
+        assert titles(await shelf.desk().search(Principal("acme"), SearchRequest("pendulum", mode=mode))) == [
             "c"
         ]
         assert not (await shelf.desk().search(Principal("empty"), SearchRequest("pendulum"))).hits
@@ -402,7 +397,7 @@ async def test_sources_narrow_a_search_and_exclude_sources_take_out(shelf: Shelf
     first, second, third = await shelf.put_all({name: f"pendulum {name}" for name in ("one", "two", "three")})
 
     async def ids(**request: object) -> set[str]:
-        return set(_names(await shelf.search("pendulum", mode=mode, **request)))
+        return set(titles(await shelf.search("pendulum", mode=mode, **request)))
 
     assert await ids(sources=(first.id, second.id, "unknown")) == {"one", "two"}
     assert await ids(exclude_sources=(first.id, "it's")) == {"two", "three"}
@@ -533,29 +528,25 @@ async def _related(shelf: Shelf, id_: str, principal: Principal = ANN, **request
     return await desk.search(principal, SearchRequest(related=id_, **request))
 
 
-def _titles(answer: Answer) -> list[str]:
-    return [hit.source.title for hit in answer.hits]
-
-
 @pytest.mark.slow
 async def test_what_a_passage_names_and_what_names_its_document_come_before_similar_ones(
     shelf: Shelf,
 ) -> None:
     tower = await _shelved(shelf)
     answer = await _related(shelf, f"{tower.id}/0")
-    assert {*_titles(answer)[:2]} == {"Jane Miller", "Sights"}
-    assert _titles(answer)[2] == "Similar"
+    assert {*titles(answer)[:2]} == {"Jane Miller", "Sights"}
+    assert titles(answer)[2] == "Similar"
     assert [step.name for step in answer.steps][-1] == "related"
     assert (await _related(shelf, tower.id)).hits == answer.hits
     assert (await _related(shelf, f"refdesk://documents/{tower.id}/0-1")).hits == answer.hits
-    assert "Jane Miller" not in _titles(await _related(shelf, f"{tower.id}/1"))
+    assert "Jane Miller" not in titles(await _related(shelf, f"{tower.id}/1"))
 
 
 @pytest.mark.slow
 async def test_a_query_says_what_of_it_is_wanted(shelf: Shelf) -> None:
     tower = await _shelved(shelf)
-    assert "other 3" in _titles(await _related(shelf, tower.id, query="roses number 3"))
-    assert "other 3" not in _titles(await _related(shelf, tower.id))
+    assert "other 3" in titles(await _related(shelf, tower.id, query="roses number 3"))
+    assert "other 3" not in titles(await _related(shelf, tower.id))
 
 
 @pytest.mark.slow
@@ -567,10 +558,10 @@ async def test_private_documents_are_neither_found_nor_noticed(shelf: Shelf) -> 
     mine = await shelf.put("Diary", "Up the tower again. Jane Miller was there.", access=BOBS)
     with_private = await _related(shelf, tower.id)
     assert _reply(with_private) == _reply(await _related(public, tower.id))
-    assert "Diary" in _titles(await _related(shelf, tower.id, BOB))
+    assert "Diary" in titles(await _related(shelf, tower.id, BOB))
     with pytest.raises(NotFoundError, match=NOT_FOUND):
         await _related(shelf, mine.id)
-    assert "Jane Miller (private)" in _titles(await _related(shelf, mine.id, BOB))
+    assert "Jane Miller (private)" in titles(await _related(shelf, mine.id, BOB))
 
 
 @pytest.mark.parametrize(

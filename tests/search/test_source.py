@@ -16,9 +16,8 @@ from rag.search.reply.source_reply import source_reply
 from rag.search.source_window import TOO_FEW, between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
 from rag.text.plain_text import Span
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
-ME = Principal("default")
 PARAGRAPHS = [f"Paragraph {n} says something of number {n} in a few words." for n in range(9)]
 TEXT = "\n\n".join(PARAGRAPHS)
 

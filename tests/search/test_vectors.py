@@ -27,10 +27,9 @@ from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf, title_set, titles
 
 pytestmark = pytest.mark.anyio
-ME = Principal("default")
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 OPERATORS = ProviderError("The endpoint http://10.0.0.7 failed.", for_caller="The embedding model is away.")
 
@@ -101,17 +100,13 @@ async def clocks(shelf: Shelf, small_desk: ModuleType) -> Clocks:
     return Clocks(shelf, model)
 
 
-def titles(answer: Answer) -> set[str]:
-    return {hit.source.title for hit in answer.hits}
-
-
 @pytest.mark.slow
 async def test_without_its_model_hybrid_finds_what_sparse_finds_and_says_so(clocks: Clocks) -> None:
     whole = await clocks.search("hybrid", "a")
-    assert (titles(whole), whole.degraded, whole.notes) == ({"clock a", "dial a"}, (), ())
+    assert (title_set(whole), whole.degraded, whole.notes) == ({"clock a", "dial a"}, (), ())
     clocks.model.fails = True
     answer = await clocks.search("hybrid", "a")
-    assert (titles(answer), answer.degraded) == ({"clock a"}, ("dense",))
+    assert (title_set(answer), answer.degraded) == ({"clock a"}, ("dense",))
     assert [hit.similarity for hit in answer.hits] == [None]
     assert "by words alone" in answer.notes[0]
     assert "10.0.0.7" not in str(answer)
@@ -134,7 +129,7 @@ async def test_without_its_model_sparse_finds_the_same_in_the_same_order(clocks:
 async def test_without_its_model_dense_fails_and_tells_operator_and_caller_different_things(
     clocks: Clocks,
 ) -> None:
-    assert titles(await clocks.search("dense", "a")) == {"clock a", "dial a"}
+    assert title_set(await clocks.search("dense", "a")) == {"clock a", "dial a"}
     clocks.model.fails = True
     with pytest.raises(ProviderError, match=r"10\.0\.0\.7") as raised:
         await clocks.search("dense", "a")
@@ -150,7 +145,7 @@ async def test_an_operator_may_want_an_error_rather_than_words_alone(clocks: Clo
     clocks.model.fails = True
     with pytest.raises(ProviderError):
         await clocks.search("hybrid", "a", degrade=False)
-    assert titles(await clocks.search("sparse", "a", degrade=False)) == {"clock a"}
+    assert title_set(await clocks.search("sparse", "a", degrade=False)) == {"clock a"}
 
 
 @pytest.mark.slow
@@ -171,7 +166,7 @@ async def test_thresholds_of_similarity_let_through_what_has_none_and_say_so(clo
     assert (await clocks.search("sparse", "a", query="pendulum", thresholds=limits)).hits == ()
     clocks.model.fails = True
     answer = await clocks.search("sparse", "a", query="pendulum", thresholds=limits)
-    assert titles(answer) == {"clock a"}
+    assert title_set(answer) == {"clock a"}
     assert "the thresholds for them don't apply" in " ".join(answer.notes)
 
 
@@ -181,7 +176,7 @@ async def test_thresholds_of_similarity_let_through_what_has_none_and_say_so(clo
 async def test_stages_work_without_vectors(clocks: Clocks, stage: dict[str, object], *, fails: bool) -> None:
     clocks.model.fails = fails
     answer = await clocks.search("hybrid", stages=[stage])
-    assert titles(answer) >= {"clock a", "clock b", "clock other"}
+    assert title_set(answer) >= {"clock a", "clock b", "clock other"}
     assert answer.degraded == ("dense",)
 
 
@@ -197,7 +192,7 @@ async def test_a_model_that_fails_between_the_query_and_the_sentences_leaves_the
 
     monkeypatch.setattr(Remote, "embed", queries_only)
     answer = await clocks.search("dense", "a", stages=[{"stage": "compress"}])
-    assert titles(answer) == {"clock a", "dial a"}
+    assert title_set(answer) == {"clock a", "dial a"}
     assert answer.degraded == ("compress",)
     assert answer.notes == ("The passages were not compressed (The embedding model is away).",)
 
@@ -205,7 +200,7 @@ async def test_a_model_that_fails_between_the_query_and_the_sentences_leaves_the
 @pytest.mark.slow
 async def test_a_collection_of_another_model_is_searched_by_words_beside_the_others(clocks: Clocks) -> None:
     answer = await clocks.search("hybrid")
-    assert titles(answer) == {"clock a", "clock b", "clock other", "dial a", "dial b"}
+    assert title_set(answer) == {"clock a", "clock b", "clock other", "dial a", "dial b"}
     assert answer.degraded == ("dense",)
     (note,) = answer.notes
     assert note == "Searched by words alone, because another embedding model made their vectors: other."
@@ -216,7 +211,7 @@ async def test_a_collection_of_another_model_is_searched_by_words_beside_the_oth
 @pytest.mark.slow
 async def test_in_mode_sparse_a_collection_of_another_model_lacks_similarities_only(clocks: Clocks) -> None:
     answer = await clocks.search("sparse")
-    assert titles(answer) == {"clock a", "clock b", "clock other"}
+    assert title_set(answer) == {"clock a", "clock b", "clock other"}
     assert answer.degraded == ("similarity",)
     assert (await clocks.search("sparse", "a")).degraded == ()
 
@@ -224,7 +219,7 @@ async def test_in_mode_sparse_a_collection_of_another_model_lacks_similarities_o
 @pytest.mark.slow
 async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_named(clocks: Clocks) -> None:
     answer = await clocks.search("dense")
-    assert titles(answer) == {"clock a", "clock b", "dial a", "dial b"}
+    assert title_set(answer) == {"clock a", "clock b", "dial a", "dial b"}
     assert answer.degraded == ("dense",)
     assert answer.notes[0].startswith(
         "Not searched, because another embedding model made their vectors: other"
@@ -233,7 +228,7 @@ async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_
         await clocks.search("dense", "a", "other")
     assert "'other' can't be searched in mode dense" in raised.value.for_caller
     assert "refdesk-admin" not in raised.value.for_caller
-    assert titles(await clocks.search("hybrid", "other")) == {"clock other"}
+    assert title_set(await clocks.search("hybrid", "other")) == {"clock other"}
 
 
 @pytest.mark.slow
@@ -241,15 +236,15 @@ async def test_what_is_related_to_a_passage_is_compared_by_its_own_model(clocks:
     desk = clocks.desk()
     seeds = {hit.source.title: hit.source.id for hit in (await clocks.search("sparse")).hits}
     answer = await desk.search(ME, SearchRequest(related=seeds["clock a"]))
-    assert titles(answer) == {"clock b", "dial a", "dial b"}
+    assert title_set(answer) == {"clock b", "dial a", "dial b"}
     assert answer.notes[0].startswith(
         "Not searched, because another embedding model made their vectors: other"
     )
     answer = await desk.search(ME, SearchRequest("clock", related=seeds["clock a"]))
-    assert titles(answer) == {"clock b", "dial a", "dial b", "clock other"}
-    assert titles(await desk.search(ME, SearchRequest(related=seeds["clock other"]))) == {"dial other"}
+    assert title_set(answer) == {"clock b", "dial a", "dial b", "clock other"}
+    assert title_set(await desk.search(ME, SearchRequest(related=seeds["clock other"]))) == {"dial other"}
     of_other = SearchRequest("clock", related=seeds["clock other"], collections=("a",))
-    assert titles(await desk.search(ME, of_other)) == {"clock a"}
+    assert title_set(await desk.search(ME, of_other)) == {"clock a"}
 
 
 @pytest.mark.slow
@@ -259,7 +254,7 @@ async def test_a_tenant_whose_collections_are_all_of_another_model_is_searched_b
     bag = clocks.model.bag
     clocks.model.bag = replace(bag, identity=replace(bag.identity, model="a third"))  # type: ignore[type-var]
     answer = await clocks.search("hybrid")
-    assert titles(answer) == {"clock a", "clock b", "clock other"}
+    assert title_set(answer) == {"clock a", "clock b", "clock other"}
     assert clocks.model.calls == 0
     nothing = await clocks.search("dense")
     assert (nothing.hits, nothing.degraded) == ((), ("dense",))
@@ -386,14 +381,10 @@ def search(shelves: Path, small_desk: ModuleType) -> Search:
     return searched
 
 
-def ranked_titles(answer: Answer) -> list[str]:
-    return [hit.source.title for hit in answer.hits]
-
-
 @pytest.mark.slow
 async def test_a_vector_alone_finds_what_is_nearest_without_a_model(search: Search) -> None:
     answer = await search("", "clocks", "snow")
-    assert ranked_titles(answer)[0] == "open clocks"
+    assert titles(answer)[0] == "open clocks"
     assert answer.hits[0].similarity == pytest.approx(1, abs=1e-6)
     assert len(answer.hits) == 4
     assert (answer.notes, answer.degraded) == ((), ())
@@ -402,29 +393,29 @@ async def test_a_vector_alone_finds_what_is_nearest_without_a_model(search: Sear
 @pytest.mark.slow
 async def test_beside_a_query_the_words_count_as_well(search: Search) -> None:
     answer = await search("rests", "clocks", "snow", mode="hybrid")
-    assert ranked_titles(answer)[0] == "ann's clocks"
+    assert titles(answer)[0] == "ann's clocks"
     assert all(hit.similarity is not None for hit in answer.hits)
     words = await search("rests", "clocks", mode="sparse")
-    assert ranked_titles(words) == ["ann's clocks"]
+    assert titles(words) == ["ann's clocks"]
     assert words.hits[0].similarity is not None
 
 
 async def test_a_vector_finds_only_what_its_principal_may_read(search: Search) -> None:
-    assert set(ranked_titles(await search("", "clocks"))) == {"open clocks", "ann's clocks"}
-    assert ranked_titles(await search("", "clocks", principal=BOB)) == ["open clocks"]
-    assert ranked_titles(await search("", "clocks", filter=None, limit=1, principal=BOB)) == ["open clocks"]
+    assert set(titles(await search("", "clocks"))) == {"open clocks", "ann's clocks"}
+    assert titles(await search("", "clocks", principal=BOB)) == ["open clocks"]
+    assert titles(await search("", "clocks", filter=None, limit=1, principal=BOB)) == ["open clocks"]
 
 
 async def test_thresholds_apply_to_it(search: Search) -> None:
     near = await search("", "clocks", "snow", settings={"thresholds": {"min_similarity": 0.99}})
-    assert ranked_titles(near) == ["open clocks"]
+    assert titles(near) == ["open clocks"]
     weak = await search("", "snow", settings={"thresholds": {"min_evidence": 0.999}})
     assert weak.notes == (UNGROUNDED,)
 
 
 async def test_it_is_compared_with_vectors_of_its_own_length_only(search: Search) -> None:
     three = await search(vector=[0, 0, 2])
-    assert ranked_titles(three)[0] in {"open short", "ann's short"}
+    assert titles(three)[0] in {"open short", "ann's short"}
     assert {hit.source.collection for hit in three.hits} == {"short"}
     (note,) = three.notes
     assert note.startswith("Not searched, because they have no vectors as long as the one given: ")

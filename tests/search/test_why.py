@@ -16,13 +16,12 @@ from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.why import SourceTrace
 from tests.endpoint import Endpoint
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf, title_set
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ANN = Principal("default", "ann")
 
-ME = Principal("default")
 
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 QUERY = "pendulum clock"
@@ -329,17 +328,13 @@ async def _asked(
     return answer
 
 
-def _titles(answer: Answer) -> set[str]:
-    return {hit.source.title for hit in answer.hits}
-
-
 async def test_a_filter_whose_results_are_too_unlike_is_not_said_to_leave_nothing(filed: Shelf) -> None:
     strict = {"thresholds": {"min_similarity": 0.99}}
     desk = filed.desk(relax=True, profiles={"strict": strict})
     for query, titles in [("sand", set()), ("pendulum", {"draft"})]:
         request = SearchRequest(query, filter={"year": 2001}, profile="strict")
         answer = await desk.search(BOB, request)
-        assert _titles(answer) == titles
+        assert title_set(answer) == titles
         assert not any("filter" in note for note in answer.notes)
 
 
@@ -395,14 +390,14 @@ async def test_the_note_says_which_conditions_are_to_be_left_out_and_a_profile_t
         note = f"The filter excludes all results; without {dropped} there are results.{alone}"
         assert answer.notes == (note,), filter_
         answer = await _asked(desk, filter_, mode=mode, relax=True)
-        assert _titles(answer) == set(titles), filter_
+        assert title_set(answer) == set(titles), filter_
         assert answer.notes == (f"The filter excludes all results. Conditions dropped: {dropped}.",), filter_
 
 
 @pytest.mark.parametrize("relax", [False, True])
 async def test_a_filter_that_leaves_something_is_kept_and_needs_no_word(filed: Shelf, *, relax: bool) -> None:
     answer = await _asked(_desk(filed), {"year": 2001, "status": "draft"}, relax=relax)
-    assert (_titles(answer), answer.notes) == ({"draft"}, ())
+    assert (title_set(answer), answer.notes) == ({"draft"}, ())
 
 
 @pytest.mark.parametrize("relax", [False, True])
@@ -410,9 +405,9 @@ async def test_neither_words_nor_relaxation_reach_what_the_principal_may_not_see
     filed: Shelf, *, relax: bool
 ) -> None:
     only_secret: dict[str, object] = {"status": "secret", "year": 2050}
-    assert _titles(await _asked(_desk(filed), only_secret, relax=relax, principal=ANN)) == {"secret"}
+    assert title_set(await _asked(_desk(filed), only_secret, relax=relax, principal=ANN)) == {"secret"}
     answer = await _asked(_desk(filed), only_secret, relax=relax)
-    assert "secret" not in _titles(answer)
+    assert "secret" not in title_set(answer)
     (note,) = answer.notes
     assert "status $eq, year $eq" in note
     if not relax:
@@ -434,7 +429,7 @@ async def test_by_words_too_the_filter_is_blamed_if_without_it_any_passage_is_ne
     texts = {"rare": "a zebra in the high grass of the far plain"}
     await shelf.put_all(texts | dict.fromkeys("abcdef", "pendulum clock tower bell"), fields={"year": 2001})
     query = "zebra pendulum clock tower bell"
-    assert _titles(await shelf.search(query, mode="sparse", limit=1)) == {"rare"}
+    assert title_set(await shelf.search(query, mode="sparse", limit=1)) == {"rare"}
     desk = shelf.desk(mode="sparse", thresholds={"min_similarity": 0.7})
     answer = await desk.search(BOB, SearchRequest(query, filter={"year": 1980}))
     assert answer.notes == ("The filter excludes all results; without year $eq there are results.",)
@@ -446,7 +441,7 @@ async def test_a_list_of_sources_is_not_relaxed(filed: Shelf) -> None:
     desk = filed.desk(relax=True)
     request = SearchRequest("pendulum", filter={"year": 2001}, sources=("none",))
     assert (await desk.search(BOB, request)).hits == ()
-    assert _titles(await desk.search(BOB, SearchRequest("pendulum", filter={"year": 1980}))) == {
+    assert title_set(await desk.search(BOB, SearchRequest("pendulum", filter={"year": 1980}))) == {
         "draft",
         "final",
     }
@@ -464,6 +459,6 @@ async def test_types_that_differ_between_collections_are_said_where_a_value_fits
             await desk.search(BOB, SearchRequest("pendulum", filter={"year": value}))
     for collection, year, titles in [("papers", 2001, {"draft"}), ("songs", "MMI", {"song"})]:
         request = SearchRequest("pendulum", filter={"year": year}, collections=(collection,))
-        assert _titles(await desk.search(BOB, request)) == titles
+        assert title_set(await desk.search(BOB, request)) == titles
     request = SearchRequest("pendulum", filter={"year": {"$exists": True}})
-    assert _titles(await desk.search(BOB, request)) == {"draft", "final", "song"}
+    assert title_set(await desk.search(BOB, request)) == {"draft", "final", "song"}

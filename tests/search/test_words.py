@@ -24,10 +24,9 @@ from rag.search.why import EXACT_ACCENTS, OTHER_ACCENTS
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 
 pytestmark = pytest.mark.anyio
-ME = Principal("default")
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 modes = pytest.mark.parametrize("mode", MODES)
 
@@ -127,14 +126,14 @@ async def test_every_hit_contains_what_the_operator_and_the_request_require(shel
     await shelf.put_all({str(at): text for at, text in enumerate(texts)})
     desk = shelf.desk(profiles={"final": {"must_contain": ["approved"]}})
 
-    async def titles(**request: Any) -> set[str]:  # noqa: ANN401 a request's own
+    async def texts_of(**request: Any) -> set[str]:  # noqa: ANN401 a request's own
         answer = await desk.search(ME, SearchRequest("clock", mode=mode, **request))
         return {hit.text for hit in answer.hits}
 
-    assert await titles() == {*texts}
-    assert await titles(profile="final") == {texts[0], texts[2]}
-    assert await titles(profile="final", must_contain=("2024",)) == {texts[2]}
-    assert await titles(must_contain=("202", "CLOCK")) == {texts[2], texts[3]}
+    assert await texts_of() == {*texts}
+    assert await texts_of(profile="final") == {texts[0], texts[2]}
+    assert await texts_of(profile="final", must_contain=("2024",)) == {texts[2]}
+    assert await texts_of(must_contain=("202", "CLOCK")) == {texts[2], texts[3]}
     answer = await desk.search(ME, SearchRequest("clock", mode=mode, must_contain=("quokka",)))
     assert answer.hits == ()
     assert 'No passage contains "quokka"' in answer.notes[0]

@@ -14,14 +14,12 @@ import pytest
 from rag.answers import Answer, SearchRequest, Step
 from rag.config.profiles import CustomStage
 from rag.config.settings import Settings
-from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
 from rag.search.stages.custom import load_function
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf, titles
 
 pytestmark = pytest.mark.anyio
-ME = Principal("default")
 NOW = datetime.now(UTC)
 
 
@@ -38,10 +36,6 @@ def _texts(answer: Answer) -> list[str]:
     return [hit.chunk.text for hit in answer.hits]
 
 
-def _titles(answer: Answer) -> list[str]:
-    return [hit.source.title for hit in answer.hits]
-
-
 @pytest.mark.slow
 async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: Shelf) -> None:
     texts = {
@@ -51,13 +45,13 @@ async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: She
     }
     days = {"old": 4000, "new": 1}
     await shelf.put_all(texts, each={name: {"date": NOW - timedelta(days=age)} for name, age in days.items()})
-    assert _titles(await shelf.search("pendulum clock"))[0] == "old"
+    assert titles(await shelf.search("pendulum clock"))[0] == "old"
     for missing, expected in [("ignore", ["undated", "new", "old"]), ("penalize", ["new", "old", "undated"])]:
         stage = {"stage": "recency", "half_life_days": 30, "weight": 0.9, "missing": missing}
         answer = await _asked(shelf, "pendulum clock", stage)
-        assert sorted(_titles(answer)) == sorted(expected)
-        assert _titles(answer).index("new") < _titles(answer).index("old")
-        assert (_titles(answer).index("undated") == 2) == (missing == "penalize")
+        assert sorted(titles(answer)) == sorted(expected)
+        assert titles(answer).index("new") < titles(answer).index("old")
+        assert (titles(answer).index("undated") == 2) == (missing == "penalize")
         assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
     with pytest.raises(ConfigurationError, match="The stage recency found no date"):
         await _asked(shelf, "pendulum clock", {"stage": "recency", "missing": "error"})
@@ -91,10 +85,10 @@ async def test_of_copies_that_differ_in_a_number_precise_keeps_the_newest_or_all
     await shelf.put("d", "The pendulum of the clock club is due for repair, and the annual fee pays for it")
     question = "annual fee of the clock club"
     answer = await shelf.search(question, profile="precise")
-    assert sorted(_titles(answer)) == ["a", "d"]
+    assert sorted(titles(answer)) == ["a", "d"]
     assert answer.notes == ("Left out: 2 passages repeating a better one.",)
     assert len((await shelf.search(question)).hits) == 4
-    assert "b" in _titles(await shelf.search(f"{question} of 41 pounds", profile="precise"))
+    assert "b" in titles(await shelf.search(f"{question} of 41 pounds", profile="precise"))
     await shelf.put_all({"a": rule.format(40), "b": rule.format(41), "c": rule.format(41)})
     answer = await shelf.search(question, profile="precise")
     assert sum("pounds" in text for text in _texts(answer)) == 2
@@ -130,10 +124,10 @@ async def test_what_says_something_else_comes_before_what_says_the_same(shelf: S
 async def test_a_source_takes_no_more_places_than_it_may(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum clock number{number}" for number in range(9)))
     await shelf.put("b", "a clock of water", "a dial for the sun")
-    assert _titles(await shelf.search("pendulum clock", limit=4)) == ["a"] * 4
+    assert titles(await shelf.search("pendulum clock", limit=4)) == ["a"] * 4
     stage = {"stage": "diversify", "lambda": 1, "per_source": 2}
     answer = await _asked(shelf, "pendulum clock", stage, limit=4)
-    assert _titles(answer) == ["a", "a", "b", "b"]
+    assert titles(answer) == ["a", "a", "b", "b"]
 
 
 @pytest.mark.slow
@@ -143,10 +137,10 @@ async def test_stages_run_in_their_order_and_the_limit_comes_last(shelf: Shelf) 
     await shelf.put("new", f"{text} by the river and the sea", date=NOW)
     recency = {"stage": "recency", "half_life_days": 30, "weight": 1}
     dedupe = {"stage": "dedupe", "threshold": 0.6}
-    assert _titles(await shelf.search(text)) == ["old", "new"]
-    assert _titles(await _asked(shelf, text, recency, limit=1)) == ["new"]
-    assert _titles(await _asked(shelf, text, recency, dedupe)) == ["new"]
-    assert _titles(await _asked(shelf, text, dedupe, recency)) == ["new"]
+    assert titles(await shelf.search(text)) == ["old", "new"]
+    assert titles(await _asked(shelf, text, recency, limit=1)) == ["new"]
+    assert titles(await _asked(shelf, text, recency, dedupe)) == ["new"]
+    assert titles(await _asked(shelf, text, dedupe, recency)) == ["new"]
 
 
 async def test_stages_have_nothing_to_do_where_nothing_is_found(shelf: Shelf) -> None:

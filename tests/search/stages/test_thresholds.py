@@ -31,10 +31,9 @@ from rag.search.stages.thresholds import (
 )
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection
-from tests.search.conftest import Shelf
+from tests.search.conftest import ME, Shelf
 from tests.small_desk import ingested
 
-ME = Principal("default")
 METRICS: tuple[Distance, ...] = get_args(Distance)
 SOURCE = Source("s", "cosine", "file:///s", "S", "text/plain", "d", 1, 1, datetime(2026, 1, 1, tzinfo=UTC))
 BY_NAME: dict[str, Distance] = {metric: metric for metric in METRICS}
