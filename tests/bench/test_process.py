@@ -232,6 +232,6 @@ async def test_a_chunk_is_three_to_five_sentences_and_its_vector_their_mean(
             np.testing.assert_allclose(stored_chunk.vector, mean / np.linalg.norm(mean), atol=1e-6)
 
 
-async def test_it_is_made_once(bench: Bench, progress: list[str]) -> None:
+async def test_a_stocked_collection_is_made_once(bench: Bench, progress: list[str]) -> None:
     assert await stocked(bench, 20) == await stocked(bench, 20)
     assert progress == ["making a collection of 20 chunks"]

@@ -179,7 +179,7 @@ def test_without_a_vector_index_everything_is_found(measures: dict[str, Measure]
 
 
 @pytest.mark.nightly
-def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]) -> None:
+def test_a_run_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]) -> None:
     assert measures
     assert "making a collection of 40 chunks" in lines
     assert "searching, 16 at once" in lines
@@ -187,7 +187,7 @@ def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]
 
 
 @pytest.mark.nightly
-def test_it_leaves_nothing_behind(
+def test_a_run_leaves_nothing_behind(
     measures: dict[str, Measure], lines: list[str], earlier: set[psutil.Process]
 ) -> None:
     assert measures
@@ -197,7 +197,7 @@ def test_it_leaves_nothing_behind(
     assert set(psutil.Process().children(recursive=True)) <= earlier
 
 
-def test_after_an_error_it_leaves_nothing_either(few_sentences: Path) -> None:
+def test_a_run_that_fails_leaves_nothing_behind(few_sentences: Path) -> None:
     progress: list[str] = []
 
     def stop_at_ingestion(line: str) -> None:
@@ -261,14 +261,16 @@ def number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def test_it_has_the_rows_of_a_run_in_its_words_and_no_others(cells: list[list[str]]) -> None:
+def test_the_published_table_has_the_rows_of_a_run_in_its_words_and_no_others(cells: list[list[str]]) -> None:
     written = [(what, measure, aim) for what, measure, _, _, _, aim in cells]
     assert written in [
         [(row.what, f"`{row.measure}`", row.aim) for row in rows(sizes)] for sizes in (Sizes(), LARGE)
     ]
 
 
-def test_its_figures_have_the_form_of_the_command_and_a_spread_around_them(cells: list[list[str]]) -> None:
+def test_the_published_figures_have_the_form_of_the_command_and_a_spread_around_them(
+    cells: list[list[str]],
+) -> None:
     for _, measure, value, spread, ratio, _ in cells:
         figure = re.fullmatch(rf"({NUMBER}) (\S+)", value)
         ends = re.fullmatch(rf"({NUMBER}) to ({NUMBER})", spread)
@@ -279,7 +281,7 @@ def test_its_figures_have_the_form_of_the_command_and_a_spread_around_them(cells
         assert number(ends[1]) <= number(figure[1]) <= number(ends[2]), measure
 
 
-def test_it_says_when_and_by_which_command_it_was_measured() -> None:
+def test_the_published_table_says_when_and_by_which_command_it_was_measured() -> None:
     assert re.search(
         r"^Measured on \d{4}-\d\d-\d\d by `python -m tests.bench(?: --large)?` in \d+ minutes, "
         r"on \d+ \S+ cores with Python 3\.\d+\.\d+:$",
@@ -288,7 +290,7 @@ def test_it_says_when_and_by_which_command_it_was_measured() -> None:
     )
 
 
-def test_the_command_prints_it_in_the_same_form() -> None:
+def test_the_command_says_in_the_same_form_when_it_measured() -> None:
     assert re.fullmatch(
         r"Measured on [0-9-]{10} by `python -m tests.bench` in 7 minutes, on \d+ \S+ cores with Python .+:",
         measured_with("python -m tests.bench", 7 * 60 + 20),

@@ -127,7 +127,7 @@ def test_gains_and_losses_of_one_size_may_well_be_luck() -> None:
 
 
 @given(pairs=st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=20))
-def test_it_doesn_t_matter_which_run_comes_first(pairs: list[tuple[float, float]]) -> None:
+def test_the_p_value_is_the_same_whichever_run_comes_first(pairs: list[tuple[float, float]]) -> None:
     before, after = zip(*pairs, strict=True)
     p = randomisation_p(before, after)
     assert p == randomisation_p(after, before) == randomisation_p(before, after)
@@ -142,7 +142,7 @@ def test_it_doesn_t_matter_which_run_comes_first(pairs: list[tuple[float, float]
         ([1.0, 0.5, 0.25], [0.5, 1.0, 0.0]),
     ],
 )
-def test_it_agrees_with_all_the_ways_in_which_the_signs_can_fall(
+def test_the_p_value_agrees_with_all_the_ways_in_which_the_signs_can_fall(
     before: list[float], after: list[float]
 ) -> None:
     differences = [mine - theirs for mine, theirs in zip(before, after, strict=True)]

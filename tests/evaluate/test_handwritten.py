@@ -160,7 +160,7 @@ NASTY = ['say "so".md', "new\nline.md", "C:\\notes\\a.md", "del\x7f.md", "tab\t\
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_it_is_read_back_whatever_a_source_is_called(tmp_path: Path, name: str) -> None:
+def test_a_new_file_is_read_back_whatever_a_source_is_called(tmp_path: Path, name: str) -> None:
     read_back(tmp_path, [Skeleton(name, name, name)])
 
 
@@ -169,7 +169,7 @@ def test_it_is_read_back_whatever_a_source_is_called(tmp_path: Path, name: str) 
         st.builds(Skeleton, *[st.text(st.characters(exclude_categories=["Cs"]))] * 3), max_size=3
     )
 )
-def test_it_is_read_back_whatever_a_source_holds(
+def test_a_new_file_is_read_back_whatever_a_source_holds(
     tmp_path_factory: pytest.TempPathFactory, skeletons: list[Skeleton]
 ) -> None:
     read_back(tmp_path_factory.getbasetemp(), skeletons)
@@ -184,7 +184,7 @@ def read_back(folder: Path, skeletons: list[Skeleton]) -> None:
         assert read_questions(folder / "new.toml") == JudgedSet("new", (), left_out=len(skeletons))
 
 
-def test_it_shows_the_passage_and_becomes_a_set_when_a_question_is_written(tmp_path: Path) -> None:
+def test_a_new_file_shows_the_passage_and_becomes_a_set_when_a_question_is_written(tmp_path: Path) -> None:
     passage = "It swings\nfreely. " * 20
     text = new_file("new.toml", [Skeleton("bob.md", "Clocks > The bob", passage)])
     assert "# Clocks > The bob\n# It swings freely. It swings" in text

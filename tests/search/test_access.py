@@ -142,7 +142,7 @@ async def test_a_source_without_a_record_is_for_nobody(shelf: Shelf, mode: Mode)
 
 
 @hidden
-async def test_naming_the_source_or_its_collection_helps_nobody(
+async def test_naming_a_hidden_source_or_its_collection_helps_nobody(
     shelf: Shelf, access: Access, asker: Principal
 ) -> None:
     source = await shelf.put("secret", "pendulum", access=access)
@@ -155,7 +155,7 @@ async def test_naming_the_source_or_its_collection_helps_nobody(
 
 
 @hidden
-async def test_it_cannot_be_read_either_and_the_refusal_is_that_of_an_unknown_id(
+async def test_a_hidden_source_is_refused_in_the_words_for_an_unknown_id(
     shelf: Shelf, access: Access, asker: Principal
 ) -> None:
     source = await shelf.put("secret", "pendulum one", "pendulum two", access=access)
@@ -170,7 +170,7 @@ async def test_it_cannot_be_read_either_and_the_refusal_is_that_of_an_unknown_id
 
 
 @hidden
-async def test_it_stands_in_no_list(shelf: Shelf, access: Access, asker: Principal) -> None:
+async def test_a_hidden_source_stands_in_no_list(shelf: Shelf, access: Access, asker: Principal) -> None:
     await shelf.put("secret", "pendulum", access=access)
     desk = shelf.desk()
     assert (await _titles(desk, ANN), await _names(desk, ANN)) == (["secret"], ["documents"])

@@ -384,7 +384,9 @@ async def test_positions_are_characters_whatever_their_bytes(shelf: Shelf) -> No
         assert [text[occurrence.start : occurrence.end] for occurrence in hit.occurrences] == [written]
 
 
-async def test_it_needs_neither_a_model_nor_an_index(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exact_search_needs_neither_a_model_nor_an_index(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fail(*_: object) -> None:
         pytest.fail("mode exact embeds nothing")
 

@@ -106,9 +106,7 @@ def test_the_functions_say_what_they_take_and_do(shelf: Shelf) -> None:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_they_answer_with_the_records_that_the_tools_answer_with(
-    scripts: Scripts, clock_room: Path
-) -> None:
+async def test_the_functions_answer_with_the_records_of_the_tools(scripts: Scripts, clock_room: Path) -> None:
     process = scripts.admin("search", QUESTION, "--limit", "3", "--json", "--data", clock_room)
     async with Desk.open(Settings(data=clock_room)) as desk:
         search, get_source = tool_functions(desk, Principal("default"))
@@ -149,7 +147,7 @@ async def test_an_answer_keeps_to_its_characters_and_shows_the_passage_that_it_o
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
+async def test_the_functions_answer_as_the_principal_may_know(shelf: Shelf) -> None:
     secret = await shelf.put("canary", "A pendulum in a secret place.", access=FOR_ANN)
     await shelf.put("open", "A pendulum that all can see.")
 
@@ -175,7 +173,7 @@ async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
 
 
 @pytest.mark.anyio
-async def test_they_find_what_is_related_without_a_query(shelf: Shelf) -> None:
+async def test_the_search_function_finds_what_is_related_without_a_query(shelf: Shelf) -> None:
     source = await shelf.put("clock", "pendulum")
     await shelf.put("other", "another pendulum")
     search, _ = tool_functions(shelf.desk(), BOB)
@@ -184,7 +182,7 @@ async def test_they_find_what_is_related_without_a_query(shelf: Shelf) -> None:
 
 
 @pytest.mark.anyio
-async def test_they_look_around_and_open_a_part(shelf: Shelf) -> None:
+async def test_the_functions_look_around_and_open_a_part(shelf: Shelf) -> None:
     source = await shelf.put("clock", "Pendulums", "They swing.")
     _, get_source = tool_functions(shelf.desk(), BOB)
     assert [entry["name"] for entry in json.loads(await get_source())["entries"]] == ["documents/"]
@@ -197,7 +195,7 @@ async def test_they_look_around_and_open_a_part(shelf: Shelf) -> None:
 
 
 @pytest.mark.anyio
-async def test_they_raise_what_the_desk_raises(shelf: Shelf) -> None:
+async def test_the_functions_raise_what_the_desk_raises(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum")
     search, get_source = tool_functions(shelf.desk(), BOB)
     for nothing in ({}, {"query": " "}):

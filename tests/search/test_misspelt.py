@@ -162,7 +162,7 @@ async def test_nor_is_any_where_rows_are_never_in_memory(shelf: Shelf) -> None:
             assert (await ask(desk, "berevement leave")).notes == notes
 
 
-async def test_it_is_all_the_same_before_rows_are_in_memory(
+async def test_misspelt_words_are_found_before_rows_are_in_memory_too(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shelf.put_all(LEAVE)

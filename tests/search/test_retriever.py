@@ -104,7 +104,7 @@ async def desk_with(shelf: Shelf) -> Callable[..., Desk]:
 
 
 @pytest.mark.slow
-async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
+async def test_what_a_retriever_finds_is_ranked_cited_opened_and_filtered_like_anything(
     desk_with: Callable[..., Desk], tickets: Tickets
 ) -> None:
     desk = desk_with(tickets)
@@ -172,7 +172,7 @@ async def test_its_passages_are_seen_by_those_whom_they_name_and_opened_by_their
 
 
 @pytest.mark.slow
-async def test_it_is_of_one_tenant_and_asked_on_behalf_of_the_principal(
+async def test_a_retriever_is_of_one_tenant_and_asked_on_behalf_of_the_principal(
     desk_with: Callable[..., Desk], shelf: Shelf
 ) -> None:
     retriever = Scripted([Retrieved("a", "pendulum", 1.0, visibility="tenant")])
@@ -227,7 +227,7 @@ GOOD = Retrieved("a", "pendulum", 1.0, visibility="tenant")
         ([replace(GOOD, fields={"year": "soon"})], "holding what a retriever found"),
     ],
 )
-async def test_whatever_it_does_wrong_the_search_goes_on_without_it(
+async def test_the_search_goes_on_without_a_retriever_whatever_it_does_wrong(
     desk_with: Callable[..., Desk], passages: object, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = desk_with(Scripted(passages), seconds=0.05)
@@ -238,7 +238,7 @@ async def test_whatever_it_does_wrong_the_search_goes_on_without_it(
     assert "text of a document" not in caplog.text
 
 
-async def test_more_than_it_was_asked_for_is_cut_and_the_same_id_is_one_document(
+async def test_passages_beyond_the_number_asked_for_are_cut_and_one_id_is_one_document(
     desk_with: Callable[..., Desk],
 ) -> None:
     many = [

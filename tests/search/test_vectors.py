@@ -413,7 +413,7 @@ async def test_thresholds_apply_to_it(search: Search) -> None:
     assert weak.notes == (UNGROUNDED,)
 
 
-async def test_it_is_compared_with_vectors_of_its_own_length_only(search: Search) -> None:
+async def test_a_vector_is_compared_with_vectors_of_its_own_length_only(search: Search) -> None:
     three = await search(vector=[0, 0, 2])
     assert titles(three)[0] in {"open short", "ann's short"}
     assert {hit.source.collection for hit in three.hits} == {"short"}
@@ -431,7 +431,7 @@ async def test_it_is_compared_with_vectors_of_its_own_length_only(search: Search
         await search(vector=[1, 1])
 
 
-async def test_it_can_be_of_one_model_only(search: Search) -> None:
+async def test_a_vector_can_be_of_one_model_only(search: Search) -> None:
     with pytest.raises(InvalidRequestError, match="Several models made the vectors with 32 dimensions"):
         await search("", "clocks", "other")
     assert len((await search("", "other")).hits) == 2

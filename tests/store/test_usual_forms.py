@@ -340,7 +340,9 @@ def test_letters_that_are_written_in_two_ways_are_found_by_each(first: str, seco
 
 
 @pytest.mark.parametrize(("first", "second"), _table(ARABIC + ARABIC_WITH_ARTICLE))
-def test_so_they_are_where_arabic_is_stemmed(first: str, second: str) -> None:
+def test_letters_that_are_written_in_two_ways_are_found_where_arabic_is_stemmed_too(
+    first: str, second: str
+) -> None:
     assert _has(first, second, "Arabic")
     assert _has(second, first, "Arabic")
 

@@ -139,7 +139,7 @@ async def test_of_equals_for_the_reranker_the_newer_comes_first_and_one_without_
     ("candidates", "most", "limit", "scored", "ranks"),
     [(3, None, 2, 3, [2, 1]), (1, None, 4, 4, [3, 2, 1, 0]), (30, 2, 4, 6, [5, 4]), (3, 3, 6, 6, [5, 4, 3])],
 )
-async def test_so_many_are_scored_and_so_many_are_left(  # noqa: PLR0913, PLR0917 a row of the table
+async def test_the_stage_scores_its_candidates_and_leaves_as_many_as_its_limit(  # noqa: PLR0913, PLR0917 a row of the table
     stocked: Shelf,
     rerank_server: Endpoint,
     reranker: Reranker,
