@@ -157,8 +157,11 @@ async def test_what_a_mass_ingestion_merged_goes_when_it_is_old_unless_rows_woul
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", PASSAGES)  # so that indexes come before the rows
     for_ever, at_once = timedelta(days=1), timedelta(milliseconds=1)
     async with await small_desk.writing(tmp_path) as writer:
-        for number in range(SOURCES):
-            await writer.replace([small_desk.new_source(writer, f"s{number}", *_texts(f"first{number}"))])
+        for first in range(0, SOURCES, 3):
+            names = (f"s{number}" for number in range(first, first + 3))
+            await writer.replace(
+                [small_desk.new_source(writer, name, *_texts(f"first {name}")) for name in names]
+            )
         await writer.finish(for_ever)
     before = _sizes(tmp_path)
     async with await small_desk.writing(tmp_path) as writer:
