@@ -81,7 +81,7 @@ SERVERS: list[tuple[str, Era]] = [
 ]
 ACORN, BIRCH = frozenset({"a0", "a1", "a2"}), frozenset({"b0", "b1"})
 NOBODY: frozenset[str] = frozenset()
-NAMES = {value for one in PRINCIPALS.values() for value in one.values()}
+NAMES = {value for principal in PRINCIPALS.values() for value in principal.values()}
 """Of tenants, users and groups: no answer holds one."""
 ENGINE = [
     *(b"lance", b"datafusion", b"cargo", b"__tenant_", b"__src_", b"_rowid", b"_distance", b"traceback"),
@@ -318,36 +318,36 @@ class World:
 
     def ingested(self, tenant: str, collection: str, *arguments: str | Path) -> dict[tuple[str, str], str]:
         """The ids of what is brought in from files below the folder, by tenant and file."""
-        paths = [self.folder / one if isinstance(one, Path) else one for one in arguments]
+        paths = [self.folder / argument if isinstance(argument, Path) else argument for argument in arguments]
         rules = self.folder / "rules.toml"
         run = self.admin(
             "ingest", *paths, "--collection", collection, "--config", rules, "--json", tenant=tenant
         )
         report = json.loads(run)
-        files = {Path(one["path"]).relative_to(self.folder): one["source_id"] for one in report["files"]}
+        files = {Path(file["path"]).relative_to(self.folder): file["source_id"] for file in report["files"]}
         return {(tenant, str(file)): id_ for file, id_ in files.items()}
 
     def paper(self, canary: str) -> Paper:
         """The paper that holds it."""
-        (found,) = [one for one in self.papers if one.canary == canary]
-        return found
+        (paper,) = [candidate for candidate in self.papers if candidate.canary == canary]
+        return paper
 
     def readable(self, name: str) -> list[Paper]:
         """What the principal of a server may see."""
-        return [one for one in self.papers if name[:2] in one.readers]
+        return [paper for paper in self.papers if name[:2] in paper.readers]
 
     def foreign(self, name: str) -> list[Paper]:
         """What it must not see."""
-        return [one for one in self.papers if name[:2] not in one.readers]
+        return [paper for paper in self.papers if name[:2] not in paper.readers]
 
     def kinds(self, name: str) -> list[Paper]:
         """Of what it must not see, one for each way in which that came about."""
-        return [one for one in self.foreign(name) if one.canary in KINDS]
+        return [paper for paper in self.foreign(name) if paper.canary in KINDS]
 
 
 def _fill_acorn(world: World) -> dict[tuple[str, str], str]:
     admin = partial(world.admin, tenant="acorn")
-    fields = [part for one in LEDGER_FIELDS for part in ("--field", one)]
+    fields = [part for field in LEDGER_FIELDS for part in ("--field", field)]
     admin("collection", "create", "ledger", *fields)
     admin("collection", "create", "vault", "--field", "clearance=string", "--visibility", "restricted")
     ids = world.ingested("acorn", "handbook", Path("acorn/handbook"), Path(ALMANAC))
@@ -436,7 +436,7 @@ class Asker(Wire):
         """A tool's answer as it comes."""
         return self.raw("tools/call", {"name": tool, "arguments": arguments})
 
-    def found(self, query: str = "pendulum", **arguments: Any) -> list[Message]:  # noqa: ANN401 any JSON
+    def hits(self, query: str = "pendulum", **arguments: Any) -> list[Message]:  # noqa: ANN401 any JSON
         """The hits of a search, by default all that there are: there are fewer than a search can show."""
         reply = self.tool("search", {"query": query, "limit": 100, "max_chars": 100_000, **arguments})
         assert reply["isError"] is False, reply
@@ -444,17 +444,17 @@ class Asker(Wire):
 
     def places(self, query: str = "pendulum", **arguments: Any) -> set[tuple[str, str]]:  # noqa: ANN401 any JSON
         """Where they come from, by collection and path."""
-        hits = self.found(query, **arguments)
+        hits = self.hits(query, **arguments)
         return {(hit["collection"], hit["metadata"]["path"]) for hit in hits}
 
     def listed(self) -> list[Message]:
         """The whole of resources/list."""
         page = self.result("resources/list")
-        found = page["resources"]
+        resources = page["resources"]
         while "nextCursor" in page:
             page = self.result("resources/list", {"cursor": page["nextCursor"]})
-            found += page["resources"]
-        return list(found)
+            resources += page["resources"]
+        return list(resources)
 
     def expect_silence(self) -> None:
         """End the server, which must leave well and have written nothing but its audit on standard error."""
@@ -466,10 +466,11 @@ class Asker(Wire):
 
     def expect_nothing_foreign(self) -> None:
         """Hold all that was said since to the secrets, and to what only questions may have brought up."""
-        asked, said = _plain(b"\n".join(self._asked)), [_plain(_without_echo(line)) for line in self._said]
+        questions = _plain(b"\n".join(self._asked))
+        answers = [_plain(_without_echo(line)) for line in self._said]
         self._asked, self._said = [], []
-        suspicious = [*self._secrets, *(word for word in ENGINE if word not in asked)]
-        assert [(word, line) for line in said for word in suspicious if word in line] == []
+        suspicious = [*self._secrets, *(word for word in ENGINE if word not in questions)]
+        assert [(word, line) for line in answers for word in suspicious if word in line] == []
 
 
 def _plain(line: bytes) -> bytes:
@@ -528,9 +529,9 @@ def start(scripts: Scripts, started: list[Asker]) -> Iterator[Start]:
         settings |= scripts.serving(world.data) | ALL_EVIDENCE
         command: list[str | Path] = [scripts.server, "--data", world.data]
         secrets, forks = _secrets(world, name), scripts.server_forks
-        made = Asker(command, settings, era=era, forks=forks, secrets=secrets, overtaken=overtaken)
-        started.append(stack.enter_context(made))
-        return made
+        asker = Asker(command, settings, era=era, forks=forks, secrets=secrets, overtaken=overtaken)
+        started.append(stack.enter_context(asker))
+        return asker
 
     with ExitStack() as stack:
         yield begin
@@ -549,10 +550,10 @@ def watch(started: list[Asker]) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def askers(world: World, start: Start) -> dict[str, Asker]:
     """The servers by principal and era, after their first exchange."""
-    made = {f"{name}-{era}": start(world, name, era) for name, era in SERVERS}
-    for asker in made.values():
+    askers = {f"{name}-{era}": start(world, name, era) for name, era in SERVERS}
+    for asker in askers.values():
         asker.begin()
-    return made
+    return askers
 
 
 @pytest.fixture(scope="session")
@@ -566,13 +567,13 @@ def changing(world: World, tmp_path_factory: pytest.TempPathFactory) -> World:
 def bystanders(changing: World, start: Start) -> dict[str, Asker]:
     """Servers that run while the commands write. That of a0 may drop conditions of filters."""
     relaxing = {"REFDESK_SEARCH_RELAX": "true"}
-    made = {
+    askers = {
         "a0": start(changing, "a0", "modern", relaxing, overtaken=True),
         "a1": start(changing, "a1", "legacy", overtaken=True),
     }
-    for asker in made.values():
+    for asker in askers.values():
         asker.begin()
-    return made
+    return askers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, token_of
+from tests.attacks.raw_http import message
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
+    from tests.server.conftest import Message
 
 TENANTS = ("acorn", "birch", "cedar", "dogwood")
 PEOPLE = 200
@@ -49,9 +51,15 @@ class Crowd:
     people: tuple[Person, ...]
     canaries: frozenset[bytes]
 
-    def foreign(self, said: bytes, person: Person) -> set[bytes]:
+    def foreign(self, answer: bytes, person: Person) -> set[bytes]:
         """The canaries of others in what is said to somebody."""
-        return (set(_CANARY.findall(said)) & self.canaries) - {person.canary.encode()}
+        return (set(_CANARY.findall(answer)) & self.canaries) - {person.canary.encode()}
+
+
+def search(person: Person, query: str = "", mode: str = "sparse", *, id_: object = 1) -> Message:
+    """A search, which without a query is for the person's own document."""
+    arguments = {"query": query or person.canary, "mode": mode}
+    return message("tools/call", {"name": "search", "arguments": arguments}, id_)
 
 
 def gather(scripts: Scripts, folder: Path) -> list[dict[str, str]]:

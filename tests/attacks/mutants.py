@@ -329,8 +329,8 @@ _DAMAGES: list[Callable[[_Drawn, bytes], bytes]] = [
 def _with(request: Request, *headers: tuple[str, str]) -> Request:
     """With these headers in place of others of the same names."""
     names = {name.lower() for name, _ in headers}
-    kept = tuple(one for one in request.headers if one[0].lower() not in names)
-    return replace(request, headers=kept + headers)
+    unchanged = tuple(header for header in request.headers if header[0].lower() not in names)
+    return replace(request, headers=unchanged + headers)
 
 
 def other_accept(drawn: _Drawn, request: Request) -> Request:
@@ -373,7 +373,7 @@ def other_routing(drawn: _Drawn, request: Request) -> Request:
 
 
 def doubled_header(drawn: _Drawn, request: Request) -> Request:
-    name, value = drawn.choice([one for one in request.headers if one[0] != "Authorization"])
+    name, value = drawn.choice([header for header in request.headers if header[0] != "Authorization"])
     return replace(request, headers=(*request.headers, (name, drawn.choice([value, "x"]))))
 
 
@@ -499,30 +499,30 @@ def understood(body: bytes | str) -> Any:  # noqa: ANN401 any JSON
         return None
 
 
-def is_request(given: Any) -> bool:  # noqa: ANN401 any JSON
+def is_request(message: Any) -> bool:  # noqa: ANN401 any JSON
     """Whether it is owed an answer that bears its id."""
     return (
-        isinstance(given, dict)
-        and given.get("jsonrpc") == "2.0"
-        and type(given.get("id")) in {int, str}
-        and isinstance(given.get("method"), str)
-        and ("params" not in given or isinstance(given["params"], dict | None))
+        isinstance(message, dict)
+        and message.get("jsonrpc") == "2.0"
+        and type(message.get("id")) in {int, str}
+        and isinstance(message.get("method"), str)
+        and ("params" not in message or isinstance(message["params"], dict | None))
     )
 
 
-def id_in(given: Any) -> str:  # noqa: ANN401 any JSON
+def id_in(message: Any) -> str:  # noqa: ANN401 any JSON
     """The id, as JSON, that an answer may bear beside null; empty where there is none to bear."""
-    id_ = given.get("id") if isinstance(given, dict) else None
+    id_ = message.get("id") if isinstance(message, dict) else None
     return json.dumps(id_) if type(id_) in {int, str} else ""
 
 
-def may_succeed(given: Any) -> bool:  # noqa: ANN401 any JSON
+def may_succeed(message: Any) -> bool:  # noqa: ANN401 any JSON
     """Whether a request is one that can be answered with a result: its names are right, to the letter."""
-    if not is_request(given) or given["method"] not in METHODS:
+    if not is_request(message) or message["method"] not in METHODS:
         return False
-    if given["method"] != "tools/call":
+    if message["method"] != "tools/call":
         return True
-    params = given.get("params") or {}
+    params = message.get("params") or {}
     allowed, arguments = ARGUMENTS.get(str(params.get("name"))), _arguments(params.get("arguments"))
     return allowed is not None and isinstance(arguments, dict) and {*arguments} <= allowed
 

@@ -119,9 +119,9 @@ def honest_keys(handler: Handler) -> None:
 
 def embedding(handler: Handler) -> None:
     """What an endpoint answers that speaks OpenAI's protocol."""
-    given: dict[str, Any] = json.loads(handler.server.asked[-1].body)
-    vectors: list[Any] = [[float(len(text) % 7), *[1.0] * (DIMENSION - 1)] for text in given["input"]]
-    if given.get("encoding_format") == "base64":
-        vectors = [base64.b64encode(np.array(one, "<f4").tobytes()).decode() for one in vectors]
-    data = [{"index": at, "embedding": one} for at, one in enumerate(vectors)]
+    request: dict[str, Any] = json.loads(handler.server.asked[-1].body)
+    vectors: list[Any] = [[float(len(text) % 7), *[1.0] * (DIMENSION - 1)] for text in request["input"]]
+    if request.get("encoding_format") == "base64":
+        vectors = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode() for vector in vectors]
+    data = [{"index": at, "embedding": vector} for at, vector in enumerate(vectors)]
     handler.say(json.dumps({"data": data}).encode())

@@ -145,6 +145,12 @@ class Channel:
         return answer
 
 
+def answer_to(port: int, request: Request) -> Answer:
+    """The answer to the only request of a connection."""
+    with Connection(port) as connection:
+        return connection.ask(request)
+
+
 def bearer(key: str) -> Headers:
     return (("Authorization", f"Bearer {key}"),)
 
@@ -153,13 +159,13 @@ def message(method: str, params: Message | None = None, id_: object = 1) -> Mess
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params or {}}
 
 
-def posted(era: Era, key: str, given: Message, *, path: str = "/mcp") -> Request:
+def posted(era: Era, key: str, message: Message, *, path: str = "/mcp") -> Request:
     """A message as a client of this era posts it."""
-    headers, body = USUAL + bearer(key), given
+    headers, body = USUAL + bearer(key), message
     if era == "modern":
-        params = given.get("params", {})
-        body = given | {"params": {"_meta": ENVELOPE, **params}}
-        headers += routing(given["method"], params)
+        params = message.get("params", {})
+        body = message | {"params": {"_meta": ENVELOPE, **params}}
+        headers += routing(message["method"], params)
     return Request(headers, json.dumps(body).encode(), path=path)
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from rag.uris import NOT_FOUND
-from tests.attacks.crowd import PEOPLE
+from tests.attacks.crowd import PEOPLE, search
 from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Question:
     """A call, what its answer must hold, and whether it fails."""
 
     kind: str
-    asked: Message
+    call: Message
     expected: bytes
     refused: bool = False
 
@@ -74,64 +74,61 @@ def remote(lasting_listen: Callable[..., Remote], crowd: Crowd) -> Remote:
 @pytest.fixture(scope="module")
 def uris(remote: Remote, crowd: Crowd) -> dict[str, str]:
     """The address of everybody's document, by canary, as they see it themselves."""
-    found = {}
+    uris = {}
     with Channel(remote.port) as channel:
         for person in crowd.people:
             answer = channel.ask(posted("legacy", person.key, message("resources/list")))
             assert answer
             listed = answer.json["result"]["resources"]
-            (found[person.canary],) = [one["uri"] for one in listed if person.canary in one["title"]]
-    return found
+            (uris[person.canary],) = [
+                resource["uri"] for resource in listed if person.canary in resource["title"]
+            ]
+    return uris
 
 
-def search(person: Person) -> Message:
-    return message("tools/call", {"name": "search", "arguments": {"query": person.canary, "mode": "sparse"}})
-
-
-def question(drawn: random.Random, crowd: Crowd, uris: dict[str, str], person: Person) -> Question:
+def drawn_question(drawn: random.Random, crowd: Crowd, uris: dict[str, str], person: Person) -> Question:
     """Something that somebody asks: for what is theirs, mostly, or for what is another's."""
-    own, other = uris[person.canary], uris[drawn.choice(crowd.people).canary]
-    canary, id_ = person.canary.encode(), own.rpartition("/")[2]
+    uri, foreign_uri = uris[person.canary], uris[drawn.choice(crowd.people).canary]
+    canary, id_ = person.canary.encode(), uri.rpartition("/")[2]
     open_source = message("tools/call", {"name": "get_source", "arguments": {"id": id_}})
-    if other == own:
-        other += "x"
+    if foreign_uri == uri:
+        foreign_uri += "x"
     said_again = {"name": "answer", "arguments": {"question": f"Where is {person.canary}?"}}
     return drawn.choices(
         [
             Question("search", search(person), canary),
             Question("get_source", open_source, canary),
-            Question("read", message("resources/read", {"uri": own}), canary),
+            Question("read", message("resources/read", {"uri": uri}), canary),
             Question("list", message("resources/list"), canary),
-            Question("foreign", message("resources/read", {"uri": other}), NOT_FOUND.encode(), refused=True),
+            Question(
+                "foreign", message("resources/read", {"uri": foreign_uri}), NOT_FOUND.encode(), refused=True
+            ),
             Question("prompt", message("prompts/get", said_again), canary),
         ],
         [1, 1, 2, 4, 4, 10],
     )[0]
 
 
-def judge(record: Record, crowd: Crowd, person: Person, asked: Question, said: bytes) -> None:
+def judge(record: Record, crowd: Crowd, person: Person, question: Question, body: bytes) -> None:
     """Note what is wrong with an answer: it is another's, of another call, or none."""
-    told = json.loads(said)
-    result = told.get("result", {})
-    failed = "error" in told or result.get("isError", False)
-    if foreign := crowd.foreign(said, person):
-        record.faults.append(f"{person.name} is told {foreign}: {said[:500]!r}")
-    elif is_busy(told) and told.get("id") in {
-        None,
-        asked.asked["id"],
-    }:  # which is no answer, but nobody else's either
+    reply, id_ = json.loads(body), question.call["id"]
+    result = reply.get("result", {})
+    failed = "error" in reply or result.get("isError", False)
+    if foreign := crowd.foreign(body, person):
+        record.faults.append(f"{person.name} is told {foreign}: {body[:500]!r}")
+    elif is_busy(reply) and reply.get("id") in {None, id_}:  # which is no answer, but nobody else's either
         record.outcomes["busy"] += 1
         return
-    elif told.get("id") != asked.asked["id"] or asked.expected not in said or failed is not asked.refused:
-        record.faults.append(f"{person.name} asked {asked} and is told {said[:500]!r}")
-    elif asked.kind == "list" and len(result["resources"]) != 2:
+    elif reply.get("id") != id_ or question.expected not in body or failed is not question.refused:
+        record.faults.append(f"{person.name} asked {question} and is told {body[:500]!r}")
+    elif question.kind == "list" and len(result["resources"]) != 2:
         record.faults.append(f"{person.name} is told of {result}")
-    record.outcomes[asked.kind] += 1
+    record.outcomes[question.kind] += 1
 
 
-def is_busy(told: Message) -> bool:
+def is_busy(reply: Message) -> bool:
     """Whether a busy machine's server, or its bucket, asks to try again later."""
-    error = told.get("error")
+    error = reply.get("error")
     return error == "temporarily_unavailable" or (isinstance(error, dict) and error.get("code") == BUSY)
 
 
@@ -154,34 +151,34 @@ class Visitors:
 
     def ask_once(self, channel: Channel, person: Person, drawn: random.Random) -> None:
         era: Era = drawn.choice(["legacy", "modern"])
-        asked = question(drawn, self.crowd, self.uris, person)
-        request = posted(era, person.key, asked.asked)
+        question = drawn_question(drawn, self.crowd, self.uris, person)
+        request = posted(era, person.key, question.call)
         if drawn.random() < LEAVING_SHARE:
-            left = leave(self.remote.port, request, drawn.uniform(0, LONGEST_STAY))
+            partial = leave(self.remote.port, request, drawn.uniform(0, LONGEST_STAY))
             self.record.outcomes["left"] += 1
-            if left and self.crowd.foreign(left, person):
-                self.record.faults.append(f"{person.name} left, and was told {left!r}")
+            if partial and self.crowd.foreign(partial, person):
+                self.record.faults.append(f"{person.name} left, and was told {partial!r}")
         elif (answer := channel.ask(request)) is None:
-            self.record.faults.append(f"{person.name} got no answer to {asked}")
+            self.record.faults.append(f"{person.name} got no answer to {question}")
         else:
-            judge(self.record, self.crowd, person, asked, answer.body)
+            judge(self.record, self.crowd, person, question, answer.body)
 
     def ask_over_stream(self, person: Person, drawn: random.Random) -> None:
         with stream(self.remote.port, person.key) as (events, path), Channel(self.remote.port) as channel:
             for first in range(0, PER_STREAM, POSTS_AT_ONCE):
-                asked = {
-                    id_: question(drawn, self.crowd, self.uris, person)
+                questions = {
+                    id_: drawn_question(drawn, self.crowd, self.uris, person)
                     for id_ in range(first, first + POSTS_AT_ONCE)
                 }
-                cancelled = {id_ for id_ in asked if drawn.random() < LEAVING_SHARE}
-                for id_, one in asked.items():
-                    one.asked["id"] = id_
-                    expect_accepted(channel, person, path, one.asked)
+                cancelled = {id_ for id_ in questions if drawn.random() < LEAVING_SHARE}
+                for id_, question in questions.items():
+                    question.call["id"] = id_
+                    expect_accepted(channel, person, path, question.call)
                     if id_ in cancelled:
                         params = {"requestId": id_}
-                        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-                        expect_accepted(channel, person, path, told)
-                read_all(self.record, self.crowd, person, events, asked, cancelled)
+                        notification = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+                        expect_accepted(channel, person, path, notification | {"params": params})
+                read_all(self.record, self.crowd, person, events, questions, cancelled)
 
 
 def test_d9_h7_every_answer_goes_to_who_asked_and_holds_what_is_theirs(
@@ -205,8 +202,8 @@ def leave(port: int, request: Request, stay: float) -> bytes:
         return connection.socket.recv(1 << 16) if ready else b""
 
 
-def expect_accepted(channel: Channel, person: Person, path: str, given: Message) -> None:
-    answer = channel.ask(Request(USUAL + bearer(person.key), json.dumps(given).encode(), path=path))
+def expect_accepted(channel: Channel, person: Person, path: str, message: Message) -> None:
+    answer = channel.ask(Request(USUAL + bearer(person.key), json.dumps(message).encode(), path=path))
     assert answer
     assert answer.status == 202
 
@@ -216,16 +213,16 @@ def read_all(
     crowd: Crowd,
     person: Person,
     events: Connection,
-    asked: dict[int, Question],
+    questions: dict[int, Question],
     cancelled: set[int],
 ) -> None:
     """Read the answers to everything that was not taken back, each once."""
-    owed = set(asked) - cancelled
+    owed = set(questions) - cancelled
     while owed:
-        said = events.event().encode()
-        id_ = json.loads(said)["id"]
-        if id_ in asked:
-            judge(record, crowd, person, asked.pop(id_), said)
+        event = events.event().encode()
+        id_ = json.loads(event)["id"]
+        if id_ in questions:
+            judge(record, crowd, person, questions.pop(id_), event)
         elif not (isinstance(id_, int) and id_ < min(owed)):  # one that was taken back before, too late
-            record.faults.append(f"{person.name} is told {said[:300]!r}, which nobody asked")
+            record.faults.append(f"{person.name} is told {event[:300]!r}, which nobody asked")
         owed.discard(id_)

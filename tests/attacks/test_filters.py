@@ -98,19 +98,19 @@ POSITIONS: dict[str, Callable[[str], Message]] = {
 }
 
 
-def asked(filter_: object, **more: object) -> Message:
+def search_arguments(filter_: object, **more: object) -> Message:
     """A search for a word of every page of the ledger."""
     return {"query": "pendulum", "collections": ["ledger"], "filter": filter_, "limit": 100, **more}
 
 
 def pages(asker: Asker, filter_: object, **more: object) -> set[str]:
     """The pages that a search finds."""
-    return {path for _, path in asker.places(**asked(filter_, **more))}
+    return {path for _, path in asker.places(**search_arguments(filter_, **more))}
 
 
 def refusal(asker: Asker, filter_: object, **more: object) -> str:
     """The words with which a search is refused."""
-    return asker.tool_error("search", asked(filter_, **more))
+    return asker.tool_error("search", search_arguments(filter_, **more))
 
 
 def meant(text: str) -> set[str]:
@@ -154,9 +154,9 @@ def test_c1_many_values_are_many_conditions(askers: Askers, position: Callable[[
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: f"C1-all-{mode}")
 def test_c1_a_list_of_all_of_them_finds_those_that_are_meant(askers: Askers, mode: Mode) -> None:
     texts = list(STRINGS.values())
-    found = {page for text in texts for page in meant(text)}
-    assert pages(askers["a0-modern"], {"status": {"$in": texts}}, mode=mode) == found
-    assert pages(askers["a0-modern"], {"status": {"$nin": texts}}, mode=mode) == PAGES - found
+    expected = {page for text in texts for page in meant(text)}
+    assert pages(askers["a0-modern"], {"status": {"$in": texts}}, mode=mode) == expected
+    assert pages(askers["a0-modern"], {"status": {"$nin": texts}}, mode=mode) == PAGES - expected
 
 
 @pytest.mark.parametrize("text", TOO_LONG.values(), ids=[f"C1-{name}" for name in TOO_LONG])
@@ -227,9 +227,9 @@ INJECTED = [
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: f"C3-query-{mode}")
 def test_c3_a_query_changes_nothing_about_what_is_searched(askers: Askers, mode: Mode) -> None:
-    for text in (one for one in (INJECTED if mode == "sparse" else WORST) if one.strip()):
-        found = askers["a0-legacy"].places(f"pendulum {text}", mode=mode, collections=["ledger"])
-        assert {path for _, path in found} == PAGES, text
+    for text in (text for text in (INJECTED if mode == "sparse" else WORST) if text.strip()):
+        places = askers["a0-legacy"].places(f"pendulum {text}", mode=mode, collections=["ledger"])
+        assert {path for _, path in places} == PAGES, text
 
 
 def test_c3_a_source_id_is_only_compared(world: World, askers: Askers) -> None:
@@ -254,10 +254,12 @@ def test_c3_a_collections_name_is_only_compared(askers: Askers) -> None:
             assert len(words) < 100
         for names in (["ledger", text], [text, "ledger"]):
             reply = askers["a0-modern"].tool("search", {"query": "pendulum", "collections": names})
-            told = reply["structuredContent"]
-            assert told["notes"][0].endswith(readable), text
-            assert len(told["notes"][0]) < 500
-            assert {hit.get("collection", told.get("collection")) for hit in told["results"]} == {"ledger"}
+            content = reply["structuredContent"]
+            assert content["notes"][0].endswith(readable), text
+            assert len(content["notes"][0]) < 500
+            assert {hit.get("collection", content.get("collection")) for hit in content["results"]} == {
+                "ledger"
+            }
 
 
 def test_c3_an_id_and_a_uri_are_only_compared(world: World, askers: Askers) -> None:
@@ -285,7 +287,7 @@ def test_c3_what_stands_beside_the_arguments_is_not_looked_at(askers: Askers, na
 
 
 def test_c3_a_completion_is_only_compared(askers: Askers) -> None:
-    for text in (one for one in INJECTED if one):
+    for text in (text for text in INJECTED if text):
         for ref in ("refdesk://{collection}/{source_id}", text):
             argument = {"name": "collection", "value": text}
             asked_ = {"ref": {"type": "ref/resource", "uri": ref}, "argument": argument}
@@ -295,11 +297,11 @@ def test_c3_a_completion_is_only_compared(askers: Askers) -> None:
 
 def test_c3_a_cursor_is_only_compared(world: World, askers: Askers) -> None:
     mine = {paper.uri for paper in world.readable("a0")}
-    for text in (one for one in INJECTED if "/" not in one and one.isascii()):
+    for text in (text for text in INJECTED if "/" not in text and text.isascii()):
         for place in (f"handbook/{text}", f"{text}/a"):
             cursor = base64.urlsafe_b64encode(place.encode()).decode()
             page = askers["a0-legacy"].result("resources/list", {"cursor": cursor})
-            assert {one["uri"] for one in page["resources"]} <= mine
+            assert {resource["uri"] for resource in page["resources"]} <= mine
 
 
 MEANINGS: dict[str, tuple[Message, set[str]]] = {
@@ -332,12 +334,12 @@ MEANINGS: dict[str, tuple[Message, set[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("filter_", "found"), MEANINGS.values(), ids=MEANINGS)
+@pytest.mark.parametrize(("filter_", "expected"), MEANINGS.values(), ids=MEANINGS)
 def test_c5_a_field_that_is_missing_satisfies_only_what_asks_for_its_absence(
-    askers: Askers, filter_: Message, found: set[str]
+    askers: Askers, filter_: Message, expected: set[str]
 ) -> None:
     for name, mode in (("a0-legacy", "dense"), ("a0-modern", "hybrid"), ("a2-modern", "sparse")):
-        assert pages(askers[name], filter_, mode=mode) == found
+        assert pages(askers[name], filter_, mode=mode) == expected
 
 
 WRONG_TYPES: dict[str, tuple[str, str]] = {
@@ -388,8 +390,8 @@ def test_c6_a_value_of_another_type_is_refused_before_the_engine_sees_it(
 
 def nearly(asker: Asker, **arguments: str) -> Message:
     """The answer to a search with arguments in JSON, or in what is nearly JSON, beside the usual ones."""
-    given = ",".join(f'"{name}":{value}' for name, value in arguments.items())
-    call = f'{{"name":"search","arguments":{{"query":"pendulum","collections":["ledger"],{given}}}}}'
+    members = ",".join(f'"{name}":{value}' for name, value in arguments.items())
+    call = f'{{"name":"search","arguments":{{"query":"pendulum","collections":["ledger"],{members}}}}}'
     asker.write(f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{call}}}')
     return dict(asker.read()["result"])
 
@@ -425,12 +427,12 @@ AT_LIMIT: dict[str, tuple[Message, set[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("filter_", "found"), AT_LIMIT.values(), ids=AT_LIMIT)
+@pytest.mark.parametrize(("filter_", "expected"), AT_LIMIT.values(), ids=AT_LIMIT)
 def test_c7_c8_what_is_within_the_limits_is_answered(
-    askers: Askers, filter_: Message, found: set[str]
+    askers: Askers, filter_: Message, expected: set[str]
 ) -> None:
     for mode in MODES:
-        assert pages(askers["a0-modern"], filter_, mode=mode) == found
+        assert pages(askers["a0-modern"], filter_, mode=mode) == expected
 
 
 DEEP = "filter is nested deeper than 5 levels."
@@ -477,7 +479,7 @@ def test_c7_c8_what_is_over_a_limit_is_refused_and_the_next_question_answered(
 )
 def test_c7_what_is_too_deep_to_be_read_is_answered_as_such(askers: Askers, opened: str) -> None:
     asker = askers["a0-legacy"]
-    closed = "".join({"{": "}", "[": "]"}.get(one, "") for one in reversed(opened))
+    closed = "".join({"{": "}", "[": "]"}.get(bracket, "") for bracket in reversed(opened))
     deep = opened * 80_000 + "1" + closed * 80_000  # still a line that is read
     asker.write(f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"x":{deep}}}}}')
     assert asker.read()["error"]["code"] == -32700
@@ -522,8 +524,8 @@ def test_c10_a_limit_that_is_none_is_refused(askers: Askers, limit: str) -> None
 
 def test_c10_the_highest_limit_is_one(askers: Askers) -> None:
     assert askers["a1-legacy"].tool_error("search", {"query": "x", "limit": 101})
-    assert 0 < len(askers["a1-legacy"].found(limit=100)) <= 100
-    assert len(askers["a1-legacy"].found(limit=1)) == 1
+    assert 0 < len(askers["a1-legacy"].hits(limit=100)) <= 100
+    assert len(askers["a1-legacy"].hits(limit=1)) == 1
 
 
 QUERIES = {
@@ -549,9 +551,9 @@ def test_c11_an_odd_query_is_answered_from_what_is_readable(world: World, askers
     for name in ("a0-legacy", "b1-modern"):
         readable = {paper.place for paper in world.readable(name)}
         for mode in MODES:
-            found = askers[name].places(query, mode=mode)
-            assert found <= readable
-            assert found == readable or mode == "sparse"
+            places = askers[name].places(query, mode=mode)
+            assert places <= readable
+            assert places == readable or mode == "sparse"
 
 
 @pytest.mark.parametrize(
@@ -562,7 +564,7 @@ def test_c11_an_odd_query_is_answered_from_what_is_readable(world: World, askers
 def test_c11_a_query_that_is_empty_or_too_long_is_refused(askers: Askers, query: str) -> None:
     for name in ("a0-legacy", "a0-modern"):
         assert "query" in askers[name].tool_error("search", {"query": query})
-        assert askers[name].found(limit=1)
+        assert askers[name].hits(limit=1)
 
 
 EMPTY: dict[str, object] = {

@@ -56,7 +56,7 @@ FILES = {
     "f.html": (
         f"<title>Pendulums&#xE0041;&#8238;</title><link rel=canonical href='https://a.example/&#x200b;![b]({URL})'>"
         f"<main><h1>Pendulums</h1><p>A pendulum {WORDS} "
-        + "x".join(f"&#{ord(one)};" for part in HIDDEN for one in part)
+        + "x".join(f"&#{ord(character)};" for part in HIDDEN for character in part)
         + MARKUP.replace("&", "&amp;").replace("<", "&lt;")
         + "</p></main>"
     ),
@@ -83,9 +83,9 @@ def _strings(value: Any) -> list[str]:  # noqa: ANN401 any JSON
         case str():
             return [value]
         case dict():
-            return [one for key, part in value.items() for one in [str(key), *_strings(part)]]
+            return [string for key, part in value.items() for string in [str(key), *_strings(part)]]
         case list():
-            return [one for part in value for one in _strings(part)]
+            return [string for part in value for string in _strings(part)]
     return []
 
 
@@ -94,7 +94,7 @@ def _says_altered(notes: list[str]) -> bool:
 
 
 def _expect_harmless(*values: Any) -> None:  # noqa: ANN401 any JSON
-    strings = [one for value in values for one in _strings(value)]
+    strings = [string for value in values for string in _strings(value)]
     for text in (*strings, "\n\n".join(strings), *map(json.dumps, values)):
         tags = Tags()
         tags.feed(text)
@@ -134,25 +134,25 @@ async def test_what_a_client_is_given_hides_and_fetches_nothing(
                 return dict(result.structured_content or {})
 
             wide = {"query": "pendulum", "limit": 20, "max_chars": 100_000}
-            found = await call("search", **wide, explain=True)
-            assert _says_altered(found["notes"])
-            assert {_file(hit) for hit in found["results"]} == set(FILES)
+            reply = await call("search", **wide, explain=True)
+            assert _says_altered(reply["notes"])
+            assert {_file(hit) for hit in reply["results"]} == set(FILES)
             context = await call("search", **wide, context=True)
             assert _says_altered(context["notes"])
             assert "< iframe src=" in context["context"]
-            for source in {hit["id"].partition("/")[0] for hit in found["results"]}:
+            for source in {hit["id"].partition("/")[0] for hit in reply["results"]}:
                 whole = await call("get_source", id=source, max_chars=100_000)
                 assert WORDS in whole["text"]
                 assert "< iframe src=" in whole["text"]
                 (note,) = [note for note in whole["notes"] if _says_altered([note])]
                 assert _says_altered([(await call("fetch", id=source))["metadata"]["altered"]])
-                (read,) = (await client.read_resource(whole["uri"])).contents
-                assert isinstance(read, TextResourceContents)
-                _expect_harmless(read.text)
-                assert read.text == f"{whole['text']}\n\n[{note}]"
+                (contents,) = (await client.read_resource(whole["uri"])).contents
+                assert isinstance(contents, TextResourceContents)
+                _expect_harmless(contents.text)
+                assert contents.text == f"{whole['text']}\n\n[{note}]"
             listed = (await client.list_resources()).resources
-            _expect_harmless([[one.name, one.title] for one in listed])
-    _expect_quotes_hold(scripts, data, tmp_path, found["results"])
+            _expect_harmless([[resource.name, resource.title] for resource in listed])
+    _expect_quotes_hold(scripts, data, tmp_path, reply["results"])
 
 
 def _file(hit: dict[str, Any]) -> str:

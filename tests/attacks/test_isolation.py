@@ -51,16 +51,16 @@ def test_a1_a_search_for_a_canary_finds_it_for_those_alone_who_may_see_it(
     world: World, askers: Askers, name: str, mode: Mode
 ) -> None:
     readable = places(world.readable(name))
-    for paper in (one for one in world.papers if one.canary and one.canary in one.text):
+    for paper in (paper for paper in world.papers if paper.canary and paper.canary in paper.text):
         question = paper.question or paper.canary
         if AT_NIGHT and mode != "sparse":
             queries = {paper.canary, question}
         else:
             queries = {question if mode == "dense" else paper.canary}
         for query in queries:
-            found = askers[name].places(query, mode=mode, limit=5)
-            assert found <= readable
-            assert (paper.place in found) is (paper.place in readable)
+            best = askers[name].places(query, mode=mode, limit=5)
+            assert best <= readable
+            assert (paper.place in best) is (paper.place in readable)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: f"A1-everything-{mode}")
@@ -80,7 +80,7 @@ def test_a1_who_is_of_a_tenant_that_is_not_there_is_not_served(world: World) -> 
 
 def quoted(text: str) -> str:
     """Every character percent-encoded."""
-    return "".join(f"%{ord(one):02x}" for one in text)
+    return "".join(f"%{ord(character):02x}" for character in text)
 
 
 VARIANTS: dict[str, Callable[[Paper], str]] = {
@@ -131,7 +131,7 @@ def test_a2_a_foreign_document_is_opened_under_no_name(
 @pytest.mark.parametrize("name", PRINCIPALS)
 def test_a2_a_document_is_opened_by_those_who_may_see_it(world: World, askers: Askers, name: str) -> None:
     asker = askers[name]
-    for paper in (one for one in world.readable(name) if one.canary):
+    for paper in (paper for paper in world.readable(name) if paper.canary):
         for id_ in (paper.id, f"{paper.id}/0", paper.uri, f"{paper.uri}/0"):
             reply = asker.tool("get_source", {"id": id_})["structuredContent"]
             assert reply["text"] in paper.text
@@ -211,14 +211,14 @@ LEGS: dict[str, tuple[str, str, Mode, Mode]] = {
 }
 
 
-@pytest.mark.parametrize(("canary", "query", "leg", "other"), LEGS.values(), ids=LEGS)
+@pytest.mark.parametrize(("canary", "query", "leg", "other_leg"), LEGS.values(), ids=LEGS)
 def test_a5_the_best_hit_of_one_leg_alone_is_in_the_fused_list_of_none_but_its_readers(
-    world: World, askers: Askers, canary: str, query: str, leg: Mode, other: Mode
+    world: World, askers: Askers, canary: str, query: str, leg: Mode, other_leg: Mode
 ) -> None:
     paper, a1 = world.paper(canary), askers["a1-legacy"]
-    (best,) = a1.found(query, mode=leg, limit=1)
+    (best,) = a1.hits(query, mode=leg, limit=1)
     assert best["id"].partition("/")[0] == paper.id
-    assert paper.place not in a1.places(query, mode=other, limit=1)
+    assert paper.place not in a1.places(query, mode=other_leg, limit=1)
     assert paper.place in a1.places(query, mode="hybrid", limit=5)
     for name in PRINCIPALS:
         assert askers[name].places(query, mode="hybrid") == places(world.readable(name))
@@ -229,11 +229,11 @@ def test_a5_the_best_hit_of_one_leg_alone_is_in_the_fused_list_of_none_but_its_r
 def test_a6_what_stands_around_a_passage_is_of_its_own_document(
     world: World, askers: Askers, path: str, around: int | None
 ) -> None:
-    (paper,) = [one for one in world.papers if one.path == path]
+    (paper,) = [paper for paper in world.papers if paper.path == path]
     asker = askers["a0-modern" if "a0" in paper.readers else "a1-legacy"]
     for seq in range(3):
-        asked = {"id": f"{paper.id}/{seq}", "around": around, "max_chars": 100_000}
-        reply = asker.tool("get_source", asked)["structuredContent"]
+        arguments = {"id": f"{paper.id}/{seq}", "around": around, "max_chars": 100_000}
+        reply = asker.tool("get_source", arguments)["structuredContent"]
         assert reply["text"] in paper.text
         assert {chunk["uri"].rpartition("/")[0] for chunk in reply["chunks"]} == {paper.uri}
         assert len(reply["outline"]) == 4
@@ -241,13 +241,13 @@ def test_a6_what_stands_around_a_passage_is_of_its_own_document(
 
 def test_a6_behind_the_last_passage_of_a_document_comes_none(world: World, askers: Askers) -> None:
     asker = askers["a0-modern"]
-    for paper in (one for one in world.readable("a0") if one.path.startswith("series")):
+    for paper in (paper for paper in world.readable("a0") if paper.path.startswith("series")):
         reply = asker.tool("get_source", {"id": paper.id, "max_chars": 100_000})["structuredContent"]
         assert reply["text"].strip() == paper.text.strip()
         assert "next_start" not in reply
         count = len(reply["chunks"])
-        told = asker.tool_error("get_source", {"id": f"{paper.id}/{count}"})
-        assert told == TOO_FEW.format(paper.id, count - 1)
+        words = asker.tool_error("get_source", {"id": f"{paper.id}/{count}"})
+        assert words == TOO_FEW.format(paper.id, count - 1)
 
 
 ONLY_WARDENS = Access("restricted", frozenset({"group:wardens"}))
@@ -267,18 +267,18 @@ async def test_a7_three_readable_ones_among_thousands_of_better_hits_are_all_tha
     hidden = {
         f"hidden {at}": (ONLY_WARDENS, [f"pendulum {at * 100 + n}" for n in range(100)]) for at in range(30)
     }
-    own = {f"own {at}": (NOT_BEN, [f"a pendulum in a lot of other words, {at}"]) for at in range(3)}
-    await shelf.put("acorn", hidden | own, index=index)
+    visible = {f"own {at}": (NOT_BEN, [f"a pendulum in a lot of other words, {at}"]) for at in range(3)}
+    await shelf.put("acorn", hidden | visible, index=index)
     desk = shelf.desk()
     for mode in MODES:
-        asked = SearchRequest("pendulum", mode=mode, limit=10)
+        request = SearchRequest("pendulum", mode=mode, limit=10)
         of_warden, of_scribe, of_ben = [
-            [hit.source.title for hit in (await desk.search(who, asked)).hits]
+            [hit.source.title for hit in (await desk.search(who, request)).hits]
             for who in (WARDEN, SCRIBE, BEN)
         ]
         assert len(of_warden) == 10
         assert {title[:6] for title in of_warden} == {"hidden"}
-        assert sorted(of_scribe) == sorted(own)
+        assert sorted(of_scribe) == sorted(visible)
         assert of_ben == []
     assert desk.alarms == 0
 
@@ -287,10 +287,10 @@ async def test_a7_three_readable_ones_among_thousands_of_better_hits_are_all_tha
 def test_a7_what_a_filter_is_relaxed_to_is_readable(changing: World, bystanders: Askers, mode: Mode) -> None:
     hidden, readable = changing.paper("oxbowmint"), places(changing.readable("a0"))
     for filter_ in ({"status": "embargoed"}, {"year": 2031, "status": "embargoed"}):
-        asked: Message = {"filter": filter_, "mode": mode, "collections": ["ledger"]}
-        found = bystanders["a0"].places(**asked)
-        assert found == {place for place in readable if place[0] == "ledger"}
-        assert bystanders["a1"].places(**asked) == {hidden.place}
+        arguments: Message = {"filter": filter_, "mode": mode, "collections": ["ledger"]}
+        relaxed = bystanders["a0"].places(**arguments)
+        assert relaxed == {place for place in readable if place[0] == "ledger"}
+        assert bystanders["a1"].places(**arguments) == {hidden.place}
 
 
 def test_a8_copies_of_a_document_are_found_each_by_its_own_readers_under_its_own_name(
@@ -299,28 +299,28 @@ def test_a8_copies_of_a_document_are_found_each_by_its_own_readers_under_its_own
     twins = [paper for paper in world.papers if "sundial" in paper.text]
     assert len({paper.text for paper in twins}) == 1
     for name in PRINCIPALS:
-        own = {paper.id for paper in twins if name[:2] in paper.readers}
-        for asked in ({}, {"sources": [paper.id for paper in twins]}):
+        ids = {paper.id for paper in twins if name[:2] in paper.readers}
+        for arguments in ({}, {"sources": [paper.id for paper in twins]}):
             for mode in MODES:
-                hits = askers[name].found("twin halves of a sundial", mode=mode, **asked)
-                found = [hit for hit in hits if "sundial" in hit["text"]]
-                assert {hit["id"].partition("/")[0] for hit in found} == own
-                assert len(found) == len(own)
-                assert {(hit["collection"], hit["metadata"]["path"]) for hit in found} <= places(
+                hits = askers[name].hits("twin halves of a sundial", mode=mode, **arguments)
+                halves = [hit for hit in hits if "sundial" in hit["text"]]
+                assert {hit["id"].partition("/")[0] for hit in halves} == ids
+                assert len(halves) == len(ids)
+                assert {(hit["collection"], hit["metadata"]["path"]) for hit in halves} <= places(
                     world.readable(name)
                 )
-    assert {len([one for one in twins if name[:2] in one.readers]) for name in PRINCIPALS} == {0, 1}
+    assert {len([paper for paper in twins if name[:2] in paper.readers]) for name in PRINCIPALS} == {0, 1}
 
 
 def test_a8_one_file_of_two_tenants_is_two_documents(world: World, askers: Askers) -> None:
     ours, theirs = [paper for paper in world.papers if paper.path == "almanac.md"]
     assert ours.file == theirs.file
-    for name, own in [("a0-modern", ours), ("b0-legacy", theirs)]:
-        found = [hit for hit in askers[name].found("full moon") if "full moon" in hit["text"]]
-        assert [hit["id"].partition("/")[0] for hit in found] == [own.id]
+    for name, paper in [("a0-modern", ours), ("b0-legacy", theirs)]:
+        hits = [hit for hit in askers[name].hits("full moon") if "full moon" in hit["text"]]
+        assert [hit["id"].partition("/")[0] for hit in hits] == [paper.id]
 
 
-def snapshot(asker: Asker, own: Sequence[Paper]) -> list[bytes]:
+def snapshot(asker: Asker, papers: Sequence[Paper]) -> list[bytes]:
     """All sorts of answers, as they come."""
     answers = [
         asker.raw(f"{kind}/list", {}) for kind in ("tools", "prompts", "resources", "resources/templates")
@@ -328,8 +328,8 @@ def snapshot(asker: Asker, own: Sequence[Paper]) -> list[bytes]:
     answers.append(asker.raw("completion/complete", completion("")))
     for query in ("pendulum", "quornlight", "The ferry at dawn", "ferry bell noon clock", "xyzzy"):
         answers += [asker.call("search", query=query, mode=mode, limit=50) for mode in MODES]
-    answers += [asker.call("get_source", id=paper.id) for paper in own]
-    return answers + [asker.raw("resources/read", {"uri": paper.uri}) for paper in own]
+    answers += [asker.call("get_source", id=paper.id) for paper in papers]
+    return answers + [asker.raw("resources/read", {"uri": paper.uri}) for paper in papers]
 
 
 def completion(typed: str) -> Message:
@@ -340,15 +340,15 @@ def completion(typed: str) -> Message:
 def test_a9_what_another_tenant_holds_changes_no_byte_of_any_answer(
     changing: World, bystanders: Askers
 ) -> None:
-    asker, own = bystanders["a0"], changing.readable("a0")[:5]
-    before = snapshot(asker, own)
+    asker, papers = bystanders["a0"], changing.readable("a0")[:5]
+    before = snapshot(asker, papers)
     folder = changing.folder / "flood"
     folder.mkdir()
     for at in range(30):
         words = "quornlight pendulum ferry bell noon clock xyzzy"
         (folder / f"{at}.md").write_text(f"# Flood {at}\n\nThe {words} at dawn, {at}.\n")
     changing.ingested("birch", "handbook", Path("flood"))
-    assert snapshot(asker, own) == before
+    assert snapshot(asker, papers) == before
     answer = changing.admin("search", "xyzzy", "--mode", "sparse", "--json", tenant="birch")
     assert len(json.loads(answer)["results"]) > 1
 
@@ -357,20 +357,22 @@ def test_a9_what_another_tenant_holds_changes_no_byte_of_any_answer(
 def test_a11_lists_name_what_is_readable_and_nothing_else(world: World, askers: Askers, name: str) -> None:
     asker, readable = askers[name], world.readable(name)
     listed = asker.listed()
-    assert {(one["uri"], one["name"]) for one in listed} == {(paper.uri, paper.path) for paper in readable}
+    assert {(resource["uri"], resource["name"]) for resource in listed} == {
+        (paper.uri, paper.path) for paper in readable
+    }
     assert len(listed) == len(readable)
     names = sorted({paper.collection for paper in readable})
     for typed in ("", "v", "vault", "handbook", "zzz"):
-        values = [one for one in names if one.startswith(typed)]
+        values = [name for name in names if name.startswith(typed)]
         complete = asker.result("completion/complete", completion(typed))["completion"]
         assert complete == {"values": values, "total": len(values), "hasMore": False}
 
 
 def test_a11_templates_and_prompts_are_the_same_for_everybody(askers: Askers) -> None:
     for method, key in [("resources/templates/list", "resourceTemplates"), ("prompts/list", "prompts")]:
-        told = [asker.result(method)[key] for asker in askers.values()]
-        assert told[0]
-        assert all(one == told[0] for one in told)
+        listings = [asker.result(method)[key] for asker in askers.values()]
+        assert listings[0]
+        assert all(entries == listings[0] for entries in listings)
 
 
 SUBSCRIPTIONS: dict[str, Callable[[str], tuple[str, Message]]] = {
@@ -380,24 +382,24 @@ SUBSCRIPTIONS: dict[str, Callable[[str], tuple[str, Message]]] = {
 }
 
 
-@pytest.mark.parametrize("asked", SUBSCRIPTIONS.values(), ids=SUBSCRIPTIONS)
+@pytest.mark.parametrize("request_of", SUBSCRIPTIONS.values(), ids=SUBSCRIPTIONS)
 @pytest.mark.parametrize("name", ["a0-legacy", "a0-modern"])
 def test_a11_nothing_can_be_subscribed_to(
-    world: World, askers: Askers, name: str, asked: Callable[[str], tuple[str, Message]]
+    world: World, askers: Askers, name: str, request_of: Callable[[str], tuple[str, Message]]
 ) -> None:
     papers = [world.paper("quornlight"), world.paper("brimwattle"), world.paper("copperlark")]
     for paper in papers:
-        assert askers[name].error(*asked(paper.uri))["code"] == METHOD_NOT_FOUND
+        assert askers[name].error(*request_of(paper.uri))["code"] == METHOD_NOT_FOUND
 
 
 def test_a12_a_word_that_stands_only_in_what_is_hidden_suggests_nothing(world: World, askers: Askers) -> None:
     asker = askers["a0-modern"]
     nothing = asker.call("search", query="xyzzyplugh", mode="sparse")
     assert json.loads(nothing)["result"]["structuredContent"]["results"] == []
-    for paper in (one for one in world.foreign("a0") if one.canary):
+    for paper in (paper for paper in world.foreign("a0") if paper.canary):
         for word in (paper.canary, paper.canary[:-1], paper.canary[:-1] + "e", f"{paper.canary}s"):
             assert asker.call("search", query=word, mode="sparse") == nothing
-    assert asker.found("quornlights", mode="sparse")  # stems are searched for, of what is readable
+    assert asker.hits("quornlights", mode="sparse")  # stems are searched for, of what is readable
 
 
 @pytest.mark.anyio
@@ -414,7 +416,7 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
             tenant, {f"{tenant} {name}": (access, [f"pendulum {name}"]) for name, access in stock.items()}
         )
     await shelf.put("cedar", {"cedar nobody": (Access("restricted"), ["pendulum nobody"])})
-    seen = {
+    titles = {
         WARDEN: {"acorn open", "acorn wardens", "acorn not ben"},
         SCRIBE: {"acorn open", "acorn scribes", "acorn not ben"},
         BEN: {"acorn open"},
@@ -424,7 +426,7 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
     }
     absent = Principal("dogwood")  # of a tenant that is not there
     desk = shelf.desk()
-    ids = [source.id for who in seen for source in await desk.sources(who, after=("", ""), limit=50)]
+    ids = [source.id for who in titles for source in await desk.sources(who, after=("", ""), limit=50)]
     gate = anyio.Semaphore(16)
     chance = random.Random(13)  # noqa: S311 the same in every run
     answered = []
@@ -436,36 +438,36 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
                 answered.append(who)
                 return
             answer = await desk.search(who, SearchRequest("pendulum", mode=chance.choice(MODES)))
-            assert {hit.source.title for hit in answer.hits} == seen[who]
+            assert {hit.source.title for hit in answer.hits} == titles[who]
             listed = await desk.sources(who, after=("", ""), limit=50)
-            assert {source.title for source in listed} == seen[who]
-            await _open(desk, who, chance.choice(ids), seen[who])
+            assert {source.title for source in listed} == titles[who]
+            await _open(desk, who, chance.choice(ids), titles[who])
             answered.append(who)
 
     async with anyio.create_task_group() as tasks:
-        for who in chance.choices([*seen, absent], k=120):
+        for who in chance.choices([*titles, absent], k=120):
             tasks.start_soon(ask, who)
     assert len(answered) == 120
-    assert set(answered) == {*seen, absent}
+    assert set(answered) == {*titles, absent}
     assert desk.alarms == 0
 
 
 async def _expect_refused(desk: Desk, who: Principal, id_: str, mode: Mode) -> None:
-    for asked in (
+    for request in (
         desk.search(who, SearchRequest("pendulum", mode=mode)),
         desk.sources(who, after=("", ""), limit=50),
         desk.extract(who, id_, max_chars=99),
     ):
         with pytest.raises(ConfigurationError, match=f"There is no tenant '{who.tenant}'"):
-            await asked
+            await request
 
 
-async def _open(desk: Desk, who: Principal, id_: str, seen: set[str]) -> None:
+async def _open(desk: Desk, who: Principal, id_: str, titles: set[str]) -> None:
     try:
         title = (await desk.extract(who, id_, max_chars=99)).source.title
     except NotFoundError:
         return
-    assert title in seen
+    assert title in titles
 
 
 LIVE = {
@@ -493,24 +495,24 @@ def live(changing: World) -> dict[str, str]:
 def sees(asker: Asker, id_: str, word: str) -> bool:
     """Whether a document is found, opened, read and listed; all of it or nothing."""
     uri = f"refdesk://handbook/{id_}"
-    seen = {
-        any(hit["id"].startswith(id_) for hit in asker.found(word, mode=mode, limit=5)) for mode in MODES
+    visible = {
+        any(hit["id"].startswith(id_) for hit in asker.hits(word, mode=mode, limit=5)) for mode in MODES
     } | {
-        bool(asker.found(word, sources=[id_])),
+        bool(asker.hits(word, sources=[id_])),
         not asker.tool("get_source", {"id": id_})["isError"],
         not asker.tool("get_source", {"id": f"{id_}/0", "around": 1})["isError"],
         "result" in asker.request("resources/read", {"uri": uri}),
-        uri in {one["uri"] for one in asker.listed()},
+        uri in {resource["uri"] for resource in asker.listed()},
     }
-    assert len(seen) == 1
-    return seen == {True}
+    assert len(visible) == 1
+    return visible == {True}
 
 
 def run_beside(world: World, asker: Asker, word: str, *arguments: str) -> None:
     """Run a command to its end while a server is asked without a pause."""
     process = world.scripts.begin(*arguments, "--tenant", "acorn", "--data", world.data)
     while process.poll() is None:
-        asker.found(word, limit=5)
+        asker.hits(word, limit=5)
     assert process.returncode == 0
 
 
@@ -563,7 +565,7 @@ def test_a18_a_document_that_is_brought_in_again_changed_is_for_the_same_readers
         ("acorn", "live/coldharbour.md"): id_
     }
     assert [sees(bystanders[name], id_, "coldharbour") for name in ("a0", "a1")] == [False, True]
-    (hit,) = bystanders["a1"].found("coldharbour", mode="sparse")
+    (hit,) = bystanders["a1"].hits("coldharbour", mode="sparse")
     assert "anew" in hit["text"]
 
 
@@ -578,6 +580,6 @@ def test_a18_where_nothing_says_who_may_see_a_document_nobody_does(
     assert run.returncode == 2
     ids = changing.ingested("acorn", "vault", Path("undertow.md"))
     for asker in bystanders.values():
-        assert not asker.found("undertow", mode="sparse")
+        assert not asker.hits("undertow", mode="sparse")
     changing.admin("access", "grant", ids["acorn", "undertow.md"], "--to", "group:wardens", tenant="acorn")
-    assert [bool(bystanders[name].found("undertow", mode="sparse")) for name in ("a0", "a1")] == [False, True]
+    assert [bool(bystanders[name].hits("undertow", mode="sparse")) for name in ("a0", "a1")] == [False, True]

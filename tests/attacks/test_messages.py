@@ -22,8 +22,9 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tests.attacks.crowd import search
 from tests.attacks.mutants import SECRET, id_in, is_request, may_succeed, mutant, understood
-from tests.attacks.raw_http import ENVELOPE, Channel, Connection, message, posted, stream
+from tests.attacks.raw_http import ENVELOPE, Channel, Connection, posted, stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,13 +76,15 @@ class Record:
     outcomes: Counter[object] = field(default_factory=Counter)
     growth: int = 0
 
-    def fault(self, one: Mutant, why: str, said: object = None) -> None:
-        self.faults.append(f"MESSAGE={one.number} {one.marks}: {why}\n  {one.body[:200]!r}\n  {said!r:.600}")
+    def fault(self, sent: Mutant, why: str, answer: object = None) -> None:
+        self.faults.append(
+            f"MESSAGE={sent.number} {sent.marks}: {why}\n  {sent.body[:200]!r}\n  {answer!r:.600}"
+        )
 
-    def foreign(self, said: bytes, person: Person) -> list[bytes]:
+    def foreign(self, answer: bytes, person: Person) -> list[bytes]:
         """What is said though nobody, or not this person, is ever told."""
-        words = [word for word in (*INTERNAL, str(self.crowd.data).encode()) if word in said]
-        return [*words, *self.crowd.foreign(said, person)]
+        words = [word for word in (*INTERNAL, str(self.crowd.data).encode()) if word in answer]
+        return [*words, *self.crowd.foreign(answer, person)]
 
     def send(self, process: psutil.Process, send: Callable[[Sequence[int]], None]) -> None:
         """Send all messages, and note how much the process grew with all but the first."""
@@ -112,7 +115,7 @@ def test_d12_d13_whatever_is_sent_is_answered_as_what_it_is_over_every_transport
         assert "MESSAGE" in os.environ or record.growth < MAX_GROWTH
 
 
-def _wrong(answer: Any, asked: Any) -> str:  # noqa: ANN401 any JSON
+def _wrong(answer: Any, message: Any) -> str:  # noqa: ANN401 any JSON
     """What is wrong with a JSON-RPC answer to something; empty if nothing is."""
     if (
         not isinstance(answer, dict)
@@ -120,9 +123,9 @@ def _wrong(answer: Any, asked: Any) -> str:  # noqa: ANN401 any JSON
         or len({"result", "error"} & set(answer)) != 1
     ):
         return "no JSON-RPC answer"
-    if answer.get("id") is not None and json.dumps(answer["id"]) != id_in(asked):
+    if answer.get("id") is not None and json.dumps(answer["id"]) != id_in(message):
         return "the id of something else"
-    if "result" in answer and not answer["result"].get("isError") and not may_succeed(asked):
+    if "result" in answer and not answer["result"].get("isError") and not may_succeed(message):
         return "a result"
     if "error" in answer and answer["error"]["code"] == INTERNAL_ERROR:
         return "an internal error"
@@ -138,8 +141,7 @@ def _expect_quiet(noise: bytes) -> None:
 
 
 def _honest(person: Person) -> dict[str, Any]:
-    arguments = {"query": person.canary, "mode": "sparse"}
-    return message("tools/call", {"name": "search", "arguments": arguments}, "honest")
+    return search(person, id_="honest")
 
 
 def _shared(work: Callable[[int, Sequence[int]], None], numbers: Sequence[int]) -> None:
@@ -157,11 +159,11 @@ def _over_http(listen: Callable[..., Remote], crowd: Crowd, era: Era) -> Record:
             for count, number in enumerate(numbers):
                 if count % BETWEEN_HONEST == 0:
                     _expect_served(channel, person, era)
-                one = mutant(number, era, person.key)
-                if one.broken:
-                    _send_broken(record, remote.port, one, person)
+                sent = mutant(number, era, person.key)
+                if sent.broken:
+                    _send_broken(record, remote.port, sent, person)
                 else:
-                    _judge(record, one, channel.ask(one.request), person)
+                    _judge(record, sent, channel.ask(sent.request), person)
             _expect_served(channel, person, era)
 
     record.send(psutil.Process(remote.process.pid), partial(_shared, work))
@@ -177,28 +179,28 @@ def _expect_served(channel: Channel, person: Person, era: Era) -> None:
     assert person.canary in answer.json["result"]["structuredContent"]["results"][0]["text"]
 
 
-def _judge(record: Record, one: Mutant, answer: Answer | None, person: Person) -> None:
+def _judge(record: Record, sent: Mutant, answer: Answer | None, person: Person) -> None:
     """Note what is wrong with the answer to a message that was posted."""
     if answer is None:
-        record.fault(one, "no answer")
+        record.fault(sent, "no answer")
         return
     record.outcomes[answer.status] += 1
     if words := record.foreign(answer.head + answer.body, person):
-        record.fault(one, f"{words} are told", answer)
-    asked, json_rpc = understood(one.body), answer.body.startswith(b'{"jsonrpc"')
-    if json_rpc and (why := _wrong(answer.json, asked)):
-        record.fault(one, why, answer)
+        record.fault(sent, f"{words} are told", answer)
+    message, json_rpc = understood(sent.body), answer.body.startswith(b'{"jsonrpc"')
+    if json_rpc and (why := _wrong(answer.json, message)):
+        record.fault(sent, why, answer)
     if not (json_rpc if answer.status == 200 else 202 <= answer.status < 500):
-        record.fault(one, "status", answer)
-    if answer.status == 202 and is_request(asked) and "/messages/" not in one.request.path:
-        record.fault(one, "a request is taken for none", answer)
+        record.fault(sent, "status", answer)
+    if answer.status == 202 and is_request(message) and "/messages/" not in sent.request.path:
+        record.fault(sent, "a request is taken for none", answer)
 
 
-def _send_broken(record: Record, port: int, one: Mutant, person: Person) -> None:
+def _send_broken(record: Record, port: int, sent: Mutant, person: Person) -> None:
     """A request that may want more bytes than there are is refused, or comes to nothing when they end."""
     with Connection(port) as connection:
         try:
-            connection.send(one.request)
+            connection.send(sent.request)
             if not select.select([connection.socket], [], [], PATIENCE_SECONDS)[0]:
                 connection.socket.shutdown(socket.SHUT_WR)
             answer = connection.answer()
@@ -206,7 +208,7 @@ def _send_broken(record: Record, port: int, one: Mutant, person: Person) -> None
             answer = None
     record.outcomes["broken", answer.status if answer else None] += 1
     if answer and (answer.status >= 500 or record.foreign(answer.head + answer.body, person)):
-        record.fault(one, "broken", answer)
+        record.fault(sent, "broken", answer)
 
 
 def _over_sse(listen: Callable[..., Remote], crowd: Crowd) -> Record:
@@ -218,9 +220,11 @@ def _over_sse(listen: Callable[..., Remote], crowd: Crowd) -> Record:
             events, path = stack.enter_context(stream(remote.port, person.key))
             channel = stack.enter_context(Channel(remote.port))
             for at in range(0, len(numbers), POSTS_AT_ONCE):
-                drawn = [mutant(one, "sse", person.key, path) for one in numbers[at : at + POSTS_AT_ONCE]]
-                ones = [one for one in drawn if not one.broken]
-                _read_owed(record, events, _post_all(record, channel, ones, person), person)
+                drawn = [
+                    mutant(number, "sse", person.key, path) for number in numbers[at : at + POSTS_AT_ONCE]
+                ]
+                mutants = [sent for sent in drawn if not sent.broken]
+                _read_owed(record, events, _post_all(record, channel, mutants, person), person)
             body = json.dumps(_honest(person)).encode()
             assert channel.ask(posted("legacy", person.key, _honest(person), path=path))
             assert person.canary in events.event(), body
@@ -232,35 +236,35 @@ def _over_sse(listen: Callable[..., Remote], crowd: Crowd) -> Record:
 
 
 def _post_all(
-    record: Record, channel: Channel, ones: Sequence[Mutant], person: Person
+    record: Record, channel: Channel, mutants: Sequence[Mutant], person: Person
 ) -> dict[str, list[Any]]:
     """What was accepted, by the id under which the stream must answer it."""
     accepted: dict[str, list[Any]] = defaultdict(list)
-    for one in ones:
-        answer = channel.ask(one.request)
-        _judge(record, one, answer, person)
-        if answer and answer.status == 202 and is_request(asked := understood(one.body)):
-            accepted[id_in(asked)].append(asked)
+    for sent in mutants:
+        answer = channel.ask(sent.request)
+        _judge(record, sent, answer, person)
+        if answer and answer.status == 202 and is_request(message := understood(sent.body)):
+            accepted[id_in(message)].append(message)
     return accepted
 
 
 def _read_owed(record: Record, events: Connection, accepted: dict[str, list[Any]], person: Person) -> None:
     """Read as many answers as are owed, each of which must be to something that was asked."""
-    owed = Counter({id_: len(asked) for id_, asked in accepted.items()})
+    owed = Counter({id_: len(messages) for id_, messages in accepted.items()})
     while owed:
-        said = events.event()
-        assert said, f"the stream ended, and owes {owed}"
-        _judge_said(record, said.encode(), accepted, person)
-        owed -= Counter([json.dumps(json.loads(said)["id"])])
+        event = events.event()
+        assert event, f"the stream ended, and owes {owed}"
+        _judge_said(record, event.encode(), accepted, person)
+        owed -= Counter([json.dumps(json.loads(event)["id"])])
 
 
-def _judge_said(record: Record, said: bytes, asked: dict[str, list[Any]], person: Person) -> None:
+def _judge_said(record: Record, event: bytes, accepted: dict[str, list[Any]], person: Person) -> None:
     """Note what is wrong with an answer on a stream or on standard output."""
-    told = json.loads(said)
-    wrong = [_wrong(told, one) for one in asked.get(json.dumps(told["id"]), [None])]
-    if all(wrong) or record.foreign(said, person):
-        record.faults.append(f"{wrong}: {said[:600]!r}")
-    record.outcomes["result" if "result" in told else told["error"]["code"]] += 1
+    reply = json.loads(event)
+    wrong = [_wrong(reply, message) for message in accepted.get(json.dumps(reply["id"]), [None])]
+    if all(wrong) or record.foreign(event, person):
+        record.faults.append(f"{wrong}: {event[:600]!r}")
+    record.outcomes["result" if "result" in reply else reply["error"]["code"]] += 1
 
 
 def _over_stdio(scripts: Scripts, crowd: Crowd, era: Era) -> Record:
@@ -275,7 +279,7 @@ def _over_stdio(scripts: Scripts, crowd: Crowd, era: Era) -> Record:
         def send(numbers: Sequence[int]) -> None:
             half = numbers[:: 2 if len(NUMBERS) > 1 else 1]  # the other era has the other half
             for at in range(0, len(half), LINES_AT_ONCE):
-                lines = [mutant(one, transport).body for one in half[at : at + LINES_AT_ONCE]]
+                lines = [mutant(number, transport).body for number in half[at : at + LINES_AT_ONCE]]
                 _exchange(record, wire, lines, person)
 
         record.send(psutil.Process(wire.process.pid), send)
@@ -289,23 +293,23 @@ def _exchange(record: Record, wire: Wire, lines: Sequence[bytes], person: Person
     honest = _honest(person)
     if wire.era == "modern":
         honest["params"]["_meta"] = ENVELOPE
-    asked: dict[str, list[Any]] = defaultdict(list)
-    for given in [*(understood(line.decode("utf-8", "replace")) for line in lines), honest]:
-        asked[id_in(given)].append(given)
-    owed = Counter({id_: count for id_, ones in asked.items() if (count := sum(map(_owed, ones)))})
+    messages: dict[str, list[Any]] = defaultdict(list)
+    for sent in [*(understood(line.decode("utf-8", "replace")) for line in lines), honest]:
+        messages[id_in(sent)].append(sent)
+    owed = Counter({id_: count for id_, sent in messages.items() if (count := sum(map(_owed, sent)))})
     wire.write(b"\n".join([*lines, json.dumps(honest).encode()]))
     while owed:
         try:
             line = wire.line()
         except queue.Empty:
-            record.faults.append(f"no answer to {[asked[id_] for id_ in owed]!r:.1000}")
+            record.faults.append(f"no answer to {[messages[id_] for id_ in owed]!r:.1000}")
             return
-        _judge_said(record, line, asked, person)
+        _judge_said(record, line, messages, person)
         id_ = json.loads(line)["id"]
         assert id_ != "honest" or person.canary.encode() in line
         owed -= Counter([json.dumps(id_)])
 
 
-def _owed(given: Any) -> bool:  # noqa: ANN401 any JSON
+def _owed(message: Any) -> bool:  # noqa: ANN401 any JSON
     """Whether an answer must come that bears its id; of what is no message, only plain ids are told again."""
-    return is_request(given) and str(given["id"]).isascii()
+    return is_request(message) and str(message["id"]).isascii()

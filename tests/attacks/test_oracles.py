@@ -74,7 +74,7 @@ CALLS: dict[str, Callable[[Paper], tuple[str, Message]]] = {
 def test_b1_what_is_foreign_denied_removed_or_not_there_is_answered_in_the_same_bytes(
     world: World, askers: Askers, name: str, call: Callable[[Paper], tuple[str, Message]]
 ) -> None:
-    (readable,) = [one for one in world.readable(name) if one.path == "one.md"]
+    (readable,) = [paper for paper in world.readable(name) if paper.path == "one.md"]
     hidden = world.kinds(name)
     absent = [
         replace(paper, id=letter * 16, path=f"{letter}{paper.path}")
@@ -101,7 +101,7 @@ async def test_b2_what_is_denied_costs_as_many_reads_as_what_is_not_there(
     monkeypatch.setattr(sources_reader, "MOST_ROWS_KEPT", rows_kept)
     nobody, me = Access("restricted"), Principal("acorn", "anselma")
     await shelf.put("acorn", {"denied": (nobody, ["pendulum"]), "open": (Access("tenant"), ["pendulum"])})
-    ids = {one.title: one.id for one in await shelf.sources("acorn")}
+    ids = {source.title: source.id for source in await shelf.sources("acorn")}
     desk, table = shelf.desk(), CollectionReader._table  # noqa: SLF001 every read passes it
     reads: list[object] = []
 
@@ -139,15 +139,17 @@ NAMES: dict[str, tuple[str, str, Callable[[str], tuple[str, Message]]]] = {
 }
 
 
-@pytest.mark.parametrize(("hidden", "absent", "asked"), NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize(("hidden", "absent", "request_of"), NAMES.values(), ids=NAMES)
 def test_b1_a_name_that_is_hidden_is_answered_like_one_that_nothing_has(
-    askers: Askers, hidden: str, absent: str, asked: Callable[[str], tuple[str, Message]]
+    askers: Askers, hidden: str, absent: str, request_of: Callable[[str], tuple[str, Message]]
 ) -> None:
     for name in ("a0-legacy", "a0-modern", "a2-modern"):
-        answers = [askers[name].raw(*asked(one)).replace(one.encode(), b"") for one in (hidden, absent)]
+        answers = [
+            askers[name].raw(*request_of(word)).replace(word.encode(), b"") for word in (hidden, absent)
+        ]
         assert answers[0] == answers[1]
     reader = askers["b1-modern" if hidden == "codename" else "a1-legacy"]
-    answers = [reader.raw(*asked(one)).replace(one.encode(), b"") for one in (hidden, absent)]
+    answers = [reader.raw(*request_of(word)).replace(word.encode(), b"") for word in (hidden, absent)]
     assert answers[0] != answers[1]
 
 
@@ -169,9 +171,9 @@ def test_b3_a_word_that_only_others_hold_is_like_one_that_nobody_holds(
 
 def shape(reply: Message) -> tuple[object, ...]:
     """What a reply consists of but for order and numbers, which follow the words of the question."""
-    told = reply["structuredContent"]
-    hits = sorted((hit["id"], hit["text"], sorted(hit)) for hit in told["results"])
-    return hits, told["notes"], sorted(told), sorted(reply)
+    content = reply["structuredContent"]
+    hits = sorted((hit["id"], hit["text"], sorted(hit)) for hit in content["results"])
+    return hits, content["notes"], sorted(content), sorted(reply)
 
 
 FILTERS: dict[str, tuple[Message, Message]] = {
@@ -199,18 +201,18 @@ FILTERS: dict[str, tuple[Message, Message]] = {
 def test_b3_a_filter_that_only_hidden_documents_satisfy_is_like_one_that_none_satisfies(
     world: World, askers: Askers, hidden: Message, absent: Message, mode: Mode
 ) -> None:
-    told = []
+    replies = []
     for filter_ in (hidden, absent):
         reply = askers["a0-modern"].call(
             "search", query="pendulum", mode=mode, filter=filter_, collections=["ledger"]
         )
-        found = json.loads(reply)["result"]["structuredContent"]
-        assert found["results"] == []
-        assert found["notes"]
-        told.append(reply)
-    assert told[0] == told[1]
-    found = askers["a1-legacy"].found(mode=mode, filter=hidden, collections=["ledger"])
-    assert ([hit["id"].partition("/")[0] for hit in found] == [world.paper("oxbowmint").id]) is (
+        content = json.loads(reply)["result"]["structuredContent"]
+        assert content["results"] == []
+        assert content["notes"]
+        replies.append(reply)
+    assert replies[0] == replies[1]
+    hits = askers["a1-legacy"].hits(mode=mode, filter=hidden, collections=["ledger"])
+    assert ([hit["id"].partition("/")[0] for hit in hits] == [world.paper("oxbowmint").id]) is (
         "1888" not in str(hidden)
     )
 
@@ -263,24 +265,26 @@ def test_b5_b8_a_reply_has_the_fields_that_it_must_have_and_no_others(
     asker = askers[name]
     reply = asker.tool("search", {"query": "pendulum bell", "limit": 100, "max_chars": 100_000})
     (block,) = reply["content"]
-    told = reply["structuredContent"]
-    assert json.loads(block["text"]) == told
-    assert told.keys() - {"collection"} == REPLY_KEYS["search"]
-    assert {*told["notes"]} <= {DIFFERING.format(COMPARE_DATES)}  # of papers that are shown
-    assert {*told["searched"]} == {paper.collection for paper in world.readable(name)}
-    for hit in told["results"]:
+    content = reply["structuredContent"]
+    assert json.loads(block["text"]) == content
+    assert content.keys() - {"collection"} == REPLY_KEYS["search"]
+    assert {*content["notes"]} <= {DIFFERING.format(COMPARE_DATES)}  # of papers that are shown
+    assert {*content["searched"]} == {paper.collection for paper in world.readable(name)}
+    for hit in content["results"]:
         assert hit.keys() <= REPLY_KEYS["hit"]
         assert hit["metadata"].keys() <= METADATA
         assert not hit["metadata"]["path"].startswith(("/", ".", "~"))
         assert 0 < hit["score"] <= 1
-    for paper in [one for one in world.readable(name) if one.canary]:
+    for paper in [paper for paper in world.readable(name) if paper.canary]:
         opened = asker.tool("get_source", {"id": paper.id})["structuredContent"]
         assert opened.keys() <= REPLY_KEYS["get_source"]
-        assert all(one.keys() <= REPLY_KEYS[kind] for kind in ("outline", "chunks") for one in opened[kind])
+        assert all(
+            entry.keys() <= REPLY_KEYS[kind] for kind in ("outline", "chunks") for entry in opened[kind]
+        )
         (contents,) = asker.result("resources/read", {"uri": paper.uri})["contents"]
         assert contents.keys() == REPLY_KEYS["contents"]
     listed = asker.result("resources/list")
-    assert all(one.keys() == REPLY_KEYS["resources"] for one in listed["resources"])
+    assert all(resource.keys() == REPLY_KEYS["resources"] for resource in listed["resources"])
     assert listed.keys() - {"nextCursor", "ttlMs", "cacheScope", "resultType", "_meta"} == {"resources"}
 
 
@@ -291,16 +295,18 @@ def test_b5_a_listing_shows_and_counts_what_is_readable_and_no_more(
     asker, mine = askers[name], world.readable(name)
     top = asker.tool("get_source", {})["structuredContent"]
     counts = Counter(paper.collection for paper in mine)
-    assert {one["name"].rstrip("/"): one["documents"] for one in top["entries"]} == counts
-    folders, seen = list(counts), set()
+    assert {entry["name"].rstrip("/"): entry["documents"] for entry in top["entries"]} == counts
+    folders, ids = list(counts), set()
     while folders:
         folder = folders.pop()
         held = [paper for paper in mine if f"{paper.collection}/{paper.path}".startswith(f"{folder}/")]
         reply = asker.tool("get_source", {"id": folder, "max_chars": 100_000})["structuredContent"]
         assert reply["documents"] == len(held)
-        folders += [f"{folder}/{one['name'].rstrip('/')}" for one in reply["entries"] if "id" not in one]
-        seen |= {one["id"] for one in reply["entries"] if "id" in one}
-    assert seen == {paper.id for paper in mine}
+        folders += [
+            f"{folder}/{entry['name'].rstrip('/')}" for entry in reply["entries"] if "id" not in entry
+        ]
+        ids |= {entry["id"] for entry in reply["entries"] if "id" in entry}
+    assert ids == {paper.id for paper in mine}
     for paper in world.kinds(name):
         words = asker.tool_error("get_source", {"id": f"{paper.collection}/{paper.path}"})
         assert words.startswith("Nothing readable")
@@ -313,12 +319,12 @@ def test_b5_pages_are_full_whatever_is_hidden_between_their_entries(
     order = sorted((paper.collection, paper.id) for paper in world.papers if paper.tenant == "acorn")
     mine = sorted((paper.collection, paper.id) for paper in world.readable(name))
     page = askers[name].result("resources/list")
-    named = [tuple(one["uri"].removeprefix("refdesk://").split("/")) for one in page["resources"]]
+    named = [tuple(resource["uri"].removeprefix("refdesk://").split("/")) for resource in page["resources"]]
     assert named == mine[:PAGE] != order[:PAGE]
     assert decoded(page["nextCursor"]) == "/".join(mine[PAGE - 1])
-    rest = askers[name].result("resources/list", {"cursor": page["nextCursor"]})
-    assert len(rest["resources"]) == len(mine) - PAGE
-    assert "nextCursor" not in rest
+    second = askers[name].result("resources/list", {"cursor": page["nextCursor"]})
+    assert len(second["resources"]) == len(mine) - PAGE
+    assert "nextCursor" not in second
 
 
 def test_b5_an_id_is_no_hash_that_others_can_compute(world: World) -> None:
@@ -370,22 +376,24 @@ def test_b6_a_forged_cursor_is_a_place_in_the_list_of_what_is_readable(
 ) -> None:
     place = named.format_map({paper.canary: paper.id for paper in world.papers})
     collection, id_ = place.split("/")
-    mine = sorted((paper.collection, paper.id) for paper in world.readable(name))
-    wanted = [f"refdesk://{one}/{two}" for one, two in mine if (one, two) > (collection, id_)]
+    mine = sorted((paper.collection, paper.id, paper.uri) for paper in world.readable(name))
+    expected = [uri for *of_paper, uri in mine if of_paper > [collection, id_]]
     page = askers[name].result("resources/list", {"cursor": encoded(place)})
-    assert [one["uri"] for one in page["resources"]] == wanted[:PAGE]
+    assert [resource["uri"] for resource in page["resources"]] == expected[:PAGE]
 
 
 def test_b6_the_cursor_of_another_leads_to_nothing_of_theirs(world: World, askers: Askers) -> None:
     cursor = {"cursor": askers["a1-legacy"].result("resources/list")["nextCursor"]}
     mine = {paper.uri for paper in world.readable("a0")}
     for name in ("a0-legacy", "a0-modern"):
-        listed = {one["uri"] for one in askers[name].result("resources/list", cursor)["resources"]}
+        listed = {resource["uri"] for resource in askers[name].result("resources/list", cursor)["resources"]}
         assert listed <= mine
-    theirs = {one["uri"] for one in askers["a1-legacy"].result("resources/list", cursor)["resources"]}
+    theirs = {
+        resource["uri"] for resource in askers["a1-legacy"].result("resources/list", cursor)["resources"]
+    }
     assert not theirs <= mine
-    others = askers["b0-legacy"].result("resources/list", cursor)["resources"]
-    assert {one["uri"] for one in others} <= {paper.uri for paper in world.readable("b0")}
+    theirs_too = askers["b0-legacy"].result("resources/list", cursor)["resources"]
+    assert {resource["uri"] for resource in theirs_too} <= {paper.uri for paper in world.readable("b0")}
 
 
 @pytest.mark.parametrize("name", ["a0-legacy", "a0-modern"])
@@ -403,7 +411,7 @@ def test_b6_a_cursor_with_a_flipped_bit_is_refused_or_another_place_in_the_same_
             assert answer["error"] == INVALID_CURSOR
             refused += 1
         else:
-            assert {one["uri"] for one in answer["result"]["resources"]} <= mine
+            assert {resource["uri"] for resource in answer["result"]["resources"]} <= mine
     assert 0 < refused < len(cursor)
 
 
@@ -421,11 +429,11 @@ def test_b6_an_old_cursor_shows_what_is_readable_now(changing: World, bystanders
     a0, a1 = bystanders["a0"], bystanders["a1"]
     page = a0.result("resources/list")
     cursor = {"cursor": page["nextCursor"]}
-    rest = a0.result("resources/list", cursor)["resources"]
-    last, gone = (one["uri"].rpartition("/")[2] for one in (page["resources"][-1], rest[0]))
+    second = a0.result("resources/list", cursor)["resources"]
+    last, gone = (resource["uri"].rpartition("/")[2] for resource in (page["resources"][-1], second[0]))
     changing.admin("access", "revoke", last, gone, "--from", "user:anselma", tenant="acorn")
-    assert a0.result("resources/list", cursor)["resources"] == rest[1:]
-    assert {last, gone} <= {one["uri"].rpartition("/")[2] for one in a1.listed()}
+    assert a0.result("resources/list", cursor)["resources"] == second[1:]
+    assert {last, gone} <= {resource["uri"].rpartition("/")[2] for resource in a1.listed()}
 
 
 CACHEABLE = {
@@ -444,8 +452,8 @@ def test_b7_nothing_may_be_kept_by_a_client_or_shared(
     world: World, askers: Askers, method: str, uri: str
 ) -> None:
     for name in ("a0-modern", "a2-modern"):
-        asked = {"uri": uri.format(world.paper("quornlight").uri)} if uri else {}
-        result = askers[name].result(method, asked)
+        params = {"uri": uri.format(world.paper("quornlight").uri)} if uri else {}
+        result = askers[name].result(method, params)
         assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
 
 
@@ -461,7 +469,7 @@ FIELDS: dict[str, tuple[set[str], set[str]]] = {
 
 @pytest.mark.parametrize("name", FIELDS, ids=lambda name: f"B8-fields-{name}")
 def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: Askers, name: str) -> None:
-    told, untold = FIELDS[name]
+    visible, hidden = FIELDS[name]
     search, get_source = askers[name].result("tools/list")["tools"]
     properties: dict[str, Any] = search["inputSchema"]["properties"]
     listing = get_source["inputSchema"]["properties"]["filter"]
@@ -472,9 +480,9 @@ def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: As
     assert not (in_words and fields)
     _, _, held = search["description"].partition("You can search")
     assert held
-    if not told:
+    if not visible:
         assert properties["filter"] == {"type": "object", "description": FILTER_DESCRIPTION}
         assert "Fields:" not in held
     for named in (in_words or str(fields), held):
-        assert all(field in named for field in told)
-        assert not any(field in named for field in untold)
+        assert all(field in named for field in visible)
+        assert not any(field in named for field in hidden)

@@ -24,8 +24,19 @@ import pytest
 
 from rag.config.server_settings import HttpSettings
 from server.http.application import listen as open_listener
+from tests.attacks.crowd import search
 from tests.attacks.neighbours import embedding, neighbour
-from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
+from tests.attacks.raw_http import (
+    USUAL,
+    Channel,
+    Connection,
+    Request,
+    answer_to,
+    bearer,
+    message,
+    posted,
+    stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +46,7 @@ if TYPE_CHECKING:
     from tests.attacks.neighbours import Handler, Neighbour
     from tests.attacks.raw_http import Answer
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Message, Remote, Wire, free_port
+    from tests.server.conftest import Era, Remote, Wire, free_port
 else:
     from tests.attacks.conftest import Wire, free_port
 
@@ -54,19 +65,9 @@ PATIENT = {"limits_request_seconds": "600"}  # far more than a busy machine take
 UNLIMITED = PATIENT | {"limits_requests_per_minute": "1000000"}
 
 
-def search(person: Person, query: str = "", mode: str = "sparse") -> Message:
-    arguments = {"query": query or person.canary, "mode": mode}
-    return message("tools/call", {"name": "search", "arguments": arguments})
-
-
-def asked(port: int, request: Request) -> Answer:
-    with Connection(port) as connection:
-        return connection.ask(request)
-
-
 def expect_served(port: int, person: Person, era: Era = "modern") -> None:
     """Ask an honest question, which must find what is theirs; it fails where no answer comes in time."""
-    answer = asked(port, posted(era, person.key, search(person)))
+    answer = answer_to(port, posted(era, person.key, search(person)))
     assert answer.status == 200, answer
     assert person.canary.encode() in answer.body, answer
 
@@ -90,7 +91,7 @@ def is_busy(answer: Answer) -> bool:
 @contextmanager
 def flooding(port: int, person: Person, *, connections: int, rate: float) -> Iterator[Counter[str]]:
     """Somebody who asks all the time, at so many requests a second, and what they are told."""
-    told: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     over = threading.Event()
 
     def flood(number: int) -> None:
@@ -98,18 +99,18 @@ def flooding(port: int, person: Person, *, connections: int, rate: float) -> Ite
             while not over.is_set():
                 began = time.perf_counter()
                 answer = channel.ask(posted(ERAS[number % 2], person.key, search(person)))
-                found = answer is not None and person.canary.encode() in answer.body
-                told["found" if found else "busy" if answer and is_busy(answer) else "else"] += 1
+                is_found = answer is not None and person.canary.encode() in answer.body
+                outcomes["found" if is_found else "busy" if answer and is_busy(answer) else "else"] += 1
                 over.wait(max(0, connections / rate - (time.perf_counter() - began)))
 
     with ThreadPoolExecutor(connections) as pool:
-        floods = [pool.submit(flood, number) for number in range(connections)]
+        futures = [pool.submit(flood, number) for number in range(connections)]
         try:
-            yield told
+            yield outcomes
         finally:
             over.set()
-    for one in floods:
-        one.result()
+    for future in futures:
+        future.result()
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -123,19 +124,19 @@ def until(is_so: Callable[[], bool]) -> None:
 def test_h1_h2_who_asks_far_too_often_is_told_so_while_the_others_are_served(
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
-    flooder, other = crowd.people[0], crowd.people[1]
+    flooder, bystander = crowd.people[0], crowd.people[1]
     limits = {"limits_requests_per_minute": "24", "limits_requests_per_minute_per_user": "24"}
     remote = listen(crowd.data, **limits, **PATIENT)
-    with flooding(remote.port, flooder, connections=40, rate=100) as told:
-        until(lambda: told["busy"] > 0)
+    with flooding(remote.port, flooder, connections=40, rate=100) as outcomes:
+        until(lambda: outcomes["busy"] > 0)
         for _ in range(12):
-            expect_served(remote.port, other)
-        until(lambda: told["busy"] > 100)
-    assert 0 < told["found"] < told["busy"]
-    assert not told["else"]
+            expect_served(remote.port, bystander)
+        until(lambda: outcomes["busy"] > 100)
+    assert 0 < outcomes["found"] < outcomes["busy"]
+    assert not outcomes["else"]
     question = posted("modern", flooder.key, search(flooder))
-    until(lambda: not is_busy(asked(remote.port, question)))
-    until(lambda: flooder.canary.encode() in asked(remote.port, question).body)
+    until(lambda: not is_busy(answer_to(remote.port, question)))
+    until(lambda: flooder.canary.encode() in answer_to(remote.port, question).body)
 
 
 @pytest.mark.anyio
@@ -184,24 +185,24 @@ DAWDLERS: dict[str, tuple[str, str, bytes]] = {
 def test_h3_two_hundred_who_dawdle_are_let_go_in_their_time_and_the_others_served(
     impatient: Remote, crowd: Crowd
 ) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     with ExitStack() as stack:
         dawdlers: dict[socket.socket, str] = {}
         drips: dict[socket.socket, bytes] = {}
         for number in range(200):
             name = list(DAWDLERS)[number % len(DAWDLERS)]
-            head, rest, drip = DAWDLERS[name]
-            key = f"X-API-Key: {person.key}\r\n" if rest and number % 3 else ""
+            head, after_key, drip = DAWDLERS[name]
+            key = f"X-API-Key: {person.key}\r\n" if after_key and number % 3 else ""
             opened = stack.enter_context(socket.create_connection(("127.0.0.1", impatient.port)))
             opened.sendall(
-                (head.format(method="POST", path="/mcp", port=impatient.port) + key + rest).encode()
+                (head.format(method="POST", path="/mcp", port=impatient.port) + key + after_key).encode()
             )
             opened.setblocking(False)  # noqa: FBT003 socket's signature
             dawdlers[opened], drips[opened] = name, drip
         ends = time.monotonic() + CLOSED_SECONDS
         while dawdlers:
             assert time.monotonic() < ends, Counter(dawdlers.values())
-            expect_served(impatient.port, other)
+            expect_served(impatient.port, bystander)
             for dawdler in list(dawdlers):
                 if _is_closed(dawdler, drips[dawdler]):
                     del dawdlers[dawdler]
@@ -209,22 +210,22 @@ def test_h3_two_hundred_who_dawdle_are_let_go_in_their_time_and_the_others_serve
     expect_served(impatient.port, person)
 
 
-def _is_closed(one: socket.socket, drip: bytes) -> bool:
+def _is_closed(connection: socket.socket, drip: bytes) -> bool:
     """Whether the other end has let go; if not, it is given one drop more."""
     try:
-        if not one.recv(1 << 16):
+        if not connection.recv(1 << 16):
             return True
     except BlockingIOError:
         pass
     except ConnectionError:
         return True
     with suppress(OSError):
-        one.send(drip)
+        connection.send(drip)
     return False
 
 
 def test_h3_who_asks_and_never_reads_is_let_go(impatient: Remote, crowd: Crowd) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     large = posted("legacy", person.key, message("ping", id_="x" * 500_000)).raw(impatient.port)
     with ExitStack() as stack:
         deaf = []
@@ -235,9 +236,9 @@ def test_h3_who_asks_and_never_reads_is_let_go(impatient: Remote, crowd: Crowd) 
             stack.enter_context(_sending(opened, large * 20))
             deaf.append(opened)
         ends = time.monotonic() + CLOSED_SECONDS
-        while left := _connected(impatient, deaf):
-            expect_served(impatient.port, other)
-            assert time.monotonic() < ends, f"{left} are still connected"
+        while clients := _connected(impatient, deaf):
+            expect_served(impatient.port, bystander)
+            assert time.monotonic() < ends, f"{clients} are still connected"
             threading.Event().wait(0.2)
 
 
@@ -261,9 +262,9 @@ def _sending(opened: socket.socket, data: bytes) -> Iterator[None]:
 
 def _connected(remote: Remote, opened: Sequence[socket.socket]) -> int:
     """To how many of these a server is connected."""
-    ports = {one.getsockname()[1] for one in opened}
+    ports = {connection.getsockname()[1] for connection in opened}
     ends = psutil.Process(remote.process.pid).net_connections()
-    return len([one for one in ends if one.raddr and one.raddr.port in ports and one.status == "ESTABLISHED"])
+    return len([end for end in ends if end.raddr and end.raddr.port in ports and end.status == "ESTABLISHED"])
 
 
 ENDLESS: dict[str, tuple[str, str]] = {
@@ -290,15 +291,15 @@ def test_h4_a_body_without_an_end_is_cut_off_and_costs_no_memory(impatient: Remo
                     opened.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
 
     with ThreadPoolExecutor(len(ENDLESS)) as pool:
-        senders = {name: pool.submit(send, *one) for name, one in ENDLESS.items()}
+        senders = {name: pool.submit(send, *call) for name, call in ENDLESS.items()}
         ends, peak = time.monotonic() + CLOSED_SECONDS, before
         while not all(sender.done() for sender in senders.values()) and time.monotonic() < ends:
             peak = max(peak, process.memory_info().rss)
             expect_served(impatient.port, crowd.people[1])
             threading.Event().wait(0.02)
-        left = [name for name, sender in senders.items() if not sender.done()]
+        busy = [name for name, sender in senders.items() if not sender.done()]
         over.set()
-    assert not left
+    assert not busy
     assert peak - before < 16 * MIB
 
 
@@ -314,7 +315,7 @@ def test_h4_a_body_that_is_announced_too_large_is_refused_before_it_comes(
         with Connection(impatient.port) as connection:
             assert connection.ask(Request(headers, b"{", path=path, framed=False)).status == 413
     body = honest.body + b" " * (MIB - len(honest.body))
-    assert asked(impatient.port, Request(honest.headers, body, path=path)).status in {200, 404}
+    assert answer_to(impatient.port, Request(honest.headers, body, path=path)).status in {200, 404}
     expect_served(impatient.port, person)
 
 
@@ -330,13 +331,13 @@ HEADS: dict[str, tuple[bytes, bytes]] = {  # what is sent, and how the answer be
 
 @pytest.mark.parametrize("name", HEADS)
 def test_h4_a_head_that_is_too_long_is_refused_and_costs_no_memory(impatient: Remote, name: str) -> None:
-    rest, expected = HEADS[name]
+    head, expected = HEADS[name]
     process = psutil.Process(impatient.process.pid)
     before = process.memory_info().rss
     with Connection(impatient.port) as connection:
         with suppress(ConnectionError):  # refused before it was whole
             connection.socket.sendall(HEAD.format(method="GET", path="/readyz", port=impatient.port).encode())
-            connection.socket.sendall(rest)
+            connection.socket.sendall(head)
         assert connection.socket.recv(13) == expected
     assert process.memory_info().rss - before < 4 * MIB
 
@@ -346,8 +347,8 @@ def test_h4_a_line_without_an_end_costs_no_memory(scripts: Scripts, crowd: Crowd
     person = crowd.people[0]
     with forked(scripts, crowd, person, era) as wire:
         wire.begin()
-        found = partial(wire.tool, "search", {"query": person.canary, "mode": "sparse"})
-        assert person.canary in found()["structuredContent"]["results"][0]["text"]
+        ask = partial(wire.tool, "search", {"query": person.canary, "mode": "sparse"})
+        assert person.canary in ask()["structuredContent"]["results"][0]["text"]
         process, peak = psutil.Process(wire.process.pid), 0
         before = process.memory_info().rss
         assert wire.process.stdin
@@ -360,16 +361,16 @@ def test_h4_a_line_without_an_end_costs_no_memory(scripts: Scripts, crowd: Crowd
         assert answer["id"] is None
         assert "error" in answer
         assert peak - before < 16 * MIB
-        assert person.canary in found()["structuredContent"]["results"][0]["text"]
+        assert person.canary in ask()["structuredContent"]["results"][0]["text"]
         assert wire.leave() == 0
 
 
 def test_h5_a_thousand_calls_on_one_connection_are_answered_in_turn_beside_the_others(
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     remote = listen(crowd.data, **UNLIMITED)
-    expect_served(remote.port, other)
+    expect_served(remote.port, bystander)
     process = psutil.Process(remote.process.pid)
     before = process.memory_info().rss
     raw = b"".join(
@@ -381,7 +382,7 @@ def test_h5_a_thousand_calls_on_one_connection_are_answered_in_turn_beside_the_o
             assert answer
             assert answer.json["id"] == number
             if number % 200 == 0:
-                expect_served(remote.port, other)
+                expect_served(remote.port, bystander)
     assert process.memory_info().rss - before < 32 * MIB
 
 
@@ -392,8 +393,8 @@ def test_h5_hundreds_of_lines_at_once_are_all_answered_within_bounds(
     person = crowd.people[0]
     with forked(scripts, crowd, person, era) as wire:
         wire.begin()
-        found = wire.tool("search", {"query": person.canary, "mode": "sparse"})["structuredContent"]
-        (hit,) = found["results"]
+        reply = wire.tool("search", {"query": person.canary, "mode": "sparse"})["structuredContent"]
+        (hit,) = reply["results"]
         process = psutil.Process(wire.process.pid)
         before = process.memory_info().rss
         for number in range(LINES):
@@ -408,7 +409,7 @@ def test_h5_hundreds_of_lines_at_once_are_all_answered_within_bounds(
 
 
 def test_h5_a_stream_that_nobody_reads_is_ended_in_its_time(impatient: Remote, crowd: Crowd) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     body = json.dumps(message("ping", id_="x" * 500_000)).encode()
     with stream(impatient.port, person.key) as (events, path), Channel(impatient.port) as channel:
         assert channel.ask(posted("legacy", person.key, message("ping", id_=1), path=path))
@@ -418,21 +419,21 @@ def test_h5_a_stream_that_nobody_reads_is_ended_in_its_time(impatient: Remote, c
             if answer.status == 404:  # there is no such stream any more
                 break
             assert time.monotonic() < ends
-        expect_served(impatient.port, other)
+        expect_served(impatient.port, bystander)
 
 
 def test_h5_whoever_opens_nine_hundred_streams_leaves_room_for_others(
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     remote = listen(crowd.data, http_sse="true", **PATIENT)
     with ExitStack() as stack:
         for _ in range(900):
             connection = stack.enter_context(Connection(remote.port))
             connection.send(Request(bearer(person.key), method="GET", path="/sse"))
             assert connection.socket.recv(9) == b"HTTP/1.1 "
-        expect_served(remote.port, other)
-        with stream(remote.port, other.key):
+        expect_served(remote.port, bystander)
+        with stream(remote.port, bystander.key):
             pass
     expect_served(remote.port, person)
 
@@ -449,7 +450,11 @@ class Resources:
 def held(remote: Remote) -> Resources:
     """What it holds once nobody is connected any more."""
     process, ends = psutil.Process(remote.process.pid), time.monotonic() + CLOSED_SECONDS
-    while [one for one in process.net_connections() if one.laddr.port == remote.port and one.raddr]:
+    while [
+        connection
+        for connection in process.net_connections()
+        if connection.laddr.port == remote.port and connection.raddr
+    ]:
         assert time.monotonic() < ends
     metrics = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
     (active,) = re.findall(r"^refdesk_active (\S+)$", metrics, re.MULTILINE)
@@ -474,7 +479,8 @@ def test_h6_hundreds_who_ask_and_go_leave_nothing_behind(
 
     def has_left_nothing() -> bool:
         question = posted(era, crowd.people[0].key, search(crowd.people[0]))
-        if is_busy(asked(remote.port, question)):  # asked in vain or not: idle threads end when others begin
+        # Asked in vain or not: idle threads end when others begin.
+        if is_busy(answer_to(remote.port, question)):
             return False
         now = held(remote)
         more = now.descriptors - before.descriptors, now.threads - before.threads
@@ -527,7 +533,7 @@ def single(
 
 def _is_free(remote: Remote, person: Person) -> bool:
     """Whether the slot is free."""
-    answer = asked(remote.port, posted("modern", person.key, search(person, "pendulum")))
+    answer = answer_to(remote.port, posted("modern", person.key, search(person, "pendulum")))
     assert b"pendulum" in answer.body or is_busy(answer)
     return b"pendulum" in answer.body
 
@@ -563,13 +569,16 @@ def test_h6_a_call_over_a_stream_that_is_taken_back_has_no_slot_any_more(
         before, taken_back = len(endpoint.asked), _taken_back(single)
         with stream(single.port, person.key) as (events, path):
             call = posted("legacy", person.key, search(person, STUCK, "dense") | {"id": 7}, path=path)
-            assert asked(single.port, call).status == 202
+            assert answer_to(single.port, call).status == 202
             until(lambda before=before: len(endpoint.asked) > before)  # type: ignore[misc]
             assert not _is_free(single, person)
             if way == "cancels":
                 params = {"requestId": 7}
                 cancellation = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-                assert asked(single.port, posted("legacy", person.key, cancellation, path=path)).status == 202
+                assert (
+                    answer_to(single.port, posted("legacy", person.key, cancellation, path=path)).status
+                    == 202
+                )
                 until(lambda taken_back=taken_back: _taken_back(single) == taken_back + 1)  # type: ignore[misc]
                 until(lambda: _is_free(single, person))
             else:
@@ -597,8 +606,8 @@ def test_h10_standard_output_is_the_protocols_whatever_libraries_are_told_to_say
     with Wire([scripts.server, "--data", crowd.data], scripts.environment | env, era=era) as wire:
         wire.begin()
         for mode in ("sparse", "dense", "hybrid"):
-            found = wire.tool("search", {"query": person.canary, "mode": mode})
-            assert person.canary in found["structuredContent"]["results"][0]["text"]
+            result = wire.tool("search", {"query": person.canary, "mode": mode})
+            assert person.canary in result["structuredContent"]["results"][0]["text"]
         wire.tool_error("search", {"query": ""})
         wire.write("{")
         assert wire.read()["error"]

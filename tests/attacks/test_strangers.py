@@ -13,6 +13,7 @@ import httpx2
 import psutil
 import pytest
 
+from tests.attacks.crowd import search
 from tests.attacks.raw_http import USUAL, Connection, Request, bearer, message, posted
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ pytestmark = [
 ]
 
 
-def asked(port: int, key: str, *, of: str = "127.0.0.1", more: Headers = ()) -> Answer:
+def listing_answer(port: int, key: str, *, of: str = "127.0.0.1", more: Headers = ()) -> Answer:
     """What a search is told that comes from an address."""
     request = Request(USUAL + bearer(key) + more, posted("legacy", "", message("tools/list")).body)
     with Connection(port, of=of) as connection:
@@ -51,7 +52,7 @@ def refusals(remote: Remote, status: int) -> list[Message]:
 
 def connections(remote: Remote) -> int:
     ends = psutil.Process(remote.process.pid).net_connections()
-    return len([one for one in ends if one.laddr.port == remote.port and one.status == "ESTABLISHED"])
+    return len([end for end in ends if end.laddr.port == remote.port and end.status == "ESTABLISHED"])
 
 
 @contextmanager
@@ -59,9 +60,9 @@ def half_open(port: int, number: int, *, of: str, sent: bytes) -> Iterator[list[
     with ExitStack() as stack:
         opened = []
         for _ in range(number):
-            one = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10, (of, 0)))
-            one.sendall(sent)
-            opened.append(one)
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10, (of, 0)))
+            connection.sendall(sent)
+            opened.append(connection)
         yield opened
 
 
@@ -76,8 +77,8 @@ def test_an_address_that_only_holds_connections_open_is_refused_more_and_keeps_n
         _until(lambda: connections(remote) == 100)
         with socket.create_connection(("127.0.0.1", remote.port), 10, (OTHER, 0)) as one_more:
             assert one_more.recv(100).startswith(b"HTTP/1.1 429 ")
-        assert asked(remote.port, key).status == 200
-        assert asked(remote.port, key, of="127.0.0.3").status == 200
+        assert listing_answer(remote.port, key).status == 200
+        assert listing_answer(remote.port, key, of="127.0.0.3").status == 200
         for port in (remote.port, remote.metrics_port):
             assert httpx2.get(f"http://127.0.0.1:{port}/readyz").text == "ready"
     (line,) = refusals(remote, 429)
@@ -93,7 +94,7 @@ def test_beyond_a_thousand_connections_all_are_refused_until_those_that_ask_noth
             assert one_more.recv(100).startswith(b"HTTP/1.1 503 ")
         _until(lambda: connections(remote) <= 1_000)  # those that were refused take a moment to end
         _until(lambda: connections(remote) == 0)
-        assert asked(remote.port, key, of=OTHER).status == 200
+        assert listing_answer(remote.port, key, of=OTHER).status == 200
     assert 0 < len(refusals(remote, 408)) < 15  # the log counts them together
 
 
@@ -105,9 +106,9 @@ def test_an_address_whose_connections_are_all_at_work_gets_no_more(
     begun = f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode()
     with half_open(remote.port, 3, of=OTHER, sent=begun):
         _until(lambda: connections(remote) == 3)
-        with socket.create_connection(("127.0.0.1", remote.port), 10, (OTHER, 0)) as one:
-            assert one.recv(100).startswith(b"HTTP/1.1 429 ")
-        assert asked(remote.port, crowd.people[0].key, of="127.0.0.3").status == 200
+        with socket.create_connection(("127.0.0.1", remote.port), 10, (OTHER, 0)) as connection:
+            assert connection.recv(100).startswith(b"HTTP/1.1 429 ")
+        assert listing_answer(remote.port, crowd.people[0].key, of="127.0.0.3").status == 200
     (line,) = refusals(remote, 429)
     assert line["client"] == OTHER
 
@@ -123,23 +124,23 @@ def test_an_address_that_fails_too_often_is_no_longer_looked_at_but_who_was_know
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
     remote = listen(crowd.data, limits_failures_per_minute=str(FAILURES))
-    known, unknown = crowd.people[0].key, crowd.people[1].key
-    assert asked(remote.port, known, of=OTHER).status == 200
+    ann, colleague = crowd.people[0].key, crowd.people[1].key
+    assert listing_answer(remote.port, ann, of=OTHER).status == 200
     for _ in range(FAILURES):
-        assert asked(remote.port, WRONG, of=OTHER).status == 401
-    refused = asked(remote.port, WRONG, of=OTHER)
+        assert listing_answer(remote.port, WRONG, of=OTHER).status == 401
+    refused = listing_answer(remote.port, WRONG, of=OTHER)
     assert refused.status == 429
     assert b"\r\nretry-after: " in refused.head.lower()
-    assert asked(remote.port, known, of=OTHER).status == 200
-    assert asked(remote.port, unknown, of=OTHER).status == 200  # a colleague's, behind the same address
-    guesses = [asked(remote.port, f"{WRONG}{number}", of=OTHER).status for number in range(60)]
+    assert listing_answer(remote.port, ann, of=OTHER).status == 200
+    assert listing_answer(remote.port, colleague, of=OTHER).status == 200  # behind the same address
+    guesses = [listing_answer(remote.port, f"{WRONG}{number}", of=OTHER).status for number in range(60)]
     assert guesses.count(401) <= 31  # one more may have come while these were asked
     assert guesses[-1] == 429
-    assert asked(remote.port, crowd.people[2].key, of=OTHER).status == 429
-    assert asked(remote.port, crowd.people[2].key, of="127.0.0.3").status == 200
-    assert asked(remote.port, crowd.people[2].key, of=OTHER).status == 200  # by now it is known
+    assert listing_answer(remote.port, crowd.people[2].key, of=OTHER).status == 429
+    assert listing_answer(remote.port, crowd.people[2].key, of="127.0.0.3").status == 200
+    assert listing_answer(remote.port, crowd.people[2].key, of=OTHER).status == 200  # by now it is known
     for _ in range(2 * FAILURES):
-        assert asked(remote.port, WRONG).status == 401  # this machine's own address may be a proxy's
+        assert listing_answer(remote.port, WRONG).status == 401  # this machine's own address may be a proxy's
 
 
 def test_behind_a_trusted_proxy_each_client_counts_for_itself(
@@ -149,22 +150,22 @@ def test_behind_a_trusted_proxy_each_client_counts_for_itself(
     key = crowd.people[0].key
     for number in range(FAILURES + 1):
         forged = forwarded(f"198.51.100.{number}", "192.0.2.1")
-        answer = asked(remote.port, WRONG, more=forged)
+        answer = listing_answer(remote.port, WRONG, more=forged)
         assert answer.status == (401 if number < FAILURES else 429)
-    assert asked(remote.port, WRONG, more=forwarded("192.0.2.1")).status == 429
-    assert asked(remote.port, key, more=forwarded("192.0.2.2")).status == 200
+    assert listing_answer(remote.port, WRONG, more=forwarded("192.0.2.1")).status == 429
+    assert listing_answer(remote.port, key, more=forwarded("192.0.2.2")).status == 200
     for _ in range(FAILURES + 1):
-        assert asked(remote.port, WRONG).status == 401  # the proxy doesn't tell who it was
+        assert listing_answer(remote.port, WRONG).status == 401  # the proxy doesn't tell who it was
     assert {line["client"] for line in refusals(remote, 401)} == {"192.0.2.1", "127.0.0.1"}
 
 
 def test_who_is_no_trusted_proxy_is_not_believed(listen: Callable[..., Remote], crowd: Crowd) -> None:
     remote = listen(crowd.data, **PROXIED)
     for number in range(FAILURES + 1):
-        told = forwarded(f"198.51.100.{number}")
-        answer = asked(remote.port, WRONG, of=OTHER, more=told)
+        header = forwarded(f"198.51.100.{number}")
+        answer = listing_answer(remote.port, WRONG, of=OTHER, more=header)
         assert answer.status == (401 if number < FAILURES else 429)
-    assert asked(remote.port, crowd.people[0].key, more=forwarded("198.51.100.1")).status == 200
+    assert listing_answer(remote.port, crowd.people[0].key, more=forwarded("198.51.100.1")).status == 200
     assert {line["client"] for line in refusals(remote, 401)} == {OTHER}
 
 
@@ -174,8 +175,8 @@ def test_a_flood_of_refusals_is_summed_up_in_the_audit_and_others_are_served(
 ) -> None:
     remote = listen(crowd.data, limits_requests_per_minute="1000000")
     wrong = Request(USUAL + bearer(WRONG), posted("legacy", "", message("ping")).body)
-    began, told = time.monotonic(), {401: 0, 429: 0}
-    while sum(told.values()) < REFUSED:
+    began, statuses = time.monotonic(), {401: 0, 429: 0}
+    while sum(statuses.values()) < REFUSED:
         assert time.monotonic() < began + 60
         with Connection(remote.port, of=of) as connection:
             for _ in range(50):
@@ -183,12 +184,12 @@ def test_a_flood_of_refusals_is_summed_up_in_the_audit_and_others_are_served(
                 answer = connection.answer()
                 if answer is None or b"connection: close" in answer.head.lower():
                     break
-                told[answer.status] += 1
+                statuses[answer.status] += 1
             if answer is not None and answer.status == 429:
-                told[429] += 1
-        assert asked(remote.port, crowd.people[0].key, of="127.0.0.3").status == 200
-    assert bool(told[429]) is (of == OTHER)
-    for status, number in told.items():
+                statuses[429] += 1
+        assert listing_answer(remote.port, crowd.people[0].key, of="127.0.0.3").status == 200
+    assert bool(statuses[429]) is (of == OTHER)
+    for status, number in statuses.items():
         _until(lambda status=status, number=number: _counted(remote, status) == number)  # type: ignore[misc]
         assert len(refusals(remote, status)) <= 3 + (time.monotonic() - began)
     assert remote.leave() == 0
@@ -201,7 +202,7 @@ def _counted(remote: Remote, status: int) -> int:
 def test_what_was_counted_is_told_before_it_leaves(listen: Callable[..., Remote], crowd: Crowd) -> None:
     remote = listen(crowd.data)
     for _ in range(10):
-        assert asked(remote.port, WRONG).status == 401
+        assert listing_answer(remote.port, WRONG).status == 401
     assert remote.leave() == 0
     assert _counted(remote, 401) == 10
 
@@ -211,9 +212,9 @@ def test_garbage_is_refused_summed_up_and_says_nothing_else(
 ) -> None:
     remote = listen(crowd.data)
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", remote.port), 10) as one:
-            one.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
-            assert one.recv(1000).startswith(b"HTTP/1.1 400 ")
+        with socket.create_connection(("127.0.0.1", remote.port), 10) as connection:
+            connection.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
         host = (("Host", "evil.example"),)
         with Connection(remote.port) as connection:
             assert connection.ask(Request(host, method="GET")).status == 421
@@ -233,9 +234,9 @@ def test_a_user_s_loop_costs_a_colleague_no_answer(listen: Callable[..., Remote]
             while not over.is_set():
                 connection.ask(_search(looping))
 
-    loops = [threading.Thread(target=loop) for _ in range(24)]
-    for one in loops:
-        one.start()
+    threads = [threading.Thread(target=loop) for _ in range(24)]
+    for thread in threads:
+        thread.start()
     try:
         with Connection(remote.port) as connection:
             for _ in range(8):
@@ -245,10 +246,9 @@ def test_a_user_s_loop_costs_a_colleague_no_answer(listen: Callable[..., Remote]
                 over.wait(0.1)
     finally:
         over.set()
-        for one in loops:
-            one.join()
+        for thread in threads:
+            thread.join()
 
 
 def _search(person: Person) -> Request:
-    arguments = {"query": person.canary, "mode": "sparse"}
-    return posted("legacy", person.key, message("tools/call", {"name": "search", "arguments": arguments}))
+    return posted("legacy", person.key, search(person))

@@ -12,8 +12,19 @@ import psutil
 import pytest
 
 from rag.access.keys import SEARCH_SCOPE
+from tests.attacks.crowd import search
 from tests.attacks.neighbours import FOREIGN, ISSUER, embedding, honest_keys, keys_of, neighbour, token
-from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
+from tests.attacks.raw_http import (
+    USUAL,
+    Channel,
+    Connection,
+    Request,
+    answer_to,
+    bearer,
+    message,
+    posted,
+    stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,17 +51,6 @@ def remote(lasting_listen: Callable[..., Remote], crowd: Crowd) -> Remote:
     return lasting_listen(crowd.data, http_sse="true", limits_requests_per_minute="1000000")
 
 
-def asked(port: int, request: Request) -> Answer:
-    with Connection(port) as connection:
-        return connection.ask(request)
-
-
-def search(person: Person, id_: object = 1) -> Message:
-    return message(
-        "tools/call", {"name": "search", "arguments": {"query": person.canary, "mode": "sparse"}}, id_
-    )
-
-
 def finds(answer: Answer, person: Person) -> bool:
     return answer.status == 200 and person.canary.encode() in answer.body
 
@@ -65,7 +65,7 @@ def doors(remote: Remote, person: Person) -> Iterator[tuple[str, Request]]:
         yield "messages", Request(USUAL, json.dumps(message("ping")).encode(), path=path)
 
 
-def credentials(person: Person, other: Person) -> dict[str, Headers]:
+def credentials(person: Person, bystander: Person) -> dict[str, Headers]:
     """What is not one person's credentials."""
     return {
         "none": (),
@@ -75,7 +75,7 @@ def credentials(person: Person, other: Person) -> dict[str, Headers]:
         "Basic": (("Authorization", f"Basic {person.key}"),),
         "Digest": (("Authorization", f'Digest username="{person.key}"'),),
         "a cookie": (("Cookie", f"Authorization=Bearer {person.key}"),),
-        "two keys in one": bearer(f"{person.key}, {other.key}"),
+        "two keys in one": bearer(f"{person.key}, {bystander.key}"),
         "a key and more": bearer(f"{person.key} x"),
         "upper case": bearer(person.key.upper()),
         "quoted": bearer(f'"{person.key}"'),
@@ -88,17 +88,17 @@ def credentials(person: Person, other: Person) -> dict[str, Headers]:
 
 
 def test_d1_what_is_nobodys_credentials_opens_no_door(remote: Remote, crowd: Crowd) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     for door, request in doors(remote, person):
-        for name, headers in credentials(person, other).items():
-            answer = asked(remote.port, replace(request, headers=request.headers + headers))
+        for name, headers in credentials(person, bystander).items():
+            answer = answer_to(remote.port, replace(request, headers=request.headers + headers))
             assert answer.status == 401, (door, name)
             assert b"\nwww-authenticate: bearer " in answer.head.lower(), (door, name)
             assert b"tools" not in answer.body
             query = "&" if "?" in request.path else "?"
             for parameter in ("access_token", "api_key", "key", "token"):
                 path = f"{request.path}{query}{parameter}={person.key}"
-                assert asked(remote.port, replace(request, path=path)).status == 401
+                assert answer_to(remote.port, replace(request, path=path)).status == 401
         with Connection(remote.port) as connection:
             connection.send(replace(request, headers=request.headers + bearer(person.key)))
             line = connection.socket.recv(13)
@@ -106,13 +106,13 @@ def test_d1_what_is_nobodys_credentials_opens_no_door(remote: Remote, crowd: Cro
 
 
 def test_d1_credentials_of_two_people_open_no_door(remote: Remote, crowd: Crowd) -> None:
-    person, other = crowd.people[0], crowd.people[1]
+    person, bystander = crowd.people[0], crowd.people[1]
     for door, request in doors(remote, person):
         for headers in [
-            bearer(person.key) + bearer(other.key),
+            bearer(person.key) + bearer(bystander.key),
             bearer(person.key) + bearer("x"),
-            (*bearer(person.key), ("X-API-Key", other.key)),
-            (("X-API-Key", person.key), ("X-API-Key", other.key)),
+            (*bearer(person.key), ("X-API-Key", bystander.key)),
+            (("X-API-Key", person.key), ("X-API-Key", bystander.key)),
         ]:
             with Connection(remote.port) as connection:
                 connection.send(replace(request, headers=request.headers + headers))
@@ -129,8 +129,8 @@ def test_d1_what_follows_a_body_is_nobodys_credentials(remote: Remote, crowd: Cr
     chunk = f"{len(request.body):x}\r\n".encode() + request.body + b"\r\n0\r\n"
     behind = replace(request, headers=headers, body=chunk + line + b"\r\n", framed=False)
     before = replace(request, headers=headers + key, body=chunk + b"X-More: x\r\n\r\n", framed=False)
-    assert finds(asked(remote.port, before), person)
-    assert asked(remote.port, behind).status == 401
+    assert finds(answer_to(remote.port, before), person)
+    assert answer_to(remote.port, behind).status == 401
 
 
 UNCLEAR: dict[str, list[tuple[str, str]]] = {
@@ -154,7 +154,7 @@ def test_d1_a_request_of_which_it_is_unclear_where_it_ends_is_refused_and_nothin
     """What a proxy takes for a body must not be another's request for us."""
     person = crowd.people[0]
     honest = posted("modern", person.key, search(person))
-    assert finds(asked(remote.port, honest), person)
+    assert finds(answer_to(remote.port, honest), person)
     bodies = honest.body, f"{len(honest.body):x}\r\n".encode() + honest.body + b"\r\n0\r\n\r\n"
     for body in bodies:
         headers = tuple((name, value.format(size=len(body))) for name, value in framing)
@@ -181,15 +181,15 @@ def test_a_request_that_cant_be_answered_under_its_id_is_refused_and_not_passed_
     with stream(remote.port, person.key) as (events, path), Channel(remote.port) as channel:
         doors = [
             posted(era, person.key, search(person)),
-            posted("legacy", person.key, search(person, 7), path=path),
+            posted("legacy", person.key, search(person, id_=7), path=path),
         ]
         for door, id_ in zip(doors, ("1", "7"), strict=True):
-            for other in map(json.dumps, NO_IDS):
-                body = door.body.replace(f'"id": {id_},'.encode(), f'"id": {other},'.encode())
+            for no_id in map(json.dumps, NO_IDS):
+                body = door.body.replace(f'"id": {id_},'.encode(), f'"id": {no_id},'.encode())
                 assert body != door.body
                 answer = channel.ask(replace(door, body=body))
                 assert answer
-                assert (answer.status, answer.json["id"]) == (400, None), other
+                assert (answer.status, answer.json["id"]) == (400, None), no_id
                 assert answer.json["error"]["code"] == INVALID_REQUEST
                 assert person.canary.encode() not in answer.body
         answer = channel.ask(doors[0])
@@ -204,11 +204,11 @@ def test_a_method_without_an_end_is_not_told_again(remote: Remote, crowd: Crowd,
     person = crowd.people[0]
     request = posted(era, person.key, message("tools/call"))
     long = replace(request, body=request.body.replace(b"tools/call", LONG.encode()))
-    answer = asked(remote.port, long)
+    answer = answer_to(remote.port, long)
     assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, 1, METHOD_NOT_FOUND)
     assert b"quokka" not in answer.body
     assert "quokka" not in remote.noise.read_text()
-    assert finds(asked(remote.port, posted(era, person.key, search(person))), person)
+    assert finds(answer_to(remote.port, posted(era, person.key, search(person))), person)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -219,7 +219,7 @@ def test_a_client_that_would_rather_speak_otherwise_is_answered(
     request = posted(era, person.key, search(person))
     for wish in ("h2c", "websocket"):
         headers = (*request.headers, ("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", wish))
-        assert finds(asked(remote.port, replace(request, headers=headers)), person), wish
+        assert finds(answer_to(remote.port, replace(request, headers=headers)), person), wish
 
 
 ELSEWHERE: dict[str, tuple[int, Headers]] = {
@@ -258,12 +258,12 @@ def test_d5_d7_who_comes_from_elsewhere_is_turned_away_at_every_door(
     person = crowd.people[0]
     status, headers = ELSEWHERE[name]
     headers = tuple((key, value.format(port=remote.port)) for key, value in headers)
-    others = [Request((), method=method) for method in ("GET", "DELETE", "OPTIONS", "PUT")]
-    others += [Request((), method="OPTIONS", path="/sse"), Request((), method="GET", path="/nowhere")]
-    requests = [*(request for _, request in doors(remote, person)), *others]
+    methods = [Request((), method=method) for method in ("GET", "DELETE", "OPTIONS", "PUT")]
+    methods += [Request((), method="OPTIONS", path="/sse"), Request((), method="GET", path="/nowhere")]
+    requests = [*(request for _, request in doors(remote, person)), *methods]
     for request in requests:
         whole = replace(request, headers=request.headers + headers + bearer(person.key))
-        answer = asked(remote.port, whole)
+        answer = answer_to(remote.port, whole)
         assert answer.status == status, (request, answer)
         assert b"access-control-" not in answer.head.lower()
         assert b"tools" not in answer.body
@@ -277,7 +277,7 @@ def test_d5_who_comes_from_here_is_served(remote: Remote, crowd: Crowd, origin: 
     headers = (("Origin", origin.format(port=remote.port)),) if origin else ()
     for era in ERAS:
         request = posted(era, person.key, search(person))
-        answer = asked(remote.port, replace(request, headers=request.headers + headers))
+        answer = answer_to(remote.port, replace(request, headers=request.headers + headers))
         assert finds(answer, person)
         assert b"access-control-" not in answer.head.lower()
 
@@ -296,42 +296,42 @@ def test_d6_d7_a_server_that_others_reach_is_known_by_its_public_name_alone(
         request = Request(USUAL + bearer(person.key), json.dumps(search(person)).encode(), method, path)
         for host in elsewhere:
             refused = replace(request, headers=(*request.headers, ("Host", host)))
-            assert asked(port, refused).status == 421, (path, host)
+            assert answer_to(port, refused).status == 421, (path, host)
         for origin in ["http://desk.example.com", "https://evil.example", f"http://127.0.0.1:{port}", "null"]:
             refused = replace(request, headers=(*request.headers, PUBLIC, ("Origin", origin)))
-            assert asked(port, refused).status == 403, (path, origin)
+            assert answer_to(port, refused).status == 403, (path, origin)
     by_proxy = ("Host", "Desk.Example.com:443")  # the same host (RFC 9110, 4.2.3)
     for headers in [(PUBLIC,), (by_proxy,), (PUBLIC, ("Origin", "https://desk.example.com"))]:
         request = posted("modern", person.key, search(person))
-        assert finds(asked(port, replace(request, headers=request.headers + headers)), person)
+        assert finds(answer_to(port, replace(request, headers=request.headers + headers)), person)
 
 
 def test_d9_the_stream_of_another_can_neither_be_written_to_nor_ended(remote: Remote, crowd: Crowd) -> None:
     ann, eve = crowd.people[0], crowd.people[4]
     assert ann.tenant == eve.tenant
     with stream(remote.port, ann.key) as (events, path), stream(remote.port, eve.key) as (theirs, _):
-        body = json.dumps(search(ann, 7)).encode()
+        body = json.dumps(search(ann, id_=7)).encode()
         guesses = [f"{path[:-1]}{digit:x}" for digit in range(16) if not path.endswith(f"{digit:x}")]
-        others = [crowd.people[1].key, eve.key]
-        for key, at in [(key, path) for key in others] + [(ann.key, guess) for guess in guesses]:
-            answer = asked(remote.port, Request(USUAL + bearer(key), body, path=at))
+        keys = [crowd.people[1].key, eve.key]
+        for key, at in [(key, path) for key in keys] + [(ann.key, guess) for guess in guesses]:
+            answer = answer_to(remote.port, Request(USUAL + bearer(key), body, path=at))
             assert (answer.status, answer.body) == (404, b"Could not find session")
         cancel = json.dumps(
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 8}}
         ).encode()
         for method in ("DELETE", "GET", "PUT"):
-            answer = asked(remote.port, Request(USUAL + bearer(eve.key), method=method, path=path))
+            answer = answer_to(remote.port, Request(USUAL + bearer(eve.key), method=method, path=path))
             assert answer.status in {404, 405}
-        assert asked(remote.port, Request(USUAL + bearer(eve.key), cancel, path=path)).status == 404
+        assert answer_to(remote.port, Request(USUAL + bearer(eve.key), cancel, path=path)).status == 404
         assert (
-            asked(
+            answer_to(
                 remote.port, Request(USUAL + bearer(ann.key), body.replace(b" 7,", b" 8,"), path=path)
             ).status
             == 202
         )
-        said = events.event()
-        assert json.loads(said)["id"] == 8  # and nothing of what the others posted
-        assert ann.canary in said
+        event = events.event()
+        assert json.loads(event)["id"] == 8  # and nothing of what the others posted
+        assert ann.canary in event
         theirs.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             theirs.event()
@@ -346,7 +346,7 @@ def test_d9_a_session_that_is_named_where_there_are_none_changes_nothing(
         for person in (ann, eve):
             request = posted("legacy", person.key, search(person))
             named = (("Mcp-Session-Id", session), ("Last-Event-ID", "1"))
-            answer = asked(remote.port, replace(request, headers=request.headers + named))
+            answer = answer_to(remote.port, replace(request, headers=request.headers + named))
             assert finds(answer, person)
             assert not crowd.foreign(answer.body, person)
             assert b"mcp-session-id" not in answer.head.lower()
@@ -372,7 +372,7 @@ def signed_in(
 
 
 def with_token(remote: Remote, bearing: str, person: Person, path: str = "/mcp") -> Answer:
-    return asked(
+    return answer_to(
         remote.port, Request(USUAL + bearer(bearing), json.dumps(search(person)).encode(), path=path)
     )
 
@@ -402,7 +402,7 @@ def test_d4_d10_a_token_for_something_else_opens_no_door(signed_in: Remote, crow
             posted("legacy", token(**claims), search(person), path=path),
             Request(bearer(token(**claims)), method="GET", path="/sse"),
         ]:
-            answer = asked(signed_in.port, request)
+            answer = answer_to(signed_in.port, request)
             assert answer.status == status
             challenge = answer.head.lower().partition(b"www-authenticate: ")[2]
             assert challenge.startswith(b'bearer error="')
@@ -466,12 +466,12 @@ def test_d3_an_issuer_that_misbehaves_lets_nobody_in_and_keeps_nobody_else_waiti
             waiting.socket.settimeout(FETCHED_SECONDS)
             waiting.send(request)
             for _ in range(5):
-                assert finds(asked(remote.port, posted("legacy", bob.key, search(bob))), bob)
+                assert finds(answer_to(remote.port, posted("legacy", bob.key, search(bob))), bob)
             answer = waiting.answer()
             assert answer
             assert answer.status in {401, 503}
-        assert asked(remote.port, request).status in {401, 503}
-        assert [one.path for one in issuer.asked] == ["/jwks"]
+        assert answer_to(remote.port, request).status in {401, 503}
+        assert [request.path for request in issuer.asked] == ["/jwks"]
 
 
 def test_d11_what_a_client_bears_goes_to_nobody_else(
@@ -499,25 +499,31 @@ def test_d11_what_a_client_bears_goes_to_nobody_else(
         (tmp_path / "data" / "keys.json").write_bytes((crowd.data / "keys.json").read_bytes())
         (tmp_path / "data" / "keys.json").chmod(0o600)
         remote, before = listen(tmp_path / "data", more=env), len(provider.asked)
-        given = message("tools/call", {"name": "search", "arguments": {"query": "swinging", "mode": "dense"}})
+        search = message(
+            "tools/call", {"name": "search", "arguments": {"query": "swinging", "mode": "dense"}}
+        )
         more = (
             ("Cookie", VISITOR),
             ("X-Forwarded-For", VISITOR),
             ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01"),
         )
         for era in ERAS:
-            request = posted(era, ours.key, given)
-            answer = asked(remote.port, replace(request, headers=request.headers + more))
+            request = posted(era, ours.key, search)
+            answer = answer_to(remote.port, replace(request, headers=request.headers + more))
             assert b"The pendulum." in answer.body
-        told = provider.asked[before:]
-        assert len([one for one in told if b"swinging" in one.body]) == len(ERAS)
-        for one in told:
-            assert one.headers["authorization"] == f"Bearer {provider_key}"
-            assert not [value for value in one.headers.values() if ours.key in value or VISITOR in value]
-            assert ours.key.encode() not in one.body
-            assert ours.name.encode() not in one.body
+        calls = provider.asked[before:]
+        assert len([call for call in calls if b"swinging" in call.body]) == len(ERAS)
+        for call in calls:
+            assert call.headers["authorization"] == f"Bearer {provider_key}"
+            assert not [value for value in call.headers.values() if ours.key in value or VISITOR in value]
+            assert ours.key.encode() not in call.body
+            assert ours.name.encode() not in call.body
         connections = psutil.Process(remote.process.pid).net_connections()
-        ends = {one.raddr.port for one in connections if one.raddr and one.laddr.port != remote.port}
+        ends = {
+            connection.raddr.port
+            for connection in connections
+            if connection.raddr and connection.laddr.port != remote.port
+        }
         assert ends <= {provider.server_port}
 
 
@@ -534,14 +540,14 @@ CASES: list[Callable[[str], str]] = [
 def test_d13_a_member_under_another_name_is_not_that_member(remote: Remote, crowd: Crowd, era: Era) -> None:
     person = crowd.people[0]
     honest = posted(era, person.key, search(person))
-    assert finds(asked(remote.port, honest), person)
+    assert finds(answer_to(remote.port, honest), person)
     for member in ("jsonrpc", "id", "method", "params", "name", "arguments", "query", "mode"):
         for change in CASES:
-            if (other := change(member)) == member:
+            if (name := change(member)) == member:
                 continue
-            body = honest.body.replace(f'"{member}":'.encode(), f"{json.dumps(other)}:".encode())
+            body = honest.body.replace(f'"{member}":'.encode(), f"{json.dumps(name)}:".encode())
             assert body != honest.body
-            assert not finds(asked(remote.port, replace(honest, body=body)), person), other
+            assert not finds(answer_to(remote.port, replace(honest, body=body)), person), name
 
 
 TOOLS = [
@@ -623,7 +629,7 @@ def test_d14_there_are_two_tools_and_whatever_else_is_guessed_changes_nothing(
             assert answer
             assert answer.status == 202
             expect_refused(json.loads(events.event()))
-    assert finds(asked(remote.port, posted("modern", person.key, search(person))), person)
+    assert finds(answer_to(remote.port, posted("modern", person.key, search(person))), person)
     assert digest(crowd.data) == before
 
 

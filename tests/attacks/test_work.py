@@ -54,19 +54,19 @@ Body: TypeAlias = "Message | str"
 @contextmanager
 def watched() -> Iterator[list[float]]:
     """What each call of the event loop takes of its thread's processor meanwhile, in seconds."""
-    taken: list[float] = []
+    seconds: list[float] = []
     run = asyncio.Handle._run  # noqa: SLF001 there is no other way to see each call
 
     def timed(handle: asyncio.Handle) -> None:
         began = time.thread_time()
         run(handle)
-        taken.append(time.thread_time() - began)
+        seconds.append(time.thread_time() - began)
 
     asyncio.Handle._run = timed  # type: ignore[method-assign,assignment]  # noqa: SLF001 the same
     gc.collect()
     gc.disable()  # the garbage of all tests before is no work of this server
     try:
-        yield taken
+        yield seconds
     finally:
         gc.enable()
         asyncio.Handle._run = run  # type: ignore[method-assign]  # noqa: SLF001 the same
@@ -75,8 +75,8 @@ def watched() -> Iterator[list[float]]:
 @asynccontextmanager
 async def served(data: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a server over HTTP that runs in this thread."""
-    given = {"REFDESK_DATA": str(data), "REFDESK_LIMITS_REQUESTS_PER_MINUTE": "1000000"}
-    configured = load_settings(None, given, {"http.authentication": []})
+    environment = {"REFDESK_DATA": str(data), "REFDESK_LIMITS_REQUESTS_PER_MINUTE": "1000000"}
+    configured = load_settings(None, environment, {"http.authentication": []})
     desk, admission = LazyDesk(configured), Admission(configured.limits)
     backend = auth_backend(configured, groups_matter_check(configured, desk))
     server = create_server(desk, configured, admission, bearer_principal, remote=True)
@@ -103,12 +103,12 @@ def opened(**arguments: Any) -> Message:  # noqa: ANN401 any JSON
 async def worst(client: httpx2.AsyncClient, body: Body) -> float:
     """The most that the loop does at once for a message and a bystander's ping; both get an answer."""
     content = (body if isinstance(body, str) else json.dumps(body)).encode()
-    with watched() as taken:
+    with watched() as seconds:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_ping, client)
             answer = await client.post("/mcp", content=content, timeout=60)
     assert answer.status_code in {200, 400, 413}, answer.text[:200]
-    return max(taken)
+    return max(seconds)
 
 
 async def _ping(client: httpx2.AsyncClient) -> None:
@@ -225,10 +225,10 @@ def test_i1_what_holds_them_up_is_seen(server: Server) -> None:
             while time.thread_time() < until:
                 pass
 
-        with watched() as taken:
+        with watched() as seconds:
             asyncio.get_running_loop().call_soon(spin)
             await anyio.sleep(0.01)
-        return max(taken)
+        return max(seconds)
 
     assert server.portal.call(burn) >= MOST_SECONDS
 
