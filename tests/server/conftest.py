@@ -289,12 +289,12 @@ async def _fill_office(small: ModuleType, data: Path) -> None:
     secret = {"pay": {"status": "draft", "year": 1999}}
     languages = {"leave": {LANGUAGE: "en"}, "travel": {LANGUAGE: "en-GB"}}
     languages |= {"pay": {LANGUAGE: "de"}, "plan": {LANGUAGE: "fr"}}
-    made = {
+    titles_of = {
         "handbook": [("leave", "Leave"), ("travel", "Über trips"), ("pay", "Pay")],
         "many": [(f"m{number:03}", f"Note {number}") for number in range(120)],
         "secret": [("plan", "Plan")],
     }
-    for collection, named in made.items():
+    for collection, named in titles_of.items():
         async with await small.writing(data, collection=collection) as writer:
             sources = []
             for name, title in named:
@@ -329,8 +329,8 @@ class Remote:
 
     def log(self) -> list[Message]:
         """What it has said on standard error since it listens: one JSON object a line."""
-        said = [json.loads(line) for line in self.noise.read_text().splitlines()]
-        return [line for line in said if line["logger"] != "refdesk.start"]
+        lines = [json.loads(line) for line in self.noise.read_text().splitlines()]
+        return [line for line in lines if line["logger"] != "refdesk.start"]
 
     @property
     def base(self) -> str:
@@ -343,10 +343,10 @@ class Remote:
     def post(self, key: str | None = None, body: object = None, **headers: str) -> httpx2.Response:
         """A request of an older client, with a key as bearer token."""
         bearer = {"Authorization": f"Bearer {key}"} if key else {}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}} if body is None else body
-        content = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
-        given = {"Content-Type": "application/json"} | _ACCEPT | bearer | headers
-        return httpx2.post(self.url, content=content, headers=given, timeout=30)
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}} if body is None else body
+        content = message if isinstance(message, bytes) else json.dumps(message).encode()
+        sent = {"Content-Type": "application/json"} | _ACCEPT | bearer | headers
+        return httpx2.post(self.url, content=content, headers=sent, timeout=30)
 
     def titles(self, key: str, query: str = "pendulum") -> set[str]:
         """The titles of what a key's holder finds."""
@@ -364,8 +364,8 @@ def free_port() -> int:
     """A free port that no connection gets before the server has it: systems give those only higher ones."""
     while True:
         port = random.randrange(10_000, 32_000)  # noqa: S311 not a secret
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
+        with socket.socket() as probe_socket, suppress(OSError):
+            probe_socket.bind(("127.0.0.1", port))
             return port
 
 
@@ -380,8 +380,8 @@ def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., R
         **settings: str,
     ) -> Remote:
         port, metrics_port = port or free_port(), free_port()
-        own = {"http_metrics_port": str(metrics_port)}
-        env = {f"REFDESK_{name.upper()}": value for name, value in (own | settings).items()}
+        ports = {"http_metrics_port": str(metrics_port)}
+        env = {f"REFDESK_{name.upper()}": value for name, value in (ports | settings).items()}
         noise = folder / f"noise-{port}"
         command = [*before, scripts.server, "--http", "--port", str(port), "--data", str(data)]
         environment = scripts.environment | scripts.serving(data) | env | dict(more or {})
@@ -435,9 +435,9 @@ class World:
 @pytest.fixture(scope="session")
 def admin(scripts: Scripts) -> Callable[..., Any]:
     def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Any:  # noqa: ANN401 any JSON
-        done = scripts.admin(*arguments, "--json", env=env)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        run = scripts.admin(*arguments, "--json", env=env)
+        assert run.returncode == 0, run.stderr
+        return json.loads(run.stdout)
 
     return run
 

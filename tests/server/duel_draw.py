@@ -124,15 +124,17 @@ def all_papers() -> Library:
     twins = [random_id(chance) for _ in range(TWINS)]
     papers: dict[str, dict[str, Paper]] = defaultdict(dict)
     for tenant in COLLECTIONS:
-        own = [_content(chance, f"zq0{tenant[0]}{number}") for number in range(PAPERS - IN_BOTH)]
-        for number, content in enumerate([*in_both, *own, *own[:TWICE]]):
+        contents = [_content(chance, f"zq0{tenant[0]}{number}") for number in range(PAPERS - IN_BOTH)]
+        for number, content in enumerate([*in_both, *contents, *contents[:TWICE]]):
             id_ = twins[number - IN_BOTH] if 0 <= number - IN_BOTH < TWINS else random_id(chance)
             papers[tenant][id_] = _paper(chance, id_, tenant, content)
-    everything = [paper for own in papers.values() for paper in own.values()]
-    walls: list[tuple[Bound, ...]] = [*((one,) for one in TOOLS.values()), tuple(TOOLS.values())]
+    everything = [paper for of_tenant in papers.values() for paper in of_tenant.values()]
+    walls: list[tuple[Bound, ...]] = [*((wall,) for wall in TOOLS.values()), tuple(TOOLS.values())]
     all_people = [*PEOPLE, *(behind(person, wall) for person in PEOPLE for wall in walls)]
-    seen = {one: {paper.id: paper for paper in everything if sees(one, paper)} for one in all_people}
-    return Library(papers, seen)
+    visible = {
+        person: {paper.id: paper for paper in everything if sees(person, paper)} for person in all_people
+    }
+    return Library(papers, visible)
 
 
 def behind(person: Person, wall: tuple[Bound, ...]) -> Person:
@@ -257,35 +259,47 @@ def duel(
 
 def _search(chance: Random, library: Library, person: Person) -> Json:
     while True:
-        asked = _any_search(chance, library, person)
-        if library.passages(person, asked) != set() or not library.seen[person] or chance.random() < 0.1:
-            return asked
+        arguments = _any_search(chance, library, person)
+        if (
+            library.passages(person, arguments) != set()
+            or not library.visible[person]
+            or chance.random() < 0.1
+        ):
+            return arguments
 
 
 def _any_search(chance: Random, library: Library, person: Person) -> Json:
     tenant = person.tenant if person.tenant in COLLECTIONS else AURORA
     ids = list(library.papers[tenant])
     readable = sorted(library.readable(person)) or [VAULT]
-    asked: Json = {"query": _query(chance, library), "max_chars": 100_000}
+    arguments: Json = {"query": _query(chance, library), "max_chars": 100_000}
     if chance.random() < 0.9:
-        asked["mode"] = chance.choice([*["dense"] * 3, *["sparse"] * 3, "hybrid", "exact", "exact"])
+        arguments["mode"] = chance.choice([*["dense"] * 3, *["sparse"] * 3, "hybrid", "exact", "exact"])
     if chance.random() < 0.9:
-        asked["limit"] = chance.choice([MAX_LIMIT, MAX_LIMIT, MAX_LIMIT, 1, 5, 20])
+        arguments["limit"] = chance.choice([MAX_LIMIT, MAX_LIMIT, MAX_LIMIT, 1, 5, 20])
         if chance.random() < 0.95:
-            asked["limit"] = min(asked["limit"], person.limit)
+            arguments["limit"] = min(arguments["limit"], person.limit)
     if chance.random() < 0.75:
-        asked["collections"] = [chance.choice(readable)]
+        arguments["collections"] = [chance.choice(readable)]
     if chance.random() < 0.03:
-        asked["collections"] = [*asked.get("collections", []), chance.choice([VAULT, "ledgers", "none"])]
+        arguments["collections"] = [
+            *arguments.get("collections", []),
+            chance.choice([VAULT, "ledgers", "none"]),
+        ]
     if chance.random() < 0.15:
-        asked["sources"] = [*chance.sample(ids, chance.choice([10, 40])), _any_id(chance, library, person)]
+        arguments["sources"] = [
+            *chance.sample(ids, chance.choice([10, 40])),
+            _any_id(chance, library, person),
+        ]
     if chance.random() < 0.15:
-        asked["exclude_sources"] = chance.sample(ids, chance.choice([0, 1, 30]))
+        arguments["exclude_sources"] = chance.sample(ids, chance.choice([0, 1, 30]))
     if chance.random() < 0.6:
-        asked["filter"] = _filter(chance, _fields_to_ask(chance, tenant, asked.get("collections", readable)))
-    if asked.get("mode") == "exact":
-        asked |= _exactly(chance, library, asked["query"])
-    return asked
+        arguments["filter"] = _filter(
+            chance, _fields_to_ask(chance, tenant, arguments.get("collections", readable))
+        )
+    if arguments.get("mode") == "exact":
+        arguments |= _exactly(chance, library, arguments["query"])
+    return arguments
 
 
 PATTERNS = [
@@ -302,17 +316,17 @@ PATTERNS = [
 
 def _exactly(chance: Random, library: Library, query: str) -> Json:
     """What mode exact is asked for: a pattern, a part of a text, or what is asked for in other modes."""
-    asked: Json = {"match": chance.choice(["text", "words", "regex"])} if chance.random() < 0.8 else {}
+    arguments: Json = {"match": chance.choice(["text", "words", "regex"])} if chance.random() < 0.8 else {}
     if chance.random() < 0.3:
-        asked["case"] = chance.random() < 0.5
-    if asked.get("match") == "regex":
-        return asked | {"query": chance.choice(PATTERNS)}
+        arguments["case"] = chance.random() < 0.5
+    if arguments.get("match") == "regex":
+        return arguments | {"query": chance.choice(PATTERNS)}
     paper = chance.choice([*library.papers[chance.choice(list(COLLECTIONS))].values()])
     words = " ".join(paper.paragraphs).split()
     first = chance.randrange(len(words))
     part = " ".join(words[first : first + chance.randint(1, 3)])
     part = chance.choice([part, part[1:-1], part.upper(), chance.choice(WORDS), query])
-    return asked | {"query": part}
+    return arguments | {"query": part}
 
 
 def _query(chance: Random, library: Library) -> str:
@@ -351,18 +365,18 @@ def _filter(chance: Random, fields: Mapping[str, str], depth: int = 3) -> Json:
 def _condition(chance: Random, fields: Mapping[str, str]) -> Json:
     """A condition on one of the fields; now and then with a value that can't be asked for."""
     name, kind = chance.choice(list(fields.items()))
-    asked = chance.choice(sorted(OPERATORS[kind]))
+    operator = chance.choice(sorted(OPERATORS[kind]))
     values = VALUES[kind]
     if chance.random() < 0.03:
         odd = chance.choice(ODD_VALUES)
-        return {name: {asked: [odd] if asked in {"$in", "$nin"} and chance.random() < 0.5 else odd}}
-    if asked == "$exists":
-        return {name: {asked: chance.random() < 0.5}}
-    if asked in {"$in", "$nin"}:
-        return {name: {asked: chance.sample(values, chance.randint(1, min(8, len(values))))}}
-    if asked == "$eq" and chance.random() < 0.5:
+        return {name: {operator: [odd] if operator in {"$in", "$nin"} and chance.random() < 0.5 else odd}}
+    if operator == "$exists":
+        return {name: {operator: chance.random() < 0.5}}
+    if operator in {"$in", "$nin"}:
+        return {name: {operator: chance.sample(values, chance.randint(1, min(8, len(values))))}}
+    if operator == "$eq" and chance.random() < 0.5:
         return {name: chance.choice(values)}
-    return {name: {asked: chance.choice(values)}}
+    return {name: {operator: chance.choice(values)}}
 
 
 def _get_source(chance: Random, library: Library, person: Person) -> Json:
@@ -397,9 +411,9 @@ def _part(chance: Random, paper: Paper | None) -> Json:
 
 
 def _listing(chance: Random, _library: Library, person: Person) -> Json:
-    known = [*COLLECTIONS.get(person.tenant, {}), VAULT, "ledgers", "none"]
-    folder = f"{chance.choice(known)}/{chance.choice([*FOLDERS, 'none'])}"
-    path = chance.choice([folder.rstrip("/"), f"{folder.rstrip('/')}/", chance.choice(known), None])
+    names = [*COLLECTIONS.get(person.tenant, {}), VAULT, "ledgers", "none"]
+    folder = f"{chance.choice(names)}/{chance.choice([*FOLDERS, 'none'])}"
+    path = chance.choice([folder.rstrip("/"), f"{folder.rstrip('/')}/", chance.choice(names), None])
     return ({"id": path} if path else {}) | {"max_chars": chance.choice([2_000, 100_000])}
 
 
@@ -421,8 +435,11 @@ def _names(chance: Random, library: Library, person: Person) -> tuple[str, str]:
 
 def _any_id(chance: Random, library: Library, person: Person) -> str:
     """The id of a paper that the person sees or doesn't, of one of another tenant, or of none."""
-    own, others = library.papers.get(person.tenant), library.papers[chance.choice(list(COLLECTIONS))]
-    kinds = [*[library.seen[person]] * 5, own, others, None]
+    of_tenant, of_another = (
+        library.papers.get(person.tenant),
+        library.papers[chance.choice(list(COLLECTIONS))],
+    )
+    kinds = [*[library.visible[person]] * 5, of_tenant, of_another, None]
     return chance.choice(list(chance.choice(kinds) or [random_id(chance)]))
 
 

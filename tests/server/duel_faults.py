@@ -76,8 +76,8 @@ def faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool) -> Iter
         case "listing":
             yield from _listing_faults(library, duel, reply)
         case "resources/list":
-            seen = library.seen[duel.person].values()
-            if not reply.content or sorted(reply.content["uris"]) != sorted(paper.uri for paper in seen):
+            visible = library.visible[duel.person].values()
+            if not reply.content or sorted(reply.content["uris"]) != sorted(paper.uri for paper in visible):
                 yield "lists other sources"
         case "tools/list":
             yield from _counting_faults(library, duel, reply)
@@ -94,23 +94,25 @@ def _completion_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[s
 def _counting_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
     for tool, held in (reply.content or {}).items():
         bound = TOOLS.get(tool.removeprefix("search_"))
-        seen = library.seen[behind(duel.asker, (bound,)) if bound else duel.asker].values()
-        if held != (counts := dict(Counter(paper.collection for paper in seen))):
+        visible = library.visible[behind(duel.asker, (bound,)) if bound else duel.asker].values()
+        if held != (counts := dict(Counter(paper.collection for paper in visible))):
             yield f"counts {held} in {tool} where there are {counts}"
 
 
 def _leaks(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
     """Words that the person can't know but from what it asked."""
-    asked = json.dumps(duel.arguments)
-    seen = library.seen[duel.person].values()
-    known = {paper.canary for paper in seen} | set(CANARY.findall(asked))
-    if strange := set(CANARY.findall(reply.text)) - known:
+    arguments = json.dumps(duel.arguments)
+    visible = library.visible[duel.person].values()
+    canaries = {paper.canary for paper in visible} | set(CANARY.findall(arguments))
+    if strange := set(CANARY.findall(reply.text)) - canaries:
         yield f"says {strange}"
     yield from (f"says {word}" for word in NEVER_SAID if word in reply.text)
     readable = library.readable(duel.person)
-    names = {*readable} | {name for one in readable for name in COLLECTIONS[duel.person.tenant][one]}
-    said = " ".join(reply.content["notes"]) if reply.content and duel.call == "search" else reply.text
-    if hidden := NAMES & set(re.findall(r"\w+", said)) - names - set(re.findall(r"\w+", asked)):
+    names = {*readable} | {
+        name for collection in readable for name in COLLECTIONS[duel.person.tenant][collection]
+    }
+    words = " ".join(reply.content["notes"]) if reply.content and duel.call == "search" else reply.text
+    if hidden := NAMES & set(re.findall(r"\w+", words)) - names - set(re.findall(r"\w+", arguments)):
         yield f"names {hidden}"
 
 
@@ -125,19 +127,19 @@ def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool)
         yield "the text and the structured content differ"
     for hit in hits:
         yield from _hit_faults(library, duel, hit)
-    shown = [id_ for hit in hits for id_ in _found_in(library, duel, hit)]
+    passages = [id_ for hit in hits for id_ in _found_in(library, duel, hit)]
     copies = [id_ for hit in hits for id_ in _copies_of(hit)]
-    found = {*shown}
+    distinct = {*passages}
     if relaxed and not expected:
         unfiltered = {name: value for name, value in duel.arguments.items() if name != "filter"}
-        if not found <= (library.passages(duel.person, unfiltered) or set()):
-            yield f"relaxed more than the filter: {found}"
+        if not distinct <= (library.passages(duel.person, unfiltered) or set()):
+            yield f"relaxed more than the filter: {distinct}"
         return
-    yield from _number_faults(library, duel, expected, shown, copies)
+    yield from _number_faults(library, duel, expected, passages, copies)
 
 
 def _number_faults(
-    library: Library, duel: Duel, expected: set[str], shown: Sequence[str], copies: Sequence[str]
+    library: Library, duel: Duel, expected: set[str], passages: Sequence[str], copies: Sequence[str]
 ) -> Iterator[str]:
     """Hits that are missing, too many or of something else. Papers with one text are one hit with `copies`.
 
@@ -146,19 +148,23 @@ def _number_faults(
     missing where its place is another paper's: among so many papers that the limit drops some, and in a
     search without a limit. A hit of mode exact tells only its first matches, so both may not be named.
     """
-    wanted, found = ({id_.partition("/")[0] for id_ in ids} for ids in (expected, shown))
+    expected_ids, reply_ids = ({id_.partition("/")[0] for id_ in ids} for ids in (expected, passages))
     is_exact = duel.arguments.get("mode") == "exact"  # which lists every copy
-    papers = library.seen[duel.person]
-    texts = Counter(id_ if is_exact else tuple(papers[id_].paragraphs) for id_ in wanted if id_ in papers)
+    papers = library.visible[duel.person]
+    texts = Counter(
+        id_ if is_exact else tuple(papers[id_].paragraphs) for id_ in expected_ids if id_ in papers
+    )
     distinct = texts.keys()
     split = sum(count > 1 and isinstance(text, tuple) and len(text) > 1 for text, count in texts.items())
     right = min(len(distinct), duel.arguments.get("limit", min(DEFAULT_LIMIT, duel.person.limit)))
     is_whole = not is_exact and "limit" in duel.arguments and len(distinct) == right
-    if not right <= len(found) <= right + split or len({*shown, *copies}) != len(shown) + len(copies):
-        yield f"{len(found)} hits, not {right}: {shown}, {copies}"
-    if strange := {*shown, *copies} - expected:
+    if not right <= len(reply_ids) <= right + split or len({*passages, *copies}) != len(passages) + len(
+        copies
+    ):
+        yield f"{len(reply_ids)} hits, not {right}: {passages}, {copies}"
+    if strange := {*passages, *copies} - expected:
         yield f"{strange} is too much"
-    if is_whole and (missing := expected - {*shown, *copies}):
+    if is_whole and (missing := expected - {*passages, *copies}):
         yield f"{missing} is not found"
 
 
@@ -171,7 +177,7 @@ def _copies_of(hit: Json) -> list[str]:
 def _found_in(library: Library, duel: Duel, hit: Json) -> list[str]:
     """The ids of the passages that a hit is of: all of its range; in mode exact, where its matches begin."""
     id_, first, last = _range(hit)
-    paper = library.seen[duel.person].get(id_)
+    paper = library.visible[duel.person].get(id_)
     passages: Iterable[int] = range(first, last + 1)
     if paper and duel.arguments.get("mode") == "exact":
         passages = {_passage_at(paper, match["start"]) for match in hit["matches"]}
@@ -195,13 +201,13 @@ def _range(hit: Json) -> tuple[str, int, int]:
 
 def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     id_, first, last = _range(hit)
-    paper = library.seen[duel.person].get(id_)
+    paper = library.visible[duel.person].get(id_)
     if paper is None:
         yield f"shows {hit['id']}"
         return
     pages = f"p. {first + 1}" if first == last else f"pp. {first + 1}-{last + 1}"
     text = "\n\n".join(paper.paragraphs)
-    known: Json = {
+    expected: Json = {
         "id": hit["id"],
         "uri": f"refdesk://{paper.collection}/{hit['id']}",
         "revision": _revision(paper),
@@ -214,12 +220,14 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     }
     if is_exact := duel.arguments.get("mode") == "exact":
         yield from _match_faults(paper, duel, hit)
-        known = {name: known[name] for name in ("id", "revision", "title", "collection", "page", "metadata")}
+        expected = {
+            name: expected[name] for name in ("id", "revision", "title", "collection", "page", "metadata")
+        }
     if text[hit["start"] : hit["end"]] != hit["text"]:
         yield f"shows other text {hit['text']}"
     if is_exact:
         hit = {name: value for name, value in hit.items() if name not in OF_EXACT}
-    yield from _differences(_without_place(paper, hit), known, VARYING["search"])
+    yield from _differences(_without_place(paper, hit), expected, VARYING["search"])
 
 
 def _revision(paper: Paper) -> str:
@@ -229,8 +237,8 @@ def _revision(paper: Paper) -> str:
 def _without_place(paper: Paper, hit: Json) -> Json:
     """A hit without the place of its own document behind the title, which tells it apart in some replies."""
     cited = re.fullmatch(rf"({re.escape(paper.title)}) \((.*)\)( › .*)", hit.get("cite_as", ""))
-    own = re.sub(r"\W", "", f"{paper.collection}{paper.path}")
-    if cited is None or re.sub(r"\W", "", cited[2]) not in own:
+    place = re.sub(r"\W", "", f"{paper.collection}{paper.path}")
+    if cited is None or re.sub(r"\W", "", cited[2]) not in place:
         return hit
     return hit | {"cite_as": cited[1] + cited[3]}
 
@@ -240,17 +248,17 @@ def _match_faults(paper: Paper, duel: Duel, hit: Json) -> Iterator[str]:
     _, first, last = _range(hit)
     by_passage = occurrences(paper, duel.arguments)
     expected = [match for seq in sorted(by_passage) if first <= seq <= last for match in by_passage[seq]]
-    shown = [(one["line"], one["start"], one["end"]) for one in hit["matches"]]
-    if shown != expected[:SHOWN] or hit["match_count"] != len(expected):
-        yield f"matches {shown} of {hit['match_count']}, not {expected}"
+    matches = [(match_["line"], match_["start"], match_["end"]) for match_ in hit["matches"]]
+    if matches != expected[:SHOWN] or hit["match_count"] != len(expected):
+        yield f"matches {matches} of {hit['match_count']}, not {expected}"
 
 
-def _differences(shown: Json, known: Json, varying: set[str]) -> Iterator[str]:
+def _differences(actual: Json, expected: Json, varying: set[str]) -> Iterator[str]:
     """What a record shows otherwise than is known, or beside it."""
-    if wrong := {name for name, value in known.items() if shown.get(name) != value}:
-        yield f"other {wrong} in {shown}"
-    if more := shown.keys() - known.keys() - varying:
-        yield f"{more} in {shown}"
+    if wrong := {name for name, value in expected.items() if actual.get(name) != value}:
+        yield f"other {wrong} in {actual}"
+    if more := actual.keys() - expected.keys() - varying:
+        yield f"{more} in {actual}"
 
 
 def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
@@ -263,16 +271,16 @@ def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]
         return
     paper, seq = opened
     whole = seq is None or (duel.call == "get_source" and "around" not in duel.arguments)
-    shown = list(paper.paragraphs) if seq is None or whole else [paper.paragraphs[seq]]
-    known: Json = {"text": "\n\n".join(shown)}
+    paragraphs = list(paper.paragraphs) if seq is None or whole else [paper.paragraphs[seq]]
+    expected: Json = {"text": "\n\n".join(paragraphs)}
     if "outline" in duel.arguments:
-        known = {"text": None}
+        expected = {"text": None}
     if "lines" in duel.arguments:
         first, _, last = duel.arguments["lines"].partition("-")
         numbered = [f"{number}\t{line}" for number, line in enumerate(paper.lines, 1)]
-        known = {"text": "\n".join(numbered[int(first) - 1 : int(last or first)])}
+        expected = {"text": "\n".join(numbered[int(first) - 1 : int(last or first)])}
     if duel.call == "get_source":
-        known |= {
+        expected |= {
             "id": paper.id,
             "uri": paper.uri,
             "revision": _revision(paper),
@@ -283,7 +291,7 @@ def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]
             if int(duel.arguments.get("lines", "1").partition("-")[0]) > 1
             else [{"title": paper.paragraphs[0], "level": 1, "start": 0}],
         }
-    yield from _differences(reply.content, known, VARYING[duel.call])
+    yield from _differences(reply.content, expected, VARYING[duel.call])
 
 
 def _listing_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
@@ -292,15 +300,15 @@ def _listing_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]
         if listed is not None or reply.content:
             yield f"refused wrongly, or not: {reply.text[:200]}"
         return
-    shown = [
-        (one["name"], one["documents"])
-        if "documents" in one
-        else (one["name"], one["id"], one["length"], one.get("title"))
-        for one in reply.content["entries"]
+    entries = [
+        (entry["name"], entry["documents"])
+        if "documents" in entry
+        else (entry["name"], entry["id"], entry["length"], entry.get("title"))
+        for entry in reply.content["entries"]
     ]
-    if {*shown} != listed or len(shown) != len(listed):
-        yield f"lists {shown}, not {listed}"
-    if reply.content["documents"] != sum(one[1] if len(one) == 2 else 1 for one in listed):
+    if {*entries} != listed or len(entries) != len(listed):
+        yield f"lists {entries}, not {listed}"
+    if reply.content["documents"] != sum(entry[1] if len(entry) == 2 else 1 for entry in listed):
         yield f"counts {reply.content['documents']} documents"
-    if [len(one) for one in shown] != sorted(len(one) for one in shown):
+    if [len(entry) for entry in entries] != sorted(len(entry) for entry in entries):
         yield "lists papers before folders"

@@ -136,64 +136,64 @@ class Library:
     """
 
     papers: Mapping[str, Mapping[str, Paper]]
-    seen: Mapping[Person, Mapping[str, Paper]]
+    visible: Mapping[Person, Mapping[str, Paper]]
     knows: Callable[[str], bool] = lambda _query: True
 
     def readable(self, person: Person) -> set[str]:
         """The collections in which the person sees anything."""
-        return {paper.collection for paper in self.seen[person].values()}
+        return {paper.collection for paper in self.visible[person].values()}
 
-    def matches(self, person: Person, asked: Json) -> list[Paper] | None:
+    def matches(self, person: Person, arguments: Json) -> list[Paper] | None:
         """The papers that a search may show, or None if it must be refused."""
         readable = self.readable(person)
-        chosen = set(asked.get("collections", readable)) & readable  # a note names the others
+        chosen = set(arguments.get("collections", readable)) & readable  # a note names the others
         declared = [COLLECTIONS[person.tenant][name] for name in chosen]
-        if asked.get("limit", 0) > person.limit:
+        if arguments.get("limit", 0) > person.limit:
             return None
-        if not chosen and "collections" in asked:
+        if not chosen and "collections" in arguments:
             return None
-        if chosen and "filter" in asked and not valid(asked["filter"], declared):
+        if chosen and "filter" in arguments and not valid(arguments["filter"], declared):
             return None
         return [
             paper
-            for paper in self.seen[person].values()
+            for paper in self.visible[person].values()
             if paper.collection in chosen
-            and paper.id in asked.get("sources", [paper.id])
-            and paper.id not in asked.get("exclude_sources", [])
-            and ("filter" not in asked or fits(asked["filter"], paper.fields))
+            and paper.id in arguments.get("sources", [paper.id])
+            and paper.id not in arguments.get("exclude_sources", [])
+            and ("filter" not in arguments or fits(arguments["filter"], paper.fields))
         ]
 
     def beginning(self, duel: Duel) -> list[str]:
         """The ids of the papers whose id, title or path begins with what was typed, by title."""
         typed, collection = duel.arguments["value"].lower(), duel.arguments.get("collection")
-        found = [
+        matches = [
             (paper.title, paper.id)
-            for paper in self.seen[duel.person].values()
+            for paper in self.visible[duel.person].values()
             if collection in {None, paper.collection}
             and any(name.lower().startswith(typed) for name in (paper.id, paper.title, paper.path))
         ]
-        return [id_ for _, id_ in sorted(found)]
+        return [id_ for _, id_ in sorted(matches)]
 
-    def passages(self, person: Person, asked: Json) -> set[str] | None:
+    def passages(self, person: Person, arguments: Json) -> set[str] | None:
         """The passages that a search without a limit must show; in mode sparse, those with a word of it.
 
         Mode hybrid searches by words alone where the model knows no word of the query. Parts of names are
         words, too. In mode exact, those in which it begins.
         """
-        papers = self.matches(person, asked)
-        mode = asked.get("mode", "hybrid")
+        papers = self.matches(person, arguments)
+        mode = arguments.get("mode", "hybrid")
         is_exact = mode == "exact"
-        by_words = mode == "sparse" or (mode == "hybrid" and not self.knows(asked["query"]))
-        if papers is None or (is_exact and asked["query"] == INVISIBLE):
+        by_words = mode == "sparse" or (mode == "hybrid" and not self.knows(arguments["query"]))
+        if papers is None or (is_exact and arguments["query"] == INVISIBLE):
             return None
         if is_exact:
-            return {f"{paper.id}/{seq}" for paper in papers for seq in occurrences(paper, asked)}
-        wanted = named(asked["query"]) - STOP_WORDS
+            return {f"{paper.id}/{seq}" for paper in papers for seq in occurrences(paper, arguments)}
+        words_asked = named(arguments["query"]) - STOP_WORDS
         return {
             id_
             for paper in papers
             for id_, words in paper.passages.items()
-            if not by_words or wanted & named(" ".join(words))
+            if not by_words or words_asked & named(" ".join(words))
         }
 
     def opened(self, duel: Duel) -> tuple[Paper, int | None] | None:
@@ -201,7 +201,7 @@ class Library:
         if self.kind(duel) != "own":
             return None
         collection, id_, seq = self._name_parts(duel)
-        paper = self.seen[duel.person][id_]
+        paper = self.visible[duel.person][id_]
         if collection not in {None, paper.collection} or (seq and int(seq) >= len(paper.paragraphs)):
             return None
         return paper, int(seq) if seq else None
@@ -211,7 +211,7 @@ class Library:
         _, id_, _ = self._name_parts(duel)
         if not id_:
             return "misspelt"
-        if id_ in self.seen[duel.person]:
+        if id_ in self.visible[duel.person]:
             return "own"
         if id_ in self.papers.get(duel.person.tenant, {}):
             return "denied"
@@ -224,8 +224,8 @@ class Library:
         if match:
             return match[1], match[2], match[3]
         of_tenant = self.papers.get(duel.person.tenant, {})
-        others = [paper for papers in self.papers.values() for paper in papers.values()]
-        for paper in [*of_tenant.values(), *others]:
+        of_others = [paper for papers in self.papers.values() for paper in papers.values()]
+        for paper in [*of_tenant.values(), *of_others]:
             if paper.path and name == f"{paper.collection}/{paper.path}":
                 return paper.collection, paper.id, None
         return None, "", None
@@ -238,14 +238,14 @@ class Library:
 
     def listed(self, duel: Duel) -> set[tuple[Any, ...]] | None:
         """What stands at a path: folders with their numbers of papers, papers with their ids."""
-        seen = self.seen[duel.person].values()
-        asked = duel.arguments.get("id", "").rstrip("/")
+        visible = self.visible[duel.person].values()
+        folder = duel.arguments.get("id", "").rstrip("/")
         placed = [
             (f"{paper.collection}/{paper.path or paper.title}".split("/"), paper)
-            for paper in seen
-            if not asked or f"{paper.collection}/{paper.path}/".startswith(f"{asked}/")
+            for paper in visible
+            if not folder or f"{paper.collection}/{paper.path}/".startswith(f"{folder}/")
         ]
-        depth = len(asked.split("/")) if asked else 0
+        depth = len(folder.split("/")) if folder else 0
         inside = [(parts[depth:], paper) for parts, paper in placed if len(parts) > depth]
         folders = Counter(parts[0] for parts, _ in inside if len(parts) > 1)
         papers = {
@@ -254,7 +254,9 @@ class Library:
             if len(parts) == 1
         }
         return (
-            {(f"{name}/", count) for name, count in folders.items()} | papers if inside or not asked else None
+            {(f"{name}/", count) for name, count in folders.items()} | papers
+            if inside or not folder
+            else None
         )
 
 
@@ -270,21 +272,21 @@ def named(text: str) -> set[str]:
     return {*text.lower().split(), *re.findall(r"[^\W\d]+|\d+", text.lower())}
 
 
-def occurrences(paper: Paper, asked: Json) -> dict[int, list[tuple[int, int, int]]]:
+def occurrences(paper: Paper, arguments: Json) -> dict[int, list[tuple[int, int, int]]]:
     """Where a paper has what mode exact asks for: the line, start and end of each match, by passage."""
-    query = asked["query"]
-    pattern = query if asked.get("match") == "regex" else r"\s+".join(map(re.escape, query.split()))
-    if asked.get("match") == "words":
+    query = arguments["query"]
+    pattern = query if arguments.get("match") == "regex" else r"\s+".join(map(re.escape, query.split()))
+    if arguments.get("match") == "words":
         pattern = rf"(?<!\w){pattern}(?!\w)"
     text = "\n\n".join(paper.paragraphs)
     ends = [len("\n\n".join(paper.paragraphs[: seq + 1])) for seq in range(len(paper.paragraphs))]
-    found: dict[int, list[tuple[int, int, int]]] = {}
-    flags = re.MULTILINE if asked.get("case") else re.MULTILINE | re.IGNORECASE
+    places: dict[int, list[tuple[int, int, int]]] = {}
+    flags = re.MULTILINE if arguments.get("case") else re.MULTILINE | re.IGNORECASE
     for match in re.finditer(pattern, text, flags):
         seq = next(seq for seq, end in enumerate(ends) if match.start() < end)
         line = text.count("\n", 0, match.start()) + 1
-        found.setdefault(seq, []).append((line, *match.span()))
-    return found
+        places.setdefault(seq, []).append((line, *match.span()))
+    return places
 
 
 def sees(person: Person, paper: Paper) -> bool:
@@ -294,11 +296,11 @@ def sees(person: Person, paper: Paper) -> bool:
     mine = [f"group:{group}" for group in person.groups]
     if person.user is not None:
         mine.append(f"user:{person.user}")
-    if any(one in paper.access["deny"] for one in mine):
+    if any(name in paper.access["deny"] for name in mine):
         return False
-    if not all(any(_lets_through(one, paper) for one in wall) for wall in person.walls):
+    if not all(any(_lets_through(bound, paper) for bound in wall) for wall in person.walls):
         return False
-    return paper.access["visibility"] == "tenant" or any(one in paper.access["allow"] for one in mine)
+    return paper.access["visibility"] == "tenant" or any(name in paper.access["allow"] for name in mine)
 
 
 def _lets_through(bound: Bound, paper: Paper) -> bool:
@@ -323,16 +325,16 @@ def _holds(key: str, value: Any, fields: Mapping[str, Any]) -> bool:  # noqa: AN
             return any(fits(part, fields) for part in value)
         case "$not":
             return not fits(value, fields)
-    return all(_is_so(fields.get(key), asked, operand) for asked, operand in _conditions(value).items())
+    return all(_is_so(fields.get(key), operator, operand) for operator, operand in _conditions(value).items())
 
 
 def _conditions(value: Any) -> Json:  # noqa: ANN401 any JSON
     return value if isinstance(value, dict) else {"$eq": value}
 
 
-def _is_so(held: Any, asked: str, operand: Any) -> bool:  # noqa: ANN401 any value
+def _is_so(held: Any, operator: str, operand: Any) -> bool:  # noqa: ANN401 any value
     """One condition on what a paper holds, which is None where it lacks the field."""
-    match asked:
+    match operator:
         case "$exists":
             return (held is not None) is operand
         case "$ne":
@@ -340,14 +342,14 @@ def _is_so(held: Any, asked: str, operand: Any) -> bool:  # noqa: ANN401 any val
         case "$nin":
             return not _is_so(held, "$in", operand)
         case "$in":
-            return any(_is_so(held, "$eq", one) for one in operand)
+            return any(_is_so(held, "$eq", value) for value in operand)
         case "$eq" if isinstance(held, tuple):
-            return any(_is_so(one, "$eq", operand) for one in held)
+            return any(_is_so(value, "$eq", operand) for value in held)
     if isinstance(held, datetime):
         operand = DATES[operand]
     elif isinstance(held, str):
         operand = unicodedata.normalize("NFC", operand)
-    return held is not None and bool(COMPARISONS[asked](held, operand))
+    return held is not None and bool(COMPARISONS[operator](held, operand))
 
 
 COMPARISONS = {
@@ -380,21 +382,25 @@ def valid(filter_: Any, declared: Sequence[Mapping[str, str]]) -> bool:  # noqa:
 def _is_valid(key: str, value: Any, declared: Sequence[Mapping[str, str]]) -> bool:  # noqa: ANN401 any JSON
     match key:
         case "$and" | "$or":
-            return isinstance(value, list) and bool(value) and all(valid(one, declared) for one in value)
+            return isinstance(value, list) and bool(value) and all(valid(part, declared) for part in value)
         case "$not":
             return valid(value, declared)
     kinds = {fields[key] for fields in declared if key in fields}
     pairs = [(kind, *pair) for kind in kinds for pair in _conditions(value).items()]
-    return bool(pairs) and all(_is_condition(*one) for one in pairs)
+    return bool(pairs) and all(_is_condition(*pair) for pair in pairs)
 
 
-def _is_condition(kind: str, asked: str, operand: Any) -> bool:  # noqa: ANN401 any JSON
-    if asked == "$exists":
+def _is_condition(kind: str, operator: str, operand: Any) -> bool:  # noqa: ANN401 any JSON
+    if operator == "$exists":
         return isinstance(operand, bool)
-    if asked in {"$in", "$nin"}:
+    if operator in {"$in", "$nin"}:
         operands = operand if isinstance(operand, list) else []
-        return asked in OPERATORS[kind] and bool(operands) and all(_is_value(kind, one) for one in operands)
-    return asked in OPERATORS[kind] and _is_value(kind, operand)
+        return (
+            operator in OPERATORS[kind]
+            and bool(operands)
+            and all(_is_value(kind, value) for value in operands)
+        )
+    return operator in OPERATORS[kind] and _is_value(kind, operand)
 
 
 def _is_value(kind: str, value: Any) -> bool:  # noqa: ANN401 any JSON

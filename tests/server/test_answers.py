@@ -56,7 +56,7 @@ def passages(id_: str) -> list[str]:
     return [f"{source}/{seq}" for seq in range(int(first), int(last or first) + 1)]
 
 
-async def read(client: Client, uri: str) -> str:
+async def text_of_resource(client: Client, uri: str) -> str:
     (contents,) = (await client.read_resource(uri)).contents
     assert isinstance(contents, TextResourceContents)
     assert contents.uri == uri
@@ -69,13 +69,13 @@ async def test_a_context_is_one_text_of_passages_under_the_citations_of_the_resu
     client: Client, max_chars: int
 ) -> None:
     for question in QUESTIONS:
-        text, found = await call(client, "search", query=question, context=True, max_chars=max_chars)
+        text, reply = await call(client, "search", query=question, context=True, max_chars=max_chars)
         assert len(text) <= max_chars
         cited = [
-            line for line in found["context"].splitlines() if re.fullmatch(r"\[[a-z2-7]{16}/[\d-]+\]", line)
+            line for line in reply["context"].splitlines() if re.fullmatch(r"\[[a-z2-7]{16}/[\d-]+\]", line)
         ]
-        assert cited == [f"[{hit['id']}]" for hit in found["results"]] != []
-        assert all("text" not in hit for hit in found["results"])
+        assert cited == [f"[{hit['id']}]" for hit in reply["results"]] != []
+        assert all("text" not in hit for hit in reply["results"])
     plain = await search(client, QUESTIONS[0], max_chars=max_chars)
     assert "context" not in plain
     assert all(hit["text"] for hit in plain["results"])
@@ -94,17 +94,17 @@ async def test_a_question_finds_the_passage_that_answers_it_and_how_to_cite_it(c
 
 async def test_at_least_eight_ordinary_passages_fit_into_a_reply_as_it_comes(client: Client) -> None:
     for question in QUESTIONS:
-        found = await search(client, question)
-        assert 0 < len(found["results"]) <= 8
-        assert sum(len(passages(hit["id"])) for hit in found["results"]) >= 8
-        left_out = any("left out" in note for note in found["notes"])
-        assert not left_out or len(found["results"]) >= 5
+        reply = await search(client, question)
+        assert 0 < len(reply["results"]) <= 8
+        assert sum(len(passages(hit["id"])) for hit in reply["results"]) >= 8
+        left_out = any("left out" in note for note in reply["notes"])
+        assert not left_out or len(reply["results"]) >= 5
 
 
 async def test_what_is_found_is_marked_as_untrusted(client: Client) -> None:
-    found = await search(client, "clock", limit=1)
-    assert found["trust"] == "untrusted"
-    assert (await opened(client, found["results"][0]["id"]))["trust"] == "untrusted"
+    reply = await search(client, "clock", limit=1)
+    assert reply["trust"] == "untrusted"
+    assert (await opened(client, reply["results"][0]["id"]))["trust"] == "untrusted"
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "sparse"])
@@ -124,16 +124,18 @@ async def test_every_citation_leads_back_to_its_passage(client: Client, question
             around = await opened(client, name)
             assert hit["text"] in around["text"]
             assert around["id"] == hit["id"].partition("/")[0]
-            shown = {chunk["uri"] for chunk in around["chunks"]}
-            assert {f"refdesk://documents/{id_}" for id_ in passages(hit["id"])} <= shown
+            near = {chunk["uri"] for chunk in around["chunks"]}
+            assert {f"refdesk://documents/{id_}" for id_ in passages(hit["id"])} <= near
         alone = await opened(client, hit["id"], around=0)
-        assert alone["text"] == await read(client, f"refdesk://documents/{hit['id']}") == hit["text"]
+        assert (
+            alone["text"] == await text_of_resource(client, f"refdesk://documents/{hit['id']}") == hit["text"]
+        )
         uris = [f"refdesk://documents/{id_}" for id_ in passages(hit["id"])]
         assert [chunk["uri"] for chunk in alone["chunks"]] == uris
-        assert all([await read(client, uri) in hit["text"] for uri in uris])
+        assert all([await text_of_resource(client, uri) in hit["text"] for uri in uris])
         source = await opened(client, hit["id"].partition("/")[0], max_chars=100_000)
         assert hit["cite_as"].partition(" › ")[0] == source["title"]
-        assert await read(client, source["uri"]) == source["text"]
+        assert await text_of_resource(client, source["uri"]) == source["text"]
         assert source["text"][alone["start"] : alone["end"]] == hit["text"]
 
 
@@ -141,8 +143,8 @@ async def test_the_limit_is_kept_and_no_passage_shown_twice(client: Client) -> N
     for limit in (1, 3, 30):
         results = (await search(client, "time", limit=limit, max_chars=100_000))["results"]
         assert len(results) == limit
-        shown = [id_ for hit in results for id_ in passages(hit["id"])]
-        assert len(shown) == len({*shown}) >= limit
+        ids = [id_ for hit in results for id_ in passages(hit["id"])]
+        assert len(ids) == len({*ids}) >= limit
 
 
 async def test_a_null_stands_for_an_argument_not_given(client: Client) -> None:
@@ -161,15 +163,15 @@ async def test_sources_and_exclude_sources_part_the_hits(client: Client) -> None
 
 
 async def test_a_search_names_the_sources_that_it_does_not_know(client: Client) -> None:
-    found = await search(client, "second", sources=["notes/nowhere.md"])
-    assert found["results"] == []
-    (note,) = found["notes"]
+    reply = await search(client, "second", sources=["notes/nowhere.md"])
+    assert reply["results"] == []
+    (note,) = reply["notes"]
     assert note.startswith("sources: ")
     assert "notes/nowhere.md" in note
     (first, *_) = (await search(client, "second"))["results"]
-    found = await search(client, "second", sources=[first["id"], "nowhere"], exclude_sources=["never"])
-    assert {hit["id"].partition("/")[0] for hit in found["results"]} == {first["id"].partition("/")[0]}
-    assert [note.partition(":")[0] for note in found["notes"]] == ["sources", "exclude_sources"]
+    reply = await search(client, "second", sources=[first["id"], "nowhere"], exclude_sources=["never"])
+    assert {hit["id"].partition("/")[0] for hit in reply["results"]} == {first["id"].partition("/")[0]}
+    assert [note.partition(":")[0] for note in reply["notes"]] == ["sources", "exclude_sources"]
 
 
 async def test_every_place_that_takes_an_id_takes_the_names_that_a_reply_shows(client: Client) -> None:
@@ -183,15 +185,15 @@ async def test_every_place_that_takes_an_id_takes_the_names_that_a_reply_shows(c
     for name in [*names, title, title.upper()]:
         assert await search(client, "second", sources=[name]) == within, name
         assert (await opened(client, name))["id"] == source_id, name
-        (shown,) = (await client.read_resource(name)).contents
-        assert str(shown.uri) in {uri, source["uri"]}, name
+        (contents,) = (await client.read_resource(name)).contents
+        assert str(contents.uri) in {uri, source["uri"]}, name
 
 
 async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(client: Client) -> None:
     assert (await search(client, "second", collections=["documents"])) == await search(client, "second")
-    told = await search(client, "second", collections=["documents", "secrets"])
-    assert told["results"]
-    assert "secrets" in told["notes"][0]
+    reply = await search(client, "second", collections=["documents", "secrets"])
+    assert reply["results"]
+    assert "secrets" in reply["notes"][0]
     result = await client.call_tool("search", {"query": "second", "collections": ["secrets"]})
     assert result.is_error
     (block,) = result.content
@@ -204,19 +206,19 @@ async def test_a_search_stays_in_its_budget_and_says_what_it_left_out(client: Cl
     for question in QUESTIONS:
         whole = await search(client, question, limit=20, max_chars=100_000)
         assert not any(LEFT_OUT.partition("{}")[0] in note for note in whole["notes"])
-        text, found = await call(client, "search", query=question, limit=20, max_chars=max_chars)
+        text, reply = await call(client, "search", query=question, limit=20, max_chars=max_chars)
         assert len(text) <= max_chars
-        more = len(whole["results"]) - len(found["results"])
+        more = len(whole["results"]) - len(reply["results"])
         assert 0 < more < len(whole["results"]) == 20
-        assert [hit["id"] for hit in found["results"]] == [hit["id"] for hit in whole["results"]][:-more]
-        assert LEFT_OUT.format(counted(more, "more hit")) in found["notes"]
+        assert [hit["id"] for hit in reply["results"]] == [hit["id"] for hit in whole["results"]][:-more]
+        assert LEFT_OUT.format(counted(more, "more hit")) in reply["notes"]
 
 
 async def test_the_usual_budget_is_the_operators(client: Client) -> None:
-    text, found = await call(client, "search", query="time", limit=50)
+    text, reply = await call(client, "search", query="time", limit=50)
     assert len(text) <= 16_000
-    assert any("more hits" in note for note in found["notes"])
-    text, window = await call(client, "get_source", id=found["results"][0]["id"].partition("/")[0])
+    assert any("more hits" in note for note in reply["notes"])
+    text, window = await call(client, "get_source", id=reply["results"][0]["id"].partition("/")[0])
     assert len(text) <= 16_000
     assert window["text"]
 
@@ -237,8 +239,10 @@ async def test_windows_stay_in_their_budget_and_together_are_the_whole_document(
             assert window["start"] == start
             parts.append(window["text"])
             start = window.get("next_start")
-            rest = len(whole["text"].rstrip()) - window["end"]
-            assert (f"{rest} more characters; continue with start={start}." in window["notes"]) == (rest > 0)
+            remaining = len(whole["text"].rstrip()) - window["end"]
+            assert (f"{remaining} more characters; continue with start={start}." in window["notes"]) == (
+                remaining > 0
+            )
         assert "".join(parts).rstrip() == whole["text"].rstrip()
 
 
@@ -270,12 +274,12 @@ async def test_ranges_of_lines_in_small_replies_are_the_whole_text_with_numbers(
     source = await opened(client, hit["id"].partition("/")[0], max_chars=100_000)
     last = source["line_count"]
     assert source["lines"] == f"1-{last}"
-    shown: list[str] = []
-    while len(shown) < last:
-        lines = f"{len(shown) + 1}-{last}"
+    lines_read: list[str] = []
+    while len(lines_read) < last:
+        lines = f"{len(lines_read) + 1}-{last}"
         reply = await opened(client, hit["id"], lines=lines, max_chars=2_500)
-        shown += reply["text"].split("\n")
-    assert shown == [f"{n}\t{line}" for n, line in enumerate(source["text"].split("\n")[:last], 1)]
+        lines_read += reply["text"].split("\n")
+    assert lines_read == [f"{n}\t{line}" for n, line in enumerate(source["text"].split("\n")[:last], 1)]
 
 
 async def test_a_page_of_a_pdf_is_cited_by_its_number(client: Client) -> None:
@@ -318,21 +322,21 @@ def test_a_hit_that_holds_orders_or_personal_data_is_flagged_wherever_it_is_show
     assert "1 document contains text that looks like instructions to a model" in run.stderr
     assert "a phone number in 1, an e-mail address in 1" in run.stderr
     listed = json.loads(scripts.admin("sources", "--flags", "--json", "--data", data).stdout)["sources"]
-    flags = {one["metadata"]["path"]: one["flags"] for one in listed}
+    flags = {source["metadata"]["path"]: source["flags"] for source in listed}
     assert flags == {"evil.md": ["instructions"], "letter.md": ["phone", "email"], "plain.md": []}
     table = scripts.admin("sources", "--flags", "--data", data).stdout
     assert "phone, email" in table
     wire = start(data, env={"REFDESK_SERVER_FULL_RESULTS": "true"})
     wire.begin()
-    told = wire.tool("search", {"query": "pendulum", "detail": "passage"})["structuredContent"]
-    schemas = {one["name"]: one["outputSchema"] for one in wire.result("tools/list")["tools"]}
-    jsonschema.validate(told, schemas["search"])
+    reply = wire.tool("search", {"query": "pendulum", "detail": "passage"})["structuredContent"]
+    schemas = {tool["name"]: tool["outputSchema"] for tool in wire.result("tools/list")["tools"]}
+    jsonschema.validate(reply, schemas["search"])
     assert {"flags", "stale", "cite_as"} <= schemas["search"]["properties"]["results"]["items"][
         "properties"
     ].keys()
-    assert {hit["metadata"]["path"]: hit.get("flags", []) for hit in told["results"]} == flags
-    assert ORDERS in told["notes"]
-    for hit in told["results"]:
+    assert {hit["metadata"]["path"]: hit.get("flags", []) for hit in reply["results"]} == flags
+    assert ORDERS in reply["notes"]
+    for hit in reply["results"]:
         opened = wire.tool("get_source", {"id": hit["id"]})["structuredContent"]
         assert opened.get("flags") == hit.get("flags")
         jsonschema.validate(opened, schemas["get_source"])

@@ -104,26 +104,26 @@ def era(request: pytest.FixtureRequest) -> Era:
 def host(lasting_start: Start, room: Room, era: Era) -> Callable[..., Host]:
     """Hosts of a server that publishes the page, or of one that doesn't."""
 
-    def made(*, publishes: bool, declares: bool, user: str = "ann") -> Host:
+    def connected(*, publishes: bool, declares: bool, user: str = "ann") -> Host:
         env = {"REFDESK_SERVER_APPS": "true"} if publishes else {}
         return Host(lasting_start(room.data, era=era, env=env, flags=("--user", user)), declares=declares)
 
-    return made
+    return connected
 
 
 @pytest.fixture(scope="module")
-def shown(host: Callable[..., Host]) -> Host:
+def apps_host(host: Callable[..., Host]) -> Host:
     return host(publishes=True, declares=True)
 
 
 def found_of(host: Host) -> dict[str, str]:
     """The ids of the passages that it finds, by collection."""
-    found = host.tool("search", query="pendulum clock")["structuredContent"]
-    return {hit["collection"]: hit["id"] for hit in found["results"]}
+    reply = host.tool("search", query="pendulum clock")["structuredContent"]
+    return {hit["collection"]: hit["id"] for hit in reply["results"]}
 
 
-def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(shown: Host) -> None:
-    listed = shown.ask("tools/list")["tools"]
+def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(apps_host: Host) -> None:
+    listed = apps_host.ask("tools/list")["tools"]
     golden = DATA / "tools_list_apps.json"
     without_holdings = [
         tool | {"description": tool["description"].partition("\n\nYou can search")[0]} for tool in listed
@@ -140,9 +140,9 @@ def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(sh
 
 
 @UNSHARED  # whose results have no addresses of pages
-def test_hosts_without_the_extension_notice_nothing(host: Callable[..., Host], shown: Host) -> None:
+def test_hosts_without_the_extension_notice_nothing(host: Callable[..., Host], apps_host: Host) -> None:
     plain = host(publishes=False, declares=True)
-    (id_,) = [found for collection, found in found_of(plain).items() if collection == "open"]
+    (id_,) = [id_ for collection, id_ in found_of(plain).items() if collection == "open"]
     requests: list[tuple[str, Message]] = [
         ("tools/list", {}),
         ("resources/list", {}),
@@ -152,13 +152,13 @@ def test_hosts_without_the_extension_notice_nothing(host: Callable[..., Host], s
         ("tools/call", {"name": "page_picture", "arguments": {"id": id_}}),
         ("resources/read", {"uri": URI}),
     ]
-    others = [host(publishes=True, declares=False), host(publishes=False, declares=False)]
+    hosts = [host(publishes=True, declares=False), host(publishes=False, declares=False)]
     differing = set()
     for method, params in requests:
         expected = json.dumps(plain.ask(method, **params))
-        for other in others:
-            assert json.dumps(other.ask(method, **params)) == expected, method
-        if json.dumps(shown.ask(method, **params)) != expected:
+        for other_host in hosts:
+            assert json.dumps(other_host.ask(method, **params)) == expected, method
+        if json.dumps(apps_host.ask(method, **params)) != expected:
             differing.add((method, params.get("name")))
     assert differing == {  # the control: where it is declared and published, these do differ
         ("tools/list", None),
@@ -187,16 +187,16 @@ def test_a_declaration_without_the_kind_of_page_is_none(
     assert len(host.ask("tools/list")["tools"]) == 2
 
 
-def test_the_page_comes_with_a_policy_that_lets_nothing_in(shown: Host) -> None:
-    (content,) = shown.ask("resources/read", uri=URI)["contents"]
+def test_the_page_comes_with_a_policy_that_lets_nothing_in(apps_host: Host) -> None:
+    (content,) = apps_host.ask("resources/read", uri=URI)["contents"]
     assert (content["uri"], content["mimeType"], content["text"]) == (URI, MIME_TYPE, HTML)
     csp = content["_meta"]["ui"]["csp"]
     assert csp == {"connectDomains": [], "resourceDomains": [], "frameDomains": [], "baseUriDomains": []}
-    assert URI not in json.dumps(shown.ask("resources/list"))
+    assert URI not in json.dumps(apps_host.ask("resources/list"))
 
 
-def test_a_result_says_which_passages_may_have_pictures(shown: Host) -> None:
-    result = shown.tool("search", query="pendulum clock")
+def test_a_result_says_which_passages_may_have_pictures(apps_host: Host) -> None:
+    result = apps_host.tool("search", query="pendulum clock")
     results = result["structuredContent"]["results"]
     meta = result["_meta"]["refdesk/app"]
     assert meta["opener"] == "get_source"
@@ -205,9 +205,9 @@ def test_a_result_says_which_passages_may_have_pictures(shown: Host) -> None:
     assert len(results) == 3
 
 
-def test_a_picture_is_a_png_with_the_places_of_the_passage(shown: Host) -> None:
-    id_ = found_of(shown)["open"]
-    result = shown.tool("page_picture", id=id_)
+def test_a_picture_is_a_png_with_the_places_of_the_passage(apps_host: Host) -> None:
+    id_ = found_of(apps_host)["open"]
+    result = apps_host.tool("page_picture", id=id_)
     (image,) = result["content"]
     assert (image["type"], image["mimeType"]) == ("image", "image/png")
     assert base64.b64decode(image["data"], validate=True).startswith(PNG)
@@ -216,19 +216,19 @@ def test_a_picture_is_a_png_with_the_places_of_the_passage(shown: Host) -> None:
     assert len(facts["marks"]) == 1
 
 
-def test_what_has_no_picture_says_why(shown: Host, room: Room) -> None:
-    ids = found_of(shown)
-    assert "only PDFs" in shown.tool("page_picture", id=ids["notes"])["content"][0]["text"]
-    assert "can't be drawn" in shown.tool("page_picture", id=ids["open"], page=2)["content"][0]["text"]
-    kept = (room.papers / "open.pdf").rename(room.papers / "kept")
+def test_what_has_no_picture_says_why(apps_host: Host, room: Room) -> None:
+    ids = found_of(apps_host)
+    assert "only PDFs" in apps_host.tool("page_picture", id=ids["notes"])["content"][0]["text"]
+    assert "can't be drawn" in apps_host.tool("page_picture", id=ids["open"], page=2)["content"][0]["text"]
+    moved = (room.papers / "open.pdf").rename(room.papers / "kept")
     try:
-        gone = shown.tool("page_picture", id=ids["open"])
+        gone = apps_host.tool("page_picture", id=ids["open"])
     finally:
-        kept.rename(room.papers / "open.pdf")
+        moved.rename(room.papers / "open.pdf")
     assert gone["isError"]
     assert gone["content"][0]["text"].startswith("There is no picture of this page: its file")
     assert str(room.papers) not in json.dumps(gone)
-    assert not shown.tool("page_picture", id=ids["open"]).get("isError")
+    assert not apps_host.tool("page_picture", id=ids["open"]).get("isError")
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ def test_what_has_no_picture_says_why(shown: Host, room: Room) -> None:
         ({"id": "aaaa"}, "Nothing readable|around needs"),
     ],
 )
-def test_wrong_arguments_get_a_word(shown: Host, arguments: Message, words: str) -> None:
-    result = shown.tool("page_picture", **arguments)
+def test_wrong_arguments_get_a_word(apps_host: Host, arguments: Message, words: str) -> None:
+    result = apps_host.tool("page_picture", **arguments)
     assert result["isError"]
     assert re.search(words, result["content"][0]["text"])
 
@@ -263,11 +263,11 @@ def test_who_may_not_read_a_passage_gets_neither_it_nor_its_picture(host: Callab
 
 
 @UNSHARED
-def test_the_server_itself_never_loads_what_draws(shown: Host) -> None:
+def test_the_server_itself_never_loads_what_draws(apps_host: Host) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux tells what a process has loaded")
-    assert not shown.tool("page_picture", id=found_of(shown)["open"]).get("isError")
-    maps = Path(f"/proc/{shown.wire.process.pid}/maps").read_text()
+    assert not apps_host.tool("page_picture", id=found_of(apps_host)["open"]).get("isError")
+    maps = Path(f"/proc/{apps_host.wire.process.pid}/maps").read_text()
     assert "lance" in maps  # the control: libraries are named there
     assert "pdfium" not in maps
 
@@ -313,8 +313,8 @@ def test_nothing_of_it_is_there_where_it_is_not_published(
 
 
 def test_each_key_sees_the_pages_that_it_may_read(remote: Remote, room: Room) -> None:
-    found = called(remote, room.ann, "search", {"query": "pendulum clock"})["structuredContent"]["results"]
-    ids = {hit["collection"]: hit["id"] for hit in found}
+    hits = called(remote, room.ann, "search", {"query": "pendulum clock"})["structuredContent"]["results"]
+    ids = {hit["collection"]: hit["id"] for hit in hits}
     allowed = {
         user: {
             name for name in ids if not called(remote, key, "page_picture", {"id": ids[name]}).get("isError")
@@ -338,10 +338,8 @@ def test_a_tool_that_is_bound_binds_the_pictures(
     config.write_text(f"[server]\napps = true\n{tool}")
     remote = lasting_listen(room.data, more={"REFDESK_CONFIG": str(config)})
     everything = lasting_listen(room.data, server_apps="true")
-    found = called(everything, room.ann, "search", {"query": "pendulum clock"})["structuredContent"][
-        "results"
-    ]
-    (id_,) = [hit["id"] for hit in found if hit["collection"] == "open"]
+    hits = called(everything, room.ann, "search", {"query": "pendulum clock"})["structuredContent"]["results"]
+    (id_,) = [hit["id"] for hit in hits if hit["collection"] == "open"]
     assert not called(everything, room.ann, "page_picture", {"id": id_}).get("isError")
     assert called(remote, room.ann, "page_picture", {"id": id_})["isError"]
     result = called(remote, room.ann, "search_notes", {"query": "pendulum"})
@@ -353,7 +351,7 @@ def test_the_audit_names_the_picture_and_the_passage(remote: Remote, room: Room)
         "structuredContent"
     ]["results"]
     called(remote, room.bob, "page_picture", {"id": hit["id"]})
-    line = [one for one in remote.log() if one.get("call") == "page_picture"][-1]
+    line = [line for line in remote.log() if line.get("call") == "page_picture"][-1]
     assert (line["user"], line["ids"], line["outcome"]) == ("bob", [hit["id"]], "answered")
 
 
@@ -385,11 +383,11 @@ async def follows(client: Client) -> None:
     assert listed["search"].meta
     (content,) = (await client.read_resource(listed["search"].meta["ui"]["resourceUri"])).contents
     assert (content.mime_type, getattr(content, "text", "")) == (MIME_TYPE, HTML)
-    found = await client.call_tool("search", {"query": "the pendulum clock of the open paper", "limit": 1})
-    assert found.structured_content
-    assert found.meta
-    assert found.meta["refdesk/app"]["pages"] == [0]
-    drawn = await client.call_tool("page_picture", {"id": found.structured_content["results"][0]["id"]})
+    result = await client.call_tool("search", {"query": "the pendulum clock of the open paper", "limit": 1})
+    assert result.structured_content
+    assert result.meta
+    assert result.meta["refdesk/app"]["pages"] == [0]
+    drawn = await client.call_tool("page_picture", {"id": result.structured_content["results"][0]["id"]})
     assert not drawn.is_error
     assert base64.b64decode(drawn.content[0].data).startswith(PNG)  # type: ignore[union-attr]  # an image
 

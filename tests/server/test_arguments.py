@@ -107,12 +107,12 @@ def test_a_wrong_argument_of_search_is_told_what_is_allowed_of_what_is_offered(
 
 
 def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
-    given = {"query": "pendulum", "limit": 2.0, "max_chars": 20_000.0}
-    (first, _) = wire.tool("search", given)["structuredContent"]["results"]
+    arguments = {"query": "pendulum", "limit": 2.0, "max_chars": 20_000.0}
+    (first, _) = wire.tool("search", arguments)["structuredContent"]["results"]
     near = wire.tool("get_source", {"id": first["id"], "around": 0.0})["structuredContent"]
     assert near == wire.tool("get_source", {"id": first["id"], "around": 0})["structuredContent"]
-    (one, same) = (wire.tool("get_source", {"id": first["id"], "lines": line}) for line in (3, "3"))
-    assert one == same
+    (by_number, same) = (wire.tool("get_source", {"id": first["id"], "lines": line}) for line in (3, "3"))
+    assert by_number == same
     source = {"id": first["id"].partition("/")[0], "start": 10.0}
     assert wire.tool("get_source", source)["structuredContent"]["start"] == 10
 
@@ -243,14 +243,14 @@ def test_what_is_related_to_a_result_is_found_without_a_query(wire: Wire, hit: d
 
 def test_a_query_that_looks_like_json_stays_a_query(wire: Wire) -> None:
     for query in ('["pendulum"]', '{"query": "pendulum"}', '"pendulum"', "null", "12"):
-        found = wire.tool("search", {"query": query, "mode": "exact"})["structuredContent"]
-        texts = [hit["text"] for hit in found["results"]]
+        reply = wire.tool("search", {"query": query, "mode": "exact"})["structuredContent"]
+        texts = [hit["text"] for hit in reply["results"]]
         assert all(query in text for text in texts), query
 
 
 def test_a_number_where_names_are_wanted_is_a_name(wire: Wire) -> None:
-    for given in (7, [7], "7", "[7]"):
-        words = wire.tool_error("search", {"query": "pendulum", "collections": given})
+    for collections in (7, [7], "7", "[7]"):
+        words = wire.tool_error("search", {"query": "pendulum", "collections": collections})
         assert "collection" in words
         assert words == wire.tool_error("search", {"query": "pendulum", "collections": ["7"]})
 
@@ -368,10 +368,10 @@ def test_a_read_without_a_uri_is_refused(wire: Wire) -> None:
 
 
 def test_a_nul_in_a_query_is_no_more_than_a_blank(wire: Wire) -> None:
-    found = wire.tool("search", {"query": "pendulum\0clock", "mode": "sparse"})
-    assert found["structuredContent"]["results"]
-    found = wire.tool("search", {"query": "pendulum", "sources": ["\0", "' OR 1=1 --"]})
-    assert found["structuredContent"]["results"] == []
+    result = wire.tool("search", {"query": "pendulum\0clock", "mode": "sparse"})
+    assert result["structuredContent"]["results"]
+    result = wire.tool("search", {"query": "pendulum", "sources": ["\0", "' OR 1=1 --"]})
+    assert result["structuredContent"]["results"] == []
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "sparse"])
@@ -436,7 +436,9 @@ def test_a_cursor_that_is_none_of_ours_is_refused(wire: Wire, cursor: str) -> No
 def test_a_forged_cursor_reaches_no_further_than_the_list(wire: Wire) -> None:
     forged = base64.b64encode(b"documents/' OR 1=1 --").decode()
     everything = wire.result("resources/list")["resources"]
-    assert all(one in everything for one in wire.result("resources/list", {"cursor": forged})["resources"])
+    assert all(
+        resource in everything for resource in wire.result("resources/list", {"cursor": forged})["resources"]
+    )
 
 
 @pytest.mark.parametrize(

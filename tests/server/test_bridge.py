@@ -77,7 +77,7 @@ def titles(answer: Message) -> set[str]:
     return {hit["cite_as"] for hit in answer["result"]["structuredContent"]["results"]}
 
 
-def asked(wire: Wire, query: str = "pendulum") -> set[str]:
+def titles_found(wire: Wire, query: str = "pendulum") -> set[str]:
     search(wire, 1, query)
     answer = wire.read()
     assert answer["id"] == 1
@@ -97,7 +97,7 @@ def addresses(folder: Path) -> list[Path]:
 def test_a_bridge_is_small_and_has_the_standard_library_alone(host: Start, clock_room: Path) -> None:
     wire = host(clock_room)
     wire.begin()
-    assert asked(wire, "clock")
+    assert titles_found(wire, "clock")
     memory = psutil.Process(wire.process.pid).memory_full_info()
     assert max(memory.rss, memory.uss) < MEMORY_BYTES
     program = "import sys; before = {*sys.modules}; import server.bridge; print(*{*sys.modules} - before)"
@@ -123,19 +123,19 @@ def test_each_host_sees_what_its_own_user_may_though_all_ask_at_once(
     assert len(desks()) == 1
     readable = {name: set(ids[name]) for name in ids}
     for _ in range(3 if BY_DAY else 100):
-        said: list[tuple[str, int, str | None]] = []
+        answers: list[tuple[str, int, str | None]] = []
         for number in range(30):
             name, id_ = (
                 draw.choice([*wires]),
-                draw.choice([None, *(each for some in ids.values() for each in some)]),
+                draw.choice([None, *(id_ for some in ids.values() for id_ in some)]),
             )
             if id_ is None:
                 search(wires[name], number)
             else:
                 wires[name].send(number, "tools/call", {"name": "get_source", "arguments": {"id": id_}})
-            said.append((name, number, id_))
-        expected = {(name, number): id_ for name, number, id_ in said}
-        for name, count in Counter(name for name, _, _ in said).items():
+            answers.append((name, number, id_))
+        expected = {(name, number): id_ for name, number, id_ in answers}
+        for name, count in Counter(name for name, _, _ in answers).items():
             for _answer in range(count):
                 answer = wires[name].read()
                 id_ = expected.pop((name, answer["id"]))
@@ -234,7 +234,7 @@ def test_a_host_that_wants_it_has_a_process_of_its_own(
 ) -> None:
     wire = host(clock_room, "--alone")
     wire.begin()
-    assert asked(wire, "clock")
+    assert titles_found(wire, "clock")
     assert not desks()
     assert not [*folder.iterdir()]
     leave_silently(wire)
@@ -279,24 +279,24 @@ def test_trouble_with_the_folder_is_said_once_and_the_host_is_served_alone(
     tmp_path: Path,
     trouble: str,
 ) -> None:
-    own, env = folder / "refdesk", {}
+    folder_of_another, env = folder / "refdesk", {}
     if trouble == "linked folder":
-        own.symlink_to(tmp_path)
+        folder_of_another.symlink_to(tmp_path)
     elif trouble == "foreign folder":
         if os.geteuid():
             pytest.skip("only root can give a folder to somebody else")
-        own.mkdir(0o700)
-        os.chown(own, 12345, 12345)
+        folder_of_another.mkdir(0o700)
+        os.chown(folder_of_another, 12345, 12345)
     elif trouble == "open folder":
-        own.mkdir()
-        own.chmod(0o750)
+        folder_of_another.mkdir()
+        folder_of_another.chmod(0o750)
     else:
         (tmp_path / ("x" * 100)).mkdir()
         env["XDG_RUNTIME_DIR"] = str(tmp_path / ("x" * 100))
     wire = is_served_alone(host, desks, clock_room, **env)
     assert trouble == "long" or not [*tmp_path.iterdir()]
     if trouble == "long":  # and it answers
-        assert asked(wire, "clock")
+        assert titles_found(wire, "clock")
     leave_after_a_word(wire)
 
 
@@ -334,7 +334,7 @@ def test_connections_that_say_nothing_are_few_and_dont_stay(
     wire.begin()
     (address,) = addresses(folder)
     silent = [connected(address) for _ in range(2 * MAX_SESSIONS)]
-    assert asked(wire, "clock")
+    assert titles_found(wire, "clock")
     (desk,) = desks()
     assert len(desk.net_connections("unix")) < 1.5 * MAX_SESSIONS
     assert all(map(is_refused, silent))
@@ -354,7 +354,7 @@ def test_what_is_no_call_begins_no_session(host: Start, folder: Path, clock_room
         with suppress(BrokenPipeError, ConnectionResetError):
             stranger.sendall(words)
         assert is_refused(stranger)
-    assert asked(wire, "clock")
+    assert titles_found(wire, "clock")
     leave_silently(wire)
 
 
@@ -383,7 +383,7 @@ def test_another_user_begins_no_session_even_if_the_folder_is_opened(
         path.chmod(mode)
     environment = scripts.environment | {"XDG_RUNTIME_DIR": str(folder)}
     call = {"arguments": ["--data", str(clock_room)], "environment": environment, "folder": "/"}
-    told = [
+    ends = [
         subprocess.run(
             [ANYBODY, "-c", CONNECTING, str(address)],
             input=f"{json.dumps(call)}\n",
@@ -396,7 +396,7 @@ def test_another_user_begins_no_session_even_if_the_folder_is_opened(
         ).stdout
         for user in (0, 65534)
     ]
-    assert told == ["b'='\n", "b''\n"]
+    assert ends == ["b'='\n", "b''\n"]
     leave_silently(wire)
 
 
@@ -454,7 +454,7 @@ def test_a_variable_that_the_settings_name_makes_another_desk(
     wires = [host(clock_room, env=env | {"MY_KEY": value, "SSL_CERT_DIR": value}) for value in ("/a", "/b")]
     for wire in wires:
         wire.begin()
-        assert asked(wire, "clock")
+        assert titles_found(wire, "clock")
     assert len(desks()) == 1 + named
     leave_silently(*wires)
 
@@ -493,16 +493,16 @@ def test_wrong_settings_are_told_as_by_a_process_of_its_own(
 ) -> None:
     right = host(world.data, "--tenant", "acorn")
     right.begin()
-    told = []
+    refusals = []
     for flags in (("--tenant", "nobody"), ("--tenant", "nobody", "--alone")):
         wire = host(world.data, *flags)
         wire.begin()
         words = wire.tool_error("search", {"query": "pendulum"})
         assert "nobody" in words
         assert wire.leave(within=20) == 2
-        told.append((words, wire.stderr()))
-    assert told[0] == told[1]
-    assert asked(right) == {"open"}
+        refusals.append((words, wire.stderr()))
+    assert refusals[0] == refusals[1]
+    assert titles_found(right) == {"open"}
     leave_silently(right)
     assert host(tmp_path / "data", env={"REFDESK_SEARCH_LIMIT": "many"}).leave(within=20) == 2
 
@@ -515,13 +515,13 @@ def test_an_idle_desk_ends_and_comes_back_for_the_same_user(
     bob = '[principal]\ntenant = "acorn"\nuser = "bob"\n'
     wire = host(world.data, env=settings_file(file, idle + bob))
     wire.begin()
-    assert asked(wire) == {"open"}
+    assert titles_found(wire) == {"open"}
     until(lambda: not desks())
     settings_file(file, idle + '[principal]\ntenant = "acorn"\nuser = "ann"\ngroups = ["hr"]\n')
-    assert asked(wire) == {"open"}
+    assert titles_found(wire) == {"open"}
     later = host(world.data, env={"REFDESK_CONFIG": str(file)})
     later.begin()
-    assert asked(later) == {"open", "secret"}
+    assert titles_found(later) == {"open", "secret"}
     until(lambda: not desks())
     leave_silently(wire, later)
 
@@ -531,7 +531,7 @@ def test_what_a_session_logs_is_said_to_its_host_alone(host: Start, world: World
     wires = {name: host(world.data, *flags, env=env) for name, (flags, _) in PEOPLE.items()}
     for name, wire in wires.items():
         wire.begin()
-        assert asked(wire) == PEOPLE[name][1]
+        assert titles_found(wire) == PEOPLE[name][1]
     for name, wire in wires.items():
         assert wire.leave(within=20) == 0
         lines = [json.loads(line) for line in wire.stderr().splitlines()]
@@ -560,12 +560,12 @@ def test_a_desk_that_always_fails_is_replaced_by_one_of_the_hosts_own(
         fails.touch()
     wire = host(world.data, *flags, env={"PYTHONPATH": str(tmp_path), "FAILS": str(fails)})
     wire.begin()
-    assert asked(wire) == visible
+    assert titles_found(wire) == visible
     if begun:
         fails.touch()
         kill(desks)
-        assert asked(wire) == visible
-    assert asked(wire) == visible
+        assert titles_found(wire) == visible
+    assert titles_found(wire) == visible
     assert not desks()
     leave_after_a_word(wire)
 
@@ -578,7 +578,7 @@ def test_paths_go_from_the_folder_in_which_the_host_started_it(
     call = {"name": "search", "arguments": {"query": "clock pendulum"}}
     call_line = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
     greeting = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING})
-    found = set()
+    outcomes = set()
     for flags in (("--data", "desk"), ("--config", str(folder / "config.toml"))):
         for data, tenant in ((clock_room, "default"), (world.data, "acorn")):
             (folder / tenant).mkdir(exist_ok=True)
@@ -595,16 +595,16 @@ def test_paths_go_from_the_folder_in_which_the_host_started_it(
                 text=True,
             )
             assert run.stderr == ""
-            found.add((tenant, titles(json.loads(run.stdout.splitlines()[1])) == {"open"}))
-    assert found == {("default", False), ("acorn", True)}
+            outcomes.add((tenant, titles(json.loads(run.stdout.splitlines()[1])) == {"open"}))
+    assert outcomes == {("default", False), ("acorn", True)}
 
 
 def test_a_host_that_is_killed_disturbs_no_other(host: Start, clock_room: Path) -> None:
-    killed, other = host(clock_room), host(clock_room)
-    for wire in (killed, other):
+    killed, surviving = host(clock_room), host(clock_room)
+    for wire in (killed, surviving):
         wire.begin()
     for number in range(20):
         search(killed, number, "clock")
     killed.process.kill()
-    assert asked(other, "clock")
-    leave_silently(other)
+    assert titles_found(surviving, "clock")
+    leave_silently(surviving)

@@ -1,4 +1,4 @@
-"""Servers that read a desk in a bucket, which commands change there: same answers, never wider rights."""
+"""Servers that read a desk in a bucket, which commands change in_bucket: same answers, never wider rights."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def first_copy(scripts: Scripts, world: World, buckets: ModuleType) -> dict[str,
     """What a copy of the world, as it is before a test changes it, puts into a bucket: 500 requests."""
     with buckets.object_store() as store:
         to = ("storage", "copy", "--to", store.uri, "--data", world.data)
-        done = scripts.admin(*to, env=store.environment)
-        assert done.returncode == 0, done.stderr
+        run = scripts.admin(*to, env=store.environment)
+        assert run.returncode == 0, run.stderr
         return dict(store.objects())
 
 
@@ -51,13 +51,13 @@ def copied(first_copy: dict[str, bytes], object_store: ObjectStore) -> None:
 
 
 @pytest.fixture
-def there(admin: Callable[..., Any], object_store: ObjectStore, tmp_path: Path) -> Callable[..., Any]:
+def in_bucket(admin: Callable[..., Any], object_store: ObjectStore, tmp_path: Path) -> Callable[..., Any]:
     """Run refdesk-admin on the desk in the bucket, from a machine that has nothing of it."""
     return partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
 
 
 def id_of(title: str, listed: dict[str, Any]) -> str:
-    (id_,) = [one["id"] for one in listed["sources"] if one["title"] == title]
+    (id_,) = [source["id"] for source in listed["sources"] if source["title"] == title]
     return str(id_)
 
 
@@ -87,16 +87,16 @@ async def test_clients_of_both_eras_are_served_from_a_bucket_with_credentials_th
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {world.ann}"}) as http,
         Client(streamable_http_client(remote.url, http_client=http), mode=mode) as client,
     ):
-        found = await client.call_tool("search", {"query": "pendulum"})
-        assert found.structured_content
-        hits = found.structured_content["results"]
+        result = await client.call_tool("search", {"query": "pendulum"})
+        assert result.structured_content
+        hits = result.structured_content["results"]
         assert {hit["cite_as"] for hit in hits} == {"open", "secret"}
         opened = await client.call_tool("get_source", {"id": hits[0]["id"]})
         assert "A pendulum" in str(opened.structured_content)
         listed = (await client.list_resources()).resources
-        assert {one.title or one.name for one in listed} >= {"open", "secret"}
-        read = await client.read_resource(f"refdesk://documents/{hits[0]['id']}")
-        assert "A pendulum" in read.model_dump_json()
+        assert {resource.title or resource.name for resource in listed} >= {"open", "secret"}
+        document = await client.read_resource(f"refdesk://documents/{hits[0]['id']}")
+        assert "A pendulum" in document.model_dump_json()
     assert object_store.requests["GET"] > 0
     assert set(object_store.requests) <= {"GET", "HEAD"}
     assert all("Credential=AKIATESTER" in signature for signature in object_store.signed_by)
@@ -121,24 +121,24 @@ def test_a_revoked_key_and_changed_rights_count_from_the_next_request_on(
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    there: Callable[..., Any],
+    in_bucket: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     of_acorn = ("--tenant", "acorn")
-    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
+    key = in_bucket("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     remote = listen(NOWHERE, more=object_store.serving | EACH_REQUEST)
-    assert remote.titles(made["key"]) == {"open", "secret"}
-    secret = id_of("secret", there("sources", *of_acorn))
-    there("access", "revoke", secret, "--from", "group:hr", *of_acorn)
-    assert remote.titles(made["key"]) == remote.titles(world.ann) == {"open"}
-    there("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    assert remote.titles(key["key"]) == {"open", "secret"}
+    secret = id_of("secret", in_bucket("sources", *of_acorn))
+    in_bucket("access", "revoke", secret, "--from", "group:hr", *of_acorn)
+    assert remote.titles(key["key"]) == remote.titles(world.ann) == {"open"}
+    in_bucket("access", "grant", secret, "--to", "group:hr", *of_acorn)
     late = tmp_path / "late.md"
     late.write_text("# late\n\nA pendulum, late.\n")
-    there("ingest", late, "--visibility", "tenant", *of_acorn)
-    assert remote.titles(made["key"]) == {"open", "secret", "late"}
-    there("remove", id_of("late", there("sources", *of_acorn)), *of_acorn)
-    there("key", "revoke", made["id"])
-    assert remote.post(made["key"]).status_code == 401
+    in_bucket("ingest", late, "--visibility", "tenant", *of_acorn)
+    assert remote.titles(key["key"]) == {"open", "secret", "late"}
+    in_bucket("remove", id_of("late", in_bucket("sources", *of_acorn)), *of_acorn)
+    in_bucket("key", "revoke", key["id"])
+    assert remote.post(key["key"]).status_code == 401
     assert remote.titles(world.ann) == {"open", "secret"}
 
 
@@ -147,27 +147,27 @@ def test_consistency_seconds_bounds_how_late_a_revoked_key_and_a_change_of_right
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    there: Callable[..., Any],
+    in_bucket: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also while the collection is being written."""
     of_birch = ("--tenant", "birch")
-    made = there("key", "create", *of_birch, "--user", "cat")
+    key = in_bucket("key", "create", *of_birch, "--user", "cat")
     late, soon = (
         listen(NOWHERE, more=object_store.serving | {"REFDESK_STORAGE_CONSISTENCY_SECONDS": seconds})
         for seconds in ("600", "1")
     )
-    assert late.titles(made["key"]) == soon.titles(made["key"]) == {"theirs"}
-    (theirs,) = there("sources", *of_birch)["sources"]
+    assert late.titles(key["key"]) == soon.titles(key["key"]) == {"theirs"}
+    (theirs,) = in_bucket("sources", *of_birch)["sources"]
     with leased(_bucket(object_store, monkeypatch), "birch.documents", seconds=0):
-        there("access", "set", theirs["id"], "--allow", "user:ann", *of_birch)
-        assert eventually(lambda: soon.titles(made["key"]) == set())
-        assert late.titles(made["key"]) == {"theirs"}
+        in_bucket("access", "set", theirs["id"], "--allow", "user:ann", *of_birch)
+        assert eventually(lambda: soon.titles(key["key"]) == set())
+        assert late.titles(key["key"]) == {"theirs"}
         assert soon.titles(world.eve) == {"theirs"}
-        there("access", "set", theirs["id"], "--visibility", "tenant", *of_birch)
-        there("key", "revoke", made["id"])
-        assert eventually(lambda: soon.post(made["key"]).status_code == 401)
-        assert late.post(made["key"]).status_code == 200
+        in_bucket("access", "set", theirs["id"], "--visibility", "tenant", *of_birch)
+        in_bucket("key", "revoke", key["id"])
+        assert eventually(lambda: soon.post(key["key"]).status_code == 401)
+        assert late.post(key["key"]).status_code == 200
 
 
 def _bucket(store: ObjectStore, patch: pytest.MonkeyPatch) -> Bucket:
@@ -232,17 +232,17 @@ def test_a_replica_starts_while_the_store_does_not_answer_and_is_ready_when_it_d
 def test_a_replica_that_is_ready_has_read_the_chunks_and_indexes_that_searches_need(
     listen: Callable[..., Remote], world: World, object_store: ObjectStore
 ) -> None:
-    def read() -> list[str]:
+    def chunk_paths() -> list[str]:
         parts = re.compile(r"/chunks__.*/(data|_indices)/|/_indices/")  # a small collection has no indexes
         return [path for path in object_store.paths if parts.search(path)]
 
     object_store.paths.clear()
     remote = listen(NOWHERE, more=object_store.serving)
-    assert len(read()) > 1
+    assert len(chunk_paths()) > 1
     object_store.paths.clear()
     assert remote.titles(world.ann) == {"open", "secret"}
     assert object_store.paths
-    assert len(read()) <= 1  # which chunks ann may see
+    assert len(chunk_paths()) <= 1  # which chunks ann may see
 
 
 @pytest.mark.usefixtures("copied")
@@ -254,13 +254,13 @@ def test_a_local_server_says_why_it_cannot_read_the_bucket_and_answers_when_it_c
     wire = start(NOWHERE, env=env)
     wire.begin()
     assert wire.result("tools/list")["tools"]
-    said = wire.tool_error("search", {"query": "pendulum"})
-    assert "refdesk-admin doctor storage" in said
-    assert object_store.uri in said
-    assert "503" not in said
+    words = wire.tool_error("search", {"query": "pendulum"})
+    assert "refdesk-admin doctor storage" in words
+    assert object_store.uri in words
+    assert "503" not in words
     object_store.down = False
-    found = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
-    assert [hit["cite_as"] for hit in found] == ["open"]
+    hits = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
+    assert [hit["cite_as"] for hit in hits] == ["open"]
     object_store.down = True
     assert "refdesk-admin doctor storage" in wire.tool_error("search", {"query": "pendulum"})
     object_store.down = False
@@ -281,10 +281,10 @@ def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    there: Callable[..., Any],
+    in_bucket: Callable[..., Any],
 ) -> None:
     of_acorn = ("--tenant", "acorn")
-    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
+    key = in_bucket("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     through = {
         "REFDESK_STORAGE_URI": object_store.uri,
         "REFDESK_STORAGE_CONSISTENCY_SECONDS": "1",
@@ -294,23 +294,23 @@ def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from
     }
     object_store.paths.clear()
     first = listen(NOWHERE, more=through)
-    assert first.titles(made["key"]) == {"open", "secret"}
+    assert first.titles(key["key"]) == {"open", "secret"}
     assert any(map(is_kept, object_store.paths))
     time.sleep(1)  # the copy of the rows in memory is made
     object_store.paths.clear()
     second = listen(NOWHERE, more=through)
-    assert second.titles(made["key"]) == {"open", "secret"}
+    assert second.titles(key["key"]) == {"open", "secret"}
     assert object_store.paths
     assert not [path for path in object_store.paths if is_kept(path)]
-    secret = id_of("secret", there("sources", *of_acorn))
-    there("access", "revoke", secret, "--from", "group:hr", *of_acorn)
+    secret = id_of("secret", in_bucket("sources", *of_acorn))
+    in_bucket("access", "revoke", secret, "--from", "group:hr", *of_acorn)
     time.sleep(1)
-    assert [one.titles(made["key"]) for one in (first, second)] == [{"open"}] * 2
-    there("access", "grant", secret, "--to", "group:hr", *of_acorn)
-    there("key", "revoke", made["id"])
+    assert [remote.titles(key["key"]) for remote in (first, second)] == [{"open"}] * 2
+    in_bucket("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    in_bucket("key", "revoke", key["id"])
     time.sleep(1)
-    assert [one.post(made["key"]).status_code for one in (first, second)] == [401] * 2
-    assert [one.titles(world.ann) for one in (first, second)] == [{"open", "secret"}] * 2
+    assert [remote.post(key["key"]).status_code for remote in (first, second)] == [401] * 2
+    assert [remote.titles(world.ann) for remote in (first, second)] == [{"open", "secret"}] * 2
     refused = httpx2.put(f"{cache}/{object_store.bucket}/desks/one/keys.json", content=b"{}")
     assert refused.status_code == 405
 

@@ -44,7 +44,7 @@ def call(tool: str, **arguments: object) -> Message:
     }
 
 
-def asked(method: str, **params: object) -> Message:
+def message(method: str, **params: object) -> Message:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
@@ -71,8 +71,8 @@ def test_a_call_leaves_one_line_that_says_who_what_and_which_ids_and_bears_its_n
     (line,) = [line for line in audited(remote) if line["request"] == "from-the-proxy.1"]
     assert line["milliseconds"] > 0
     assert ids
-    told = {key: value for key, value in line.items() if key not in {"time", "milliseconds"}}
-    assert told == {
+    fields = {key: value for key, value in line.items() if key not in {"time", "milliseconds"}}
+    assert fields == {
         "level": "info",
         "logger": "refdesk.audit",
         "request": "from-the-proxy.1",
@@ -88,41 +88,41 @@ def test_a_call_leaves_one_line_that_says_who_what_and_which_ids_and_bears_its_n
     }
 
 
-@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", 'a"b'])
+@pytest.mark.parametrize("header", ["", "x" * 65, "a b", "a/b", 'a"b'])
 def test_a_name_that_could_mislead_a_reader_of_the_log_is_replaced(
-    remote: Remote, world: World, given: str
+    remote: Remote, world: World, header: str
 ) -> None:
-    name = remote.post(world.ann, **{"X-Request-ID": given}).headers["X-Request-ID"]
+    name = remote.post(world.ann, **{"X-Request-ID": header}).headers["X-Request-ID"]
     assert len(name) == 32
     assert audited(remote)[-1]["request"] == name
 
 
 def test_every_outcome_is_told(remote: Remote, world: World) -> None:
-    found = remote.post(world.ann, call("search", query="pendulum")).json()["result"]["structuredContent"]
-    hit = found["results"][0]
+    reply = remote.post(world.ann, call("search", query="pendulum")).json()["result"]["structuredContent"]
+    hit = reply["results"][0]
     tries: list[tuple[Message, str, str, list[str]]] = [
         (call("search", query="x", limit=CANARY), "search", "invalid", []),
-        (asked("tools/list"), "tools/list", "answered", []),
+        (message("tools/list"), "tools/list", "answered", []),
         (call("search", query=""), "search", "invalid", []),
         (call("search", query="x", collections=["nowhere"]), "search", "not found", []),
         (call("get_source", id=hit["id"]), "get_source", "answered", [hit["id"].partition("/")[0]]),
         (call("get_source", id="a" * 16), "get_source", "not found", []),
         (
-            asked("resources/read", uri=f"refdesk://documents/{hit['id']}"),
+            message("resources/read", uri=f"refdesk://documents/{hit['id']}"),
             "resources/read",
             "answered",
             [f"refdesk://documents/{hit['id']}"],
         ),
-        (asked("resources/read", uri="refdesk://documents/aaaa"), "resources/read", "not found", []),
+        (message("resources/read", uri="refdesk://documents/aaaa"), "resources/read", "not found", []),
         (call(CANARY), "other", "invalid", []),
-        (asked(f"{CANARY}/x"), "other", "invalid", []),
+        (message(f"{CANARY}/x"), "other", "invalid", []),
     ]
     for body, name, outcome, ids in tries:
         remote.post(world.ann, body)
         line = audited(remote)[-1]
         assert (line["call"], line["outcome"], line["ids"]) == (name, outcome, ids), body
-    listed = remote.post(world.bob, asked("resources/list")).json()["result"]["resources"]
-    assert audited(remote)[-1]["ids"] == [one["uri"] for one in listed]
+    listed = remote.post(world.bob, message("resources/list")).json()["result"]["resources"]
+    assert audited(remote)[-1]["ids"] == [resource["uri"] for resource in listed]
     assert len(listed) == 1
     for arguments, ids in ({}, []), ({"id": "documents/"}, [listed[0]["uri"].rpartition("/")[2]]):
         remote.post(world.bob, call("get_source", **arguments))
@@ -134,8 +134,8 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
 
 
 def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, world: World) -> None:
-    found = remote.post(world.ann, call("search", query="secret")).json()["result"]["structuredContent"]
-    hit = next(one for one in found["results"] if one["cite_as"] == "secret")
+    reply = remote.post(world.ann, call("search", query="secret")).json()["result"]["structuredContent"]
+    hit = next(hit for hit in reply["results"] if hit["cite_as"] == "secret")
     source, chunk, unknown = hit["id"].partition("/")[0], hit["id"], "a" * 16
     for id_, asked_for in [
         (source, source),
@@ -144,12 +144,12 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
         (unknown, unknown),
         (f"{source}@password/0", f"{source}/0"),  # not the word that could be a revision
     ]:
-        for body in (call("get_source", id=id_), asked("resources/read", uri=id_)):
+        for body in (call("get_source", id=id_), message("resources/read", uri=id_)):
             remote.post(world.bob, body)
             line = audited(remote)[-1]
             assert (line["outcome"], line["asked"], line["ids"]) == ("not found", asked_for, []), body
     for id_ in ("b" * 15, CANARY, "é" * 16, f"refdesk://{CANARY}/x", f"{unknown}/x", "a b"):
-        for body in (call("get_source", id=id_), asked("resources/read", uri=id_)):
+        for body in (call("get_source", id=id_), message("resources/read", uri=id_)):
             remote.post(world.bob, body)
             line = audited(remote)[-1]
             assert (line["outcome"], "asked" in line) == ("not found", False), body
@@ -183,7 +183,7 @@ def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "words"),
     [
         ("", "no header Authorization"),
         ("Basic YTpi", "has the scheme Basic"),
@@ -194,12 +194,12 @@ def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
     ],
 )
 def test_a_refused_client_learns_what_was_read_and_not_why_its_key_is_wrong(
-    remote: Remote, header: str, told: str
+    remote: Remote, header: str, words: str
 ) -> None:
     reply = remote.post(None, **({"Authorization": header} if header else {}))
     assert reply.status_code == 401
     description = reply.json()["error_description"]
-    assert told in description
+    assert words in description
     assert "Authentication required" in description
     for secret in (CANARY, "00000000", "unknown", "revoked"):
         assert secret not in reply.text + reply.headers["WWW-Authenticate"]
@@ -285,12 +285,12 @@ def test_no_line_holds_a_callers_or_a_documents_words_or_a_key(remote: Remote, w
         call("search", query="x", sources=[CANARY]),
         call(CANARY, query=CANARY),
         call("get_source", id=CANARY),
-        asked("resources/read", uri=f"refdesk://documents/{CANARY}"),
-        asked("resources/read", uri=hostile),
-        asked("resources/list", cursor=CANARY),
-        asked("prompts/get", name="answer", arguments={"question": CANARY}),
-        asked("completion/complete", ref={"type": "ref/prompt", "name": CANARY}, argument={"name": CANARY}),
-        asked(hostile),
+        message("resources/read", uri=f"refdesk://documents/{CANARY}"),
+        message("resources/read", uri=hostile),
+        message("resources/list", cursor=CANARY),
+        message("prompts/get", name="answer", arguments={"question": CANARY}),
+        message("completion/complete", ref={"type": "ref/prompt", "name": CANARY}, argument={"name": CANARY}),
+        message(hostile),
         [CANARY],
         f'{{"jsonrpc": "2.0", "{CANARY}'.encode(),
     ):
@@ -301,11 +301,11 @@ def test_no_line_holds_a_callers_or_a_documents_words_or_a_key(remote: Remote, w
     remote.post(world.ann, Host=CANARY * 100)
     assert remote.titles(world.ann) == {"open", "secret"}
     bad_hosts = "mcp.server.transport_security"  # names them, within bounds
-    said = "".join(json.dumps(line) for line in remote.log() if line["logger"] != bad_hosts)
+    log = "".join(json.dumps(line) for line in remote.log() if line["logger"] != bad_hosts)
     for secret in (CANARY, "pendulum", world.ann, world.ann.split("_", 2)[2], "Traceback"):
-        assert secret not in said
+        assert secret not in log
     assert max(map(len, remote.noise.read_text().splitlines())) < 1_000
-    assert '"ids": ["' in said
+    assert '"ids": ["' in log
 
 
 def scraped(remote: Remote) -> dict[str, float]:
@@ -343,33 +343,33 @@ def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
 
 
 def test_a_metrics_port_that_is_taken_is_refused_in_a_line(scripts: Scripts, world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        said = refused(scripts, world, REFDESK_HTTP_PORT=free_port(), REFDESK_HTTP_METRICS_PORT=str(port))
-    assert f"127.0.0.1:{port} (http.metrics_port)" in said
-    assert "0 for no metrics" in said
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        words = refused(scripts, world, REFDESK_HTTP_PORT=free_port(), REFDESK_HTTP_METRICS_PORT=str(port))
+    assert f"127.0.0.1:{port} (http.metrics_port)" in words
+    assert "0 for no metrics" in words
 
 
 def test_an_address_that_cant_be_listened_on_is_refused_in_a_line(scripts: Scripts, world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        said = refused(scripts, world, REFDESK_HTTP_PORT=str(port))
-    assert f"Cannot bind 127.0.0.1:{port} (http.host, http.port): Address already in use" in said
-    said = refused(scripts, world, REFDESK_HTTP_HOST="nowhere.invalid")
-    assert "Cannot bind nowhere.invalid:" in said
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        words = refused(scripts, world, REFDESK_HTTP_PORT=str(port))
+    assert f"Cannot bind 127.0.0.1:{port} (http.host, http.port): Address already in use" in words
+    words = refused(scripts, world, REFDESK_HTTP_HOST="nowhere.invalid")
+    assert "Cannot bind nowhere.invalid:" in words
 
 
 def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return str(one.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
 
 
 def refused(scripts: Scripts, world: World, **env: str) -> str:
     """What a server says on standard error that doesn't start."""
-    done = scripts.serve("--http", "--data", world.data, env=env)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    return done.stderr
+    run = scripts.serve("--http", "--data", world.data, env=env)
+    assert run.returncode == 2
+    assert len(run.stderr.splitlines()) == 1
+    return run.stderr
 
 
 class Collector(ThreadingHTTPServer):
@@ -430,7 +430,7 @@ def test_spans_belong_to_the_callers_trace_and_hold_no_words(
         in_body["params"]["_meta"] = {"traceparent": TRACEPARENT.replace("4bf9", "4bfa")}
         remote.post(world.ann, in_body)
         remote.post(world.ann, call(CANARY, query=CANARY))
-        remote.post(world.ann, asked(CANARY))
+        remote.post(world.ann, message(CANARY))
         assert remote.leave() == 0
         spans = collector.spans()
         assert CANARY.encode() not in b"".join(collector.bodies)
@@ -460,5 +460,5 @@ def test_traces_without_the_packages_are_refused_in_a_line(
     scripts: Scripts, world: World, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n")
-    said = refused(scripts, world, REFDESK_SERVER_TRACES="true", PYTHONPATH=str(tmp_path))
-    assert install_command("otel") in said
+    words = refused(scripts, world, REFDESK_SERVER_TRACES="true", PYTHONPATH=str(tmp_path))
+    assert install_command("otel") in words

@@ -43,20 +43,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ceph.Ceph]:
 def copied(store: ceph.Ceph, scripts: Scripts, world: World) -> None:
     """The world has moved to the bucket."""
     to = ("storage", "copy", "--to", store.uri, "--verify", "--data", world.data)
-    done = scripts.admin(*to, env=store.environment())
-    assert done.returncode == 0, done.stderr
+    run = scripts.admin(*to, env=store.environment())
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.fixture
-def there(admin: Callable[..., Any], store: ceph.Ceph, tmp_path: Path) -> Callable[..., Any]:
+def in_bucket(admin: Callable[..., Any], store: ceph.Ceph, tmp_path: Path) -> Callable[..., Any]:
     """Run refdesk-admin on the desk in the bucket, from a machine that has nothing of it."""
     at = {"REFDESK_STORAGE_URI": store.uri, "REFDESK_DATA": str(tmp_path / "machine")}
     return partial(admin, env=store.environment() | at)
 
 
 def findings(scripts: Scripts, env: dict[str, str]) -> dict[str, tuple[str, str]]:
-    done = scripts.admin("doctor", "storage", "--json", env=env)
-    return {one["check"]: (one["state"], one["text"]) for one in json.loads(done.stdout)["findings"]}
+    run = scripts.admin("doctor", "storage", "--json", env=env)
+    return {
+        finding["check"]: (finding["state"], finding["text"])
+        for finding in json.loads(run.stdout)["findings"]
+    }
 
 
 @pytest.mark.usefixtures("copied")
@@ -83,14 +86,14 @@ def test_doctor_storage_finds_nothing_wrong_and_knows_who_can_write(
 def test_what_is_wrong_with_the_credentials_and_the_address_is_said(
     scripts: Scripts, store: ceph.Ceph
 ) -> None:
-    for said, change in (
+    for words, change in (
         (WORDS["SignatureDoesNotMatch"], {"AWS_SECRET_ACCESS_KEY": "wrong"}),
         (WORDS["InvalidAccessKeyId"], {"AWS_ACCESS_KEY_ID": "NOBODY"}),
         (WORDS["NoSuchBucket"], {"REFDESK_STORAGE_URI": "s3://no-such-bucket/desk"}),
         ("can't be reached", {"REFDESK_STORAGE_OPTIONS_ENDPOINT": "http://127.0.0.1:9"}),
     ):
         ((state, text),) = findings(scripts, store.serving | change).values()
-        assert (state, said in text) == ("wrong", True), (said, text)
+        assert (state, words in text) == ("wrong", True), (words, text)
     refused = scripts.admin("storage", "copy", "--to", store.uri, env=store.environment("server"))
     assert refused.returncode != 0
 
@@ -107,9 +110,9 @@ async def test_clients_of_both_eras_search_it_by_a_server_that_can_only_read(
         Client(streamable_http_client(remote.url, http_client=http), mode=mode) as client,
     ):
         for how in ("hybrid", "dense", "sparse", "exact"):
-            found = await client.call_tool("search", {"query": "pendulum", "mode": how})
-            assert found.structured_content
-            hits = found.structured_content["results"]
+            result = await client.call_tool("search", {"query": "pendulum", "mode": how})
+            assert result.structured_content
+            hits = result.structured_content["results"]
             assert {hit["cite_as"] for hit in hits} == {"open", "secret"}, how
         opened = await client.call_tool("get_source", {"id": hits[0]["id"]})
         assert "A pendulum" in str(opened.structured_content)
@@ -123,37 +126,39 @@ def test_changed_documents_rights_and_keys_count_from_the_next_request_on(
     listen: Callable[..., Remote],
     world: World,
     store: ceph.Ceph,
-    there: Callable[..., Any],
+    in_bucket: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     of_acorn = ("--tenant", "acorn")
-    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
+    key = in_bucket("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     late = tmp_path / "late.md"
     late.write_text("# late\n\nA pendulum, late.\n")
-    there("ingest", late, "--visibility", "tenant", *of_acorn)
+    in_bucket("ingest", late, "--visibility", "tenant", *of_acorn)
     remote = listen(NOWHERE, more=store.serving | EACH_REQUEST)
-    assert remote.titles(made["key"]) == {"open", "secret", "late"}
-    ids = {one["title"]: one["id"] for one in there("sources", *of_acorn)["sources"]}
-    there("access", "revoke", ids["secret"], "--from", "group:hr", *of_acorn)
-    there("remove", ids["late"], *of_acorn)
-    assert remote.titles(made["key"]) == {"open"}
-    there("access", "grant", ids["secret"], "--to", "group:hr", *of_acorn)
-    there("key", "revoke", made["id"])
-    assert remote.post(made["key"]).status_code == 401
+    assert remote.titles(key["key"]) == {"open", "secret", "late"}
+    ids = {source["title"]: source["id"] for source in in_bucket("sources", *of_acorn)["sources"]}
+    in_bucket("access", "revoke", ids["secret"], "--from", "group:hr", *of_acorn)
+    in_bucket("remove", ids["late"], *of_acorn)
+    assert remote.titles(key["key"]) == {"open"}
+    in_bucket("access", "grant", ids["secret"], "--to", "group:hr", *of_acorn)
+    in_bucket("key", "revoke", key["id"])
+    assert remote.post(key["key"]).status_code == 401
     assert remote.titles(world.ann) == {"open", "secret"}
 
 
 @pytest.mark.usefixtures("copied")
 def test_of_two_commands_at_once_none_loses_what_the_other_one_did(
-    listen: Callable[..., Remote], store: ceph.Ceph, there: Callable[..., Any]
+    listen: Callable[..., Remote], store: ceph.Ceph, in_bucket: Callable[..., Any]
 ) -> None:
     remote = listen(NOWHERE, more=store.serving | EACH_REQUEST)
     for number in range(ROUNDS):
         with ThreadPoolExecutor(2) as threads:
             users = [f"user{number}{letter}" for letter in "ab"]
             keys = list(
-                threads.map(lambda user: there("key", "create", "--tenant", "acorn", "--user", user), users)
+                threads.map(
+                    lambda user: in_bucket("key", "create", "--tenant", "acorn", "--user", user), users
+                )
             )
-        stored = {one["id"] for one in there("key", "list")["keys"]}
-        assert {one["id"] for one in keys} <= stored
-        assert all(remote.titles(one["key"]) == {"open"} for one in keys)
+        stored = {key["id"] for key in in_bucket("key", "list")["keys"]}
+        assert {key["id"] for key in keys} <= stored
+        assert all(remote.titles(key["key"]) == {"open"} for key in keys)

@@ -55,7 +55,7 @@ def wire(lasting_start: Start, clock_room: Path) -> Wire:
     return wire
 
 
-def found(wire: Wire, **more: object) -> list[Message]:
+def hits_of(wire: Wire, **more: object) -> list[Message]:
     arguments = {"max_chars": 100_000} | more
     return [
         hit
@@ -64,7 +64,7 @@ def found(wire: Wire, **more: object) -> list[Message]:
     ]
 
 
-def shown(hits: list[Message]) -> str:
+def answer_with(hits: list[Message]) -> str:
     """An answer that quotes every sentence that is shown, each with its citation."""
     lines = []
     for hit in hits:
@@ -78,12 +78,12 @@ def shown(hits: list[Message]) -> str:
 def test_every_sentence_that_is_shown_passes_the_check_of_its_citation(
     opened: Callable[..., Wire], scripts: Scripts, clock_room: Path, tmp_path: Path, stage: str
 ) -> None:
-    hits = found(opened(stage))
+    hits = hits_of(opened(stage))
     wide = [hit for hit in hits if "-" in hit["id"]]
     assert len(wide) > len(hits) / 4
-    (tmp_path / "answer.md").write_text(shown(hits))
+    (tmp_path / "answer.md").write_text(answer_with(hits))
     narrowed = [hit | {"id": hit["id"].rpartition("-")[0]} for hit in wide]
-    (tmp_path / "narrow.md").write_text(shown(narrowed))
+    (tmp_path / "narrow.md").write_text(answer_with(narrowed))
     checked, narrow = (
         scripts.admin("cite", "check", tmp_path / name, "--data", clock_room)
         for name in ("answer.md", "narrow.md")
@@ -97,7 +97,7 @@ def test_every_sentence_that_is_shown_passes_the_check_of_its_citation(
 def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
     wire: Wire, scripts: Scripts, clock_room: Path, tmp_path: Path, detail: str
 ) -> None:
-    hits, sizes = found(wire, detail=detail), []
+    hits, sizes = hits_of(wire, detail=detail), []
     for hit in hits:
         assert hit["uri"] == f"refdesk://documents/{hit['id']}"
         (exact,) = wire.result("resources/read", {"uri": hit["uri"]})["contents"]
@@ -106,7 +106,7 @@ def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
         assert window["structuredContent"]["text"].startswith(hit["text"][:500])
         assert 0 < hit["tokens"] <= hit["end"] - hit["start"]
         sizes.append((len(hit["text"]), len(exact["text"])))
-    (tmp_path / "answer.md").write_text(shown(hits))
+    (tmp_path / "answer.md").write_text(answer_with(hits))
     checked = scripts.admin("cite", "check", tmp_path / "answer.md", "--data", clock_room)
     assert checked.returncode == 0, checked.stdout
     whole = [size == cited or size > 0.99 * ParentStage(stage="parent").max_chars for size, cited in sizes]
@@ -118,7 +118,7 @@ def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
 @pytest.mark.parametrize("stage", ["neighbors", "parent"])
 def test_a_wide_citation_opens_in_every_tool(opened: Callable[..., Wire], stage: str) -> None:
     wire = opened(stage)
-    (hit, *_) = [hit for hit in found(wire) if "-" in hit["id"]]
+    (hit, *_) = [hit for hit in hits_of(wire) if "-" in hit["id"]]
     id_, uri = hit["id"], hit["uri"]
     (contents,) = wire.result("resources/read", {"uri": uri})["contents"]
     assert hit["text"] in contents["text"]
@@ -133,8 +133,8 @@ def test_a_wide_citation_opens_in_every_tool(opened: Callable[..., Wire], stage:
         assert len(exact["chunks"]) <= len(window["chunks"])
     source_id, _, seqs = id_.rpartition("/")
     first, last = map(int, seqs.split("-"))
-    told = {"id": f"{source_id}/{last}-{first}"}, {"id": f"{source_id}/{first}-{last + 1000}"}
-    backwards, beyond = (wire.tool_error("get_source", arguments) for arguments in told)
+    calls = {"id": f"{source_id}/{last}-{first}"}, {"id": f"{source_id}/{first}-{last + 1000}"}
+    backwards, beyond = (wire.tool_error("get_source", arguments) for arguments in calls)
     assert backwards == NOT_FOUND
     assert TOO_FEW.split("{0}")[1] in beyond
 
@@ -150,7 +150,7 @@ def test_a_context_has_each_passage_under_what_is_shown_of_it(opened: Callable[.
 
 def test_a_range_that_is_longer_than_a_reply_says_how_much_is_missing(opened: Callable[..., Wire]) -> None:
     wire = opened("neighbors")
-    source_id = found(wire)[0]["id"].partition("/")[0]
+    source_id = hits_of(wire)[0]["id"].partition("/")[0]
     source = wire.tool("get_source", {"id": source_id, "max_chars": 100_000})["structuredContent"]
     whole = f"{source_id}/0-{len(source['chunks']) - 1}"
     reply = wire.tool("get_source", {"id": whole, "around": 0, "max_chars": 2000})["structuredContent"]

@@ -96,12 +96,12 @@ async def test_a_table_of_others_is_searched_cited_and_opened_by_the_rights_in_i
         assert isinstance(contents, TextResourceContents)
         assert hit["text"] in contents.text
         assert foreign.contents(table.parent) == before
-        others = await foreign.opened(table)
-        await others.update({"readers": ["user:ann"]}, where="title = 'Directors'")
+        rows = await foreign.opened(table)
+        await rows.update({"readers": ["user:ann"]}, where="title = 'Directors'")
         assert (await bob.call_tool("get_source", {"id": hit["id"]})).is_error
         assert not (await searched(bob, "director", filter={"year": 2026}))["results"]
         assert (await searched(ann, "director", filter={"year": 2026}))["results"][0]["id"] == hit["id"]
-        await others.delete("title = 'Directors'")
+        await rows.delete("title = 'Directors'")
         assert (await ann.call_tool("get_source", {"id": hit["id"]})).is_error
 
 
@@ -155,8 +155,8 @@ def test_a_tag_is_listed_searched_by_name_and_read(
     scripts: Scripts, start: Start, tmp_path: Path, era: str
 ) -> None:
     def admin(*arguments: str | Path) -> None:
-        done = scripts.admin(*arguments, "--data", tmp_path / "data")
-        assert done.returncode == 0, done.stderr
+        run = scripts.admin(*arguments, "--data", tmp_path / "data")
+        assert run.returncode == 0, run.stderr
 
     text = tmp_path / "leave.md"
     text.write_text("# Leave\n\nThe pendulum swings for twenty days.\n")
@@ -168,15 +168,15 @@ def test_a_tag_is_listed_searched_by_name_and_read(
     wire = start(tmp_path / "data", era=era)
     wire.begin()
 
-    def found(**more: Any) -> dict[str, Any]:  # noqa: ANN401 any arguments
+    def best_hit(**more: Any) -> dict[str, Any]:  # noqa: ANN401 any arguments
         (hit,) = wire.tool("search", {"query": "pendulum", **more})["structuredContent"]["results"]
         return dict(hit)
 
-    assert "thirty" in found()["text"]
-    tagged = found(collections=["then"])
+    assert "thirty" in best_hit()["text"]
+    tagged = best_hit(collections=["then"])
     assert "twenty" in tagged["text"]
-    read = wire.tool("get_source", {"id": tagged["id"]})["structuredContent"]
-    assert "twenty" in read["text"]
+    reply = wire.tool("get_source", {"id": tagged["id"]})["structuredContent"]
+    assert "twenty" in reply["text"]
     (content,) = wire.result("resources/read", {"uri": f"refdesk://then/{tagged['id']}"})["contents"]
     assert "twenty" in content["text"]
     tools = str(wire.result("tools/list"))

@@ -66,7 +66,7 @@ class Disk:
     def ingest(self) -> subprocess.CompletedProcess[str]:
         return self.run("ingest", self.folder / "docs")
 
-    def found(self) -> list[str]:
+    def texts(self) -> list[str]:
         """The texts that are found, the first words of each."""
         run = self.run("search", "pendulum", "--mode", "sparse", "--limit", "20", "--json")
         assert run.returncode == 0, run.stderr
@@ -89,27 +89,27 @@ def disk(scripts: Scripts, tmp_path: Path) -> Disk:
 
 @pytest.mark.parametrize("what", ERRORS if AT_NIGHT else ERRORS[:1])
 def test_a_run_ends_in_words_and_the_next_one_completes_it(disk: Disk, what: str) -> None:
-    before = disk.found()
+    before = disk.texts()
     disk.write("one.md", "stands still")
     disk.write("four.md", "is new")
     disk.fail(what)
     run = disk.ingest()
     assert run.returncode == 1
-    (told,) = [line for line in run.stderr.splitlines() if line.startswith("refdesk-admin:")]
-    assert FAILS in told
-    assert NEXT in told
+    (line,) = [line for line in run.stderr.splitlines() if line.startswith("refdesk-admin:")]
+    assert FAILS in line
+    assert NEXT in line
     assert "Traceback" not in run.stderr
     doctor = disk.run("doctor", "--fix", "--yes")
     if what.startswith("read"):
         assert FAILS in doctor.stdout + doctor.stderr
     disk.work()
-    after = disk.found()
+    after = disk.texts()
     assert len(after) >= len(before)  # nothing that was acknowledged is lost, and each text is old or new
-    assert {*before} - {*after} <= {one for one in before if "one.md" in one}
+    assert {*before} - {*after} <= {path for path in before if "one.md" in path}
     assert disk.run("doctor", "--fix").returncode == 0
     assert disk.ingest().returncode == 0
-    assert len(disk.found()) == 4
-    assert any("stands still" in text for text in disk.found())
+    assert len(disk.texts()) == 4
+    assert any("stands still" in text for text in disk.texts())
     assert disk.run("doctor").returncode == 0
 
 
@@ -117,13 +117,13 @@ def test_doctor_gives_up_nothing_that_a_failing_disk_does_not_read(disk: Disk) -
     """What can't be read now may be whole: going back to an earlier version would lose documents."""
     disk.write("four.md", "is new")
     assert disk.ingest().returncode == 0
-    before = disk.found()
+    before = disk.texts()
     for what in ("read chunks__ 3", "read chunks__ 0", "read sources__ 2")[: None if AT_NIGHT else 1]:
         disk.fail(what)
         run = disk.run("doctor", "--fix", "--yes")
         assert (run.returncode, FAILS in run.stdout) == (1, True)
         disk.work()
-        assert disk.found() == before
+        assert disk.texts() == before
     assert not list(disk.data.rglob("*.damaged"))
 
 
@@ -134,9 +134,9 @@ def test_a_server_tells_it_and_answers_again(disk: Disk, start: Start) -> None:
     disk.write("four.md", "is new")
     assert disk.ingest().returncode == 0
     disk.fail("read tables 0")
-    told = wire.tool_error("search", {"query": "pendulum"})
-    assert "storage engine failed" in told
-    assert FAILS in told
+    words = wire.tool_error("search", {"query": "pendulum"})
+    assert "storage engine failed" in words
+    assert FAILS in words
     disk.work()
     assert len(wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]) == 4
     assert wire.leave() == 0

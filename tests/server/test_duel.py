@@ -184,12 +184,12 @@ async def _fill(data: Path, embedder: BagOfWords, papers: Sequence[Paper], field
     """Write a collection: a quarter of it twice, with other words first; a quarter open to all at first."""
     tenant, name = papers[0].tenant, papers[0].collection
     visibility: Visibility = "restricted" if name == VAULT else "tenant"
-    made = await ensure_collection(
+    collection = await ensure_collection(
         data, tenant, name, embedder.identity, fields=fields, visibility=visibility
     )
     twice, closed = papers[::4], [paper for paper in papers[1::4] if paper.access]
     once = [paper for paper in papers if paper not in twice and paper not in closed]
-    async with open_writer(data, made) as writer:
+    async with open_writer(data, collection) as writer:
         item = partial(_item, writer, embedder)
         await writer.replace([item(paper, former=True) for paper in twice])
         await writer.replace([item(paper, access=OPEN) for paper in [*twice, *closed]])
@@ -276,8 +276,10 @@ async def record(library: Library, embedder: BagOfWords, data: Path, home: Home)
             await _fight(record, library, [legacy, modern], duels, relaxed=relaxed)
         record.alarms += desk.alarms
     logging.getLogger().removeHandler(log)
-    said = [entry.getMessage() for entry in log.buffer if entry.levelno >= logging.WARNING]
-    record.warnings = [one for one in said if f"no tenant {draw.STRANGER.tenant!r}" not in one]
+    messages = [entry.getMessage() for entry in log.buffer if entry.levelno >= logging.WARNING]
+    record.warnings = [
+        message for message in messages if f"no tenant {draw.STRANGER.tenant!r}" not in message
+    ]
     return record
 
 
@@ -298,8 +300,8 @@ async def _fight(
     async def some() -> None:
         for duel in duels:
             reply = await _ask(clients[duel.number // 2 % len(clients)], duel)
-            found = [*faults(library, duel, reply, relaxed=relaxed)]
-            record.faults += [f"DUEL={duel.number}: {fault}\n  {duel}" for fault in found]
+            faults_found = [*faults(library, duel, reply, relaxed=relaxed)]
+            record.faults += [f"DUEL={duel.number}: {fault}\n  {duel}" for fault in faults_found]
             _count(record, library, duel, reply)
             if len(record.faults) >= ENOUGH_FAULTS:
                 break
@@ -324,10 +326,10 @@ async def _ask(client: Client, duel: Duel) -> Reply:
             return Reply(" ".join(uris), {"uris": uris})
         case "resources/read":
             try:
-                read = await client.read_resource(duel.arguments["uri"], meta=meta)
+                result = await client.read_resource(duel.arguments["uri"], meta=meta)
             except MCPError as error:
                 return Reply(f"{error.code} {error.message}")
-            (contents,) = read.model_dump(exclude_none=True)["contents"]
+            (contents,) = result.model_dump(exclude_none=True)["contents"]
             return Reply(contents["text"], contents)
     reply = await _called(client, duel, duel.arguments, meta)
     pages = reply
@@ -363,8 +365,8 @@ async def _completed(client: Client, duel: Duel, meta: Any) -> Reply:  # noqa: A
         result = await client.session.send_request(CompleteRequest(params=params), CompleteResult)
     except MCPError as error:
         return Reply(f"{error.code} {error.message}")
-    found = result.completion
-    return Reply(" ".join(found.values), {"values": found.values, "total": found.total})
+    completion = result.completion
+    return Reply(" ".join(completion.values), {"values": completion.values, "total": completion.total})
 
 
 ASKED_ELSEWHERE = {"tools/list": _counted, "completion/complete": _completed}
@@ -392,22 +394,22 @@ async def _listed(client: Client, meta: Any) -> list[str]:  # noqa: ANN401 as th
 
 def _count(record: Record, library: Library, duel: Duel, reply: Reply) -> None:
     record.fought += 1
-    asked = duel.arguments
+    arguments = duel.arguments
     if duel.asker == draw.STRANGER:
         return
     if duel.call != "search":
         record.counts[duel.call] += reply.content is not None
         if reply.content is None and duel.call != "listing":
             kind = library.kind(duel)
-            is_part = kind == "own" and {"lines", "section"} & asked.keys()
+            is_part = kind == "own" and {"lines", "section"} & arguments.keys()
             record.refusals["part" if is_part else duel.call, kind].add(reply.text)
         elif reply.content is None:
             record.refusals["get_source", "folder"].add(reply.text)
     elif reply.content and (hits := reply.content["results"]):
-        is_all = len(hits) < asked.get("limit", DEFAULT_LIMIT)
-        operators = re.findall(r'"(\$[a-z]+)": ', json.dumps(asked.get("filter")))
+        is_all = len(hits) < arguments.get("limit", DEFAULT_LIMIT)
+        operators = re.findall(r'"(\$[a-z]+)": ', json.dumps(arguments.get("filter")))
         record.counts.update(
-            ["found", duel.asker, duel.tool, (asked.get("mode"), is_all), *asked, *operators]
+            ["found", duel.asker, duel.tool, (arguments.get("mode"), is_all), *arguments, *operators]
         )
 
 
@@ -426,12 +428,12 @@ async def test_what_is_not_there_and_what_is_not_for_one_are_refused_in_the_same
     record: Record,
 ) -> None:
     for call in ("get_source", "resources/read"):
-        said = {kind: words for (of, kind), words in record.refusals.items() if of == call}
+        refusals = {kind: words for (of, kind), words in record.refusals.items() if of == call}
         folder = {"folder"} if call == "get_source" else set()
-        assert said.keys() == {"own", "denied", "foreign", "unknown", "misspelt"} | folder
+        assert refusals.keys() == {"own", "denied", "foreign", "unknown", "misspelt"} | folder
         fewer = TOO_FEW.split("{0}")[1]  # only who may read a document is told how many passages it has
-        assert len({words for words in set.union(*said.values()) if fewer not in words}) == 1
-        assert all(fewer not in words for kind in said.keys() - {"own"} for words in said[kind])
+        assert len({words for words in set.union(*refusals.values()) if fewer not in words}) == 1
+        assert all(fewer not in words for kind in refusals.keys() - {"own"} for words in refusals[kind])
 
 
 @several
@@ -448,7 +450,9 @@ async def test_the_duels_are_as_various_as_they_must_be(record: Record) -> None:
     rare = ["resources/list", "tools/list", "completion/complete", "search_old", "search_new"]
     shares |= dict.fromkeys(rare, 0.001)
     rarer = {
-        one: record.counts[one] for one, share in shares.items() if record.counts[one] < share * record.fought
+        kind: record.counts[kind]
+        for kind, share in shares.items()
+        if record.counts[kind] < share * record.fought
     }
     assert not rarer
 

@@ -73,8 +73,8 @@ def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
             assert first.get("date_from") == told_by
             assert set(reply["notes"]) <= {note}
             for profile in ("fresh", "precise"):
-                told = _reply(desk, question.format(time), profile=profile)
-                assert answer in told["results"][0]["text"], (question, time, profile)
+                reply = _reply(desk, question.format(time), profile=profile)
+                assert answer in reply["results"][0]["text"], (question, time, profile)
         replies = [_reply(desk, question.format(time)) for time in ("now", "in 2018")]
         assert any(reply["notes"] for reply in replies)  # one of both orders is not that of relevance
         plain = _reply(desk, question.format(""))  # they differ, so the newer one comes first
@@ -84,11 +84,11 @@ def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
 
 
 def test_a_source_says_what_its_date_is_taken_from(desk: Wire) -> None:
-    told = {}
+    dates = {}
     for path in ("handbook-2018/leave.md", "expenses-a.md", "old/visitors.md"):
         source = desk.tool("get_source", {"id": f"documents/{path}"})["structuredContent"]
-        told[path] = source["date"][:10], source.get("date_from")
-    assert told == {
+        dates[path] = source["date"][:10], source.get("date_from")
+    assert dates == {
         "handbook-2018/leave.md": ("2018", "path"),
         "expenses-a.md": ("2018-04-01", None),
         "old/visitors.md": ("2018-06-01", "file"),

@@ -57,9 +57,9 @@ def test_unless_the_operator_offers_it_there_is_no_such_argument(wire: Wire) -> 
     assert "trace" not in search["outputSchema"]["properties"]
     assert wire.tool_error("search", {"query": QUESTION, "explain": True}) == NOT_OFFERED
     for plain in ({}, {"explain": False}):
-        found, _ = reply(wire, **plain)
-        assert found["results"]
-        assert "trace" not in found
+        content, _ = reply(wire, **plain)
+        assert content["results"]
+        assert "trace" not in content
 
 
 def test_where_it_is_offered_the_schemas_say_so_and_replies_fit_them(explaining: Wire) -> None:
@@ -69,9 +69,9 @@ def test_where_it_is_offered_the_schemas_say_so_and_replies_fit_them(explaining:
         "description": "Also return a trace of the search.",
     }
     jsonschema.Draft202012Validator.check_schema(search["outputSchema"])
-    found, _ = reply(explaining, explain=True, max_chars=50_000)
-    assert "trace" in found
-    jsonschema.validate(found, search["outputSchema"])
+    content, _ = reply(explaining, explain=True, max_chars=50_000)
+    assert "trace" in content
+    jsonschema.validate(content, search["outputSchema"])
     assert (
         explaining.tool_error("search", {"query": "x", "explain": "yes"}) == "explain must be true or false."
     )
@@ -85,25 +85,25 @@ def test_nobody_gets_a_trace_who_did_not_ask_for_one(explaining: Wire) -> None:
 
 
 def test_a_trace_tells_the_stages_their_first_hits_and_which_lists_had_each(explaining: Wire) -> None:
-    found, _ = reply(explaining, limit=3, explain=True, max_chars=50_000)
-    trace, results = found["trace"], found["results"]
+    content, _ = reply(explaining, limit=3, explain=True, max_chars=50_000)
+    trace, results = content["trace"], content["results"]
     assert trace["trust"] == "untrusted"
     assert trace["queries"] == [{"text": QUESTION, "weight": 1.0}]
     stages = {stage["name"]: stage for stage in trace["steps"]}
     assert list(stages) == STAGES
     assert all(stage["ms"] >= 0 for stage in stages.values())
     assert stages["recall"]["after"] == stages["fuse"]["before"] == stages["limit"]["before"] > 3
-    assert [one["id"] for one in stages["limit"]["preview"]] == [hit["id"] for hit in results]
+    assert [entry["id"] for entry in stages["limit"]["preview"]] == [hit["id"] for hit in results]
     assert stages["limit"]["after"] == 3
-    for one, hit in zip(stages["limit"]["preview"], results, strict=True):
-        assert hit["text"].startswith(one["text"])
-        assert one["score"] == hit["score"]
+    for entry, hit in zip(stages["limit"]["preview"], results, strict=True):
+        assert hit["text"].startswith(entry["text"])
+        assert entry["score"] == hit["score"]
     assert list(trace["listings"]) == [hit["id"] for hit in results]
     for hit in results:
-        lists = {one["list"]: one for one in trace["listings"][hit["id"]]}
-        assert all(one["rank"] >= 1 for one in lists.values())
+        lists = {listing["list"]: listing for listing in trace["listings"][hit["id"]]}
+        assert all(listing["rank"] >= 1 for listing in lists.values())
         assert lists["dense"]["score"] == pytest.approx(hit["similarity"], abs=0.006)
-    assert {1} <= {one["rank"] for listed in trace["listings"].values() for one in listed}
+    assert {1} <= {listing["rank"] for listed in trace["listings"].values() for listing in listed}
 
 
 def test_previews_give_way_first_and_then_the_trace_with_a_note(explaining: Wire) -> None:
@@ -126,10 +126,10 @@ def test_previews_give_way_first_and_then_the_trace_with_a_note(explaining: Wire
 def test_no_reply_is_longer_than_was_asked_for(explaining: Wire) -> None:
     exactly = [(limit, reply(explaining, limit=limit, max_chars=100_000)[1]) for limit in (3, 4, 5, 6)]
     for limit, max_chars in (*exactly, *((8, size) for size in range(2_000, 9_000, 331))):
-        found, size = reply(explaining, explain=True, limit=limit, max_chars=max_chars)
+        content, size = reply(explaining, explain=True, limit=limit, max_chars=max_chars)
         assert size <= max_chars
-        assert found["results"]
-        assert ("trace" in found) != (NO_ROOM in found["notes"]), max_chars
+        assert content["results"]
+        assert ("trace" in content) != (NO_ROOM in content["notes"]), max_chars
 
 
 def test_as_many_passages_are_shown_as_without_a_trace_but_for_the_room_to_say_that_there_is_none(
@@ -162,26 +162,26 @@ def test_a_context_and_an_empty_answer_can_be_explained_too(explaining: Wire) ->
 SECRET = {"title": "secret", "words": "A pendulum, secret."}
 
 
-def expect_nothing_of_the_secret(told: Message) -> None:
+def expect_nothing_of_the_secret(content: Message) -> None:
     """What a reader of one document is told: as if there were no other."""
-    said = json.dumps(told)
-    assert SECRET["title"] not in said
-    assert [hit["cite_as"] for hit in told["results"]] == ["open"]
-    (id_,) = [hit["id"] for hit in told["results"]]
-    assert told["trace"]["listings"].keys() == {id_}
-    assert {one["rank"] for one in told["trace"]["listings"][id_]} == {1}
-    stages = {stage["name"]: stage for stage in told["trace"]["steps"]}
+    text = json.dumps(content)
+    assert SECRET["title"] not in text
+    assert [hit["cite_as"] for hit in content["results"]] == ["open"]
+    (id_,) = [hit["id"] for hit in content["results"]]
+    assert content["trace"]["listings"].keys() == {id_}
+    assert {listing["rank"] for listing in content["trace"]["listings"][id_]} == {1}
+    stages = {stage["name"]: stage for stage in content["trace"]["steps"]}
     assert [stages[name]["after"] for name in ("recall", "fuse", "gate")] == [1, 1, 1]
-    assert {one["id"] for stage in stages.values() for one in stage.get("preview", ())} == {id_}
+    assert {entry["id"] for stage in stages.values() for entry in stage.get("preview", ())} == {id_}
 
 
-def expect_all_of_the_secret(told: Message) -> None:
+def expect_all_of_the_secret(content: Message) -> None:
     """The control: who may read both documents is told of both, wherever there is something to tell."""
-    assert {hit["cite_as"] for hit in told["results"]} == {"open", "secret"}
-    assert len(told["trace"]["listings"]) == 2
-    stages = {stage["name"]: stage for stage in told["trace"]["steps"]}
+    assert {hit["cite_as"] for hit in content["results"]} == {"open", "secret"}
+    assert len(content["trace"]["listings"]) == 2
+    stages = {stage["name"]: stage for stage in content["trace"]["steps"]}
     assert [stages[name]["after"] for name in ("recall", "fuse", "gate")] == [2, 2, 2]
-    assert any(SECRET["words"] in one["text"] for one in stages["gate"]["preview"])
+    assert any(SECRET["words"] in entry["text"] for entry in stages["gate"]["preview"])
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -280,9 +280,9 @@ def test_tokens_their_cost_and_failures_are_counted_by_stage(chatting: Remote, w
     assert values[f"refdesk_failed_steps_total{STAGE}"] == 2
     assert values[f"refdesk_step_seconds_count{STAGE}"] == 4
     assert values['refdesk_call_seconds_count{call="search",outcome="answered"}'] == 4
-    for said in (str(values), chatting.noise.read_text()):
-        assert CANARY not in said
-        assert "swing" not in said
+    for words in (str(values), chatting.noise.read_text()):
+        assert CANARY not in words
+        assert "swing" not in words
 
 
 def test_a_search_goes_on_without_a_stage_that_failed_and_its_trace_tells_what_was_used(
@@ -298,7 +298,7 @@ def test_a_search_goes_on_without_a_stage_that_failed_and_its_trace_tells_what_w
     notes = [
         [note for note in reply["notes"] if "The stage multi_query failed (" in note] for reply in replies
     ]
-    assert [len(one) for one in notes] == [0, 0, 1, 1]
+    assert [len(listing) for listing in notes] == [0, 0, 1, 1]
     assert all({hit["cite_as"] for hit in reply["results"]} == {"open", "secret"} for reply in replies)
     stages = [_stage(reply) for reply in replies]
     assert [stage.get("status") for stage in stages] == [None, None, "failed", "failed"]

@@ -35,9 +35,9 @@ def test_a_desk_without_documents_says_so(scripts: Scripts, start: Start, tmp_pa
     assert scripts.admin("tenant", "create", "acorn", "--data", tmp_path).returncode == 0
     wire = start(tmp_path, era="modern")
     wire.begin()
-    found = wire.tool("search", {"query": "clock"})["structuredContent"]
-    assert found["results"] == []
-    assert found["notes"] == [NO_DOCUMENTS]
+    reply = wire.tool("search", {"query": "clock"})["structuredContent"]
+    assert reply["results"] == []
+    assert reply["notes"] == [NO_DOCUMENTS]
     assert wire.result("resources/list")["resources"] == []
     assert wire.result("completion/complete", COLLECTION)["completion"]["values"] == []
     assert wire.tool_error("get_source", {"id": "abc"}).startswith("Nothing readable")
@@ -98,9 +98,9 @@ def _files(folder: Path) -> Path:
 
 
 def _stale(wire: Wire) -> dict[str, str | None]:
-    told = wire.tool("search", {"query": "pendulum", "max_chars": 100_000})
-    assert "/docs" not in str(told)
-    hits = told["structuredContent"]["results"]
+    reply = wire.tool("search", {"query": "pendulum", "max_chars": 100_000})
+    assert "/docs" not in str(reply)
+    hits = reply["structuredContent"]["results"]
     for hit in hits:
         opened = wire.tool("get_source", {"id": hit["id"]})["structuredContent"]
         assert opened.get("stale") == hit.get("stale")

@@ -59,9 +59,9 @@ async def test_clients_of_both_eras_are_served(remote: Remote, world: World, mod
         Client(streamable_http_client(remote.url, http_client=http), mode=mode) as client,
     ):
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
-        found = await client.call_tool("search", {"query": "pendulum"})
-        assert found.structured_content
-        uri = f"refdesk://documents/{found.structured_content['results'][0]['id']}"
+        result = await client.call_tool("search", {"query": "pendulum"})
+        assert result.structured_content
+        uri = f"refdesk://documents/{result.structured_content['results'][0]['id']}"
         assert "pendulum" in (await client.read_resource(uri)).model_dump_json()
 
 
@@ -70,9 +70,9 @@ async def test_clients_of_http_and_sse_are_served_with_the_same_rights(remote: R
     address = remote.url.replace("/mcp", "/sse")
     for key, titles in [(world.ann, {"open", "secret"}), (world.bob, {"open"})]:
         async with Client(sse_client(address, headers={"X-API-Key": key})) as client:
-            found = await client.call_tool("search", {"query": "pendulum"})
-            assert found.structured_content
-            assert {hit["cite_as"] for hit in found.structured_content["results"]} == titles
+            result = await client.call_tool("search", {"query": "pendulum"})
+            assert result.structured_content
+            assert {hit["cite_as"] for hit in result.structured_content["results"]} == titles
 
 
 def test_without_a_valid_key_there_is_nothing(remote: Remote, world: World) -> None:
@@ -137,11 +137,11 @@ def test_a_key_counts_beside_the_login_of_a_proxy_and_twice_but_not_beside_anoth
 def test_a_key_that_is_revoked_rotated_or_new_counts_at_once(
     remote: Remote, world: World, admin: Callable[..., Any]
 ) -> None:
-    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--data", world.data)
-    assert remote.titles(made["key"]) == {"open"}
-    turned = admin("key", "rotate", made["id"], "--data", world.data)
-    assert remote.titles(made["key"]) == remote.titles(turned["key"]) == {"open"}
-    for key in (made, turned):
+    created = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--data", world.data)
+    assert remote.titles(created["key"]) == {"open"}
+    turned = admin("key", "rotate", created["id"], "--data", world.data)
+    assert remote.titles(created["key"]) == remote.titles(turned["key"]) == {"open"}
+    for key in (created, turned):
         assert remote.post(key["key"]).status_code == 200
         admin("key", "revoke", key["id"], "--data", world.data)
         assert remote.post(key["key"]).status_code == 401
@@ -223,7 +223,7 @@ def test_no_answer_may_be_kept_on_its_way(listen: Callable[..., Remote], world: 
     )
     metrics = f"http://127.0.0.1:{remote.metrics_port}"
     metadata = "/.well-known/oauth-protected-resource/mcp"
-    asked = [
+    answers = [
         (200, httpx2.get(f"{remote.base}/healthz")),
         (200, httpx2.get(f"{remote.base}/readyz")),
         (200, httpx2.get(f"{remote.base}{metadata}")),
@@ -239,13 +239,13 @@ def test_no_answer_may_be_kept_on_its_way(listen: Callable[..., Remote], world: 
         (404, httpx2.get(f"{metrics}/nowhere")),
     ]
     with httpx2.stream("GET", f"{remote.base}/sse", headers={"X-API-Key": world.ann}) as stream:
-        asked.append((200, stream))
-    for status, answer in asked:
+        answers.append((200, stream))
+    for status, answer in answers:
         assert answer.status_code == status, answer.url
         assert answer.headers.get_list("Cache-Control") == ["no-store"], answer.url
-    with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as one:
-        one.sendall(b"no HTTP\r\n\r\n")
-        assert b"\r\nCache-Control: no-store\r\n" in one.recv(4096)
+    with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as connection:
+        connection.sendall(b"no HTTP\r\n\r\n")
+        assert b"\r\nCache-Control: no-store\r\n" in connection.recv(4096)
 
 
 def test_health_and_metrics_are_answered_on_a_port_of_their_own_to_who_names_it(remote: Remote) -> None:
@@ -259,8 +259,8 @@ def test_health_and_metrics_are_answered_on_a_port_of_their_own_to_who_names_it(
             assert refused.status_code == 421
             assert text not in refused.text
     before = remote.noise.read_text()
-    with socket.create_connection(("127.0.0.1", remote.metrics_port), timeout=10) as one:
-        one.sendall(b"\x00\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", remote.metrics_port), timeout=10) as connection:
+        connection.sendall(b"\x00\r\n\r\n")
     assert httpx2.get(f"{address}/healthz").text == "ok"
     assert remote.noise.read_text() == before
 
@@ -277,11 +277,11 @@ def test_a_body_over_the_limit_is_refused_whatever_its_length_says(remote: Remot
 def test_clients_that_dribble_are_let_go(listen: Callable[..., Remote], world: World) -> None:
     remote = listen(world.data, limits_receive_seconds="0.5")
     start = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\n"
-    rest = f"X-API-Key: {world.ann}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"
-    for sent, answer in [("", b""), (start, b""), (start + rest, b"HTTP/1.1 408 ")]:
-        with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as one:
-            one.sendall(sent.encode())
-            assert one.recv(4096)[: len(answer) or 1] == answer
+    headers = f"X-API-Key: {world.ann}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"
+    for sent, answer in [("", b""), (start, b""), (start + headers, b"HTTP/1.1 408 ")]:
+        with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as connection:
+            connection.sendall(sent.encode())
+            assert connection.recv(4096)[: len(answer) or 1] == answer
     assert remote.post(world.ann).status_code == 200
 
 
@@ -314,7 +314,7 @@ def test_a_call_of_the_modern_era_counts_as_one(listen: Callable[..., Remote], w
 async def test_one_tenant_s_flood_is_not_the_others(listen: Callable[..., Remote], world: World) -> None:
     remote = listen(world.data, limits_concurrent_per_tenant="1", limits_queue_seconds="0")
     mine: list[int] = []
-    others: list[int] = []
+    statuses_of_eve: list[int] = []
     body = ASK | {"params": {"name": "search", "arguments": {"query": "pendulum " * 200}}}
 
     async def ask(client: httpx2.AsyncClient, key: str, statuses: list[int]) -> None:
@@ -326,9 +326,9 @@ async def test_one_tenant_s_flood_is_not_the_others(listen: Callable[..., Remote
             async with anyio.create_task_group() as tasks:
                 for _ in range(20):
                     tasks.start_soon(ask, client, world.ann, mine)
-                tasks.start_soon(ask, client, world.eve, others)
+                tasks.start_soon(ask, client, world.eve, statuses_of_eve)
     assert set(mine) == {200, 429}
-    assert set(others) == {200}
+    assert set(statuses_of_eve) == {200}
 
 
 def test_it_is_alive_at_once_and_ready_when_it_can_answer(remote: Remote) -> None:
@@ -362,13 +362,13 @@ def test_a_request_that_has_begun_is_answered_before_it_leaves(
         f"Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as one:
-        one.sendall(head.encode() + body[:9])
+    with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as connection:
+        connection.sendall(head.encode() + body[:9])
         time.sleep(0.3)  # until it waits for the rest
         remote.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
-        one.sendall(body[9:])
-        answer = b"".join(iter(lambda: one.recv(65_536), b""))
+        connection.sendall(body[9:])
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b"structuredContent" in answer
     assert remote.process.wait(timeout=15) == 0
@@ -402,9 +402,9 @@ async def test_calls_over_sse_are_answered_before_it_leaves(
 
 def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: World) -> None:
     remote = listen(world.data)
-    with socket.create_connection(("127.0.0.1", remote.port)) as one:
+    with socket.create_connection(("127.0.0.1", remote.port)) as connection:
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\nX-API-Key: {world.ann}\r\n"
-        one.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode())
+        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode())
         time.sleep(0.3)  # until it waits for the rest
         remote.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)

@@ -151,8 +151,8 @@ def test_it_leaves_in_the_middle_of_its_warm_up(
     else:
         wire.begin()
     gate.expect_reached()
-    for each in signals:
-        wire.process.send_signal(each)
+    for signal_ in signals:
+        wire.process.send_signal(signal_)
     if not signals and wire.process.stdin:
         wire.process.stdin.close()
     if calling:
@@ -196,8 +196,8 @@ def test_it_leaves_when_it_is_warm_with_calls_under_way_and_has_no_children(
     assert psutil.Process(wire.process.pid).children(recursive=True) == []
     for _ in range(50):
         ask(wire)
-    for each in signals:
-        wire.process.send_signal(each)
+    for signal_ in signals:
+        wire.process.send_signal(signal_)
     assert (wire.exit_code(within=20) if signals else wire.leave(within=20)) == 0
     assert wire.stderr() == ""
 
@@ -209,10 +209,10 @@ def test_it_leaves_when_nobody_reads_what_it_says(scripts: Scripts, clock_room: 
         assert process.stdin
         assert process.stdout
         assert process.stderr
-        for read in (process.stdout.readline, process.stdout.close):
+        for ending in (process.stdout.readline, process.stdout.close):
             process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
             process.stdin.flush()
-            read()
+            ending()
         process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         process.stdin.flush()
         assert process.wait(timeout=2) == 0
@@ -294,21 +294,21 @@ def test_a_whole_conversation_can_come_through_a_pipe_at_once(scripts: Scripts, 
         "clientInfo": {"name": "t", "version": "0"},
     }
     call = {"name": "search", "arguments": {"query": "clock"}}
-    said: list[Message] = [
+    messages: list[Message] = [
         {"id": 1, "method": "initialize", "params": greeting},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": call},
     ]
-    done = subprocess.run(
+    run = subprocess.run(
         [scripts.server, "--data", clock_room],
-        input="\n".join(json.dumps({"jsonrpc": "2.0"} | message) for message in said),
+        input="\n".join(json.dumps({"jsonrpc": "2.0"} | message) for message in messages),
         env=scripts.environment,
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    first, second = [json.loads(line) for line in done.stdout.splitlines()]
+    first, second = [json.loads(line) for line in run.stdout.splitlines()]
     assert first["result"]["serverInfo"]["name"] == "refdesk"
     assert second["result"]["structuredContent"]["results"]
 
@@ -342,8 +342,8 @@ def hanging(start: Start, scripts: Scripts, provider: Endpoint, tmp_path: Path) 
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
 def test_a_call_that_never_ends_is_given_up(hanging: Wire, signals: list[signal.Signals]) -> None:
     end_input(hanging)
-    for each in signals:  # as hosts send it a little later
-        hanging.process.send_signal(each)
+    for signal_ in signals:  # as hosts send it a little later
+        hanging.process.send_signal(signal_)
     assert not hanging.is_gone(within=1)
     assert hanging.exit_code(within=DRAIN_SECONDS + WRITE_SECONDS + LATE) == 0
     assert "Requests not answered within 10 s: 1." in hanging.stderr()

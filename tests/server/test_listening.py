@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 REFUSING = "WARNING Every request will be refused with status 421"
 
 
-def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN401 any settings
+def log_of_start(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN401 any settings
     caplog.set_level(logging.INFO, "refdesk.start")
     announce(Settings.model_validate(sections))
     return "\n".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)
@@ -55,7 +55,9 @@ def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN
     ],
 )
 def test_it_says_where_and_who(caplog: pytest.LogCaptureFixture, http: dict[str, Any], words: str) -> None:
-    assert words in said(caplog, http=http, principal={"user": "ann"}, oauth={"issuer": "https://i.example"})
+    assert words in log_of_start(
+        caplog, http=http, principal={"user": "ann"}, oauth={"issuer": "https://i.example"}
+    )
 
 
 def test_it_warns_of_nothing_that_is_as_it_should_be(
@@ -63,18 +65,18 @@ def test_it_warns_of_nothing_that_is_as_it_should_be(
 ) -> None:
     assert scripts.admin("key", "create", "--data", tmp_path).returncode == 0
     right = {"public_url": "https://desk.example.com", "trusted_proxies": ("127.0.0.1",)}
-    assert "WARNING" not in said(caplog, http=right, data=tmp_path)
-    assert "WARNING" not in said(caplog, http={"host": "0.0.0.0"} | right, data=tmp_path)  # noqa: S104 it is told
+    assert "WARNING" not in log_of_start(caplog, http=right, data=tmp_path)
+    assert "WARNING" not in log_of_start(caplog, http={"host": "0.0.0.0"} | right, data=tmp_path)  # noqa: S104 it is told
 
 
 def test_it_says_what_it_serves_and_how_many_keys_open_it(
     caplog: pytest.LogCaptureFixture, scripts: Scripts, tmp_path: Path
 ) -> None:
-    told = said(caplog, data=tmp_path)
-    assert "WARNING No API key is valid, so every request will be refused with status 401." in told
-    assert "It serves" not in told
+    log = log_of_start(caplog, data=tmp_path)
+    assert "WARNING No API key is valid, so every request will be refused with status 401." in log
+    assert "It serves" not in log
     caplog.clear()
-    assert "No API key" not in said(caplog, http={"authentication": ()}, data=tmp_path)
+    assert "No API key" not in log_of_start(caplog, http={"authentication": ()}, data=tmp_path)
     for name in ("acme", "beta"):
         assert scripts.admin("tenant", "create", name, "--data", tmp_path).returncode == 0
         assert scripts.admin("key", "create", "--tenant", name, "--data", tmp_path).returncode == 0
@@ -82,9 +84,9 @@ def test_it_says_what_it_serves_and_how_many_keys_open_it(
     keys = json.loads(stored.read_text())
     keys["keys"][0] |= {"created_at": "2020-01-01T00:00:00Z", "expires_at": "2020-01-02T00:00:00Z"}
     stored.write_text(json.dumps(keys))
-    told = said(caplog, data=tmp_path)
-    assert f"INFO It serves the documents of 2 tenants in {tmp_path}." in told
-    assert "INFO Valid API keys: 1." in told
+    log = log_of_start(caplog, data=tmp_path)
+    assert f"INFO It serves the documents of 2 tenants in {tmp_path}." in log
+    assert "INFO Valid API keys: 1." in log
 
 
 def test_it_is_said_on_standard_error_whatever_the_level(listen: Callable[..., Remote], world: World) -> None:
@@ -119,11 +121,11 @@ PROXY = "10.0.0.7"
 
 
 def client(
-    peer: str, *forwarded: str, proxies: tuple[str, ...] = (PROXY,), own: str = "10.0.0.1"
+    peer: str, *forwarded: str, proxies: tuple[str, ...] = (PROXY,), host: str = "10.0.0.1"
 ) -> ClientAddress:
-    headers = [(b"x-forwarded-for", one.encode()) for one in forwarded]
+    headers = [(b"x-forwarded-for", address.encode()) for address in forwarded]
     return AddressResolver(proxies).of_request(
-        {"client": (peer, 1), "server": (own, 8300), "headers": headers}
+        {"client": (peer, 1), "server": (host, 8300), "headers": headers}
     )
 
 
@@ -159,15 +161,15 @@ def test_a_proxy_that_does_not_tell_is_an_address_that_many_share(forwarded: tup
 
 
 def test_this_machine_s_own_address_is_shared_and_no_other_is() -> None:
-    assert client("127.0.0.1", own="127.0.0.1", proxies=()).shared
-    assert client("10.0.0.1", own="10.0.0.1", proxies=()).shared
-    assert not client("10.0.0.2", own="10.0.0.1", proxies=()).shared
+    assert client("127.0.0.1", host="127.0.0.1", proxies=()).shared
+    assert client("10.0.0.1", host="10.0.0.1", proxies=()).shared
+    assert not client("10.0.0.2", host="10.0.0.1", proxies=()).shared
 
 
 def test_addresses_of_ipv6_count_by_the_network_that_a_client_has() -> None:
-    one, other = client("2001:db8:0:1::a", proxies=()), client("2001:db8:0:1:ffff::b", proxies=())
-    assert one.address != other.address
-    assert one.block == other.block != client("2001:db8:0:2::a", proxies=()).block
+    first, second = client("2001:db8:0:1::a", proxies=()), client("2001:db8:0:1:ffff::b", proxies=())
+    assert first.address != second.address
+    assert first.block == second.block != client("2001:db8:0:2::a", proxies=()).block
     assert client("fe80::1%eth0", proxies=()).address == "fe80::1"
     assert client(PROXY, "[2001:db8::1]:80").address == "2001:db8::1"
     assert client("::ffff:192.0.2.1", proxies=()).block == "192.0.2.1"

@@ -40,7 +40,7 @@ EXPLANATION = (
 START_SECONDS = 60  # far more than a start takes
 
 
-def told(wire: Wire) -> str:
+def explanation_of(wire: Wire) -> str:
     wire.begin()
     return wire.tool_error("search", {"query": "clock"})
 
@@ -65,7 +65,9 @@ def test_every_call_is_answered_with_the_mistake(start: Start, clock_room: Path,
 def test_after_the_mend_and_a_restart_it_works(start: Start, clock_room: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[search]\nlimit = 5 5\n")
-    assert refusal(load_settings, config, {}) in told(start(clock_room, env={"REFDESK_CONFIG": str(config)}))
+    assert refusal(load_settings, config, {}) in explanation_of(
+        start(clock_room, env={"REFDESK_CONFIG": str(config)})
+    )
     config.write_text("[search]\nlimit = 5\n")
     wire = start(clock_room, env={"REFDESK_CONFIG": str(config)})
     wire.begin()
@@ -97,7 +99,7 @@ def test_each_kind_of_mistake_is_told_and_no_secret(
     config.write_text(text)
     words = words or refusal(load_settings, config, {})
     wire = start(clock_room, env={"REFDESK_CONFIG": str(config)}, flags=flags)
-    explanation = told(wire)
+    explanation = explanation_of(wire)
     assert words in explanation
     assert SECRET not in explanation
     assert wire.leave(within=START_SECONDS) == 2
@@ -109,8 +111,8 @@ def test_a_model_folder_that_is_missing_is_told_and_the_tools_are_listed_all_the
     start: Start, scripts: Scripts, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
-    made = scripts.admin("collection", "create", "papers", "--field", "year=integer", "--data", data)
-    assert made.returncode == 0, made.stderr
+    run = scripts.admin("collection", "create", "papers", "--field", "year=integer", "--data", data)
+    assert run.returncode == 0, run.stderr
     env = {"REFDESK_EMBEDDER_PROVIDER": "onnx", "REFDESK_EMBEDDER_PATH": str(tmp_path / "model")}
     wire = start(data, env=env)
     wire.begin()
@@ -289,8 +291,8 @@ def test_the_flags_principal_asks_on_standard_input(
 ) -> None:
     wire = start(world.data, flags=("--tenant", "acorn", *flags))
     wire.begin()
-    found = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
-    assert {hit["cite_as"] for hit in found} == titles
+    hits = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
+    assert {hit["cite_as"] for hit in hits} == titles
 
 
 @pytest.mark.parametrize(
@@ -299,8 +301,8 @@ def test_the_flags_principal_asks_on_standard_input(
 def test_where_each_request_says_who_asks_such_flags_are_refused(
     scripts: Scripts, world: World, flags: list[str]
 ) -> None:
-    said = _refusal(scripts, world.data, "--http", *flags)
-    assert "Leave them out" in said
+    words = _refusal(scripts, world.data, "--http", *flags)
+    assert "Leave them out" in words
 
 
 def test_a_server_for_many_clients_is_not_started_alone(scripts: Scripts, world: World) -> None:

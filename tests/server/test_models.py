@@ -54,13 +54,13 @@ sys.addaudithook(note)
 def data(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A document whose vectors a model of its own has made; the settings are in the folder above."""
     above = tmp_path_factory.mktemp("models")
-    folder, own, document = above / "data", above / "stand-in", above / "doc.md"
-    own.mkdir()
+    folder, model, document = above / "data", above / "stand-in", above / "doc.md"
+    model.mkdir()
     for file in BUILTIN_MODEL.iterdir():
-        shutil.copy(file, own)
+        shutil.copy(file, model)
     (above / "config.toml").write_text(SETTINGS)
     document.write_text("# Clocks\n\nA pendulum keeps time.\n")
-    for command in (("model", "add", own), ("ingest", document, "--visibility", "tenant")):
+    for command in (("model", "add", model), ("ingest", document, "--visibility", "tenant")):
         run = scripts.admin(*command, "--data", folder, "--config", above / "config.toml")
         assert run.returncode == 0, run.stderr
     return folder
@@ -79,8 +79,8 @@ def test_a_search_with_a_pulled_model_opens_no_connection(
 ) -> None:
     wire = cold_start(data, env=watched, flags=["--config", str(data.parent / "config.toml")])
     wire.begin()
-    found = wire.tool("search", {"query": "How do I know how late it is?", "mode": "dense"})
-    assert [one["cite_as"] for one in found["structuredContent"]["results"]] == ["Clocks"]
+    result = wire.tool("search", {"query": "How do I know how late it is?", "mode": "dense"})
+    assert [hit["cite_as"] for hit in result["structuredContent"]["results"]] == ["Clocks"]
     assert not (tmp_path / "connections").exists()
 
 
@@ -90,9 +90,9 @@ def test_a_missing_model_is_named_with_its_command_and_nothing_is_fetched(
     elsewhere = {"REFDESK_MODELS": str(tmp_path / "none"), "HF_ENDPOINT": "http://127.0.0.1:9"}
     wire = cold_start(data, env=watched | elsewhere, flags=["--config", str(data.parent / "config.toml")])
     wire.begin()
-    told = wire.tool_error("search", {"query": "pendulum"})
-    assert "acme/Stand-In" in told
-    assert "refdesk-admin model pull acme/Stand-In" in told
+    words = wire.tool_error("search", {"query": "pendulum"})
+    assert "acme/Stand-In" in words
+    assert "refdesk-admin model pull acme/Stand-In" in words
     assert not (tmp_path / "connections").exists()
 
 
@@ -127,14 +127,14 @@ class Reply:
     request: str
 
     @property
-    def found(self) -> Message:
+    def content(self) -> Message:
         assert not self.result.get("isError"), self.result
         content: Message = self.result["structuredContent"]
         return content
 
     @property
     def titles(self) -> list[str]:
-        return [hit["cite_as"] for hit in self.found["results"]]
+        return [hit["cite_as"] for hit in self.content["results"]]
 
     @property
     def error(self) -> str:
@@ -142,15 +142,20 @@ class Reply:
         return str(self.result["content"][0]["text"])
 
     @property
-    def told(self) -> str:
+    def words(self) -> str:
         return json.dumps(self.result)
 
 
-def asked(
+def reply_to(
     remote: Remote, key: str, mode: Mode = "hybrid", tool: str = "search", **arguments: object
 ) -> Reply:
-    given = {"query": QUERY, "mode": mode, **arguments} if tool == "search" else arguments
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": given}}
+    arguments_ = {"query": QUERY, "mode": mode, **arguments} if tool == "search" else arguments
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments_},
+    }
     answer = remote.post(key, body)
     assert answer.status_code == 200, answer.text
     return Reply(answer.json()["result"], answer.headers["X-Request-ID"])
@@ -204,9 +209,9 @@ def shelf(scripts: Scripts, lasting_provider: Endpoint, tmp_path_factory: pytest
     (papers / "pasta.md").write_text("# Pasta\n\nBoil the pasta in salted water for nine minutes.\n")
     env = {f"REFDESK_{name.upper()}": value for name, value in settings(lasting_provider).items()}
     env["REFDESK_DATA"] = str(folder / "data")
-    done = scripts.admin("ingest", papers, "--json", env=env)
-    assert done.returncode == 0, done.stderr
-    (id_,) = [one["source_id"] for one in json.loads(done.stdout)["files"] if "clock" in one["path"]]
+    run = scripts.admin("ingest", papers, "--json", env=env)
+    assert run.returncode == 0, run.stderr
+    (id_,) = [file["source_id"] for file in json.loads(run.stdout)["files"] if "clock" in file["path"]]
     key = json.loads(scripts.admin("key", "create", "--json", env=env).stdout)["key"]
     return Shelf(folder / "data", key, f"{id_}/0")
 
@@ -235,8 +240,8 @@ def recovered(remote: Remote, key: str) -> Reply:
     """The first whole answer in mode hybrid, which must come within `RECOVERY_SECONDS`."""
     ends = time.monotonic() + RECOVERY_SECONDS
     while time.monotonic() < ends:
-        reply = asked(remote, key)
-        if "degraded" not in reply.found:
+        reply = reply_to(remote, key)
+        if "degraded" not in reply.content:
             return reply
         Event().wait(0.1)
     raise TimeoutError
@@ -247,28 +252,28 @@ def test_a_server_started_while_its_model_is_down_does_what_needs_no_vector_and_
 ) -> None:
     provider.script = [provider.failing(503)]
     remote = listen(shelf.data, **settings(provider))
-    first = asked(remote, shelf.key)
+    first = reply_to(remote, shelf.key)
     assert first.titles == ["Clock"]
-    assert first.found["degraded"] == ["dense"]
-    assert first.found["notes"][0] == WORDS_ALONE
-    assert "similarity" not in first.found["results"][0]
+    assert first.content["degraded"] == ["dense"]
+    assert first.content["notes"][0] == WORDS_ALONE
+    assert "similarity" not in first.content["results"][0]
     held_back = of_endpoint(remote)[2]
 
-    again, by_words = asked(remote, shelf.key), asked(remote, shelf.key, "sparse")
-    opened = asked(remote, shelf.key, tool="get_source", id=shelf.id)
+    again, by_words = reply_to(remote, shelf.key), reply_to(remote, shelf.key, "sparse")
+    opened = reply_to(remote, shelf.key, tool="get_source", id=shelf.id)
     assert again.titles == by_words.titles == ["Clock"]
-    assert by_words.found["degraded"] == ["similarity"]
-    assert "no similarities" in by_words.found["notes"][0]
-    assert "1656" in opened.found["text"]
+    assert by_words.content["degraded"] == ["similarity"]
+    assert "no similarities" in by_words.content["notes"][0]
+    assert "1656" in opened.content["text"]
 
-    dense = asked(remote, shelf.key, "dense")
+    dense = reply_to(remote, shelf.key, "dense")
     assert f"embedding model {UNAVAILABLE}" in dense.error
     assert "search in mode sparse" in dense.error
     assert f"request {dense.request}" in dense.error
     assert f"{provider.url} (model {MODEL})" in under(remote, dense.request)
     assert "HTTP 503" in under(remote, first.request)
     for reply in (first, again, by_words, dense):
-        assert not [word for word in SECRETS if word in reply.told.replace(dense.request, "")]
+        assert not [word for word in SECRETS if word in reply.words.replace(dense.request, "")]
     assert of_endpoint(remote)[0] == 1
     assert of_endpoint(remote)[2] > held_back  # which waited for nothing
     lines = [line for line in remote.log() if line.get("request") == first.request and "call" in line]
@@ -278,22 +283,22 @@ def test_a_server_started_while_its_model_is_down_does_what_needs_no_vector_and_
     provider.script = [provider.embedding]
     whole = recovered(remote, shelf.key)
     assert whole.titles[0] == "Clock"
-    assert whole.found["results"][0]["similarity"] > 0
-    assert asked(remote, shelf.key, "dense").titles == ["Clock", "Pasta"]
+    assert whole.content["results"][0]["similarity"] > 0
+    assert reply_to(remote, shelf.key, "dense").titles == ["Clock", "Pasta"]
     assert of_endpoint(remote)[0] == 0
 
 
 def test_the_trace_and_the_step_tell_that_the_embedding_failed(
     remote: Remote, shelf: Shelf, provider: Endpoint
 ) -> None:
-    honest = asked(remote, shelf.key, explain=True).found
+    honest = reply_to(remote, shelf.key, explain=True).content
     provider.script = [provider.failing(401)]
-    reply = asked(remote, shelf.key, explain=True).found
+    reply = reply_to(remote, shelf.key, explain=True).content
     steps = {step["name"]: step for step in reply["trace"]["steps"]}
     assert steps["embed"]["status"] == "failed"
     assert steps["embed"]["warnings"] == reply["notes"]
-    assert {one["list"] for one in reply["trace"]["listings"][shelf.id]} == {"sparse"}
-    assert {one["list"] for one in honest["trace"]["listings"][shelf.id]} == {"dense", "sparse"}
+    assert {listing["list"] for listing in reply["trace"]["listings"][shelf.id]} == {"sparse"}
+    assert {listing["list"] for listing in honest["trace"]["listings"][shelf.id]} == {"dense", "sparse"}
     assert "degraded" not in honest
     assert honest["notes"] == []
 
@@ -302,15 +307,17 @@ def test_a_model_that_hangs_costs_the_first_search_a_second_and_the_next_ones_no
     remote: Remote, shelf: Shelf, provider: Endpoint
 ) -> None:
     provider.script = [provider.silent]
-    replies = [asked(remote, shelf.key) for _ in range(4)]
+    replies = [reply_to(remote, shelf.key) for _ in range(4)]
     assert of_endpoint(remote)[2] >= 2
     held_back = of_endpoint(remote)[2]
     # Whoever waits for the model as long as a request may last gets no answer at all.
-    assert all(reply.found["degraded"] == ["dense"] for reply in replies)
-    dense = asked(remote, shelf.key, "dense")  # it has the time of a request, and gets a reason in that time
+    assert all(reply.content["degraded"] == ["dense"] for reply in replies)
+    dense = reply_to(
+        remote, shelf.key, "dense"
+    )  # it has the time of a request, and gets a reason in that time
     assert "embedding model gave no answer in time" in dense.error
     assert "no answer within" in under(remote, dense.request)
-    assert asked(remote, shelf.key, "dense").error
+    assert reply_to(remote, shelf.key, "dense").error
     assert of_endpoint(remote)[2] > held_back
 
 
@@ -319,8 +326,8 @@ def test_a_model_that_is_slow_but_alive_serves_mode_dense_and_does_not_flap(
 ) -> None:
     provider.script = [provider.slow(1.6)]
     for _ in range(2):
-        assert asked(remote, shelf.key, "dense").titles == ["Clock", "Pasta"]
-        assert asked(remote, shelf.key).found["degraded"] == ["dense"]
+        assert reply_to(remote, shelf.key, "dense").titles == ["Clock", "Pasta"]
+        assert reply_to(remote, shelf.key).content["degraded"] == ["dense"]
         assert of_endpoint(remote)[0] == 1
 
 
@@ -328,9 +335,9 @@ def test_an_operator_who_wants_no_words_alone_gets_errors_instead(
     listen: Callable[..., Remote], shelf: Shelf, provider: Endpoint
 ) -> None:
     remote = listen(shelf.data, **settings(provider), search_degrade="false", search_overrides="limit")
-    assert asked(remote, shelf.key).titles[0] == "Clock"
+    assert reply_to(remote, shelf.key).titles[0] == "Clock"
     provider.script = [provider.failing(401)]
-    error = asked(remote, shelf.key).error
+    error = reply_to(remote, shelf.key).error
     assert f"embedding model {UNAVAILABLE}" in error
     assert "mode sparse" not in error  # which the operator has ruled out
 
@@ -356,11 +363,11 @@ def test_what_a_lying_model_says_is_neither_believed_nor_remembered(
     remote = listen(shelf.data, **settings(provider))
     for lie in LIES:
         provider.script = [lying(endpoints, lie)]
-        hybrid, dense = asked(remote, shelf.key), asked(remote, shelf.key, "dense")
+        hybrid, dense = reply_to(remote, shelf.key), reply_to(remote, shelf.key, "dense")
         assert hybrid.titles == ["Clock"]
-        assert hybrid.found["degraded"] == ["dense"]
+        assert hybrid.content["degraded"] == ["dense"]
         assert "embedding model" in dense.error
-        assert not [word for word in SECRETS if word in hybrid.told + dense.told.replace(dense.request, "")]
+        assert not [word for word in SECRETS if word in hybrid.words + dense.words.replace(dense.request, "")]
         provider.script = [provider.embedding]
         recovered(remote, shelf.key)
 
@@ -378,11 +385,11 @@ def test_under_load_every_answer_is_whole_or_says_what_it_lacks_whatever_the_mod
 
     def client(mode: Mode) -> None:
         while not over.wait(PAUSE_SECONDS):
-            reply = asked(remote, shelf.key, mode)
+            reply = reply_to(remote, shelf.key, mode)
             outcomes[mode, judged(reply, mode)] += 1
 
     with ThreadPoolExecutor(6) as pool:
-        clients = [pool.submit(client, mode) for mode in MODES * 2]
+        futures = [pool.submit(client, mode) for mode in MODES * 2]
         try:
             for phase in phases:
                 provider.script = [phase]
@@ -391,8 +398,8 @@ def test_under_load_every_answer_is_whole_or_says_what_it_lacks_whatever_the_mod
                 recovered(remote, shelf.key)
         finally:
             over.set()
-        for one in clients:
-            one.result(timeout=30)
+        for future in futures:
+            future.result(timeout=30)
     for mode in MODES:
         assert outcomes[mode, "whole"], outcomes
         assert outcomes[mode, "less"], outcomes
@@ -404,17 +411,17 @@ def test_under_load_every_answer_is_whole_or_says_what_it_lacks_whatever_the_mod
 def judged(reply: Reply, mode: Mode) -> str:
     """Whether an answer is whole, or lacks what it says that it lacks; anything else fails."""
     if reply.result.get("isError"):
-        assert mode == "dense", reply.told
+        assert mode == "dense", reply.words
         assert "embedding model" in reply.error
         assert not [word for word in SECRETS if word in reply.error.replace(reply.request, "")]
         return "less"
-    found: Any = reply.found
+    content: Any = reply.content
     assert reply.titles[0] == "Clock"
-    has = ["similarity" in hit for hit in found["results"]]
-    if found.get("degraded") is None:
+    has = ["similarity" in hit for hit in content["results"]]
+    if content.get("degraded") is None:
         assert all(has)
         return "whole"
-    assert found["degraded"] == {"hybrid": ["dense"], "sparse": ["similarity"]}[mode]
-    assert found["notes"]
+    assert content["degraded"] == {"hybrid": ["dense"], "sparse": ["similarity"]}[mode]
+    assert content["notes"]
     assert not any(has)
     return "less"

@@ -60,18 +60,18 @@ class Issuer:
     url: str = ""
     keys: list[dict[str, Any]] = field(default_factory=lambda: list(JWKS))
     status: int = 200
-    asked: int = 0
+    fetches: int = 0
 
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    made = Issuer()
+    issuer = Issuer()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            made.asked += 1
-            body = json.dumps({"keys": made.keys}).encode()
-            self.send_response(made.status)
+            issuer.fetches += 1
+            body = json.dumps({"keys": issuer.keys}).encode()
+            self.send_response(issuer.status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -81,8 +81,8 @@ def issuer() -> Iterator[Issuer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
         threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-        made.url = f"http://127.0.0.1:{listening.server_port}/jwks"
-        yield made
+        issuer.url = f"http://127.0.0.1:{listening.server_port}/jwks"
+        yield issuer
         listening.shutdown()
 
 
@@ -100,10 +100,10 @@ def _verifier(
     issuer: Issuer, groups_matter: GroupsMatter = _groups_dont_matter, **settings: object
 ) -> JwtVerifier:
     tenants = {"Acorn Ltd": "acorn", "Birch Ltd": "birch"}
-    known = OAuthSettings.model_validate(
+    parsed = OAuthSettings.model_validate(
         {"issuer": ISSUER, "jwks_url": issuer.url, "tenants": tenants, **settings}
     )
-    return JwtVerifier(known, RESOURCE, groups_matter)
+    return JwtVerifier(parsed, RESOURCE, groups_matter)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def verifier(issuer: Issuer) -> JwtVerifier:
     return _verifier(issuer)
 
 
-def _claims(**others: object) -> dict[str, Any]:
+def _claims(**claims: object) -> dict[str, Any]:
     now = _now()
     usual: dict[str, Any] = {
         "iss": ISSUER,
@@ -123,7 +123,7 @@ def _claims(**others: object) -> dict[str, Any]:
         "tenant": "Acorn Ltd",
         "groups": ["hr", "it"],
     }
-    return {name: value for name, value in (usual | others).items() if value is not None}
+    return {name: value for name, value in (usual | claims).items() if value is not None}
 
 
 def _token(
@@ -132,8 +132,8 @@ def _token(
     headers: dict[str, Any] | None = None,
     **claims: object,
 ) -> str:
-    given = {"kid": algorithm} | (headers or {})
-    return jwt.encode(_claims(**claims), key or PRIVATE[algorithm], algorithm=algorithm, headers=given)
+    all_headers = {"kid": algorithm} | (headers or {})
+    return jwt.encode(_claims(**claims), key or PRIVATE[algorithm], algorithm=algorithm, headers=all_headers)
 
 
 def _now() -> int:
@@ -274,9 +274,9 @@ async def test_who_is_not_known_for_certain_may_nothing(
 async def test_a_token_may_name_its_type_or_leave_it_to_be_understood(
     verifier: JwtVerifier, typ: str | None
 ) -> None:
-    given = _token(headers={"typ": typ})
-    assert ("typ" in jwt.get_unverified_header(given)) is (typ is not None)
-    assert await verifier.verify_token(given) is not None
+    token = _token(headers={"typ": typ})
+    assert ("typ" in jwt.get_unverified_header(token)) is (typ is not None)
+    assert await verifier.verify_token(token) is not None
 
 
 @pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
@@ -287,8 +287,8 @@ async def test_a_key_that_can_be_broken_signs_nothing(
     issuer.keys.append(_jwk(RSAAlgorithm, WEAK_RSA, "weak"))
     assert await verifier.verify_token(_token()) is not None
     assert await verifier.verify_token(_token(key=WEAK_RSA, headers={"kid": "weak"})) is None
-    (said,) = caplog.messages
-    assert said == ("The issuer's RSA key 'weak' has 2047 bits and is ignored: keys need at least 2048.")
+    (message,) = caplog.messages
+    assert message == ("The issuer's RSA key 'weak' has 2047 bits and is ignored: keys need at least 2048.")
 
 
 IN_THEIR_PLACES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
@@ -324,10 +324,10 @@ async def test_claims_are_found_where_issuers_put_them(
 ) -> None:
     tenants = {"Acorn Ltd": "acorn", ISSUER: "acorn"}
     verifier = _verifier(issuer, _groups_matter_to_acorn, tenants=tenants, **settings)
-    others = {"tenant": None, "groups": None} if settings else {}
-    kept: dict[str, Any] = {} if "tenant_claim" in settings else {"tenant": "Acorn Ltd"}
-    kept |= {} if "groups_claim" in settings else {"groups": ["hr", "it"]}
-    caller = await verifier.verify_token(_token(**others | kept | claims))
+    defaults = {"tenant": None, "groups": None} if settings else {}
+    required: dict[str, Any] = {} if "tenant_claim" in settings else {"tenant": "Acorn Ltd"}
+    required |= {} if "groups_claim" in settings else {"groups": ["hr", "it"]}
+    caller = await verifier.verify_token(_token(**defaults | required | claims))
     assert isinstance(caller, Caller)
     assert (caller.principal, caller.refusal) == (ANN, "")
     assert SEARCH_SCOPE in caller.scopes
@@ -375,8 +375,8 @@ async def test_a_client_without_a_user_is_who_the_settings_say_or_nobody(
     assert isinstance(caller, Caller)
     assert (caller.principal, caller.refusal) == (REPORT, "")
     assert SEARCH_SCOPE in caller.scopes
-    for others in ({}, {"other": named}):
-        nobody = await _verifier(issuer, clients=others).verify_token(token)
+    for clients in ({}, {"other": named}):
+        nobody = await _verifier(issuer, clients=clients).verify_token(token)
         assert isinstance(nobody, Caller)
         assert (nobody.principal, nobody.scopes) == (NOBODY, [])
         assert "oauth.clients doesn't list this client" in nobody.refusal
@@ -400,8 +400,8 @@ async def test_a_client_without_a_user_is_who_the_settings_say_or_nobody(
 @pytest.mark.anyio
 async def test_a_client_without_a_user_needs_the_scope_too(issuer: Issuer, claims: dict[str, Any]) -> None:
     verifier = _verifier(issuer, clients={"report": {"tenant": "birch", "user": "nightly-report"}})
-    for given, may in [(claims, False), ({"scope": SEARCH_SCOPE}, True)]:
-        caller = await verifier.verify_token(_token(sub="report", client_id="report", **given))
+    for claims_of_app, may in [(claims, False), ({"scope": SEARCH_SCOPE}, True)]:
+        caller = await verifier.verify_token(_token(sub="report", client_id="report", **claims_of_app))
         assert isinstance(caller, Caller)
         assert (SEARCH_SCOPE in caller.scopes) is may
 
@@ -515,7 +515,7 @@ async def test_unknown_keys_cost_one_fetch_and_nobody_else_anything(
     for number in range(50):
         assert await verifier.verify_token(_token(headers={"kid": f"unknown {number}"})) is None
     assert await verifier.verify_token(_token()) is not None
-    assert issuer.asked == 1
+    assert issuer.fetches == 1
 
 
 @pytest.mark.anyio
@@ -540,7 +540,7 @@ async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
     monkeypatch.setattr(server.http.oauth, "COOLDOWN_SECONDS", 0)
     monkeypatch.setattr(server.http.oauth, "FRESH_SECONDS", 0)
     assert await verifier.verify_token(_token()) is not None
-    assert issuer.asked == 2
+    assert issuer.fetches == 2
     monkeypatch.setattr(server.http.oauth, "OUTAGE_SECONDS", 0)
     with pytest.raises(ProviderError):
         await verifier.verify_token(_token())
@@ -568,8 +568,8 @@ def test_a_server_answers_tokens_and_tells_who_has_none_where_to_get_one(
     assert f'scope="{SEARCH_SCOPE}"' in challenge
     metadata = "https://desk.example.com/.well-known/oauth-protected-resource/mcp"
     assert f'resource_metadata="{metadata}"' in challenge
-    told = httpx2.get(metadata.replace("https://desk.example.com", signed_in.base), headers=host).json()
-    assert (told["resource"], told["authorization_servers"]) == (RESOURCE, [ISSUER])
+    document = httpx2.get(metadata.replace("https://desk.example.com", signed_in.base), headers=host).json()
+    assert (document["resource"], document["authorization_servers"]) == (RESOURCE, [ISSUER])
     assert signed_in.post(_token(tenant="Birch Ltd"), **host).status_code == 403
     assert signed_in.post("rdk_00000000_x", **host).status_code == 401
     issuer.status = 500
@@ -596,7 +596,7 @@ async def test_an_issuer_that_was_never_reached_is_no_reason_to_refuse(issuer: I
     for _ in range(5):
         with pytest.raises(ProviderError):
             await unreached.verify_token(_token())
-    assert issuer.asked == 1
+    assert issuer.fetches == 1
 
 
 def _signing(issuer: Issuer, folder: Path, *more: str, name: str = ISSUER) -> str:
@@ -633,23 +633,23 @@ def test_a_server_refuses_tokens_that_dont_tell_groups_from_the_moment_that_a_re
 
     def refused_because(reason: str) -> bool:
         lines = remote.log()[-2:]  # after it can come, once a second, what was counted of earlier ones
-        return any(one["why"].endswith(reason) for one in lines if "why" in one)
+        return any(line["why"].endswith(reason) for line in lines if "why" in line)
 
     for claims in WITHOUT:
         assert remote.post(_token(tenant="Birch Ltd", **claims), **HOST).status_code == 200
         refused = remote.post(_token(azp="claude", **claims), **HOST)
         assert refused.status_code == 403
-        said = refused.json()["error_description"]
-        line = next(one for one in reversed(remote.log()) if one.get("why") == said)
+        reason = refused.json()["error_description"]
+        line = next(entry for entry in reversed(remote.log()) if entry.get("why") == reason)
         assert (line["oauth_client"], line["subject"]) == ("claude", "ann")
         assert "user" not in line
-        assert said.endswith(
+        assert reason.endswith(
             "in the claim groups: a list of at most 256 names, empty for a user without groups."
         )
-        assert f'error_description="{said}"' in refused.headers["WWW-Authenticate"]
+        assert f'error_description="{reason}"' in refused.headers["WWW-Authenticate"]
     assert remote.post(_token(groups=[]), **HOST).status_code == 200
     assert remote.post(_token(azp="claude"), **HOST).status_code == 200
-    line = next(one for one in reversed(remote.log()) if "user" in one and "oauth_client" in one)
+    line = next(entry for entry in reversed(remote.log()) if "user" in entry and "oauth_client" in entry)
     assert [line[name] for name in ("oauth_client", "subject", "user", "groups")] == [
         *("claude", "ann", "ann", ["hr", "it"])
     ]
@@ -709,8 +709,8 @@ def test_clients_are_told_the_issuers_name_to_the_letter(
     issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path, name: str
 ) -> None:
     remote = listen(world.data, config=_signing(issuer, tmp_path, name=name))
-    told = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST)
-    assert told.json()["authorization_servers"] == [name]
+    document = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST)
+    assert document.json()["authorization_servers"] == [name]
     assert remote.post(_token(iss=name), **HOST).status_code == 200
 
 
@@ -797,18 +797,18 @@ def test_a_server_offers_clients_of_their_own_where_it_knows_some(
     offered: bool,  # noqa: FBT001 a parameter of a test
 ) -> None:
     remote = listen(world.data, config=_signing(issuer, tmp_path, *clients))
-    own = _token(sub="report", client_id="report")
-    for token in (own, _token()) if offered else (_token(),):
+    token_of_app = _token(sub="report", client_id="report")
+    for token in (token_of_app, _token()) if offered else (_token(),):
         assert _said_of_itself(remote, token).keys() == {
             f"{EXTENSIONS}/enterprise-managed-authorization",
             f"{EXTENSIONS}/skills",  # whoever may connect
             *([f"{EXTENSIONS}/oauth-client-credentials"] if offered else []),
         }
-    refused = remote.post(own, **HOST)
+    refused = remote.post(token_of_app, **HOST)
     assert refused.status_code == (200 if offered else 403)
     if not offered:
         assert "oauth.clients" in refused.headers["WWW-Authenticate"]
-    line = next(one for one in reversed(remote.log()) if one.get("subject") == "report")
+    line = next(entry for entry in reversed(remote.log()) if entry.get("subject") == "report")
     assert (line.get("tenant"), line.get("user")) == (
         ("birch", "nightly-report") if offered else (None, None)
     )
@@ -827,8 +827,8 @@ def test_clients_are_told_scopes_as_the_issuer_knows_them(
 ) -> None:
     prefix, scopes = "api://1f0c/", '[oauth.scopes."handbook:read"]'
     remote = listen(world.data, config=_signing(issuer, tmp_path, f'scope_prefix = "{prefix}"', scopes))
-    told = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST).json()
-    assert told["scopes_supported"] == [f"{prefix}{SEARCH_SCOPE}", f"{prefix}handbook:read"]
+    document = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST).json()
+    assert document["scopes_supported"] == [f"{prefix}{SEARCH_SCOPE}", f"{prefix}handbook:read"]
     assert f'scope="{prefix}{SEARCH_SCOPE}"' in remote.post(None, **HOST).headers["WWW-Authenticate"]
     assert remote.post(_token(scope=f"{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 200
     assert remote.post(_token(scope=f"{prefix}{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 403

@@ -201,8 +201,11 @@ def shelves(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     data = folder / "data"
-    secret, rest = folder / "files" / "secret", [folder / "files" / "handbook", folder / "files" / "log.txt"]
-    admin("ingest", *rest, "--collection", "handbook", "--data", data)
+    secret, readable = (
+        folder / "files" / "secret",
+        [folder / "files" / "handbook", folder / "files" / "log.txt"],
+    )
+    admin("ingest", *readable, "--collection", "handbook", "--data", data)
     admin("ingest", secret, "--collection", "handbook", "--allow", "user:ann", "--data", data)
     return data
 
@@ -228,24 +231,26 @@ async def ask(
 
 async def test_from_nothing_to_a_citation(ask: Callable[..., Any]) -> None:
     top = await ask()
-    assert [(one["name"], one["documents"]) for one in top["entries"]] == [("handbook/", 4)]
+    assert [(entry["name"], entry["documents"]) for entry in top["entries"]] == [("handbook/", 4)]
     shelf = await ask(id="handbook/")
     assert shelf["documents"] == 4
-    assert [one["name"] for one in shelf["entries"]] == ["leave/", ODD, "log.txt"]
+    assert [entry["name"] for entry in shelf["entries"]] == ["leave/", ODD, "log.txt"]
     folder = await ask(id=shelf["path"] + shelf["entries"][0]["name"])
     parental, sick = folder["entries"]
     assert (parental["name"], parental["title"]) == ("parental.md", "Parental leave")
     assert parental["date"].startswith("2026-01-02")
     assert folder["uris"] == "refdesk://handbook/{id}"
     outline = await ask(id="handbook/leave/sick.md", outline=True)
-    assert [one["title"] for one in outline["outline"]] == ["Sick leave", "Doctor", "Pay"]
+    assert [heading["title"] for heading in outline["outline"]] == ["Sick leave", "Doctor", "Pay"]
     assert (outline["id"], outline["length"]) == (sick["id"], sick["length"])
     section = await ask(id=sick["id"], section="pay")
     assert section["text"] == "## Pay\n\nSix weeks.\n"[: len(section["text"])]
     (first, _, last) = section["lines"].partition("-")
     lines = await ask(id="leave/sick.md", lines=f"{first}-{last}")
     assert lines["text"].startswith(f"{first}\t## Pay\n")
-    (chunk,) = [one for one in lines["chunks"] if one["lines"].endswith(f"-{last}") or one["lines"] == last]
+    (chunk,) = [
+        part for part in lines["chunks"] if part["lines"].endswith(f"-{last}") or part["lines"] == last
+    ]
     cited = chunk["uri"].removeprefix("refdesk://handbook/")
     assert "Six weeks." in (await ask(id=cited, around=0))["text"]
 
@@ -279,7 +284,7 @@ async def test_the_one_whom_it_is_for_sees_it(scripts: Scripts, shelves: Path) -
     async with Client(stdio_client(server)) as client:
         result = await client.call_tool("get_source", {"id": "handbook"})
         assert result.structured_content
-        names = [one["name"] for one in result.structured_content["entries"]]
+        names = [entry["name"] for entry in result.structured_content["entries"]]
         assert names == ["leave/", "salaries/", ODD, "log.txt"]
         result = await client.call_tool("get_source", {"id": "handbook/salaries/2026.md"})
         assert result.structured_content

@@ -58,9 +58,9 @@ class Browser(httpx2.AsyncBaseTransport):
         request.headers["Origin"] = self._origin
         answer = await self._network.handle_async_request(request)
         self._check(answer)
-        shown = READ_BY_ALL | _listed(answer, "Access-Control-Expose-Headers")
+        exposed = READ_BY_ALL | _listed(answer, "Access-Control-Expose-Headers")
         answer.headers = httpx2.Headers(
-            [(name, value) for name, value in answer.headers.multi_items() if name.lower() in shown]
+            [(name, value) for name, value in answer.headers.multi_items() if name.lower() in exposed]
         )
         return answer
 
@@ -72,8 +72,8 @@ class Browser(httpx2.AsyncBaseTransport):
         headers = {"Host": request.headers["Host"], "Origin": self._origin}
         headers |= {"Access-Control-Request-Method": request.method}
         headers |= {"Access-Control-Request-Headers": ",".join(unsafe)} if unsafe else {}
-        asked = httpx2.Request("OPTIONS", request.url, headers=headers)
-        answer = await self._network.handle_async_request(asked)
+        preflight = httpx2.Request("OPTIONS", request.url, headers=headers)
+        answer = await self._network.handle_async_request(preflight)
         await answer.aread()
         self._check(answer)
         allowed = _listed(answer, "Access-Control-Allow-Methods") | {"get", "head", "post"}
@@ -170,10 +170,10 @@ def test_a_page_that_failed_too_often_reads_it_and_may_still_ask_beforehand(
 
 
 def test_a_page_gets_no_more_than_it_needs(remote: Remote, world: World) -> None:
-    asked = partial(httpx2.options, remote.url)
+    preflight = partial(httpx2.options, remote.url)
     replies = [
-        asked(headers={"Origin": APP} | PREFLIGHT),
-        asked(headers={"Origin": APP} | PREFLIGHT | {"Access-Control-Request-Private-Network": "true"}),
+        preflight(headers={"Origin": APP} | PREFLIGHT),
+        preflight(headers={"Origin": APP} | PREFLIGHT | {"Access-Control-Request-Private-Network": "true"}),
         remote.post(world.ann, Origin=APP),
         remote.post(None, Origin=APP),
     ]
@@ -184,7 +184,7 @@ def test_a_page_gets_no_more_than_it_needs(remote: Remote, world: World) -> None
         assert reply.headers["Cache-Control"] == "no-store"
         assert "Access-Control-Allow-Credentials" not in reply.headers  # so that no cookie opens anything
     for host in ("evil.example", f"evil.example:{remote.port}"):
-        assert asked(headers={"Origin": APP, "Host": host} | PREFLIGHT).status_code == 421
+        assert preflight(headers={"Origin": APP, "Host": host} | PREFLIGHT).status_code == 421
         assert remote.post(world.ann, Origin=APP, Host=host).status_code == 421
 
 
@@ -206,23 +206,23 @@ def test_all_others_notice_nothing(
         for origin in origins:
             for method, path in requests:
                 for key in ({}, {"X-API-Key": world.ann}):
-                    ask = partial(told, client, method, path, origin, key | PREFLIGHT)
+                    ask = partial(answer_to, client, method, path, origin, key | PREFLIGHT)
                     assert ask(remote) == ask(plain), (origin, method, path)
                     assert "access-control" not in str(ask(remote))
-        assert told(client, "OPTIONS", "/mcp", APP, PREFLIGHT, remote)[0] == 200
-        assert told(client, "OPTIONS", "/mcp", APP, PREFLIGHT, plain)[0] == 403
+        assert answer_to(client, "OPTIONS", "/mcp", APP, PREFLIGHT, remote)[0] == 200
+        assert answer_to(client, "OPTIONS", "/mcp", APP, PREFLIGHT, plain)[0] == 403
 
 
-def told(
+def answer_to(
     client: httpx2.Client, method: str, path: str, origin: str | None, headers: dict[str, str], remote: Remote
 ) -> tuple[int, dict[str, str], str]:
     """What is answered, without what differs each time."""
-    own = {} if origin is None else {"Origin": origin.format(port=remote.port)}
-    own |= {"Accept": "application/json", "Content-Type": "application/json"}
+    browser_headers = {} if origin is None else {"Origin": origin.format(port=remote.port)}
+    browser_headers |= {"Accept": "application/json", "Content-Type": "application/json"}
     content = json.dumps(ASK) if method == "POST" else None
-    answer = client.request(method, remote.base + path, headers=headers | own, content=content)
-    shown = {name: value for name, value in answer.headers.items() if name not in {"date", "x-request-id"}}
-    return answer.status_code, shown, answer.text.replace(remote.base, "")
+    answer = client.request(method, remote.base + path, headers=headers | browser_headers, content=content)
+    compared = {name: value for name, value in answer.headers.items() if name not in {"date", "x-request-id"}}
+    return answer.status_code, compared, answer.text.replace(remote.base, "")
 
 
 @pytest.mark.anyio

@@ -91,13 +91,13 @@ def test_a_citation_opens_the_passage_for_the_browser_that_is_signed_in_and_for_
     assert "<title>secret</title>" in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     name, _, value = pass_of(world.data).partition("=")
-    others = (
+    cookies = (
         pass_of(clock_room),
         f"{name}=",
         f"{name}={pass_of(clock_room).partition('=')[2]}",
         f"x={value}",
     )
-    for headers in ({}, *({"Cookie": cookie} for cookie in others)):
+    for headers in ({}, *({"Cookie": cookie} for cookie in cookies)):
         refused = opened(hit["url"], **headers)
         assert refused.status_code == 401
         assert "pendulum" not in refused.text
@@ -261,8 +261,8 @@ def test_a_desk_with_other_settings_shows_the_pages_at_the_same_address(
 
 
 def test_a_pass_holds_for_its_days_at_its_own_desk_alone(tmp_path: Path) -> None:
-    home, other = tmp_path / "one", tmp_path / "other"
-    for folder, key in ((home, b"1" * 32), (other, b"2" * 32)):
+    home, second = tmp_path / "one", tmp_path / "other"
+    for folder, key in ((home, b"1" * 32), (second, b"2" * 32)):
         folder.mkdir()
         (folder / "key").write_bytes(key)
     cookie = [pass_of(home, NOW)]
@@ -270,10 +270,10 @@ def test_a_pass_holds_for_its_days_at_its_own_desk_alone(tmp_path: Path) -> None
     assert holds_pass(home, cookie, NOW + timedelta(days=VALID_DAYS))
     assert not holds_pass(home, cookie, NOW + timedelta(days=VALID_DAYS + 1))
     assert not holds_pass(home, cookie, NOW - timedelta(days=1))
-    assert not holds_pass(other, cookie, NOW)
-    both = [f"{pass_of(other, NOW)}; {cookie[0]}"]  # a browser may be signed in to both
-    assert holds_pass(home, both, NOW)
-    assert holds_pass(other, both, NOW)
+    assert not holds_pass(second, cookie, NOW)
+    cookies = [f"{pass_of(second, NOW)}; {cookie[0]}"]  # a browser may be signed in to both
+    assert holds_pass(home, cookies, NOW)
+    assert holds_pass(second, cookies, NOW)
     assert new_pass(tmp_path / "none", NOW) is None
     assert not holds_pass(tmp_path / "none", cookie, NOW)
 

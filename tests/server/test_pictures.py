@@ -141,10 +141,10 @@ def test_the_page_is_that_on_which_the_passage_or_the_part_begins(ann: Wire) -> 
         ({"id": "open/open.pdf"}, 1),
     ]
     images: dict[int, set[bytes]] = {}
-    for asked, page in arguments:
-        result = opened(ann, **asked, picture=True)
+    for place, page in arguments:
+        result = opened(ann, **place, picture=True)
         images.setdefault(page, set()).add(png_of(result))
-        assert last_note(result) == f"The image is page {page} of 3.", asked
+        assert last_note(result) == f"The image is page {page} of 3.", place
     assert [len(images[page]) for page in (1, 2, 3)] == [1, 1, 1]
     assert len({image for (image,) in images.values()}) == 3
 
@@ -178,10 +178,10 @@ def test_what_has_no_picture_is_read_all_the_same_and_a_note_says_why(ann: Wire,
     for listing in ({}, {"id": "open"}, {"sort": "title"}):
         assert last_note(opened(ann, **listing, picture=True)) == NO_PICTURE_OF_LIST
     paper = room.papers / "open.pdf"
-    kept = paper.rename(room.papers / "kept")
+    moved = paper.rename(room.papers / "kept")
     try:
         assert why_not(opened(ann, id="open/open.pdf", picture=True)) == GONE
-        paper.symlink_to(kept)
+        paper.symlink_to(moved)
         assert why_not(opened(ann, id="open/open.pdf", picture=True)) == GONE
         paper.unlink()
         paper.write_bytes(room.files["secret.pdf"])
@@ -190,17 +190,19 @@ def test_what_has_no_picture_is_read_all_the_same_and_a_note_says_why(ann: Wire,
         assert str(room.papers) not in json.dumps(swapped)
     finally:
         paper.unlink(missing_ok=True)
-        kept.rename(paper)
+        moved.rename(paper)
     assert png_of(opened(ann, id="open/open.pdf", picture=True))
 
 
 def test_text_and_image_together_are_no_longer_than_clients_take(ann: Wire) -> None:
     arguments = {"id": "dots/dots.pdf", "max_chars": 100_000}
     alone = ann.request("tools/call", {"name": "get_source", "arguments": arguments})
-    both = ann.request("tools/call", {"name": "get_source", "arguments": arguments | {"picture": True}})
-    assert len(png_of(both["result"])) > 100_000
-    assert MOST_REPLY * 0.8 < len(json.dumps(both)) <= MOST_REPLY
-    texts = [answer["result"]["structuredContent"] for answer in (alone, both)]
+    answer_with_picture = ann.request(
+        "tools/call", {"name": "get_source", "arguments": arguments | {"picture": True}}
+    )
+    assert len(png_of(answer_with_picture["result"])) > 100_000
+    assert MOST_REPLY * 0.8 < len(json.dumps(answer_with_picture)) <= MOST_REPLY
+    texts = [answer["result"]["structuredContent"] for answer in (alone, answer_with_picture)]
     assert len(texts[1]["text"]) < len(texts[0]["text"])
     assert texts[0]["text"].startswith(texts[1]["text"])
     end = texts[1]["end"]
@@ -222,7 +224,7 @@ def test_who_may_not_read_a_document_learns_nothing_by_asking_for_its_picture(
         assert hidden == opened(bob, id="aaaaaaaaaaaaaaaa/0", picture=True)
 
 
-def asked(remote: Remote, key: str, **arguments: object) -> Message:
+def opened_over_http(remote: Remote, key: str, **arguments: object) -> Message:
     params = {"name": "get_source", "arguments": arguments}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     return dict(remote.post(key, body).json()["result"])
@@ -235,12 +237,12 @@ def test_over_http_there_are_pictures_only_where_the_operator_says_so(
     for remote, offered in ((plain, False), (pictured, True)):
         opener = remote.post(room.ann).json()["result"]["tools"][1]
         assert ("picture" in opener["inputSchema"]["properties"]) is offered
-    assert last_note(asked(plain, room.ann, id="open/open.pdf", picture=True)) == NO_PICTURES
-    assert png_of(asked(pictured, room.ann, id="open/open.pdf", picture=True))
-    assert png_of(asked(pictured, room.ann, id="secret/secret.pdf", picture=True))
-    assert png_of(asked(pictured, room.bob, id="open/open.pdf", picture=True))
-    hidden = asked(pictured, room.bob, id="secret/secret.pdf", picture=True)
-    assert hidden == asked(pictured, room.bob, id="secret/no.pdf", picture=True)
+    assert last_note(opened_over_http(plain, room.ann, id="open/open.pdf", picture=True)) == NO_PICTURES
+    assert png_of(opened_over_http(pictured, room.ann, id="open/open.pdf", picture=True))
+    assert png_of(opened_over_http(pictured, room.ann, id="secret/secret.pdf", picture=True))
+    assert png_of(opened_over_http(pictured, room.bob, id="open/open.pdf", picture=True))
+    hidden = opened_over_http(pictured, room.bob, id="secret/secret.pdf", picture=True)
+    assert hidden == opened_over_http(pictured, room.bob, id="secret/no.pdf", picture=True)
     assert hidden["isError"]
 
 

@@ -94,7 +94,7 @@ def ids(lasting_start: Start, acorn: Path) -> dict[str, str]:
     free = lasting_start(acorn / "data")
     free.begin()
     listed = free.result("resources/list")["resources"]
-    return {one["title"]: one["uri"].rpartition("/")[2] for one in listed}
+    return {resource["title"]: resource["uri"].rpartition("/")[2] for resource in listed}
 
 
 def _titles(reply: Message) -> set[str]:
@@ -148,13 +148,13 @@ def test_each_tool_finds_and_opens_what_it_is_bound_to(wire: Wire, ids: dict[str
     assert _found(wire, "search_notes", filter={"$or": [{"year": 1999}, {"year": {"$gte": 2000}}]}) == NOTES
     assert _found(wire, "search_notes", sources=list(ids.values())) == NOTES
     unknown = wire.tool_error("open_rules", {"id": "a" * 16})
-    for tool, own in (("open_rules", RULES), ("open_notes", NOTES)):
+    for tool, titles in (("open_rules", RULES), ("open_notes", NOTES)):
         for title, id_ in ids.items():
             for name in (id_, f"{id_}/0", f"refdesk://notes/{id_}", f"refdesk://handbook/{id_}"):
                 reply = wire.tool(tool, {"id": name})
-                if title in own and not name.startswith("refdesk://"):
+                if title in titles and not name.startswith("refdesk://"):
                     assert reply["structuredContent"]["title"] == title
-                elif title not in own:
+                elif title not in titles:
                     assert reply["content"][0]["text"] == unknown
 
 
@@ -172,11 +172,11 @@ def test_what_a_tool_does_not_offer_is_refused(wire: Wire) -> None:
     assert schemas["search_rules"]["required"] == ["query"]
     assert "related" not in schemas["search_rules"]["properties"]["query"]["description"]
     assert _found(wire, "search_rules", limit=1, filter=None) < RULES
-    said = {
+    answers = {
         wire.tool_error("search_notes", {"query": "x", "collections": [name]}).replace(name, "NAME")
         for name in ("diary", "imaginary")
     }
-    assert len(said) == 1
+    assert len(answers) == 1
     fixed = wire.tool_error("search_notes", {"query": "x", "profile": "default"})
     assert fixed == "profile must be one of fast."
 
@@ -184,21 +184,21 @@ def test_what_a_tool_does_not_offer_is_refused(wire: Wire) -> None:
 @pytest.mark.usefixtures("greeting")
 def test_resources_and_completions_show_what_some_tool_may_show(wire: Wire, ids: dict[str, str]) -> None:
     listed = wire.result("resources/list")["resources"]
-    assert {one["title"] for one in listed} == ALL
+    assert {resource["title"] for resource in listed} == ALL
     unknown = wire.error("resources/read", {"uri": f"refdesk://notes/{'a' * 16}"})
     for name, title, _ in PAPERS:
         uri = f"refdesk://{name}/{ids[title]}"
-        for one in (uri, f"{uri}/0"):
-            reply = wire.request("resources/read", {"uri": one})
+        for address in (uri, f"{uri}/0"):
+            reply = wire.request("resources/read", {"uri": address})
             if title in ALL:
                 assert f"A pendulum: {title}" in reply["result"]["contents"][0]["text"]
             else:
                 assert reply["error"]["message"] == unknown["message"]
-    asked = {
+    params = {
         "ref": {"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"},
         "argument": {"name": "collection", "value": ""},
     }
-    assert wire.result("completion/complete", asked)["completion"]["values"] == ["handbook", "notes"]
+    assert wire.result("completion/complete", params)["completion"]["values"] == ["handbook", "notes"]
 
 
 @pytest.mark.usefixtures("greeting")
@@ -233,21 +233,23 @@ def test_a_bound_key_sees_and_calls_only_its_tools_and_only_what_both_admit(
     def tools(key: str) -> list[str]:
         return [tool["name"] for tool in _called(remote, key, "tools/list")["result"]["tools"]]
 
-    def found(key: str, tool: str) -> set[str]:
+    def titles_found(key: str, tool: str) -> set[str]:
         called = _called(remote, key, "tools/call", name=tool, arguments={"query": "pendulum"})
         return _titles(called["result"])
 
     def resources(key: str) -> set[str]:
-        return {one["title"] for one in _called(remote, key, "resources/list")["result"]["resources"]}
+        return {
+            resource["title"] for resource in _called(remote, key, "resources/list")["result"]["resources"]
+        }
 
     assert (len(tools(free)), tools(rules)) == (4, ["search_rules", "open_rules"])
-    assert (found(free, "search_notes"), found(rules, "search_rules")) == (NOTES, RULES)
+    assert (titles_found(free, "search_notes"), titles_found(rules, "search_rules")) == (NOTES, RULES)
     for name in ("search_notes", "open_notes", "search"):
         arguments = {"query": "pendulum", "id": ids["travel"]}
         refused = _called(remote, rules, "tools/call", name=name, arguments=arguments)
         assert refused["error"]["message"] == NO_TOOL.format(name)
     assert (resources(free), resources(rules)) == (ALL, RULES)
-    assert (found(recent, "search_rules"), found(recent, "search_notes")) == ({"travel"}, NOTES)
+    assert (titles_found(recent, "search_rules"), titles_found(recent, "search_notes")) == ({"travel"}, NOTES)
     assert resources(recent) == {"travel", "meeting"}
     leave = {"name": "open_rules", "arguments": {"id": ids["leave"]}}
     assert _called(remote, rules, "tools/call", **leave)["result"]["structuredContent"]["title"] == "leave"
@@ -294,11 +296,11 @@ def test_a_search_tool_can_stand_alone_and_answer_with_one_text(
     assert set(search["inputSchema"]["properties"]) == {"query", "limit", "mode"}
     assert set(search["outputSchema"]["properties"]) == {"notes", "degraded", "context", "trust"}
     prompt = wire.result("prompts/get", {"name": "answer", "arguments": {"question": "{when}?"}})
-    asked = prompt["messages"][0]["content"]["text"]
-    texts = instructions, search["description"], asked, skill("desk", [ToolSettings(opener=None)])
+    question = prompt["messages"][0]["content"]["text"]
+    texts = instructions, search["description"], question, skill("desk", [ToolSettings(opener=None)])
     assert not any(word in text for text in texts for word in ("get_source", "{opener}", "{search}"))
-    assert asked.endswith("Question: {when}?")
-    assert "4. Answer in at most" in asked
+    assert question.endswith("Question: {when}?")
+    assert "4. Answer in at most" in question
     reply = wire.tool("search", {"query": "rules of travel"})["structuredContent"]
     assert reply.keys() == {"notes", "context", "trust"}
     assert "travel" in reply["context"]

@@ -68,8 +68,8 @@ def test_a_session_leaves_every_file_as_it_was_and_has_none_open_for_writing(
     wire = start(clock_room)
     wire.begin()
     for mode in ("dense", "sparse", "hybrid"):
-        found = wire.tool("search", {"query": "Who invented the pendulum clock?", "mode": mode, "limit": 50})
-        for hit in found["structuredContent"]["results"]:
+        result = wire.tool("search", {"query": "Who invented the pendulum clock?", "mode": mode, "limit": 50})
+        for hit in result["structuredContent"]["results"]:
             wire.tool("get_source", {"id": hit["id"], "max_chars": 100_000})
             wire.result("resources/read", {"uri": f"refdesk://documents/{hit['id']}"})
     wire.result("resources/list")
@@ -173,8 +173,8 @@ def ingest(scripts: Scripts, data: Path, texts: Path) -> None:
 
 async def texts_found(client: Client, query: str) -> str:
     """All that a search brings, once each hit has been opened in every way there is."""
-    found = cast("dict[str, Any]", (await client.call_tool("search", {"query": query})).structured_content)
-    for hit in found["results"]:
+    reply = cast("dict[str, Any]", (await client.call_tool("search", {"query": query})).structured_content)
+    for hit in reply["results"]:
         opened = await client.call_tool("get_source", {"id": hit["id"]})
         assert opened.structured_content
         assert hit["text"] in opened.structured_content["text"]
@@ -184,7 +184,7 @@ async def texts_found(client: Client, query: str) -> str:
                 "text"
             ]
         )
-    return "\n".join(hit["text"] for hit in found["results"])
+    return "\n".join(hit["text"] for hit in reply["results"])
 
 
 @pytest.mark.anyio
@@ -279,10 +279,10 @@ def test_what_would_write_is_refused_in_a_line_and_changes_nothing(scripts: Scri
     )
     ends = [json.loads(line) for line in run.stdout.splitlines()]
     assert len(ends) == len(commands)
-    for code, said in ends:
+    for code, words in ends:
         assert code != 0
-        assert f"{shelf.data} can't be written" in said
-        assert "Traceback" not in said
+        assert f"{shelf.data} can't be written" in words
+        assert "Traceback" not in words
     assert shelf.state() == before
     with shelf.open_for_writing():
         ingest(scripts, shelf.data, shelf.texts)
@@ -310,11 +310,11 @@ def test_the_doctor_looks_at_everything_says_that_the_folder_cannot_be_written_a
     run = subprocess.run(command, env=scripts.environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "left copies" not in run.stdout
-    found = json.loads(run.stdout)["findings"]
-    (folder,) = [one for one in found if one["check"] == "folder"]
+    findings = json.loads(run.stdout)["findings"]
+    (folder,) = [finding for finding in findings if finding["check"] == "folder"]
     assert folder["state"] == "note"
     assert f"{shelf.data} can't be written" in folder["text"]
     assert {"catalog", "tables", "leftovers", "stray", "audit log", "client"} <= {
-        one["check"] for one in found
+        finding["check"] for finding in findings
     }
     assert shelf.state() == before

@@ -99,8 +99,8 @@ def replicas(
     listen: Callable[..., Remote], object_store: ObjectStore, scripts: Scripts, world: World, tmp_path: Path
 ) -> Iterator[Replicas]:
     to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
-    done = scripts.admin(*to, env=object_store.environment)
-    assert done.returncode == 0, done.stderr
+    run = scripts.admin(*to, env=object_store.environment)
+    assert run.returncode == 0, run.stderr
     object_store.read_only = True
     port = free_port()
     more = object_store.serving | {
@@ -110,11 +110,11 @@ def replicas(
         "REFDESK_HTTP_SSE": "true",
         "REFDESK_LIMITS_REQUESTS_PER_MINUTE": "100000",
     }
-    own = [shutil.which("env") or "env"]  # not forked: each is a process of its own from the start
-    start = partial(listen, NOWHERE, more=more, before=own)
+    separately = [shutil.which("env") or "env"]  # not forked: each is a process of its own from the start
+    start = partial(listen, NOWHERE, more=more, before=separately)
     running = [start() for _ in range(3)]
     certificate = certified(tmp_path)
-    servers = "".join(f"    server 127.0.0.1:{one.port} max_fails=0;\n" for one in running)
+    servers = "".join(f"    server 127.0.0.1:{replica.port} max_fails=0;\n" for replica in running)
     changes = {
         "    server 127.0.0.1:8300 max_fails=0;\n    server 127.0.0.1:8310 max_fails=0;\n": servers,
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
@@ -132,15 +132,17 @@ def certified(folder: Path) -> Path:
     """A certificate for 127.0.0.1, signed by itself, and its key in one file."""
     if not (openssl := shutil.which("openssl")):
         pytest.skip("openssl is not installed: apt-get install openssl")
-    key, made = folder / "key.pem", folder / "made.pem"
+    key, certificate = folder / "key.pem", folder / "made.pem"
     request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     names = ("-subj", "/CN=desk", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
-    subprocess.run([openssl, *request, *names, "-keyout", key, "-out", made], check=True, capture_output=True)
-    made.write_bytes(made.read_bytes() + key.read_bytes())
-    return made
+    subprocess.run(
+        [openssl, *request, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
+    certificate.write_bytes(certificate.read_bytes() + key.read_bytes())
+    return certificate
 
 
-def given(call: str, arguments: Mapping[str, Any], id_: str) -> dict[str, Any]:
+def without_id(call: str, arguments: Mapping[str, Any], id_: str) -> dict[str, Any]:
     return {"id": id_} if call == "get_source" else {**arguments}
 
 
@@ -158,7 +160,7 @@ async def asks(replicas: Replicas, load: Load, key: str, mode: str, address: str
             at = len(expected) if len(expected) < len(CALLS) else chance.randrange(len(CALLS))
             call, arguments = CALLS[at]
             try:
-                result = await client.call_tool(call, given(call, arguments, id_))
+                result = await client.call_tool(call, without_id(call, arguments, id_))
                 answer: Any = result.structured_content or result.model_dump(mode="json")
             except Exception as error:  # noqa: BLE001 whatever it is, no answer came
                 answer = repr(error)
@@ -181,24 +183,24 @@ async def streams(replicas: Replicas, load: Load, key: str, address: str) -> Non
 
 
 async def _through(http: httpx2.AsyncClient, stream: httpx2.Response, replicas: Replicas, load: Load) -> None:
-    said = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data:"))
-    address = replicas.base + await anext(said)
+    events = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data:"))
+    address = replicas.base + await anext(events)
 
-    async def asked(method: str, params: object, id_: int | None = 1) -> Any:  # noqa: ANN401 JSON
+    async def answer_of(method: str, params: object, id_: int | None = 1) -> Any:  # noqa: ANN401 JSON
         body = {"jsonrpc": "2.0", "method": method, "params": params} | ({"id": id_} if id_ else {})
         posted = await http.post(address, json=body)
         if posted.status_code != 202:  # right only if the stream is over
             with anyio.fail_after(ANSWER_SECONDS):
-                await anext(said)
+                await anext(events)
             load.faults.append(f"{posted.status_code} {posted.text} while the stream goes on")
-        return json.loads(await anext(said))["result"] if id_ else None
+        return json.loads(await anext(events))["result"] if id_ else None
 
     client = {"clientInfo": {"name": "test", "version": "0"}, "capabilities": {}}
-    await asked("initialize", {"protocolVersion": "2024-11-05"} | client)
-    await asked("notifications/initialized", {}, None)
+    await answer_of("initialize", {"protocolVersion": "2024-11-05"} | client)
+    await answer_of("notifications/initialized", {}, None)
     while not load.over:
-        found = await asked("tools/call", {"name": "search", "arguments": {"query": "pendulum"}})
-        load.judge("stream", {one["cite_as"] for one in found["structuredContent"]["results"]}, {"open"})
+        reply = await answer_of("tools/call", {"name": "search", "arguments": {"query": "pendulum"}})
+        load.judge("stream", {hit["cite_as"] for hit in reply["structuredContent"]["results"]}, {"open"})
         await anyio.sleep(PAUSE_SECONDS)
 
 
@@ -236,25 +238,25 @@ async def test_what_is_revoked_counts_in_all_replicas_after_the_bound(
     replicas: Replicas, world: World, object_store: ObjectStore, admin: Callable[..., Any], tmp_path: Path
 ) -> None:
     object_store.read_only = False
-    there = partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
+    elsewhere = partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
     of_acorn = ("--tenant", "acorn")
-    made = there("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
+    key = elsewhere("key", "create", *of_acorn, "--user", "cat", "--group", "hr")
     await anyio.sleep(BOUND_SECONDS)
-    sources = there("sources", *of_acorn)["sources"]
-    (secret,) = [one["id"] for one in sources if one["title"] == "secret"]
+    sources = elsewhere("sources", *of_acorn)["sources"]
+    (secret,) = [source["id"] for source in sources if source["title"] == "secret"]
 
-    def said() -> list[set[str]]:
-        return [one.titles(made["key"]) for one in replicas.running]
+    def titles_at_each() -> list[set[str]]:
+        return [replica.titles(key["key"]) for replica in replicas.running]
 
-    assert await to_thread.run_sync(said) == [{"open", "secret"}] * 3
-    there("access", "revoke", secret, "--from", "group:hr", *of_acorn)
+    assert await to_thread.run_sync(titles_at_each) == [{"open", "secret"}] * 3
+    elsewhere("access", "revoke", secret, "--from", "group:hr", *of_acorn)
     await anyio.sleep(BOUND_SECONDS)
-    assert await to_thread.run_sync(said) == [{"open"}] * 3
-    there("access", "grant", secret, "--to", "group:hr", *of_acorn)
-    there("key", "revoke", made["id"])
+    assert await to_thread.run_sync(titles_at_each) == [{"open"}] * 3
+    elsewhere("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    elsewhere("key", "revoke", key["id"])
     await anyio.sleep(BOUND_SECONDS)
-    assert [one.post(made["key"]).status_code for one in replicas.running] == [401] * 3
-    assert [one.titles(world.ann) for one in replicas.running] == [{"open", "secret"}] * 3
+    assert [replica.post(key["key"]).status_code for replica in replicas.running] == [401] * 3
+    assert [replica.titles(world.ann) for replica in replicas.running] == [{"open", "secret"}] * 3
 
 
 ROOT = Path(__file__).parents[2]
@@ -264,8 +266,8 @@ PACKAGING = ROOT / ".packaging" / "replicas"
 @pytest.fixture(scope="module")
 def manifests() -> dict[str, Any]:
     """By kind."""
-    made = yaml.safe_load_all((PACKAGING / "kubernetes.yaml").read_text())
-    return {one["kind"]: one for one in made}
+    manifests = yaml.safe_load_all((PACKAGING / "kubernetes.yaml").read_text())
+    return {manifest["kind"]: manifest for manifest in manifests}
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +278,8 @@ def composed() -> dict[str, Any]:
 def test_the_manifests_satisfy_their_schemas(manifests: dict[str, Any]) -> None:
     missing = "the schemas of Kubernetes, 120 MB, are not installed: pip install kubernetes-validate"
     schemas = pytest.importorskip("kubernetes_validate", reason=missing)
-    for one in manifests.values():
-        schemas.validate(one, "1.30", strict=True)
+    for manifest in manifests.values():
+        schemas.validate(manifest, "1.30", strict=True)
     misspelt = manifests["Service"] | {"specs": {}}
     with pytest.raises(schemas.ValidationError):
         schemas.validate(misspelt, "1.30", strict=True)
@@ -346,27 +348,27 @@ def test_nginx_sends_one_key_to_one_replica_and_to_another_while_that_is_away(tm
     headers = [{"Authorization": f"Bearer rd_{number}"} for number in range(50)]
     headers += [{"X-API-Key": f"rd_{number}"} for number in range(50)]
 
-    def asked(client: httpx2.Client) -> list[int]:
+    def answer_of(client: httpx2.Client) -> list[int]:
         return [int(client.get("/mcp", headers=header).text) for header in headers]
 
     with ExitStack() as running:
         replicas = {replica: running.enter_context(answering(replica)) for replica in ports}
         running.enter_context(nginx.running(configuration, tmp_path, port))
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=ANSWER_SECONDS) as client:
-            before = asked(client)
-            assert asked(client) == before
+            before = answer_of(client)
+            assert answer_of(client) == before
             assert {*before} == {*ports}
             away = ports[0]
             replicas[away].shutdown()
             replicas[away].server_close()
-            for was, now in zip(before, asked(client), strict=True):
+            for was, now in zip(before, answer_of(client), strict=True):
                 assert now != away if was == away else now == was
 
 
 def test_what_the_documentation_shows_for_nginx_is_valid(tmp_path: Path) -> None:
-    shown = nginx.shown(PAGE, word="upstream refdesk")
+    example = nginx.shown(PAGE, word="upstream refdesk")
     port = free_port()
-    with nginx.running(nginx.replaced(shown, _without_tls(port)), tmp_path, port):
+    with nginx.running(nginx.replaced(example, _without_tls(port)), tmp_path, port):
         assert httpx2.get(f"http://127.0.0.1:{port}/mcp").status_code == 502  # nobody is behind it
 
 

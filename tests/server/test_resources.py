@@ -43,13 +43,13 @@ def crowded(request: pytest.FixtureRequest, lasting_start: Start, shelf: Path) -
 
 
 def pages(wire: Wire) -> list[list[dict[str, Any]]]:
-    found: list[list[dict[str, Any]]] = []
+    pages: list[list[dict[str, Any]]] = []
     cursor: dict[str, str] = {}
     while True:
         result = wire.result("resources/list", cursor)
-        found.append(result["resources"])
+        pages.append(result["resources"])
         if "nextCursor" not in result:
-            return found
+            return pages
         cursor = {"cursor": result["nextCursor"]}
 
 
@@ -59,7 +59,9 @@ def test_the_list_has_every_source_once_in_pages_of_fifty(crowded: Wire) -> None
     uris = [resource["uri"] for resource in first + second]
     assert len(set(uris)) == ALPHA + BETA
     assert uris == sorted(uris)
-    names = {(uri.split("/")[2], one["name"]) for uri, one in zip(uris, first + second, strict=True)}
+    names = {
+        (uri.split("/")[2], resource["name"]) for uri, resource in zip(uris, first + second, strict=True)
+    }
     expected = {("alpha", ALPHA), ("beta", BETA)}
     assert names == {(folder, f"note-{at:02}.txt") for folder, count in expected for at in range(count)}
 
@@ -106,17 +108,17 @@ def test_names_of_collections_are_completed(crowded: Wire, typed: str, names: li
 def test_a_search_looks_into_the_collections_that_it_names(crowded: Wire) -> None:
     for names in (["alpha"], ["beta"], ["alpha", "beta"], None):
         arguments = {"query": "note", "collections": names, "limit": 50, "max_chars": 100_000}
-        found = crowded.tool("search", arguments)["structuredContent"]["results"]
-        assert {hit["collection"] for hit in found} == set(names or ["alpha", "beta"])
-        assert len({hit["id"] for hit in found}) == len(found)
+        hits = crowded.tool("search", arguments)["structuredContent"]["results"]
+        assert {hit["collection"] for hit in hits} == set(names or ["alpha", "beta"])
+        assert len({hit["id"] for hit in hits}) == len(hits)
 
 
 def test_an_unreadable_collection_is_told_which_are_readable(crowded: Wire) -> None:
     words = crowded.tool_error("search", {"query": "note", "collections": ["gamma"]})
     assert "Readable collections: alpha, beta." in words
-    told = crowded.tool("search", {"query": "note", "collections": ["alpha", "gamma"]})["structuredContent"]
-    assert told["results"]
-    assert "gamma" in told["notes"][0]
+    reply = crowded.tool("search", {"query": "note", "collections": ["alpha", "gamma"]})["structuredContent"]
+    assert reply["results"]
+    assert "gamma" in reply["notes"][0]
 
 
 SOURCE = "refdesk://{collection}/{source_id}"
@@ -159,7 +161,7 @@ def listed(wire: Wire) -> dict[str, Message]:
         if "nextCursor" not in page:
             break
         cursor = {"cursor": page["nextCursor"]}
-    return {one["name"]: one for one in resources}
+    return {resource["name"]: resource for resource in resources}
 
 
 def id_of(resource: Message) -> str:
@@ -221,7 +223,7 @@ def test_nothing_that_somebody_cant_read_is_completed_counted_or_listed(anybody:
     resources = listed(ann)
     pay, plan = id_of(resources["pay.md"]), id_of(resources["plan.md"])
     assert not {"pay.md", "plan.md"} & listed(anybody).keys()
-    asked: list[tuple[tuple[Any, ...], dict[str, str], list[str]]] = [
+    cases: list[tuple[tuple[Any, ...], dict[str, str], list[str]]] = [
         (("collection", "s"), {}, ["secret"]),
         (("collection", "s", None), {}, ["secret"]),
         (("source_id", "pay.md"), {}, [pay]),  # no id can begin so
@@ -230,7 +232,7 @@ def test_nothing_that_somebody_cant_read_is_completed_counted_or_listed(anybody:
         (("seq", "0", CHUNK), {"source_id": plan}, ["0"]),
         (("filter", "status=d", None), {}, ["status=draft"]),
     ]
-    for arguments, chosen, values in asked:
+    for arguments, chosen, values in cases:
         assert completed(ann, *arguments, **chosen) == {
             "values": values,
             "total": len(values),

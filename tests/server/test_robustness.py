@@ -213,10 +213,10 @@ def test_a_cancelled_call_leaves_the_others_alone(wire: Wire) -> None:
 
 
 def test_the_other_era_is_refused_on_an_open_connection(wire: Wire) -> None:
-    other = "modern" if wire.era == "legacy" else "legacy"
+    other_era = "modern" if wire.era == "legacy" else "legacy"
     request = {"modern": ("tools/list", {}), "legacy": ("initialize", {"protocolVersion": "2025-11-25"})}
     envelope = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
-    method, params = request[other]
+    method, params = request[other_era]
     message = {"id": 5, "jsonrpc": "2.0", "method": method, "params": params | envelope}
     wire.write(json.dumps(message))
     answer = wire.read()
@@ -330,7 +330,7 @@ def wide(request: pytest.FixtureRequest, lasting_start: Start, wide_room: Path) 
 
 
 def sources(wide: Wire) -> dict[str, Message]:
-    return {one["name"]: one for one in wide.result("resources/list")["resources"]}
+    return {resource["name"]: resource for resource in wide.result("resources/list")["resources"]}
 
 
 def sized(wide: Wire, method: str, params: Message) -> tuple[Message, int]:
@@ -370,8 +370,8 @@ def test_a_trace_makes_no_reply_longer_than_clients_take(wide: Wire) -> None:
 def test_what_a_reply_left_out_follows_without_a_gap(wide: Wire) -> None:
     uri = sources(wide)["emoji.txt"]["uri"]
     text = wide.result("resources/read", {"uri": uri})["contents"][0]["text"]
-    text, _, rest = text.rpartition("\n\n[")
-    start = int(rest.rpartition("=")[2].rstrip("]"))
+    text, _, hint = text.rpartition("\n\n[")
+    start = int(hint.rpartition("=")[2].rstrip("]"))
     arguments = {"id": uri, "start": start - 10, "max_chars": 2_000}
     reply = wide.tool("get_source", arguments)["structuredContent"]
     assert reply["start"] == start - 10
@@ -417,8 +417,8 @@ def test_over_http_replies_are_as_short(listen: Callable[..., Remote], wide_room
 def test_no_reply_is_larger_than_its_text_lets_one_expect(pieces: list[str]) -> None:
     text = "".join(pieces) * 100
     contents = types.TextResourceContents(uri="refdesk://a/b", text=text)
-    read = types.ReadResourceResult(contents=[contents])
-    assert handlers.size_on_the_wire(read) <= handlers.most_bytes(read)
+    result = types.ReadResourceResult(contents=[contents])
+    assert handlers.size_on_the_wire(result) <= handlers.most_bytes(result)
     if "\ud800" not in text:  # no stored text has one
         called = handlers.tool_result(SearchReply(notes=[text, *pieces], results=[], context=text))
         assert (

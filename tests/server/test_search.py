@@ -46,9 +46,9 @@ async def exact(client: Client, query: str, **arguments: Any) -> dict[str, Any]:
 
 async def test_matches_stand_in_the_document_where_the_reply_says(client: Client) -> None:
     for arguments in ({"query": "pendulum clock"}, {"query": r"\b1\d{3}s?\b", "match": "regex"}):
-        found = await exact(client, **arguments)
-        assert found["results"]
-        for hit in found["results"]:
+        reply = await exact(client, **arguments)
+        assert reply["results"]
+        for hit in reply["results"]:
             assert 0 < len(hit["matches"]) <= hit["match_count"]
             assert "similarity" not in hit
             first = hit["matches"][0]
@@ -130,19 +130,19 @@ def rooms(scripts: Scripts, corpus: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def _run(scripts: Scripts, data: Path, *arguments: str | Path) -> None:
-    done = scripts.admin("ingest", *arguments, "--data", data)
-    assert done.returncode == 0, done.stderr
+    run = scripts.admin("ingest", *arguments, "--data", data)
+    assert run.returncode == 0, run.stderr
 
 
 def _said(server: Wire) -> list[bytes]:
     """What a server answers to searches of all modes, without the times that their stages took."""
     server.begin()
-    said = []
+    lines = []
     for query, mode, limit in product(QUERIES, get_args(Mode), (3, 100)):
-        asked = {"query": query, "mode": mode, "limit": limit, "explain": True, "max_chars": 100_000}
-        server.send(1, "tools/call", {"name": "search", "arguments": asked})
-        said.append(TIMES.sub(rb"\1", server.line()))
-    return said
+        arguments = {"query": query, "mode": mode, "limit": limit, "explain": True, "max_chars": 100_000}
+        server.send(1, "tools/call", {"name": "search", "arguments": arguments})
+        lines.append(TIMES.sub(rb"\1", server.line()))
+    return lines
 
 
 @UNSHARED  # results have the addresses of pages, whose ports differ

@@ -135,9 +135,9 @@ def caller_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
         resource, now = resource_url(settings.http), int(time.time())
         usual = {"iss": settings.oauth.issuer, "aud": resource, "iat": now, "exp": now + 600}
         token = jwt.encode(usual | claims, KEY, algorithm="RS256", headers={"kid": "one"})
-        found = await JwtVerifier(settings.oauth, resource, _groups_matter).verify_token(token)
-        assert isinstance(found, Caller)
-        return found
+        caller = await JwtVerifier(settings.oauth, resource, _groups_matter).verify_token(token)
+        assert isinstance(caller, Caller)
+        return caller
 
     return caller
 
@@ -175,6 +175,6 @@ def test_the_page_quotes_why_tokens_are_refused() -> None:
     """What the server says, or PyJWT's name for it."""
     rows = re.findall(r"^\| (401|403|503) \| (.+?) \| .+ \|$", _section("Try it"), re.MULTILINE)
     assert len(rows) > 8
-    said = "".join(file.read_text() for file in (PAGE.parent / "http").glob("*.py"))
+    source = "".join(file.read_text() for file in (PAGE.parent / "http").glob("*.py"))
     for _, why in rows:
-        assert hasattr(jwt, why.strip("`")) or why.replace("`", "") in said, why
+        assert hasattr(jwt, why.strip("`")) or why.replace("`", "") in source, why

@@ -74,17 +74,17 @@ def test_clients_of_the_protocol_that_has_extensions_are_told_of_it(start: Start
 
 
 def test_the_skill_is_listed_got_and_read_and_is_what_its_entry_says(wire: Wire) -> None:
-    listed, got = wire.result("skills/list"), wire.result("skills/get", {"uri": URI})
+    listed, document = wire.result("skills/list"), wire.result("skills/get", {"uri": URI})
     (entry,) = listed["skills"]
-    assert got["skill"] == entry
+    assert document["skill"] == entry
     text = verified(entry, wire.result("resources/read", {"uri": URI})["contents"])
     assert "`search`" in text
     assert "`get_source`" in text
-    kept = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    for result in (listed, got):
+    caching = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    for result in (listed, document):
         assert "nextCursor" not in result
-        assert {name: result[name] for name in kept if name in result} == (
-            kept if wire.era == "modern" else {}
+        assert {name: result[name] for name in caching if name in result} == (
+            caching if wire.era == "modern" else {}
         )
 
 
@@ -136,12 +136,12 @@ def test_each_caller_is_taught_the_tools_that_it_may_call(
     def key(*options: str | Path) -> str:
         return str(admin("key", "create", "--user", "ann", *options, "--data", data)["key"])
 
-    both = key()
+    key_of_both = key()
     letters = key("--tool", "search_letters", "--config", config)
     none = key("--tool", "search_gone", "--config", earlier)
     remote = listen(data, more={"REFDESK_CONFIG": str(config)})
     texts = {}
-    for name, bearer in (("both", both), ("letters", letters)):
+    for name, bearer in (("both", key_of_both), ("letters", letters)):
         (entry,) = post(remote, bearer, "skills/list")["skills"]
         assert post(remote, bearer, "skills/get", uri=entry["uri"])["skill"] == entry
         texts[name] = verified(entry, post(remote, bearer, "resources/read", uri=entry["uri"])["contents"])

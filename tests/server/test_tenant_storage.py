@@ -72,9 +72,9 @@ def test_a_running_server_serves_a_new_tenant_loses_it_alone_and_has_it_back(
         assert remote.titles(key) == {"cedar"}
 
         move(True)  # noqa: FBT003
-        said = refused(remote, key)
-        assert address not in said
-        assert "very-secret-words" not in said + remote.noise.read_text()
+        words = refused(remote, key)
+        assert address not in words
+        assert "very-secret-words" not in words + remote.noise.read_text()
         assert address in remote.noise.read_text()  # the operator's
         assert remote.titles(world.ann) == {"open", "secret"}
         assert remote.titles(world.eve) == {"theirs"}
@@ -120,5 +120,5 @@ def test_a_host_on_the_machine_finds_the_documents_and_is_told_of_them(
     wire.begin()
     tools = {tool["name"]: tool["description"] for tool in wire.result("tools/list")["tools"]}
     assert "documents" in tools["search"]
-    found = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
-    assert [hit["cite_as"] for hit in found] == ["cedar"]
+    hits = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
+    assert [hit["cite_as"] for hit in hits] == ["cedar"]

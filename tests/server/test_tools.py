@@ -50,24 +50,24 @@ def test_what_is_fixed_is_no_argument_and_another_value_is_refused(
     ]
     for wrong, words in refusals:
         assert wire.tool_error("search", {"query": "pendulum"} | wrong) == words
-    found = ids(wire)
-    assert len(found) == 3
-    assert ids(wire, limit=3, mode="hybrid") == ids(wire, limit=None, mode=None) == found
+    all_ids = ids(wire)
+    assert len(all_ids) == 3
+    assert ids(wire, limit=3, mode="hybrid") == ids(wire, limit=None, mode=None) == all_ids
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "wrong"),
+    ("override", "right", "wrong"),
     [("limit", {"limit": 2}, {"mode": "sparse"}), ("mode", {"mode": "sparse"}, {"limit": 2})],
 )
 def test_what_is_left_to_the_assistant_stays_an_argument(
-    start: Start, clock_room: Path, left: str, right: Message, wrong: Message
+    start: Start, clock_room: Path, override: str, right: Message, wrong: Message
 ) -> None:
-    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": left})
+    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": override})
     wire.begin()
-    assert arguments_of(wire).keys() & {"limit", "mode"} == {left}
-    found = ids(wire, **right)
-    assert 0 < len(found) <= right.get("limit", 8)  # passages in a row are one result
-    assert found != ids(wire)
+    assert arguments_of(wire).keys() & {"limit", "mode"} == {override}
+    some_ids = ids(wire, **right)
+    assert 0 < len(some_ids) <= right.get("limit", 8)  # passages in a row are one result
+    assert some_ids != ids(wire)
     (fixed,) = wrong
     assert wire.tool_error("search", {"query": "pendulum"} | wrong).startswith(f"{fixed} is fixed to ")
 
@@ -124,8 +124,8 @@ def test_what_may_be_overridden_is_an_argument_and_counts(
 
     def hits(**arguments: object) -> list[Message]:
         reply = wire.tool("search", {"query": "pendulum clock"} | arguments)["structuredContent"]
-        found: list[Message] = reply["results"]
-        return found
+        hits: list[Message] = reply["results"]
+        return hits
 
     assert "vector" not in hits()[0]
     assert len(hits(vectors=True, limit=1)[0]["vector"]) == 384
@@ -146,8 +146,8 @@ def test_excluded_collections_are_left_out(start: Start, shelves: Path) -> None:
     wire = start(shelves)
     wire.begin()
     assert len(ids(wire)) == 6
-    found = wire.tool("search", {"query": "pendulum", "exclude_collections": ["notes"]})["structuredContent"]
-    assert [hit["collection"] for hit in found["results"]] == 3 * ["tickets"]
+    reply = wire.tool("search", {"query": "pendulum", "exclude_collections": ["notes"]})["structuredContent"]
+    assert [hit["collection"] for hit in reply["results"]] == 3 * ["tickets"]
     refused = wire.tool_error("search", {"query": "pendulum", "exclude_collections": ["none"]})
     assert refused.endswith("Readable collections: notes, tickets.")
 
@@ -301,8 +301,8 @@ def test_a_document_without_an_address_has_one_by_the_template_of_its_collection
     for collection in ("handbook", "notes"):
         for page in pages.rglob("*.md"):
             page.write_text(f"{page.read_text()}\nIn {collection}.\n")  # equal passages would be one result
-        done = scripts.admin("ingest", pages, "--collection", collection, "--data", tmp_path / "data")
-        assert done.returncode == 0
+        run = scripts.admin("ingest", pages, "--collection", collection, "--data", tmp_path / "data")
+        assert run.returncode == 0
     config = tmp_path / "config.toml"
     config.write_text('[search.urls]\nhandbook = "https://wiki.example.com/{path}"\n')
     remote = listen(
@@ -351,11 +351,11 @@ def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(
 ) -> None:
     names = [tool["name"] for tool in remote.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source", "fetch"]
-    other = listen(world.data)
-    names = [tool["name"] for tool in other.post(world.ann).json()["result"]["tools"]]
+    plain = listen(world.data)
+    names = [tool["name"] for tool in plain.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source"]
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    reply = other.post(world.ann, body | {"params": {"name": "fetch", "arguments": {"id": "a" * 16}}})
+    reply = plain.post(world.ann, body | {"params": {"name": "fetch", "arguments": {"id": "a" * 16}}})
     assert reply.json()["error"]["message"] == NO_TOOL.format("fetch")
-    found = other.post(world.ann, body | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
-    assert all("url" not in hit for hit in found.json()["result"]["structuredContent"]["results"])
+    reply = plain.post(world.ann, body | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
+    assert all("url" not in hit for hit in reply.json()["result"]["structuredContent"]["results"])

@@ -54,8 +54,8 @@ async def test_one_user_never_has_the_last_slot_and_another_gets_it_at_once() ->
         await queue.acquire("b")
 
 
-@pytest.mark.parametrize("given", [False, True])
-async def test_whoever_is_cancelled_leaves_no_slot_taken_even_if_it_was_just_given(given: bool) -> None:  # noqa: FBT001 a parameter
+@pytest.mark.parametrize("is_given", [False, True])
+async def test_whoever_is_cancelled_leaves_no_slot_taken_even_if_it_was_just_given(is_given: bool) -> None:  # noqa: FBT001 a parameter
     queue = FairQueue(1, 1)
 
     async def ask() -> None:
@@ -70,10 +70,10 @@ async def test_whoever_is_cancelled_leaves_no_slot_taken_even_if_it_was_just_giv
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            if given:
+            if is_given:
                 queue.release("a")
             tasks.cancel_scope.cancel()
-    if not given:
+    if not is_given:
         queue.release("a")
     assert queue.idle
 

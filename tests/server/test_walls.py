@@ -104,22 +104,24 @@ class Side:
             case "instructions":
                 return str(self.client.instructions)
             case "completion":
-                done = await self.client.complete(params["ref"], params["argument"], params["context"])
-                return done.model_dump_json()
-        asked = CallToolRequestParams(name=method, arguments=params)
-        result = await self.client.session.send_request(CallToolRequest(params=asked), CallToolResult)
+                completion = await self.client.complete(params["ref"], params["argument"], params["context"])
+                return completion.model_dump_json()
+        call = CallToolRequestParams(name=method, arguments=params)
+        result = await self.client.session.send_request(CallToolRequest(params=call), CallToolResult)
         return result.model_dump_json()
 
 
 async def _fill(small: ModuleType, data: Path, papers: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     ids = {}
     for name, fields in FIELDS.items():
-        own = {path: values for path, values in papers.items() if path.startswith(f"{name}/")}
-        if not own:
+        of_collection = {path: values for path, values in papers.items() if path.startswith(f"{name}/")}
+        if not of_collection:
             continue
-        made = await ensure_collection(data, "default", name, small.BagOfWords().identity, fields=fields)
-        async with open_writer(data, made) as writer:
-            for path, values in own.items():
+        collection = await ensure_collection(
+            data, "default", name, small.BagOfWords().identity, fields=fields
+        )
+        async with open_writer(data, collection) as writer:
+            for path, values in of_collection.items():
                 text = f"pendulum {path.replace('/', ' ').removesuffix('.md')}"
                 access = NOT_ANN if path in DENIED else Access("tenant")
                 metadata = {"path": path.partition("/")[2]}
@@ -147,9 +149,9 @@ async def sides(
     bound = ToolSettings(name="find", opener=opener, filter=FINAL) if by_tool else free
     asker = ALONE if by_tool else BOUND
     everything = await _server(small_desk, folder / "all", bound, asker)
-    rest = await _server(small_desk, folder / "left", free, ALONE)
-    async with Client(everything, cache=None) as one, Client(rest, cache=None) as other:
-        yield Side(one, ids), Side(other, ids)
+    walled = await _server(small_desk, folder / "left", free, ALONE)
+    async with Client(everything, cache=None) as client_of_all, Client(walled, cache=None) as client_of_rest:
+        yield Side(client_of_all, ids), Side(client_of_rest, ids)
 
 
 async def _server(small: ModuleType, data: Path, tool: ToolSettings, asker: Principal) -> Any:  # noqa: ANN401 the SDK's
@@ -240,16 +242,16 @@ async def test_a_bound_callers_replies_are_those_of_a_desk_that_holds_nothing_el
     for method, params in _requests(bound.ids):
         ours, theirs = await bound.reply(method, params), await alone.reply(method, params)
         assert ours == theirs, (method, params)
-        asked = json.dumps(params, default=str)
-        assert "secret" not in ours or "secret" in asked, (method, params)
+        request = json.dumps(params, default=str)
+        assert "secret" not in ours or "secret" in request, (method, params)
         answered += "pendulum handbook" in ours
     assert answered > 30
 
 
 async def test_a_trace_counts_and_ranks_only_what_the_binding_lets_through(sides: tuple[Side, Side]) -> None:
     for mode in ("dense", "sparse", "hybrid", "exact"):
-        asked = {"query": "pendulum", "mode": mode, "explain": True, "limit": 2}
-        ours, theirs = [json.loads(await side.reply("find", asked)) for side in sides]
+        arguments = {"query": "pendulum", "mode": mode, "explain": True, "limit": 2}
+        ours, theirs = [json.loads(await side.reply("find", arguments)) for side in sides]
         traces = [reply["structured_content"]["trace"] for reply in (ours, theirs)]
         for step in (step for trace in traces for step in trace["steps"]):
             del step["ms"]
