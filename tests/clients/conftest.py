@@ -67,7 +67,7 @@ class Node:
             check=False,
         )
 
-    def said(self, script: str, *arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
+    def printed(self, script: str, *arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
         """What a client that ends well prints."""
         run = self.run(script, *arguments)
         assert run.returncode == 0, run.stderr
@@ -151,10 +151,10 @@ def expected(doors: Doors) -> Message:
     """What every client must get, whatever it speaks: what the desk says to one without any library."""
     client = {"name": "raw", "version": "0"}
     greeting = doors.result("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client)
-    found = doors.result("tools/call", name="search", arguments={"query": "pendulum", "limit": 2})
-    hit = found["structuredContent"]["results"][0]
+    reply = doors.result("tools/call", name="search", arguments={"query": "pendulum", "limit": 2})
+    hit = reply["structuredContent"]["results"][0]
     first = doors.result("resources/list")
-    rest = doors.result("resources/list", cursor=first["nextCursor"])
+    second = doors.result("resources/list", cursor=first["nextCursor"])
     uri = f"refdesk://{hit['collection']}/{hit['id']}"
     nowhere = f"{uri}999"
     assert doors.ask("resources/read", uri=nowhere)["error"]["code"] == -32602
@@ -163,12 +163,12 @@ def expected(doors: Doors) -> Message:
         "instructions": greeting["instructions"],
         "capabilities": greeting["capabilities"],
         "tools": doors.result("tools/list")["tools"],
-        "found": found,
+        "found": reply,
         "opened": doors.result("tools/call", name="get_source", arguments={"id": hit["id"], "around": 1}),
         "refused": doors.result("tools/call", name="search", arguments={}),
         "contents": doors.result("resources/read", uri=uri)["contents"],
         "missing": {"known": True, "data": {"uri": nowhere}},
-        "resources": [*first["resources"], *rest["resources"]],
+        "resources": [*first["resources"], *second["resources"]],
         "completion": {"values": ["notes"], "total": 1, "hasMore": False},
         "prompt": doors.result("prompts/get", name="answer", arguments={"question": "Why?"})["messages"],
     }

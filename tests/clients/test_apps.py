@@ -158,7 +158,7 @@ def corpus_of_attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(
+def reports(
     node: Node,
     scripts: Scripts,
     clock_room: Path,
@@ -178,7 +178,7 @@ def told(
     remote = lasting_listen(folder / "data", server_apps="true", http_authentication="")
     harrison = {"query": "Harrison's marine chronometer H2", "limit": 3, "collections": ["documents"]}
     pendulum = {"query": "pendulum", "limit": 50, "collections": ["attacks"], "max_chars": 100_000}
-    shown: list[list[object]] = [
+    tour: list[list[object]] = [
         ["search", harrison],
         ["wait", "article"],
         ["press", "Read on"],
@@ -201,11 +201,11 @@ def told(
         ["teardown", None],
     ]
     runs: dict[str, Message] = {
-        "legacy": {"theme": "dark", "steps": shown},
-        "modern": {"theme": "dark", "mode": "2026-07-28", "steps": shown},
+        "legacy": {"theme": "dark", "steps": tour},
+        "modern": {"theme": "dark", "mode": "2026-07-28", "steps": tour},
         "documents": {"steps": [["search", pendulum], *READ_ON, SETTLE]},
         "fields": attack(),
-        "odd": {"steps": [["give", {"a": 1}, one] for one in ODD] + [SETTLE]},
+        "odd": {"steps": [["give", {"a": 1}, step] for step in ODD] + [SETTLE]},
         "huge": {
             "steps": [
                 ["give", "x" * 1_000_000, forged({"results": [HUGE] * 5})],
@@ -226,7 +226,7 @@ def told(
                 ["ask", "document.querySelector('h2').innerText", "passed"],
             ]
         },
-        "control": attack([one for one in ATTACKS if "refresh" not in one], weaken="http://STRANGER"),
+        "control": attack([name for name in ATTACKS if "refresh" not in name], weaken="http://STRANGER"),
         "refreshed": {"weaken": "http://STRANGER", "steps": [["give", "a", attacked(ATTACKS)], SETTLE]},
     }
     for name, answer in WRONG_PICTURES.items():
@@ -234,74 +234,74 @@ def told(
         runs[name] = {"answers": {"page_picture": answer}, "steps": steps}
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"runs": list(runs.values())}))
-    report = node.said("apps.mjs", browser, remote.url, plan)
+    report = node.printed("apps.mjs", browser, remote.url, plan)
     return dict(zip(runs, report["steps"], strict=True))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_host_shows_cards_reads_on_and_shows_pages(told: dict[str, Message], era: str) -> None:
-    seen = told[era]
-    assert seen["tools"] == ["search", "get_source", "page_picture"]
-    assert [name for name, _ in seen["said"]["calls"]] == ["get_source", "page_picture", "page_picture"]
-    assert "The Longitude Problem" in seen["text"]
-    assert "Why found: it has “harrison”" in seen["text"]
-    assert "H3, 1740 to 1759" in seen["text"]  # read on: the passage ends before it
-    assert (seen["width"], seen["focused"], seen["teardown"]) == (902, 1, {})
-    assert seen["marks"] >= 3
-    assert seen["words"] >= 1
-    assert seen["first"] != seen["second"]
-    assert seen["said"]["sizes"] >= 2
-    assert {name: seen[name] for name in QUIET} == {name: [] for name in QUIET}
+def test_a_host_shows_cards_reads_on_and_shows_pages(reports: dict[str, Message], era: str) -> None:
+    report = reports[era]
+    assert report["tools"] == ["search", "get_source", "page_picture"]
+    assert [name for name, _ in report["said"]["calls"]] == ["get_source", "page_picture", "page_picture"]
+    assert "The Longitude Problem" in report["text"]
+    assert "Why found: it has “harrison”" in report["text"]
+    assert "H3, 1740 to 1759" in report["text"]  # read on: the passage ends before it
+    assert (report["width"], report["focused"], report["teardown"]) == (902, 1, {})
+    assert report["marks"] >= 3
+    assert report["words"] >= 1
+    assert report["first"] != report["second"]
+    assert report["said"]["sizes"] >= 2
+    assert {name: report[name] for name in QUIET} == {name: [] for name in QUIET}
 
 
 ATTACKED_RUNS = ("documents", "fields", "odd", "huge", "forged", *WRONG_PICTURES)
 
 
 @pytest.mark.parametrize("run", ATTACKED_RUNS)
-def test_no_document_scripts_the_page_or_makes_it_fetch(told: dict[str, Message], run: str) -> None:
-    seen = told[run]
-    assert not seen["pwned"]
-    assert {name: seen[name] for name in QUIET} == {name: [] for name in QUIET}
-    assert set(seen["tags"]) <= OURS
-    assert set(seen["attributes"]) <= ATTRIBUTES
-    assert seen["said"]["links"] == []
+def test_no_document_scripts_the_page_or_makes_it_fetch(reports: dict[str, Message], run: str) -> None:
+    report = reports[run]
+    assert not report["pwned"]
+    assert {name: report[name] for name in QUIET} == {name: [] for name in QUIET}
+    assert set(report["tags"]) <= OURS
+    assert set(report["attributes"]) <= ATTRIBUTES
+    assert report["said"]["links"] == []
 
 
-def test_what_attacks_is_shown_as_it_is_written(told: dict[str, Message]) -> None:
-    text = told["fields"]["text"]
+def test_what_attacks_is_shown_as_it_is_written(reports: dict[str, Message]) -> None:
+    text = reports["fields"]["text"]
     assert all(words in text for words in ATTACKS if "STRANGER" not in words and "\u202e" not in words)
     assert "Open at" not in text  # no button for an address that is a script
-    assert "Open at example.com" in told["documents"]["text"]
-    assert len(told["documents"]["result"]["structuredContent"]["results"]) > 10
-    assert "window.pwned=1" in told["documents"]["text"]
+    assert "Open at example.com" in reports["documents"]["text"]
+    assert len(reports["documents"]["result"]["structuredContent"]["results"]) > 10
+    assert "window.pwned=1" in reports["documents"]["text"]
 
 
 @pytest.mark.parametrize("run", WRONG_PICTURES)
-def test_what_is_no_png_is_not_shown(told: dict[str, Message], run: str) -> None:
-    assert "canvas" not in told[run]["tags"]
-    assert "The server sent no picture." in told[run]["text"]
+def test_what_is_no_png_is_not_shown(reports: dict[str, Message], run: str) -> None:
+    assert "canvas" not in reports[run]["tags"]
+    assert "The server sent no picture." in reports[run]["text"]
 
 
-def test_a_picture_is_shown_with_no_more_than_its_marks(told: dict[str, Message]) -> None:
-    assert "canvas" in told["fields"]["tags"]
-    assert "i" in told["fields"]["tags"]
+def test_a_picture_is_shown_with_no_more_than_its_marks(reports: dict[str, Message]) -> None:
+    assert "canvas" in reports["fields"]["tags"]
+    assert "i" in reports["fields"]["tags"]
 
 
-def test_a_huge_text_stays_small_until_it_is_asked_for(told: dict[str, Message]) -> None:
-    assert told["huge"]["height"] < 5_000
+def test_a_huge_text_stays_small_until_it_is_asked_for(reports: dict[str, Message]) -> None:
+    assert reports["huge"]["height"] < 5_000
 
 
-def test_only_the_host_is_listened_to(told: dict[str, Message]) -> None:
-    assert told["forged"]["kept"] == "from the host"
-    assert told["forged"]["passed"] == "through the host"
+def test_only_the_host_is_listened_to(reports: dict[str, Message]) -> None:
+    assert reports["forged"]["kept"] == "from the host"
+    assert reports["forged"]["passed"] == "through the host"
 
 
-def test_a_careless_page_would_have_been_scripted(told: dict[str, Message]) -> None:
+def test_a_careless_page_would_have_been_scripted(reports: dict[str, Message]) -> None:
     """The control: the same attacks, and all that looks for them finds them."""
-    seen = told["control"]
-    assert seen["pwned"]
-    assert seen["requests"]
-    assert seen["evil"]
-    assert not set(seen["tags"]) <= OURS
-    assert not set(seen["attributes"]) <= ATTRIBUTES
-    assert "/refresh" in told["refreshed"]["evil"]
+    report = reports["control"]
+    assert report["pwned"]
+    assert report["requests"]
+    assert report["evil"]
+    assert not set(report["tags"]) <= OURS
+    assert not set(report["attributes"]) <= ATTRIBUTES
+    assert "/refresh" in reports["refreshed"]["evil"]

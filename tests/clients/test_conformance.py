@@ -55,15 +55,15 @@ SDKS = {
 def test_the_sdks_get_from_the_desk_what_it_says_to_everybody(
     node: Node, doors: Doors, expected: Message, sdk: Sdk, transport: str
 ) -> None:
-    said = node.said(sdk.script, _wish(doors, sdk, transport, {"Authorization": f"Bearer {doors.key}"}))
-    assert said.pop("version", None) == sdk.version
+    replies = node.printed(sdk.script, _wish(doors, sdk, transport, {"Authorization": f"Bearer {doors.key}"}))
+    assert replies.pop("version", None) == sdk.version
     plain, _, held = expected["instructions"].rpartition("\n\n")
     assert held.startswith("You can search ")
     # Over stdio, the first reply doesn't wait until the desk is open and says what it holds.
-    told = {"instructions": plain} if transport == "stdio" else {}
+    differing = {"instructions": plain} if transport == "stdio" else {}
     if sdk.version == MODERN:  # earlier protocols have no extensions
-        told["capabilities"] = expected["capabilities"] | {"extensions": {SKILLS: {}}}
-    assert said == expected | told
+        differing["capabilities"] = expected["capabilities"] | {"extensions": {SKILLS: {}}}
+    assert replies == expected | differing
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
@@ -98,8 +98,8 @@ def test_the_inspector_sees_what_everybody_sees_and_portable_schemas(
     target = local if transport == "stdio" else ["--transport", transport, *remote]
 
     def result(method: str, *arguments: str) -> Message:
-        asked = ["--cli", "--format", "json", "--protocol-era", era, "--method", method, *arguments]
-        return dict(node.said(INSPECTOR, *asked, *target)["result"])
+        request = ["--cli", "--format", "json", "--protocol-era", era, "--method", method, *arguments]
+        return dict(node.printed(INSPECTOR, *request, *target)["result"])
 
     assert result("tools/list", "--strict")["tools"] == expected["tools"]
     call = ("--tool-name", "search", "--tool-args-json", '{"query": "pendulum", "limit": 2}')
@@ -283,17 +283,17 @@ def test_the_packer_refuses_what_is_wrong(node: Node, bundle: Path, tmp_path: Pa
 def test_hosts_start_it_with_the_folder_and_the_name_that_the_user_gave(
     node: Node, bundle: Path, folder: str
 ) -> None:
-    given = {"folder": folder, "name": "Ann's handbook"}
-    config = node.said("launch.mjs", bundle, json.dumps(given))
+    settings = {"folder": folder, "name": "Ann's handbook"}
+    config = node.printed("launch.mjs", bundle, json.dumps(settings))
     assert config["args"][-2:] == ["--documents", folder]
     assert config["env"] == {"REFDESK_SERVER_TITLE": "Ann's handbook"}
-    ours = release.launched(release.manifest(), bundle, given, Path("/home/ann"))
+    ours = release.launched(release.manifest(), bundle, settings, Path("/home/ann"))
     assert (config["command"], config["args"]) == (ours.command, ours.args)
 
 
 def test_hosts_don_t_start_it_before_a_folder_is_chosen_and_give_it_a_name_of_their_own(
     node: Node, bundle: Path
 ) -> None:
-    assert node.said("launch.mjs", bundle, json.dumps({})) is None
-    config = node.said("launch.mjs", bundle, json.dumps({"folder": "/srv/docs", "name": "x"}))
+    assert node.printed("launch.mjs", bundle, json.dumps({})) is None
+    config = node.printed("launch.mjs", bundle, json.dumps({"folder": "/srv/docs", "name": "x"}))
     assert config["env"] == {"REFDESK_SERVER_TITLE": "x"}

@@ -66,8 +66,8 @@ EVERYTHING, OPEN = {"open", "secret"}, {"open"}
 
 
 def _key(name: str) -> tuple[rsa.RSAPrivateKey, dict[str, Any]]:
-    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return made, {**json.loads(RSAAlgorithm.to_jwk(made)), "kid": name, "use": "sig", "alg": "RS256"}
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key, {**json.loads(RSAAlgorithm.to_jwk(key)), "kid": name, "use": "sig", "alg": "RS256"}
 
 
 def _public(jwk: dict[str, Any]) -> dict[str, Any]:
@@ -108,9 +108,9 @@ CLIENTS = [
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @dataclass
@@ -129,16 +129,16 @@ class Issuer:
 
     def tell(self, *, ttl: int = 600, twists: dict[str, Any] | None = None, **people: dict[str, Any]) -> None:
         """What holds for the tokens from now on. Tokens of clients claim what ann's do."""
-        told = {
+        directory = {
             "port": self.port,
             "keys": self.keys,
             "idp": [_public(IDP_JWK)],
             "clients": CLIENTS,
             "ttl": ttl,
         }
-        told["people"] = {"ann": ANN, "bob": BOB, "": ANN} | people
+        directory["people"] = {"ann": ANN, "bob": BOB, "": ANN} | people
         new = self.file.with_suffix(".new")
-        new.write_text(json.dumps(told | {"twists": twists or {}}))
+        new.write_text(json.dumps(directory | {"twists": twists or {}}))
         new.replace(self.file)
 
     def start(self) -> None:
@@ -167,8 +167,8 @@ class Issuer:
 
     def token(self, client: str = "report", resource: str = RESOURCE, scope: str = SEARCH_SCOPE) -> str:
         """An access token of a client for itself."""
-        asked = {"grant_type": "client_credentials", "resource": resource, "scope": scope}
-        answer = httpx2.post(f"{self.url}/token", data=asked, auth=(client, SECRET))
+        form = {"grant_type": "client_credentials", "resource": resource, "scope": scope}
+        answer = httpx2.post(f"{self.url}/token", data=form, auth=(client, SECRET))
         assert answer.status_code == 200, answer.text
         return str(answer.json()["access_token"])
 
@@ -195,9 +195,9 @@ def paper_folder(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def stopped(provider: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Issuer]:
-    made = Issuer(provider, tmp_path_factory.mktemp("issuer") / "told.json")
-    yield made
-    made.stop()
+    issuer = Issuer(provider, tmp_path_factory.mktemp("issuer") / "told.json")
+    yield issuer
+    issuer.stop()
 
 
 @pytest.fixture(scope="module")
@@ -407,10 +407,10 @@ async def test_a_citation_opens_in_a_browser_for_whom_the_issuer_vouches_and_for
         httpx2.AsyncClient(transport=Proxy(desk)) as of_bob,
     ):
         ann, bob = Person("ann"), Person("bob")
-        shown = await ann.open(of_ann, urls["secret"])
-        assert shown.status_code == 200
-        assert shown.url == urls["secret"]
-        assert re.search(r"<mark[^>]*>[^<]*A pendulum, secret", shown.text)
+        page = await ann.open(of_ann, urls["secret"])
+        assert page.status_code == 200
+        assert page.url == urls["secret"]
+        assert re.search(r"<mark[^>]*>[^<]*A pendulum, secret", page.text)
         again = await of_ann.get(urls["open"].partition("#")[0])  # without another sign-in
         assert again.status_code == 200
         assert (await bob.open(of_bob, urls["secret"])).status_code == 404
@@ -509,7 +509,7 @@ async def test_clients_sign_in_by_themselves_if_the_settings_say_who_they_are(
 async def test_an_identity_provider_vouches_for_people_without_a_sign_in(
     issuer: Issuer, desk: Remote
 ) -> None:
-    given: list[str] = []
+    assertions: list[str] = []
 
     async def vouch(audience: str, resource: str) -> str:
         now = int(time.time())
@@ -521,11 +521,11 @@ async def test_an_identity_provider_vouches_for_people_without_a_sign_in(
             "resource": resource,
             "iat": now,
             "exp": now + 300,
-            "jti": str(len(given)),
+            "jti": str(len(assertions)),
         }
         headers = {"kid": "idp", "typ": "oauth-id-jag+jwt"}
-        given.append(jwt.encode(claims, IDP, algorithm="RS256", headers=headers))
-        return given[-1]
+        assertions.append(jwt.encode(claims, IDP, algorithm="RS256", headers=headers))
+        return assertions[-1]
 
     memory = Memory()
     auth = IdentityAssertionOAuthProvider(RESOURCE, memory, "agent", SECRET, issuer.url, vouch)
@@ -533,7 +533,7 @@ async def test_an_identity_provider_vouches_for_people_without_a_sign_in(
         assert await _titles(client) == EVERYTHING
     assert (_claims(memory.token)["sub"], _claims(memory.token)["client_id"]) == ("ann", "agent")
     assert desk.post(memory.token, **HOST).status_code == 200
-    assert desk.post(given[0], **HOST).status_code == 401  # only the issuer takes an assertion
+    assert desk.post(assertions[0], **HOST).status_code == 401  # only the issuer takes an assertion
 
 
 def test_the_settings_are_checked_against_what_the_issuer_says_of_itself(
@@ -566,10 +566,10 @@ def _signed_with_the_public_key(issuer: Issuer) -> str:
 
 def _of_another_issuer(issuer: Issuer) -> str:
     with ExitStack() as stack:
-        other = Issuer(issuer.node, issuer.file.with_name("other.json"), keys=[TWO | {"kid": "one"}])
-        stack.callback(other.stop)
-        other.start()
-        return other.twisted(iss=issuer.url)
+        stranger = Issuer(issuer.node, issuer.file.with_name("other.json"), keys=[TWO | {"kid": "one"}])
+        stack.callback(stranger.stop)
+        stranger.start()
+        return stranger.twisted(iss=issuer.url)
 
 
 WRONG: dict[str, tuple[int, str, Callable[[Issuer], str]]] = {
