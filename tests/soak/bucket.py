@@ -97,15 +97,15 @@ async def measure_bucket(bench: Bench, chunks: int) -> AsyncIterator[str]:
 
 
 def _asked(kind: str, chunks: int) -> dict[str, Any]:
-    asked = dict(KINDS[kind])
-    return asked | ({"filter": keeping(asked["filter"], chunks)} if "filter" in asked else {})
+    arguments = dict(KINDS[kind])
+    return arguments | ({"filter": keeping(arguments["filter"], chunks)} if "filter" in arguments else {})
 
 
-async def _costs(desk: Desk, store: ObjectStore, asked: Mapping[str, Any]) -> str:
+async def _costs(desk: Desk, store: ObjectStore, arguments: Mapping[str, Any]) -> str:
     async def searched(query: str) -> tuple[int, float]:
         store.requests.clear()
         began = time.perf_counter()
-        await desk.search(PRINCIPAL, SearchRequest(query, **asked))
+        await desk.search(PRINCIPAL, SearchRequest(query, **arguments))
         return store.requests.total(), 1000 * (time.perf_counter() - began)
 
     first = await searched(QUESTIONS[0])

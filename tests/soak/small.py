@@ -47,17 +47,17 @@ async def soak(folder: Path, rounds: int, seed: int = 1) -> list[str]:
     """What went wrong."""
     chance, docs, wrong = random.Random(seed), folder / "docs", list[str]()  # noqa: S311 repeatable, not secret
     docs.mkdir()
-    there: dict[str, str] = {}
+    words: dict[str, str] = {}
     for number in range(rounds):
         for at, text in enumerate(chance.sample(WORDLESS, chance.randint(0, 3))):
             (docs / f"empty-{number}-{at}.md").write_text(f"{text}\n")
         word, gone = f"astrolabe{number}", ""
-        name = chance.choice([*there, f"{number}.md"]) if number % 3 == 0 else f"{number}.md"
-        gone = there.get(name, "")
+        name = chance.choice([*words, f"{number}.md"]) if number % 3 == 0 else f"{number}.md"
+        gone = words.get(name, "")
         if number % 5 == 4:
-            gone = there.pop(old := chance.choice([*there]))
+            gone = words.pop(old := chance.choice([*words]))
             (docs / old).unlink()
-        there[name] = word
+        words[name] = word
         (docs / name).write_text(
             f"# {word}\n\nThe {word} of round {number}.\n" + "More words. " * (number % 40)
         )
@@ -65,24 +65,24 @@ async def soak(folder: Path, rounds: int, seed: int = 1) -> list[str]:
         if not report.complete:
             wrong.append(f"round {number}: {report.counts}")
         wrong += [
-            f"round {number}: {one}" for one in await _missed(folder / "data", there, word, gone, chance)
+            f"round {number}: {fault}" for fault in await _missed(folder / "data", words, word, gone, chance)
         ]
     return wrong
 
 
 async def _missed(
-    data: Path, there: dict[str, str], word: str, gone: str, chance: random.Random
+    data: Path, words: dict[str, str], word: str, gone: str, chance: random.Random
 ) -> Sequence[str]:
     desk = Desk(DeskReader(data, timeout_seconds=60), BagOfWords(), SearchSettings())
     missed = []
     for mode in MODES:
-        for wanted in {word, chance.choice([*there.values()])}:
-            found = await desk.search(Principal("default"), SearchRequest(wanted, mode=mode, limit=5))
-            if wanted not in {hit.source.title for hit in found.hits}:
-                missed.append(f"{mode} doesn't find {wanted}")
+        for title in {word, chance.choice([*words.values()])}:
+            answer = await desk.search(Principal("default"), SearchRequest(title, mode=mode, limit=5))
+            if title not in {hit.source.title for hit in answer.hits}:
+                missed.append(f"{mode} doesn't find {title}")
         if gone:
-            found = await desk.search(Principal("default"), SearchRequest(gone, mode=mode, limit=5))
-            if gone in {hit.source.title for hit in found.hits}:
+            answer = await desk.search(Principal("default"), SearchRequest(gone, mode=mode, limit=5))
+            if gone in {hit.source.title for hit in answer.hits}:
                 missed.append(f"{mode} finds {gone}, which is gone")
     return missed
 
@@ -94,10 +94,10 @@ def main() -> None:
     )
     options.add_argument("--rounds", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)
-    given = options.parse_args()
+    flags = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
-        wrong = anyio.run(soak, Path(name), given.rounds, given.seed)
-    print("\n".join([*wrong, f"{given.rounds} rounds, {len(wrong)} wrong"]))  # noqa: T201 a command
+        wrong = anyio.run(soak, Path(name), flags.rounds, flags.seed)
+    print("\n".join([*wrong, f"{flags.rounds} rounds, {len(wrong)} wrong"]))  # noqa: T201 a command
     sys.exit(bool(wrong))
 
 

@@ -64,7 +64,7 @@ class Sample:
     """What the server held at this progress of the run."""
 
     progress: float
-    asked: int
+    requests: int
     megabytes: float
     descriptors: int
     threads: int
@@ -76,7 +76,7 @@ async def measure_soak(bench: Bench, *, requests: int = 600, seconds: float = 0)
     await to_thread.run_sync(shutil.copytree, await stocked(bench, bench.sizes.collection), data)
     keys = make_keys(data, {"ann": frozenset(), "bob": GUEST.groups, READER: frozenset()})
     some = await desk_on(bench, data).sources(GUEST, after=("", ""), limit=SOURCES)
-    readers = Readers((keys["ann"], keys["bob"]), [one.id for one in some], bench.sizes.collection)
+    readers = Readers((keys["ann"], keys["bob"]), [source.id for source in some], bench.sizes.collection)
     bench.say("serving mixed requests over HTTP while documents change")
     async with listening(data) as remote:
         soak = Soak(bench, remote, readers, keys[READER], Length(requests, seconds))
@@ -153,10 +153,10 @@ class Soak:
             answer = await connection.ask(self._remote.request(era, self._key, *call))
             self._count()
             kind = kind_of(answer)
-            found = kind == "answered" and state.id.encode() in answer.body
-            if self._canary.state is state and found and not state.visible:
+            is_found = kind == "answered" and state.id.encode() in answer.body
+            if self._canary.state is state and is_found and not state.visible:
                 self._leaks += 1
-            elif (self._canary.state is state and found != state.visible) or kind not in CHECKED:
+            elif (self._canary.state is state and is_found != state.visible) or kind not in CHECKED:
                 self._wrong(f"the changing document: {answer.status} {answer.body[:200]!r}")
 
     def _progress(self) -> float:
@@ -194,17 +194,21 @@ class Soak:
         warm, end = self._between(*WARM), self._between(*END)
 
         def held(name: str, unit: str, of: Callable[[Sample], float]) -> Measure:
-            return measured(f"soak/{name}", [of(one) for one in end], unit, [of(one) for one in warm])
+            return measured(
+                f"soak/{name}", [of(sample) for sample in end], unit, [of(sample) for sample in warm]
+            )
 
-        thousands = (median(one.asked for one in end) - median(one.asked for one in warm)) / 1000
-        memory = held("memory", "MB", lambda one: one.megabytes)
+        thousands = (
+            median(sample.requests for sample in end) - median(sample.requests for sample in warm)
+        ) / 1000
+        memory = held("memory", "MB", lambda sample: sample.megabytes)
         grown = (memory.value - (memory.limit or 0)) * 1000 / thousands
         rate = self._asked / (time.monotonic() - self._began)
         return [
             memory,
             measured("soak/memory per 1,000 requests", [grown], "kB"),
-            held("descriptors", "descriptors", lambda one: one.descriptors),
-            held("threads", "threads", lambda one: one.threads),
+            held("descriptors", "descriptors", lambda sample: sample.descriptors),
+            held("threads", "threads", lambda sample: sample.threads),
             measured("soak/requests", [self._asked], "requests"),
             measured("soak/rate", [rate], "requests/s"),
             measured("soak/changes", [self._canary.changes], "changes"),

@@ -58,7 +58,7 @@ def soaked(
         async with workbench(corpus, SMALL, say) as bench:
             return await measure_soak(bench, requests=requests, seconds=seconds)
 
-    return {one.name.removeprefix("soak/"): one for one in anyio.run(run)}
+    return {figure.name.removeprefix("soak/"): figure for figure in anyio.run(run)}
 
 
 def test_a_run_lasts_as_long_as_was_asked_finds_no_fault_and_every_figure_has_its_unit(
@@ -68,7 +68,7 @@ def test_a_run_lasts_as_long_as_was_asked_finds_no_fault_and_every_figure_has_it
     assert figures["requests"].value >= 2 * figures["rate"].value
     assert figures["changes"].value >= 4  # of each kind
     assert (figures["errors"].value, figures["leaks"].value) == (0, 0)
-    assert {name: one.unit for name, one in figures.items()} == {
+    assert {name: figure.unit for name, figure in figures.items()} == {
         "memory": "MB",
         "memory per 1,000 requests": "kB",
         "descriptors": "descriptors",
@@ -108,7 +108,7 @@ def test_searches_of_larger_collections_are_measured_against_the_smallest(few_se
         async with workbench(few_sentences, SMALL, lambda _line: None) as bench:
             return await measure_growth(bench, (20, 40))
 
-    figures = {one.name: one for one in anyio.run(run)}
+    figures = {figure.name: figure for figure in anyio.run(run)}
     assert set(figures) == {f"growth/{mode}/{size} chunks" for mode in get_args(Mode) for size in (20, 40)}
     for mode in get_args(Mode):
         smallest = figures[f"growth/{mode}/20 chunks"]
