@@ -18,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.runtime import install_command
+from tests.server.conftest import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Message, Remote, Start, World
+    from tests.server.conftest import Message, Remote, Start, World
 
 pytestmark = pytest.mark.slow
 
@@ -205,7 +206,7 @@ def test_a_refused_client_learns_what_was_read_and_not_why_its_key_is_wrong(
         assert secret not in reply.text + reply.headers["WWW-Authenticate"]
 
 
-def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids(
+def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids_and_no_probe_is(
     listen: Callable[..., Remote], world: World, tmp_path: Path
 ) -> None:
     shutil.copytree(world.data, tmp_path / "data")
@@ -216,7 +217,9 @@ def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids
     keys[bob] = keys[bob].model_copy(update={"scopes": ("other",)})
     file.write_text(Keys(keys=tuple(keys.values())).model_dump_json())
     remote = listen(tmp_path / "data")
+    assert audited(remote) == []  # though it was asked whether it is ready, until it was
     assert remote.post(world.ann).status_code == 401
+    assert len(audited(remote)) == 1
     assert audited(remote)[-1]["why"] == f"the key {ann} has expired"
     assert remote.post(world.bob).status_code == 403
     line = audited(remote)[-1]
@@ -242,13 +245,6 @@ def test_why_there_is_no_answer_is_told_in_no_words_but_ours(
     assert CANARY not in remote.noise.read_text()
 
 
-def test_what_asks_whether_it_is_ready_leaves_none(listen: Callable[..., Remote], world: World) -> None:
-    remote = listen(world.data)  # which was asked until it was
-    assert audited(remote) == []
-    remote.post(world.ann)
-    assert len(audited(remote)) == 1
-
-
 @pytest.mark.anyio
 async def test_calls_over_sse_are_told_each_with_its_own_name(remote: Remote, world: World) -> None:
     before = len(audited(remote))
@@ -262,9 +258,8 @@ async def test_calls_over_sse_are_told_each_with_its_own_name(remote: Remote, wo
     assert len({line["request"] for line in lines}) == 3
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_on_standard_input_calls_are_told_at_level_info(start: Start, clock_room: Path, era: Era) -> None:
-    wire = start(clock_room, era=era, env={"REFDESK_SERVER_LOG_LEVEL": "info"})
+def test_on_standard_input_calls_are_told_at_level_info(start: Start, clock_room: Path) -> None:
+    wire = start(clock_room, env={"REFDESK_SERVER_LOG_LEVEL": "info"})
     wire.begin()
     for _ in range(2):
         wire.tool("search", {"query": CANARY})
@@ -345,7 +340,9 @@ def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
 def test_a_metrics_port_that_is_taken_is_refused_in_a_line(scripts: Scripts, world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        words = refused(scripts, world, REFDESK_HTTP_PORT=free_port(), REFDESK_HTTP_METRICS_PORT=str(port))
+        words = refused(
+            scripts, world, REFDESK_HTTP_PORT=str(free_port()), REFDESK_HTTP_METRICS_PORT=str(port)
+        )
     assert f"127.0.0.1:{port} (http.metrics_port)" in words
     assert "0 for no metrics" in words
 
@@ -357,11 +354,6 @@ def test_an_address_that_cant_be_listened_on_is_refused_in_a_line(scripts: Scrip
     assert f"Cannot bind 127.0.0.1:{port} (http.host, http.port): Address already in use" in words
     words = refused(scripts, world, REFDESK_HTTP_HOST="nowhere.invalid")
     assert "Cannot bind nowhere.invalid:" in words
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
 
 
 def refused(scripts: Scripts, world: World, **env: str) -> str:

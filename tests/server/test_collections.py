@@ -150,10 +150,7 @@ async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
         assert not (await client.list_resources()).resources
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_tag_is_listed_searched_by_name_and_read(
-    scripts: Scripts, start: Start, tmp_path: Path, era: str
-) -> None:
+def test_a_tag_is_listed_searched_by_name_and_read(scripts: Scripts, start: Start, tmp_path: Path) -> None:
     def admin(*arguments: str | Path) -> None:
         run = scripts.admin(*arguments, "--data", tmp_path / "data")
         assert run.returncode == 0, run.stderr
@@ -165,7 +162,7 @@ def test_a_tag_is_listed_searched_by_name_and_read(
     text.write_text("# Leave\n\nThe pendulum swings for thirty days.\n")
     admin("ingest", text, "--collection", "handbook")
 
-    wire = start(tmp_path / "data", era=era)
+    wire = start(tmp_path / "data")
     wire.begin()
 
     def best_hit(**more: Any) -> dict[str, Any]:  # noqa: ANN401 any arguments

@@ -190,13 +190,12 @@ def ask(wire: Wire) -> str:
     return wire.tool_error("search", {"query": "pendulum"})
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_folder_that_the_first_ingestion_makes_is_searched_without_a_restart(
-    scripts: Scripts, start: Start, tmp_path: Path, era: Era
+    scripts: Scripts, start: Start, tmp_path: Path
 ) -> None:
     data, note = tmp_path / "not" / "there", tmp_path / "note.md"
     note.write_text("# Note\n\nThe pendulum swings.\n")
-    wire = start(data, era=era)
+    wire = start(data)
     wire.begin()
     assert ask(wire).startswith(refusal(check_data_folder, data))
     assert str(data) in wire.tool_error("get_source", {"id": "a" * 16})

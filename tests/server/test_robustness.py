@@ -14,14 +14,14 @@ from mcp import types
 
 from rag.search.reply.search_reply import SearchReply
 from server import handlers
-from tests.server.conftest import ENVELOPE, HANDSHAKE, UNSHARED
+from tests.server.conftest import HANDSHAKE, UNSHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Message, Remote, Start, Wire
+    from tests.server.conftest import Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -378,18 +378,11 @@ def test_what_a_reply_left_out_follows_without_a_gap(wide: Wire) -> None:
     assert text[-10:] + reply["text"][10:20] == reply["text"][:20]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(
-    start: Start, clock_room: Path, era: Era
-) -> None:
-    wide = start(clock_room, era=era)
+def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(start: Start, clock_room: Path) -> None:
+    wide = start(clock_room)
     wide.begin()
     for length, served in [(LINE - 1, True), (LINE, False), (3 * LINE, False), (3 * LINE + 1, False)]:
-        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {}}
-        if era == "modern":
-            message["params"] = {"_meta": ENVELOPE}
-        line = json.dumps(message)
-        wide.write(line + " " * (length - len(line)))
+        wide.write(ping().ljust(length))
         answer = wide.read()
         assert ("result" in answer) is served, length
         if not served:

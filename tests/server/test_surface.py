@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
-    from tests.server.conftest import Era, Start, Wire
+    from tests.server.conftest import Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -102,14 +102,21 @@ def test_the_tools_are_described_within_what_hosts_keep_and_read_only(wire: Wire
         assert tool["inputSchema"]["additionalProperties"] is False
 
 
-def test_the_tools_tell_the_operators_own_defaults(start: Start, tmp_path: Path) -> None:
+def test_the_tools_tell_the_operators_own_defaults_and_the_profiles_that_one_can_choose(
+    start: Start, tmp_path: Path
+) -> None:
+    prepare(tmp_path)
     env = {"REFDESK_SEARCH_LIMIT": "3", "REFDESK_SEARCH_MODE": "dense", "REFDESK_SERVER_MAX_CHARS": "5000"}
-    wire = start(tmp_path, env=env)
+    wire = start(tmp_path, env=env | {"REFDESK_SERVER_PROFILES": "fresh, default"})
     wire.begin()
     search, get_source = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
     assert search["limit"]["default"] == 3
     assert search["mode"]["default"] == "dense"
     assert not RARE & {*search, *get_source}
+    assert search["profile"]["enum"] == ["fresh", "default"]
+    assert wire.tool("search", {"query": "x", "profile": "fresh"})["structuredContent"]["results"] == []
+    refused = wire.tool_error("search", {"query": "x", "profile": "fast"})
+    assert refused == "profile must be one of fresh, default."
 
 
 def test_arguments_that_models_hardly_use_are_accepted_and_described_where_the_operator_lists_them(
@@ -130,20 +137,7 @@ def test_arguments_that_models_hardly_use_are_accepted_and_described_where_the_o
     assert search["max_chars"]["default"] == get_source["max_chars"]["default"] == 16_000
 
 
-def test_assistants_choose_among_the_profiles_that_the_operator_offers(start: Start, tmp_path: Path) -> None:
-    prepare(tmp_path)
-    wire = start(tmp_path, env={"REFDESK_SERVER_PROFILES": "fresh, default"})
-    wire.begin()
-    (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
-    assert search["profile"]["enum"] == ["fresh", "default"]
-    assert wire.tool("search", {"query": "x", "profile": "fresh"})["structuredContent"]["results"] == []
-    refused = wire.tool_error("search", {"query": "x", "profile": "fast"})
-    assert refused == "profile must be one of fresh, default."
-
-
-def test_where_none_is_offered_there_is_no_profile_to_choose(start: Start, tmp_path: Path) -> None:
-    wire = start(tmp_path)
-    wire.begin()
+def test_where_none_is_offered_there_is_no_profile_to_choose(wire: Wire) -> None:
     (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
     assert "profile" not in search
     refused = wire.tool_error("search", {"query": "x", "profile": "fresh"})
@@ -185,26 +179,19 @@ def test_the_prompt_cant_be_had_without_its_question_or_under_another_name(wire:
     assert wire.error("prompts/get", {"name": "answer", "arguments": {"question": 5}})["code"] == -32602
 
 
-def test_vectors_leave_only_where_the_operator_says_so(start: Start, wire: Wire, clock_room: Path) -> None:
-    opened = start(clock_room, env={"REFDESK_SERVER_INCLUDE_VECTORS": "true"})
-    opened.begin()
-    for server, vectors in [(opened, True), (wire, False)]:
-        (search, _) = server.result("tools/list")["tools"]
-        hit = search["outputSchema"]["properties"]["results"]["items"]
-        assert ("vector" in hit["properties"]) == vectors
-        reply = server.tool("search", {"query": "pendulum", "limit": 2, "max_chars": 50_000})[
-            "structuredContent"
-        ]
-        assert [len(hit.get("vector", [])) for hit in reply["results"]] == [384 * vectors] * 2
+def test_no_vector_leaves_unless_the_operator_says_so(wire: Wire) -> None:
+    (search, _) = wire.result("tools/list")["tools"]
+    assert "vector" not in search["outputSchema"]["properties"]["results"]["items"]["properties"]
+    hits = wire.tool("search", {"query": "pendulum", "limit": 2})["structuredContent"]["results"]
+    assert ["vector" in hit for hit in hits] == [False, False]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_with_all_that_an_operator_can_offer_the_list_of_tools_is_still_small_and_its_schemas_are_valid(
-    start: Start, clock_room: Path, era: Era
+    start: Start, clock_room: Path
 ) -> None:
     everything = {"EXPLAIN": "true", "INCLUDE_VECTORS": "true", "OPENAI_COMPAT": "true"}
     everything |= {"PROFILES": "default, fast, fresh, precise"}
-    wire = start(clock_room, era=era, env={f"REFDESK_SERVER_{name}": on for name, on in everything.items()})
+    wire = start(clock_room, env={f"REFDESK_SERVER_{name}": on for name, on in everything.items()})
     wire.begin()
     wire.send(1, "tools/list")
     line = wire.line()
@@ -220,7 +207,8 @@ def test_with_all_that_an_operator_can_offer_the_list_of_tools_is_still_small_an
     arguments["max_chars"] = 100_000  # accepted, too
     reply = wire.tool("search", arguments)["structuredContent"]
     assert {"trace", "results"} <= reply.keys()
-    assert len(reply["results"][0]["vector"]) == 384
+    assert [len(hit["vector"]) for hit in reply["results"]] == [384] * 3
+    assert "vector" in tools["search"]["outputSchema"]["properties"]["results"]["items"]["properties"]
     id_ = {"id": reply["results"][0]["id"]}
     for name, call in [("search", arguments), ("get_source", id_), ("fetch", id_)]:
         jsonschema.validate(wire.tool(name, call)["structuredContent"], tools[name]["outputSchema"])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Message, Remote, Start, Wire, World
+    from tests.server.conftest import Message, Remote, Start, Wire, World
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +35,8 @@ def ids(wire: Wire, **arguments: object) -> list[str]:
     return [hit["id"] for hit in reply["results"]]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_what_is_fixed_is_no_argument_and_another_value_is_refused(
-    start: Start, clock_room: Path, era: Era
-) -> None:
-    wire = start(clock_room, era=era, env={"REFDESK_SEARCH_OVERRIDES": "", "REFDESK_SEARCH_LIMIT": "3"})
+def test_what_is_fixed_is_no_argument_and_another_value_is_refused(start: Start, clock_room: Path) -> None:
+    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": "", "REFDESK_SEARCH_LIMIT": "3"})
     wire.begin()
     assert not arguments_of(wire).keys() & {"limit", "mode"}
     assert "query" in arguments_of(wire)
@@ -109,16 +106,15 @@ def test_no_override_is_an_argument_or_suggested_unless_the_operator_allows_it(w
         assert wire.tool_error("search", {"query": "pendulum"} | wrong).startswith(words)
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_what_may_be_overridden_is_an_argument_and_counts(
-    start: Start, clock_room: Path, tmp_path: Path, era: Era
+    start: Start, clock_room: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(
         f"[search]\noverrides = {['limit', 'mode', *sorted(OVERRIDES)]}\n"
         "stages = [{ stage = 'diversify', per_source = 1 }]\n[server]\nprofiles = ['fast', 'default']\n"
     )
-    wire = start(clock_room, era=era, env={"REFDESK_CONFIG": str(config)})
+    wire = start(clock_room, era="modern", env={"REFDESK_CONFIG": str(config)})
     wire.begin()
     assert arguments_of(wire).keys() >= OVERRIDES
 
@@ -263,8 +259,7 @@ def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:
 
 
 def called(remote: Remote, key: str, tool: str, **arguments: str) -> Message:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    reply = remote.post(key, body | {"params": {"name": tool, "arguments": arguments}})
+    reply = remote.post(key, CALL | {"params": {"name": tool, "arguments": arguments}})
     result: Message = reply.json()["result"]
     (block,) = result["content"]
     assert block["type"] == "text"
@@ -279,19 +274,7 @@ def test_every_result_has_an_id_a_title_and_an_address(remote: Remote, world: Wo
     assert all(hit["url"] == f"refdesk://documents/{hit['id']}" for hit in results)
 
 
-def test_a_document_with_an_address_of_its_own_bears_it(
-    scripts: Scripts, listen: Callable[..., Remote], tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    page.write_text("<head><link rel=canonical href='https://example.com/clocks'></head><p>A pendulum.</p>")
-    assert scripts.admin("ingest", page, "--data", tmp_path / "data").returncode == 0
-    remote = listen(tmp_path / "data", server_openai_compat="true", http_authentication="")
-    (hit,) = called(remote, "", "search", query="pendulum")["structuredContent"]["results"]
-    document = called(remote, "", "fetch", id=hit["id"])["structuredContent"]
-    assert hit["url"] == document["url"] == "https://example.com/clocks"
-
-
-def test_a_document_without_an_address_has_one_by_the_template_of_its_collection(
+def test_a_document_bears_its_own_address_or_one_by_the_template_of_its_collection(
     scripts: Scripts, listen: Callable[..., Remote], tmp_path: Path
 ) -> None:
     pages = tmp_path / "pages"
@@ -354,8 +337,7 @@ def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(
     plain = listen(world.data)
     names = [tool["name"] for tool in plain.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source"]
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    reply = plain.post(world.ann, body | {"params": {"name": "fetch", "arguments": {"id": "a" * 16}}})
+    reply = plain.post(world.ann, CALL | {"params": {"name": "fetch", "arguments": {"id": "a" * 16}}})
     assert reply.json()["error"]["message"] == NO_TOOL.format("fetch")
-    reply = plain.post(world.ann, body | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
+    reply = plain.post(world.ann, CALL | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
     assert all("url" not in hit for hit in reply.json()["result"]["structuredContent"]["results"])
