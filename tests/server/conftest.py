@@ -314,8 +314,17 @@ async def _fill_office(small: ModuleType, data: Path) -> None:
 
 
 _ACCEPT = {"Accept": "application/json, text/event-stream"}
-_ASK: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 START_SECONDS = 120  # a bound for a server that hangs
+
+
+def message(method: str, **params: object) -> Message:
+    """A request of an older client."""
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def call(tool: str, **arguments: object) -> Message:
+    """A call of a tool by an older client."""
+    return message("tools/call", name=tool, arguments=arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,17 +352,27 @@ class Remote:
     def post(self, key: str | None = None, body: object = None, **headers: str) -> httpx2.Response:
         """A request of an older client, with a key as bearer token."""
         bearer = {"Authorization": f"Bearer {key}"} if key else {}
-        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}} if body is None else body
-        content = message if isinstance(message, bytes) else json.dumps(message).encode()
+        body = message("tools/list") if body is None else body
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} | _ACCEPT | bearer | headers
         return httpx2.post(self.url, content=content, headers=sent, timeout=30)
 
     def titles(self, key: str, query: str = "pendulum") -> set[str]:
         """The titles of what a key's holder finds."""
-        arguments = {"query": query, "limit": 50, "max_chars": 100_000}
-        reply = self.post(key, _ASK | {"params": {"name": "search", "arguments": arguments}})
+        result = self.tool(key, "search", query=query, limit=50, max_chars=100_000)
+        return {hit["cite_as"] for hit in result["structuredContent"]["results"]}
+
+    def tool(self, key: str, name: str, **arguments: object) -> Message:
+        """The result of a call."""
+        reply = self.post(key, call(name, **arguments))
         assert reply.status_code == 200, reply.text
-        return {hit["cite_as"] for hit in reply.json()["result"]["structuredContent"]["results"]}
+        return dict(reply.json()["result"])
+
+    def metrics(self) -> dict[str, float]:
+        """The value of each sample by its name."""
+        text = httpx2.get(f"http://127.0.0.1:{self.metrics_port}/metrics").text
+        samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
 
     def leave(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

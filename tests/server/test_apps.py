@@ -22,7 +22,7 @@ from server.handlers import MAX_REPLY_BYTES, NO_TOOL
 from server.mcp_apps import EXTENSION, MIME_TYPE, SESSION, URI
 from server.tool_listing import LOADED
 from tests.pdfs import pdf
-from tests.server.conftest import UNSHARED
+from tests.server.conftest import ENVELOPE, HANDSHAKE, UNSHARED, call, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ DATA = Path(__file__).parent / "data"
 HTML = (Path(server.__file__).parent / "passages.html").read_text(encoding="utf-8")
 MOST_HTML = 60_000
 APPS = {"extensions": {EXTENSION: {"mimeTypes": [MIME_TYPE]}}}
-ENVELOPE = "io.modelcontextprotocol/clientCapabilities"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 PNG = b"\x89PNG\r\n\x1a\n"
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
@@ -72,27 +72,19 @@ class Host:
         self.wire = wire
         self.declared: Message = APPS if declares else {}
         if wire.era == "legacy":
-            client = {"name": "test", "version": "0"}
-            handshake = {"protocolVersion": "2025-11-25", "capabilities": self.declared, "clientInfo": client}
-            wire.result("initialize", handshake)
+            wire.result("initialize", HANDSHAKE | {"capabilities": self.declared})
             wire.send(None, "notifications/initialized")
 
     def ask(self, method: str, **params: object) -> Message:
         """The result, or the error."""
         meta: Message = {}
         if self.wire.era == "modern":
-            meta = {"_meta": MODERN | {ENVELOPE: self.declared}}
+            meta = {"_meta": ENVELOPE | {CAPABILITIES: self.declared}}
         answer = self.wire.request(method, meta | params)
         return dict(answer.get("result") or answer["error"])
 
     def tool(self, name: str, **arguments: object) -> Message:
         return self.ask("tools/call", name=name, arguments=arguments)
-
-
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
-}
 
 
 @pytest.fixture(scope="module", params=["legacy", "modern"])
@@ -180,9 +172,7 @@ def test_a_declaration_without_the_kind_of_page_is_none(
     host = Host.__new__(Host)
     host.wire, host.declared = wire, {"extensions": {EXTENSION: declared}}
     if era == "legacy":
-        client = {"name": "test", "version": "0"}
-        handshake = {"protocolVersion": "2025-11-25", "capabilities": host.declared, "clientInfo": client}
-        wire.result("initialize", handshake)
+        wire.result("initialize", HANDSHAKE | {"capabilities": host.declared})
         wire.send(None, "notifications/initialized")
     assert len(host.ask("tools/list")["tools"]) == 2
 
@@ -278,16 +268,12 @@ def remote(lasting_listen: Callable[..., Remote], room: Room) -> Remote:
 
 
 def greeting(capabilities: Message) -> Message:
-    client = {"name": "test", "version": "0"}
-    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": client}
-    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    return message("initialize", **HANDSHAKE | {"capabilities": capabilities})
 
 
 def called(remote: Remote, key: str, name: str, arguments: Message, session: str = SESSION) -> Message:
-    params = {"name": name, "arguments": arguments}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"Mcp-Session-Id": session} if session else {}
-    answer = remote.post(key, body, **headers).json()
+    answer = remote.post(key, call(name, **arguments), **headers).json()
     return dict(answer.get("result") or answer["error"])
 
 

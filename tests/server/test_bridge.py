@@ -23,6 +23,7 @@ from rag.config.settings import Settings
 from server import bridge
 from server.shared_desk import MAX_SESSIONS, variables_that_count
 from server.stdio import MAX_MESSAGE_BYTES
+from tests.server.conftest import HANDSHAKE, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,11 +172,6 @@ def test_no_answer_is_lost_or_mixed_up_when_the_desk_is_killed_at_any_moment(
     leave_silently(*wires.values())
 
 
-GREETING = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "t", "version": "0"},
-}
 ODD_LINES: list[bytes] = [
     b"no message",
     b"",
@@ -201,7 +197,7 @@ ODD_LINES: list[bytes] = [
 def test_odd_lines_are_answered_as_by_a_process_of_its_own(
     scripts: Scripts, folder: Path, clock_room: Path
 ) -> None:
-    first = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING}).encode()
+    first = json.dumps(message("initialize", **HANDSHAKE)).encode()
     whole, alone = [
         subprocess.run(
             [scripts.server, "--data", clock_room, *flags],
@@ -439,7 +435,7 @@ def test_changed_settings_count_for_the_next_host(
     assert second.begin()["serverInfo"]["title"] == "Second"
     third = host(clock_room, env={"REFDESK_CONFIG": str(file)})
     assert third.begin()["serverInfo"]["title"] == "Second"
-    assert first.result("initialize", GREETING)["serverInfo"]["title"] == "First"
+    assert first.result("initialize", HANDSHAKE)["serverInfo"]["title"] == "First"
     assert len(desks()) == 2
     leave_silently(first)
     until(lambda: len(desks()) == 1)  # nobody can connect to the first any more
@@ -577,7 +573,7 @@ def test_paths_go_from_the_folder_in_which_the_host_started_it(
     (folder / "config.toml").write_text('data = "desk"\n')
     call = {"name": "search", "arguments": {"query": "clock pendulum"}}
     call_line = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
-    greeting = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING})
+    greeting = json.dumps(message("initialize", **HANDSHAKE))
     outcomes = set()
     for flags in (("--data", "desk"), ("--config", str(folder / "config.toml"))):
         for data, tenant in ((clock_room, "default"), (world.data, "acorn")):

@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from rag.home import Bucket
 from rag.store.write.locks import leased
 from tests import nginx
+from tests.server.conftest import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,7 +203,7 @@ def test_while_the_store_is_slow_a_search_says_in_its_own_time_that_there_is_no_
     remote, wire = listen(NOWHERE, more=env), start(NOWHERE, env=env)
     wire.begin()
     ask = {"name": "search", "arguments": {"query": "pendulum"}}
-    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ask}
+    request = message("tools/call", **ask)
     assert eventually(lambda: "result" in remote.post(world.ann, request).json())  # which loads the engine
     assert eventually(lambda: "result" in wire.request("tools/call", ask))
     object_store.slow = 3  # each of at least two requests, one after the other

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.runtime import install_command
-from tests.server.conftest import free_port
+from tests.server.conftest import call, free_port, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,19 +34,6 @@ pytestmark = pytest.mark.slow
 CANARY = "quokka4711"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
-
-
-def call(tool: str, **arguments: object) -> Message:
-    return {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments},
-    }
-
-
-def message(method: str, **params: object) -> Message:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
 @pytest.fixture(scope="module")
@@ -303,12 +290,6 @@ def test_no_line_holds_a_callers_or_a_documents_words_or_a_key(remote: Remote, w
     assert '"ids": ["' in log
 
 
-def scraped(remote: Remote) -> dict[str, float]:
-    text = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
-    samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in samples}
-
-
 def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
     listen: Callable[..., Remote], world: World
 ) -> None:
@@ -319,7 +300,7 @@ def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
     remote.post(world.ann, call("search", query=""))
     remote.post(world.ann, call(CANARY))
     remote.post("nobody")
-    values = scraped(remote)
+    values = remote.metrics()
     assert values['refdesk_call_seconds_count{call="search",outcome="answered"}'] == 4
     assert values['refdesk_call_seconds_count{call="search",outcome="invalid"}'] == 1
     assert values['refdesk_call_seconds_count{call="other",outcome="invalid"}'] == 1

@@ -228,16 +228,8 @@ CANARY = "quokka4711"
 
 
 def searched(remote: Remote, key: str, query: str = "pendulum") -> Message:
-    params = {"name": "search", "arguments": {"query": query, "explain": True, "max_chars": 50_000}}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    reply: Message = remote.post(key, body).json()["result"]["structuredContent"]
-    return reply
-
-
-def scraped(remote: Remote) -> dict[str, float]:
-    text = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
-    samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in samples}
+    result = remote.tool(key, "search", query=query, explain=True, max_chars=50_000)
+    return dict(result["structuredContent"])
 
 
 def tokens(values: Message, kind: str) -> float:
@@ -265,16 +257,16 @@ def chatting(
 
 
 def test_tokens_their_cost_and_failures_are_counted_by_stage(chatting: Remote, world: World) -> None:
-    assert not any("model" in name or "failed" in name for name in scraped(chatting))
+    assert not any("model" in name or "failed" in name for name in chatting.metrics())
     for _ in range(2):
         searched(chatting, world.ann)
-    values = scraped(chatting)
+    values = chatting.metrics()
     assert (tokens(values, "input"), tokens(values, "output")) == (1_500, 50)
     assert values[f"refdesk_model_cost_total{STAGE}"] == pytest.approx((1_500 * 2 + 50 * 10) / 10**6)
     assert f"refdesk_failed_steps_total{STAGE}" not in values
     for _ in range(2):
         searched(chatting, world.ann, CANARY)
-    values = scraped(chatting)
+    values = chatting.metrics()
     assert (tokens(values, "input"), tokens(values, "output")) == (1_600, 57)
     assert values[f"refdesk_model_cost_total{STAGE}"] == pytest.approx((1_600 * 2 + 57 * 10) / 10**6)
     assert values[f"refdesk_failed_steps_total{STAGE}"] == 2

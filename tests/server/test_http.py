@@ -19,6 +19,7 @@ from rag.config.server_settings import OWN_PATHS
 from rag.uris import PASSAGE_PAGES
 from server.http.application import MESSAGES_PATH, SSE_PATH
 from server.http.middleware import PROBES
+from tests.server.conftest import ENVELOPE, HANDSHAKE, call, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
-ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-GREETING = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "0"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +110,7 @@ def test_a_key_counts_beside_the_login_of_a_proxy_and_twice_but_not_beside_anoth
         [("Authorization", ann), ("Authorization", ann.replace("Bearer", "bearer"))],
         [("Authorization", ann), ("X-API-Key", "")],
     ]
-    body = ASK | {"params": {"name": "search", "arguments": {"query": "pendulum"}}}
+    body = call("search", query="pendulum")
     for headers in served:
         reply = httpx2.post(remote.url, json=body, headers=[*ACCEPT.items(), *headers])
         assert "secret" in reply.text, headers  # which only ann may see
@@ -297,16 +292,11 @@ def test_what_is_too_much_is_told_to_come_again(listen: Callable[..., Remote], w
 
 def test_a_call_of_the_modern_era_counts_as_one(listen: Callable[..., Remote], world: World) -> None:
     remote = listen(world.data, limits_requests_per_minute_per_user="3")
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": GREETING["clientInfo"],
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params = {"name": "search", "arguments": {"query": "pendulum"}, "_meta": meta}
+    params = {"name": "search", "arguments": {"query": "pendulum"}, "_meta": ENVELOPE}
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "search"}
     for _ in range(3):
-        assert remote.post(world.ann, ASK | {"params": params}, **headers).status_code == 200
-    assert remote.post(world.ann, ASK | {"params": params}, **headers).status_code == 429
+        assert remote.post(world.ann, message("tools/call", **params), **headers).status_code == 200
+    assert remote.post(world.ann, message("tools/call", **params), **headers).status_code == 429
     assert [line["call"] for line in remote.log() if "call" in line] == ["search"] * 3
 
 
@@ -315,7 +305,7 @@ async def test_one_tenant_s_flood_is_not_the_others(listen: Callable[..., Remote
     remote = listen(world.data, limits_concurrent_per_tenant="1", limits_queue_seconds="0")
     mine: list[int] = []
     statuses_of_eve: list[int] = []
-    body = ASK | {"params": {"name": "search", "arguments": {"query": "pendulum " * 200}}}
+    body = call("search", query="pendulum " * 200)
 
     async def ask(client: httpx2.AsyncClient, key: str, statuses: list[int]) -> None:
         answer = await client.post(remote.url, json=body, headers={"X-API-Key": key} | ACCEPT)
@@ -356,7 +346,7 @@ def test_a_request_that_has_begun_is_answered_before_it_leaves(
     listen: Callable[..., Remote], world: World
 ) -> None:
     remote = listen(world.data)
-    body = json.dumps(ASK | {"params": {"name": "search", "arguments": {"query": "pendulum"}}}).encode()
+    body = json.dumps(call("search", query="pendulum")).encode()
     head = (
         f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\nX-API-Key: {world.ann}\r\n"
         f"Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
@@ -386,13 +376,11 @@ async def test_calls_over_sse_are_answered_before_it_leaves(
     ):
         data = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line[:5] == "data:")
         address = remote.base + await anext(data)
-        first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": GREETING}
-        await client.post(address, json=first)
+        await client.post(address, json=message("initialize", **HANDSHAKE) | {"id": 0})
         assert json.loads(await anext(data))["id"] == 0
-        call = {"name": "search", "arguments": {"query": "pendulum " * 200}}
+        search = call("search", query="pendulum " * 200)
         for number in range(1, calls + 1):
-            message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call}
-            assert (await client.post(address, json=message)).status_code == 202
+            assert (await client.post(address, json=search | {"id": number})).status_code == 202
         remote.process.send_signal(signal.SIGTERM)
         answers = [json.loads(line) async for line in data]
     assert {answer["id"] for answer in answers} == set(range(1, calls + 1))

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from server.stdio import DRAIN_SECONDS, WRITE_SECONDS
+from tests.server.conftest import HANDSHAKE, call, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -288,20 +289,14 @@ def test_calls_under_way_are_answered_before_it_leaves(start: Start, clock_room:
 
 def test_a_whole_conversation_can_come_through_a_pipe_at_once(scripts: Scripts, clock_room: Path) -> None:
     """As from a shell script: everything is written and the input ended before the server has started."""
-    greeting = {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "0"},
-    }
-    call = {"name": "search", "arguments": {"query": "clock"}}
     messages: list[Message] = [
-        {"id": 1, "method": "initialize", "params": greeting},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": call},
+        message("initialize", **HANDSHAKE),
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        call("search", query="clock") | {"id": 2},
     ]
     run = subprocess.run(
         [scripts.server, "--data", clock_room],
-        input="\n".join(json.dumps({"jsonrpc": "2.0"} | message) for message in messages),
+        input="\n".join(map(json.dumps, messages)),
         env=scripts.environment,
         capture_output=True,
         text=True,
@@ -359,10 +354,8 @@ def test_two_signals_after_the_end_of_input_end_it_at_once(hanging: Wire) -> Non
 
 def test_it_leaves_though_nobody_reads_the_last_replies(scripts: Scripts, clock_room: Path) -> None:
     pipe = subprocess.PIPE
-    call = {"name": "search", "arguments": {"query": "clock", "limit": 50, "max_chars": 100_000}}
-    lines = [
-        json.dumps({"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": call}) for id_ in range(9)
-    ]
+    search = call("search", query="clock", limit=50, max_chars=100_000)
+    lines = [json.dumps(search | {"id": id_}) for id_ in range(9)]
     command = [scripts.server, "--data", str(clock_room)]
     with subprocess.Popen(command, env=scripts.environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin

@@ -241,9 +241,7 @@ def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_ther
     mounted = tmp_path / "mounted"
     remote = listen(mounted, probe="/healthz", http_authentication="")
     assert refusal(check_data_folder, mounted) in remote.noise.read_text()
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    search = call | {"params": {"name": "search", "arguments": {"query": "pendulum"}}}
-    assert remote.post(body=search).json()["result"]["isError"] is True
+    assert remote.tool("", "search", query="pendulum")["isError"] is True
     probes = [f"{remote.base}/readyz", f"http://127.0.0.1:{remote.metrics_port}/readyz"]
 
     def ready() -> set[int]:
@@ -251,7 +249,7 @@ def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_ther
 
     assert ready() == {503}
     mounted.symlink_to(drive)
-    assert titles(remote.post(body=search).json()["result"]) == ["Note"]
+    assert titles(remote.tool("", "search", query="pendulum")) == ["Note"]
     assert ready() == {200}
     mounted.unlink()
     assert ready() == {503}

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
 
 from rag.models.endpoint import UNAVAILABLE
 from rag.models.text_encoder import BUILTIN_MODEL
 from rag.search.query_vectors import WORDS_ALONE
+from tests.server.conftest import call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,27 +149,15 @@ class Reply:
 def reply_to(
     remote: Remote, key: str, mode: Mode = "hybrid", tool: str = "search", **arguments: object
 ) -> Reply:
-    arguments_ = {"query": QUERY, "mode": mode, **arguments} if tool == "search" else arguments
-    body = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments_},
-    }
-    answer = remote.post(key, body)
+    arguments = {"query": QUERY, "mode": mode, **arguments} if tool == "search" else arguments
+    answer = remote.post(key, call(tool, **arguments))
     assert answer.status_code == 200, answer.text
     return Reply(answer.json()["result"], answer.headers["X-Request-ID"])
 
 
-def scraped(remote: Remote) -> dict[str, float]:
-    text = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
-    samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in samples}
-
-
 def of_endpoint(remote: Remote, kind: str = "embedding") -> tuple[float, float, float]:
     """Whether it fails, how often it failed, and how many calls were held back."""
-    values = scraped(remote)
+    values = remote.metrics()
     names = ("failing", "failures_total", "held_back_total")
     failing, failures, held_back = (values[f'refdesk_endpoint_{name}{{endpoint="{kind}"}}'] for name in names)
     return failing, failures, held_back
@@ -278,7 +266,7 @@ def test_a_server_started_while_its_model_is_down_does_what_needs_no_vector_and_
     assert of_endpoint(remote)[2] > held_back  # which waited for nothing
     lines = [line for line in remote.log() if line.get("request") == first.request and "call" in line]
     assert [line["degraded"] for line in lines] == [["dense"]]
-    assert scraped(remote)['refdesk_degraded_searches_total{lacks="dense"}'] == 2
+    assert remote.metrics()['refdesk_degraded_searches_total{lacks="dense"}'] == 2
 
     provider.script = [provider.embedding]
     whole = recovered(remote, shelf.key)

@@ -27,6 +27,7 @@ from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from server.http.clients import NOBODY, Caller
 from server.http.oauth import JwtVerifier
+from tests.server.conftest import ENVELOPE, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -776,13 +777,6 @@ async def test_a_token_without_a_bound_scope_is_nobodys_where_scopes_are_bound(
 
 
 EXTENSIONS = "io.modelcontextprotocol"
-MODERN = {
-    "_meta": {
-        f"{EXTENSIONS}/protocolVersion": "2026-07-28",
-        f"{EXTENSIONS}/clientInfo": {"name": "test", "version": "0"},
-        f"{EXTENSIONS}/clientCapabilities": {},
-    }
-}
 MODERN_HEADERS = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}
 CLIENTS = '[oauth.clients.report]\ntenant = "birch"\nuser = "nightly-report"'
 
@@ -816,8 +810,7 @@ def test_a_server_offers_clients_of_their_own_where_it_knows_some(
 
 def _said_of_itself(remote: Remote, token: str) -> dict[str, Any]:
     """The extensions that a server offers; versions before 2026-07-28 have no place to say them."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": MODERN}
-    answer = remote.post(token, body, **HOST, **MODERN_HEADERS)
+    answer = remote.post(token, message("server/discover", _meta=ENVELOPE), **HOST, **MODERN_HEADERS)
     assert answer.status_code == 200, answer.text
     return dict(answer.json()["result"]["capabilities"]["extensions"])
 

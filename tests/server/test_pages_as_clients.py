@@ -12,6 +12,8 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.server.conftest import message
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,7 +35,7 @@ OF_THE_BROWSER = {
     "transfer-encoding",
 }
 READ_BY_ALL = {"cache-control", "content-language", "content-length", "content-type", "expires", "pragma"}
-ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+ASK = message("tools/list")
 PREFLIGHT = {
     "Access-Control-Request-Method": "POST",
     "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",

@@ -224,12 +224,6 @@ def test_who_may_not_read_a_document_learns_nothing_by_asking_for_its_picture(
         assert hidden == opened(bob, id="aaaaaaaaaaaaaaaa/0", picture=True)
 
 
-def opened_over_http(remote: Remote, key: str, **arguments: object) -> Message:
-    params = {"name": "get_source", "arguments": arguments}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    return dict(remote.post(key, body).json()["result"])
-
-
 def test_over_http_there_are_pictures_only_where_the_operator_says_so(
     lasting_listen: Callable[..., Remote], room: Room
 ) -> None:
@@ -237,12 +231,12 @@ def test_over_http_there_are_pictures_only_where_the_operator_says_so(
     for remote, offered in ((plain, False), (pictured, True)):
         opener = remote.post(room.ann).json()["result"]["tools"][1]
         assert ("picture" in opener["inputSchema"]["properties"]) is offered
-    assert last_note(opened_over_http(plain, room.ann, id="open/open.pdf", picture=True)) == NO_PICTURES
-    assert png_of(opened_over_http(pictured, room.ann, id="open/open.pdf", picture=True))
-    assert png_of(opened_over_http(pictured, room.ann, id="secret/secret.pdf", picture=True))
-    assert png_of(opened_over_http(pictured, room.bob, id="open/open.pdf", picture=True))
-    hidden = opened_over_http(pictured, room.bob, id="secret/secret.pdf", picture=True)
-    assert hidden == opened_over_http(pictured, room.bob, id="secret/no.pdf", picture=True)
+    assert last_note(plain.tool(room.ann, "get_source", id="open/open.pdf", picture=True)) == NO_PICTURES
+    assert png_of(pictured.tool(room.ann, "get_source", id="open/open.pdf", picture=True))
+    assert png_of(pictured.tool(room.ann, "get_source", id="secret/secret.pdf", picture=True))
+    assert png_of(pictured.tool(room.bob, "get_source", id="open/open.pdf", picture=True))
+    hidden = pictured.tool(room.bob, "get_source", id="secret/secret.pdf", picture=True)
+    assert hidden == pictured.tool(room.bob, "get_source", id="secret/no.pdf", picture=True)
     assert hidden["isError"]
 
 

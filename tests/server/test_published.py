@@ -13,6 +13,7 @@ from rag.filters.grammar import check_form
 from rag.search.agents import skill
 from server.handlers import NO_TOOL
 from tests.refusals import refusal
+from tests.server.conftest import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,7 +215,7 @@ def remote(lasting_listen: Callable[..., Remote], acorn: Path) -> Remote:
 
 
 def _called(remote: Remote, key: str, method: str, **params: object) -> Message:
-    reply = remote.post(key, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    reply = remote.post(key, message(method, **params))
     assert reply.status_code == 200, reply.text
     return dict(reply.json())
 

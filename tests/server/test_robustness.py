@@ -14,7 +14,7 @@ from mcp import types
 
 from rag.search.reply.search_reply import SearchReply
 from server import handlers
-from tests.server.conftest import HANDSHAKE, UNSHARED
+from tests.server.conftest import HANDSHAKE, UNSHARED, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -395,9 +395,7 @@ def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(start: Start, 
 
 def test_over_http_replies_are_as_short(listen: Callable[..., Remote], wide_room: Path) -> None:
     remote = listen(wide_room, http_authentication="")
-    arguments = {"query": "pendulum", "limit": 100, "max_chars": 100_000}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    reply = remote.post(body=body | {"params": {"name": "search", "arguments": arguments}})
+    reply = remote.post(body=call("search", query="pendulum", limit=100, max_chars=100_000))
     assert reply.json()["result"]["structuredContent"]["results"]
     assert MOST / 4 < len(reply.content) <= MOST
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from server.resources import NO_SKILL, ONE_PAGE, SKILLS
+from tests.server.conftest import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,8 +120,7 @@ def test_it_stands_in_no_list_of_resources_and_no_other_is_served(wire: Wire) ->
 
 
 def post(remote: Remote, key: str, method: str, **params: object) -> Message:
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    answer = remote.post(key, body).json()
+    answer = remote.post(key, message(method, **params)).json()
     return dict(answer.get("result") or answer["error"])
 
 

@@ -20,6 +20,7 @@ from rag.store.write.desk_folder import prepare
 from server.resources import SKILLS
 from server.tool_listing import RARE
 from server.tools import SearchArguments
+from tests.server.conftest import HANDSHAKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,14 +72,7 @@ def test_a_tool_can_offer_or_withhold_every_argument() -> None:
 
 def test_an_older_host_gets_the_protocol_version_it_asks_for(start: Start, tmp_path: Path) -> None:
     wire = start(tmp_path)
-    greeting = wire.result(
-        "initialize",
-        {
-            "protocolVersion": "2024-11-05",
-            "capabilities": {},
-            "clientInfo": {"name": "old", "version": "1"},
-        },
-    )
+    greeting = wire.result("initialize", HANDSHAKE | {"protocolVersion": "2024-11-05"})
     assert greeting["protocolVersion"] == "2024-11-05"
 
 

@@ -40,9 +40,7 @@ def storage(
 
 def refused(remote: Remote, key: str) -> str:
     """What the holder of a key reads in place of an answer."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    reply = remote.post(key, body | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
-    result = reply.json()["result"]
+    result = remote.tool(key, "search", query="pendulum")
     assert result["isError"], result
     return str(result["content"][0]["text"])
 

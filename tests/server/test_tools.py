@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from server.handlers import NO_TOOL
+from tests.server.conftest import call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 
 FIXED = "{} is fixed{} by the operator; leave it out."
-CALL: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 
 
 def arguments_of(wire: Wire) -> Message:
@@ -172,8 +172,7 @@ def listed(remote: Remote, key: str) -> Message:
 
 
 def searched(remote: Remote, key: str, query: str, **arguments: object) -> Any:  # noqa: ANN401 any JSON
-    params = {"name": "search", "arguments": {"query": query} | arguments}
-    result = remote.post(key, CALL | {"params": params}).json()["result"]
+    result = remote.tool(key, "search", query=query, **arguments)
     if result.get("isError"):
         return result["content"][0]["text"]
     return [hit["cite_as"] for hit in result["structuredContent"]["results"]]
@@ -259,8 +258,7 @@ def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:
 
 
 def called(remote: Remote, key: str, tool: str, **arguments: str) -> Message:
-    reply = remote.post(key, CALL | {"params": {"name": tool, "arguments": arguments}})
-    result: Message = reply.json()["result"]
+    result = remote.tool(key, tool, **arguments)
     (block,) = result["content"]
     assert block["type"] == "text"
     if not result.get("isError"):
@@ -337,7 +335,7 @@ def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(
     plain = listen(world.data)
     names = [tool["name"] for tool in plain.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source"]
-    reply = plain.post(world.ann, CALL | {"params": {"name": "fetch", "arguments": {"id": "a" * 16}}})
+    reply = plain.post(world.ann, call("fetch", id="a" * 16))
     assert reply.json()["error"]["message"] == NO_TOOL.format("fetch")
-    reply = plain.post(world.ann, CALL | {"params": {"name": "search", "arguments": {"query": "pendulum"}}})
-    assert all("url" not in hit for hit in reply.json()["result"]["structuredContent"]["results"])
+    results = plain.tool(world.ann, "search", query="pendulum")["structuredContent"]["results"]
+    assert all("url" not in hit for hit in results)
