@@ -214,9 +214,9 @@ def test_all_arguments_may_come_as_one_json_text(wire: Wire) -> None:
 def test_values_that_say_nothing_are_as_good_as_left_out(wire: Wire) -> None:
     fillers: list[Any] = [None, "", " ", [], {}, "[]", "{}"]
     plain = wire.tool("search", {"query": "pendulum"})["structuredContent"]
-    optional = ("limit", "mode", "case", "collections", "exclude_sources", "filter", "related", "max_chars")
+    optional = ["limit", "mode", "case", "collections", "sources", "exclude_sources", "filter", "max_chars"]
     for filler in fillers:
-        named = dict.fromkeys(optional, filler)
+        named = dict.fromkeys([*optional, "related"], filler)
         if isinstance(filler, str) and filler not in {"", " "}:
             del named["related"]  # which may be any text
             del named["mode"]
