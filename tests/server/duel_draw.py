@@ -131,10 +131,9 @@ def all_papers() -> Library:
     everything = [paper for of_tenant in papers.values() for paper in of_tenant.values()]
     walls: list[tuple[Bound, ...]] = [*((wall,) for wall in TOOLS.values()), tuple(TOOLS.values())]
     all_people = [*PEOPLE, *(behind(person, wall) for person in PEOPLE for wall in walls)]
-    visible = {
-        person: {paper.id: paper for paper in everything if sees(person, paper)} for person in all_people
-    }
-    return Library(papers, visible)
+    return Library(
+        papers, {who: {paper.id: paper for paper in everything if sees(who, paper)} for who in all_people}
+    )
 
 
 def behind(person: Person, wall: tuple[Bound, ...]) -> Person:
@@ -260,11 +259,8 @@ def duel(
 def _search(chance: Random, library: Library, person: Person) -> Json:
     while True:
         arguments = _any_search(chance, library, person)
-        if (
-            library.passages(person, arguments) != set()
-            or not library.visible[person]
-            or chance.random() < 0.1
-        ):
+        is_empty = library.passages(person, arguments) == set()
+        if not is_empty or not library.visible[person] or chance.random() < 0.1:
             return arguments
 
 
@@ -282,21 +278,16 @@ def _any_search(chance: Random, library: Library, person: Person) -> Json:
     if chance.random() < 0.75:
         arguments["collections"] = [chance.choice(readable)]
     if chance.random() < 0.03:
-        arguments["collections"] = [
-            *arguments.get("collections", []),
-            chance.choice([VAULT, "ledgers", "none"]),
-        ]
+        collection = chance.choice([VAULT, "ledgers", "none"])
+        arguments["collections"] = [*arguments.get("collections", []), collection]
     if chance.random() < 0.15:
-        arguments["sources"] = [
-            *chance.sample(ids, chance.choice([10, 40])),
-            _any_id(chance, library, person),
-        ]
+        some_ids = chance.sample(ids, chance.choice([10, 40]))
+        arguments["sources"] = [*some_ids, _any_id(chance, library, person)]
     if chance.random() < 0.15:
         arguments["exclude_sources"] = chance.sample(ids, chance.choice([0, 1, 30]))
     if chance.random() < 0.6:
-        arguments["filter"] = _filter(
-            chance, _fields_to_ask(chance, tenant, arguments.get("collections", readable))
-        )
+        fields = _fields_to_ask(chance, tenant, arguments.get("collections", readable))
+        arguments["filter"] = _filter(chance, fields)
     if arguments.get("mode") == "exact":
         arguments |= _exactly(chance, library, arguments["query"])
     return arguments
@@ -435,11 +426,8 @@ def _names(chance: Random, library: Library, person: Person) -> tuple[str, str]:
 
 def _any_id(chance: Random, library: Library, person: Person) -> str:
     """The id of a paper that the person sees or doesn't, of one of another tenant, or of none."""
-    of_tenant, of_another = (
-        library.papers.get(person.tenant),
-        library.papers[chance.choice(list(COLLECTIONS))],
-    )
-    kinds = [*[library.visible[person]] * 5, of_tenant, of_another, None]
+    of_another = library.papers[chance.choice(list(COLLECTIONS))]
+    kinds = [*[library.visible[person]] * 5, library.papers.get(person.tenant), of_another, None]
     return chance.choice(list(chance.choice(kinds) or [random_id(chance)]))
 
 

@@ -108,9 +108,8 @@ def _leaks(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
         yield f"says {strange}"
     yield from (f"says {word}" for word in NEVER_SAID if word in reply.text)
     readable = library.readable(duel.person)
-    names = {*readable} | {
-        name for collection in readable for name in COLLECTIONS[duel.person.tenant][collection]
-    }
+    collections = COLLECTIONS[duel.person.tenant] if readable else {}
+    names = {*readable} | {field for name in readable for field in collections[name]}
     words = " ".join(reply.content["notes"]) if reply.content and duel.call == "search" else reply.text
     if hidden := NAMES & set(re.findall(r"\w+", words)) - names - set(re.findall(r"\w+", arguments)):
         yield f"names {hidden}"
@@ -151,16 +150,14 @@ def _number_faults(
     expected_ids, reply_ids = ({id_.partition("/")[0] for id_ in ids} for ids in (expected, passages))
     is_exact = duel.arguments.get("mode") == "exact"  # which lists every copy
     papers = library.visible[duel.person]
-    texts = Counter(
-        id_ if is_exact else tuple(papers[id_].paragraphs) for id_ in expected_ids if id_ in papers
-    )
+    visible_ids = expected_ids & papers.keys()
+    texts = Counter(id_ if is_exact else tuple(papers[id_].paragraphs) for id_ in visible_ids)
     distinct = texts.keys()
     split = sum(count > 1 and isinstance(text, tuple) and len(text) > 1 for text, count in texts.items())
     right = min(len(distinct), duel.arguments.get("limit", min(DEFAULT_LIMIT, duel.person.limit)))
     is_whole = not is_exact and "limit" in duel.arguments and len(distinct) == right
-    if not right <= len(reply_ids) <= right + split or len({*passages, *copies}) != len(passages) + len(
-        copies
-    ):
+    is_twice = len({*passages, *copies}) < len(passages) + len(copies)
+    if not right <= len(reply_ids) <= right + split or is_twice:
         yield f"{len(reply_ids)} hits, not {right}: {passages}, {copies}"
     if strange := {*passages, *copies} - expected:
         yield f"{strange} is too much"
@@ -220,9 +217,8 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     }
     if is_exact := duel.arguments.get("mode") == "exact":
         yield from _match_faults(paper, duel, hit)
-        expected = {
-            name: expected[name] for name in ("id", "revision", "title", "collection", "page", "metadata")
-        }
+        of_exact = ("id", "revision", "title", "collection", "page", "metadata")
+        expected = {name: expected[name] for name in of_exact}
     if text[hit["start"] : hit["end"]] != hit["text"]:
         yield f"shows other text {hit['text']}"
     if is_exact:

@@ -253,11 +253,8 @@ class Library:
             for parts, paper in inside
             if len(parts) == 1
         }
-        return (
-            {(f"{name}/", count) for name, count in folders.items()} | papers
-            if inside or not folder
-            else None
-        )
+        counted = {(f"{name}/", count) for name, count in folders.items()}
+        return counted | papers if inside or not folder else None
 
 
 INVISIBLE = "\u202e"
@@ -396,9 +393,7 @@ def _is_condition(kind: str, operator: str, operand: Any) -> bool:  # noqa: ANN4
     if operator in {"$in", "$nin"}:
         operands = operand if isinstance(operand, list) else []
         return (
-            operator in OPERATORS[kind]
-            and bool(operands)
-            and all(_is_value(kind, value) for value in operands)
+            operator in OPERATORS[kind] and bool(operands) and all(_is_value(kind, part) for part in operands)
         )
     return operator in OPERATORS[kind] and _is_value(kind, operand)
 

@@ -277,9 +277,8 @@ async def record(library: Library, embedder: BagOfWords, data: Path, home: Home)
         record.alarms += desk.alarms
     logging.getLogger().removeHandler(log)
     messages = [entry.getMessage() for entry in log.buffer if entry.levelno >= logging.WARNING]
-    record.warnings = [
-        message for message in messages if f"no tenant {draw.STRANGER.tenant!r}" not in message
-    ]
+    expected = f"no tenant {draw.STRANGER.tenant!r}"
+    record.warnings = [message for message in messages if expected not in message]
     return record
 
 
@@ -449,11 +448,8 @@ async def test_the_duels_are_as_various_as_they_must_be(record: Record) -> None:
     shares |= dict.fromkeys([*arguments, *operators, *modes, *people, *calls], 0.01)
     rare = ["resources/list", "tools/list", "completion/complete", "search_old", "search_new"]
     shares |= dict.fromkeys(rare, 0.001)
-    rarer = {
-        kind: record.counts[kind]
-        for kind, share in shares.items()
-        if record.counts[kind] < share * record.fought
-    }
+    counts = {kind: record.counts[kind] for kind in shares}
+    rarer = {kind: count for kind, count in counts.items() if count < shares[kind] * record.fought}
     assert not rarer
 
 
