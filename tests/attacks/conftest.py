@@ -267,14 +267,8 @@ PAPERS = (
     _part("series-1.md", ACORN, "first"),
     _part("north/series-2.md", frozenset({"a1"}), "velvetrook", "velvetrook"),
     _part("series-3.md", ACORN, "third"),
-    _page(
-        "one",
-        "status: final\nyear: 2001\nprice: 1.5\nfinal: true\ndue: 2024-05-01\ntags: [red, blue]",
-    ),
-    _page(
-        "two",
-        "status: draft\nyear: 1999\nprice: 0\nfinal: false\ndue: 2020-01-01T12:00:00Z\ntags: [red]",
-    ),
+    _page("one", "status: final\nyear: 2001\nprice: 1.5\nfinal: true\ndue: 2024-05-01\ntags: [red, blue]"),
+    _page("two", "status: draft\nyear: 1999\nprice: 0\nfinal: false\ndue: 2020-01-01T12:00:00Z\ntags: [red]"),
     _page("three", 'status: "\' OR 1=1 --"\nyear: 2001'),
     _page("four"),
     _page("five", "status: 100%_sure\nyear: 9007199254740992\ntags: [blue]"),

@@ -29,10 +29,7 @@ GREETING: Message = {
 }
 
 Headers = tuple[tuple[str, str], ...]
-USUAL: Headers = (
-    ("Content-Type", "application/json"),
-    ("Accept", "application/json, text/event-stream"),
-)
+USUAL: Headers = (("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream"))
 
 
 @dataclass(frozen=True, slots=True)

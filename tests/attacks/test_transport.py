@@ -475,10 +475,7 @@ def test_d3_an_issuer_that_misbehaves_lets_nobody_in_and_keeps_nobody_else_waiti
 
 
 def test_d11_what_a_client_bears_goes_to_nobody_else(
-    listen: Callable[..., Remote],
-    crowd: Crowd,
-    scripts: Scripts,
-    tmp_path: Path,
+    listen: Callable[..., Remote], crowd: Crowd, scripts: Scripts, tmp_path: Path
 ) -> None:
     ours, provider_key = crowd.people[0], "sk-of-the-operator"
     with neighbour(embedding) as provider:

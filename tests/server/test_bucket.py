@@ -73,11 +73,7 @@ def eventually(true: Callable[[], bool]) -> bool:
 @pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_clients_of_both_eras_are_served_from_a_bucket_with_credentials_that_only_read(
-    listen: Callable[..., Remote],
-    world: World,
-    object_store: ObjectStore,
-    tmp_path: Path,
-    mode: str,
+    listen: Callable[..., Remote], world: World, object_store: ObjectStore, tmp_path: Path, mode: str
 ) -> None:
     object_store.requests.clear()
     object_store.read_only = True

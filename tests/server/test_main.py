@@ -81,11 +81,7 @@ def test_after_the_mend_and_a_restart_it_works(start: Start, clock_room: Path, t
         ("[search]\nlimt = 5\n", [], ""),
         ("[principal]\ntenant = 'acme'\n", [], "There is no tenant 'acme' in"),
         (f"[embedder]\napi_key = '{SECRET}'\n", [], ""),
-        (
-            f"[embedder]\napi_key_env = '{SECRET}'\n",
-            [],
-            "",
-        ),
+        (f"[embedder]\napi_key_env = '{SECRET}'\n", [], ""),
         ("", ["--config", "nowhere.toml"], refusal(load_settings, Path("nowhere.toml"), {})),
         ("", ["--config", "/"], "The settings file / can't be read"),
         ("", [f"--tenat={SECRET}"], "refdesk has no option --tenat. Run refdesk --help"),

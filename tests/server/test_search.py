@@ -104,12 +104,7 @@ async def test_a_phrase_is_preferred_beside_words_and_required_alone(client: Cli
     assert 'No passage contains "clock pendulum of quokkas"' in notes[0]
 
 
-QUERIES = (
-    "who sold the time in London?",
-    "leap second",
-    "clock",
-    "nothing that anybody wrote",
-)
+QUERIES = ("who sold the time in London?", "leap second", "clock", "nothing that anybody wrote")
 TIMES = re.compile(rb'(\\?"ms\\?":)[0-9.]+')
 
 

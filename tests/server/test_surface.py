@@ -89,10 +89,7 @@ def test_the_tools_are_described_within_what_hosts_keep_and_read_only(wire: Wire
     assert [tool["name"] for tool in tools] == ["search", "get_source"]
     for tool in tools:
         assert 0 < len(tool["description"]) < MAX_TEXT_CHARS
-        assert tool["annotations"] == {
-            "readOnlyHint": True,
-            "openWorldHint": False,
-        }
+        assert tool["annotations"] == {"readOnlyHint": True, "openWorldHint": False}
         assert tool["inputSchema"]["additionalProperties"] is False
 
 

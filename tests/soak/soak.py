@@ -44,10 +44,7 @@ LOOKING = 0.1  # of the requests are the reader's, for the changing document
 LEAVING = 0.02  # of the others disconnect before the answer, half of them before the request is complete
 SAMPLES = 200
 WARM, END = (0.2, 0.4), (0.8, 1.0)  # the phases of a run that are compared
-CHECKED = (
-    "answered",
-    "tool error",
-)  # answers for a document that the reader may see, and may not see
+CHECKED = ("answered", "tool error")  # answers for a document that the reader may see, and may not see
 SHOWN = 5  # errors that are printed
 
 

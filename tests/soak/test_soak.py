@@ -48,11 +48,7 @@ async def add(writer: CollectionWriter, document: NewSource) -> None:
 
 
 def soaked(
-    corpus: Path,
-    say: Callable[[str], None] = lambda _line: None,
-    *,
-    requests: int = 20,
-    seconds: float = 0,
+    corpus: Path, say: Callable[[str], None] = lambda _line: None, *, requests: int = 20, seconds: float = 0
 ) -> dict[str, Measure]:
     async def run() -> list[Measure]:
         async with workbench(corpus, SMALL, say) as bench:
