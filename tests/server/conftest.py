@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 Era: TypeAlias = Literal["legacy", "modern"]
 UNSHARED = pytest.mark.skipif("BRIDGED" in os.environ, reason="about a server that no other host shares")
 Message: TypeAlias = "dict[str, Any]"
+Admin: TypeAlias = "Callable[..., Any]"
+"""Runs refdesk-admin, which must not fail, and returns what it prints."""
 
 ANSWER_SECONDS = 60  # far more than any answer takes; a test fails instead of hanging
 LEAVE_SECONDS = 2  # what hosts allow before they kill
@@ -452,7 +454,7 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def admin(scripts: Scripts) -> Callable[..., Any]:
+def admin(scripts: Scripts) -> Admin:
     def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Any:  # noqa: ANN401 any JSON
         run = scripts.admin(*arguments, "--json", env=env)
         assert run.returncode == 0, run.stderr
@@ -462,16 +464,14 @@ def admin(scripts: Scripts) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module")
-def world(
-    admin: Callable[..., Any], filled_once: FilledOnce, tmp_path_factory: pytest.TempPathFactory
-) -> World:
+def world(admin: Admin, filled_once: FilledOnce, tmp_path_factory: pytest.TempPathFactory) -> World:
     """A copy for the tests of a file, which may change it."""
     filled, keys = filled_once("http", partial(_fill_world, admin))
     folder = tmp_path_factory.mktemp("http")
     return World(shutil.copytree(filled / "data", folder / "data"), *keys)
 
 
-def _fill_world(admin: Callable[..., Any], folder: Path) -> list[str]:
+def _fill_world(admin: Admin, folder: Path) -> list[str]:
     """The keys of ann, bob and eve."""
     folder.mkdir()
     data = folder / "data"

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from mcp import Client, StdioServerParameters
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Message, Remote, Start, Wire
+    from tests.server.conftest import Admin, Era, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 class Room:
     """A data folder with a PDF for everybody, one for ann, and a note; and keys."""
 
-    def __init__(self, admin: Callable[..., Any], folder: Path) -> None:
+    def __init__(self, admin: Admin, folder: Path) -> None:
         self.data, self.papers = folder / "data", folder / "papers"
         self.papers.mkdir()
         for name in ("open", "secret"):
@@ -56,12 +56,12 @@ class Room:
         self.ann, self.bob = (self.key(admin, user) for user in ("ann", "bob"))
         self.bound = self.key(admin, "ann", "--collection", "notes")
 
-    def key(self, admin: Callable[..., Any], user: str, *options: str) -> str:
+    def key(self, admin: Admin, user: str, *options: str) -> str:
         return str(admin("key", "create", "--user", user, *options, "--data", self.data)["key"])
 
 
 @pytest.fixture(scope="module")
-def room(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Room:
+def room(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Room:
     return Room(admin, tmp_path_factory.mktemp("room"))
 
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.bucket import ObjectStore
-    from tests.conftest import Scripts
-    from tests.server.conftest import Remote, Start, World
+    from tests.server.conftest import Admin, Remote, Start, World
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +35,11 @@ EACH_REQUEST = {"REFDESK_STORAGE_CONSISTENCY_SECONDS": "0"}
 
 
 @pytest.fixture(scope="module")
-def first_copy(scripts: Scripts, world: World, buckets: ModuleType) -> dict[str, bytes]:
+def first_copy(admin: Admin, world: World, buckets: ModuleType) -> dict[str, bytes]:
     """What a copy of the world, as it is before a test changes it, puts into a bucket: 500 requests."""
     with buckets.object_store() as store:
         to = ("storage", "copy", "--to", store.uri, "--data", world.data)
-        run = scripts.admin(*to, env=store.environment)
-        assert run.returncode == 0, run.stderr
+        admin(*to, env=store.environment)
         return dict(store.objects())
 
 
@@ -52,7 +50,7 @@ def copied(first_copy: dict[str, bytes], object_store: ObjectStore) -> None:
 
 
 @pytest.fixture
-def in_bucket(admin: Callable[..., Any], object_store: ObjectStore, tmp_path: Path) -> Callable[..., Any]:
+def in_bucket(admin: Admin, object_store: ObjectStore, tmp_path: Path) -> Admin:
     """Run refdesk-admin on the desk in the bucket, from a machine that has nothing of it."""
     return partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
 
@@ -118,7 +116,7 @@ def test_a_revoked_key_and_changed_rights_count_from_the_next_request_on(
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    in_bucket: Callable[..., Any],
+    in_bucket: Admin,
     tmp_path: Path,
 ) -> None:
     of_acorn = ("--tenant", "acorn")
@@ -144,7 +142,7 @@ def test_consistency_seconds_bounds_how_late_a_revoked_key_and_a_change_of_right
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    in_bucket: Callable[..., Any],
+    in_bucket: Admin,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also while the collection is being written."""
@@ -278,7 +276,7 @@ def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from
     listen: Callable[..., Remote],
     world: World,
     object_store: ObjectStore,
-    in_bucket: Callable[..., Any],
+    in_bucket: Admin,
 ) -> None:
     of_acorn = ("--tenant", "acorn")
     key = in_bucket("key", "create", *of_acorn, "--user", "cat", "--group", "hr")

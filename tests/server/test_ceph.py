@@ -7,7 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import httpx2
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Remote, World
+    from tests.server.conftest import Admin, Remote, World
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
@@ -40,15 +40,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ceph.Ceph]:
 
 
 @pytest.fixture(scope="module")
-def copied(store: ceph.Ceph, scripts: Scripts, world: World) -> None:
+def copied(store: ceph.Ceph, admin: Admin, world: World) -> None:
     """The world has moved to the bucket."""
     to = ("storage", "copy", "--to", store.uri, "--verify", "--data", world.data)
-    run = scripts.admin(*to, env=store.environment())
-    assert run.returncode == 0, run.stderr
+    admin(*to, env=store.environment())
 
 
 @pytest.fixture
-def in_bucket(admin: Callable[..., Any], store: ceph.Ceph, tmp_path: Path) -> Callable[..., Any]:
+def in_bucket(admin: Admin, store: ceph.Ceph, tmp_path: Path) -> Admin:
     """Run refdesk-admin on the desk in the bucket, from a machine that has nothing of it."""
     at = {"REFDESK_STORAGE_URI": store.uri, "REFDESK_DATA": str(tmp_path / "machine")}
     return partial(admin, env=store.environment() | at)
@@ -126,7 +125,7 @@ def test_changed_documents_rights_and_keys_count_from_the_next_request_on(
     listen: Callable[..., Remote],
     world: World,
     store: ceph.Ceph,
-    in_bucket: Callable[..., Any],
+    in_bucket: Admin,
     tmp_path: Path,
 ) -> None:
     of_acorn = ("--tenant", "acorn")
@@ -148,7 +147,7 @@ def test_changed_documents_rights_and_keys_count_from_the_next_request_on(
 
 @pytest.mark.usefixtures("copied")
 def test_of_two_commands_at_once_none_loses_what_the_other_one_did(
-    listen: Callable[..., Remote], store: ceph.Ceph, in_bucket: Callable[..., Any]
+    listen: Callable[..., Remote], store: ceph.Ceph, in_bucket: Admin
 ) -> None:
     remote = listen(NOWHERE, more=store.serving | EACH_REQUEST)
     for number in range(ROUNDS):

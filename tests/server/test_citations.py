@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Message, Start, Wire
+    from tests.server.conftest import Admin, Message, Start, Wire
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
@@ -220,10 +220,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def client(scripts: Scripts, folder: Path) -> AsyncIterator[Client]:
+async def client(admin: Admin, scripts: Scripts, folder: Path) -> AsyncIterator[Client]:
     data = folder.parent / "data"
-    run = scripts.admin("ingest", folder, "--data", data)
-    assert run.returncode == 0, run.stderr
+    admin("ingest", folder, "--data", data)
     server = StdioServerParameters(
         command=scripts.forked_server, args=["--data", str(data)], env=scripts.environment | FULL
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Start
+    from tests.server.conftest import Admin, Start
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -52,7 +52,7 @@ async def searched(client: Client, query: str, **arguments: object) -> dict[str,
 
 
 async def test_a_table_of_others_is_searched_cited_and_opened_by_the_rights_in_its_rows(
-    scripts: Scripts, foreign: ModuleType, tmp_path: Path
+    admin: Admin, scripts: Scripts, foreign: ModuleType, tmp_path: Path
 ) -> None:
     async with open_embedder(EmbedderSettings(), {}) as embedder:
         vectors = await embedder.embed(list(TEXTS.values()), "document")
@@ -68,8 +68,7 @@ async def test_a_table_of_others_is_searched_cited_and_opened_by_the_rights_in_i
     data = tmp_path / "data"
     attach = ["collection", "attach", "handbook", "--table", table, "--field", "year=integer", "--data", data]
     mapped = ["--id", "id", "--text", "text", "--vector", "vector", "--title", "title", "--allow", "readers"]
-    run = scripts.admin(*attach, *mapped)
-    assert run.returncode == 0, run.stderr
+    admin(*attach, *mapped)
     before = foreign.contents(table.parent)
     async with served(scripts, data, "ann") as ann, served(scripts, data, "bob") as bob:
         for client, titles in ((ann, {"Leave", "Pay"}), (bob, {"Leave", "Pay", "Directors"})):
@@ -131,12 +130,12 @@ options = { texts = { "user:ann" = "The printer jams.", "user:bob" = "The printe
 
 
 async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
-    scripts: Scripts, tmp_path: Path
+    admin: Admin, scripts: Scripts, tmp_path: Path
 ) -> None:
     (tmp_path / "tickets_of_the_test.py").write_text(RETRIEVER)
     (tmp_path / "config.toml").write_text(SETTINGS)
     data = tmp_path / "data"
-    assert scripts.admin("tenant", "create", "default", "--data", data).returncode == 0
+    admin("tenant", "create", "default", "--data", data)
     flags = ["--data", str(data), "--config", str(tmp_path / "config.toml"), "--user", "ann"]
     environment = scripts.environment | {"PYTHONPATH": str(tmp_path)}
     server = StdioServerParameters(command=scripts.forked_server, args=flags, env=environment)
@@ -150,17 +149,14 @@ async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
         assert not (await client.list_resources()).resources
 
 
-def test_a_tag_is_listed_searched_by_name_and_read(scripts: Scripts, start: Start, tmp_path: Path) -> None:
-    def admin(*arguments: str | Path) -> None:
-        run = scripts.admin(*arguments, "--data", tmp_path / "data")
-        assert run.returncode == 0, run.stderr
-
+def test_a_tag_is_listed_searched_by_name_and_read(admin: Admin, start: Start, tmp_path: Path) -> None:
+    here = ("--data", tmp_path / "data")
     text = tmp_path / "leave.md"
     text.write_text("# Leave\n\nThe pendulum swings for twenty days.\n")
-    admin("ingest", text, "--collection", "handbook")
-    admin("collection", "tag", "handbook", "then")
+    admin("ingest", text, "--collection", "handbook", *here)
+    admin("collection", "tag", "handbook", "then", *here)
     text.write_text("# Leave\n\nThe pendulum swings for thirty days.\n")
-    admin("ingest", text, "--collection", "handbook")
+    admin("ingest", text, "--collection", "handbook", *here)
 
     wire = start(tmp_path / "data")
     wire.begin()

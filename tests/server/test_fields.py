@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.corpus import FieldType
-    from tests.conftest import Scripts
-    from tests.server.conftest import Start, Wire
+    from tests.server.conftest import Admin, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -96,24 +95,20 @@ MAX_BYTES = 5_700  # 5,120 for the tools, the rest for what the desk holds
 
 
 @pytest.fixture(scope="module")
-def library(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection that everybody reads, and one of Ann's, with a field of each type."""
     folder = tmp_path_factory.mktemp("library")
-    data = folder / "data"
-
-    def admin(*arguments: str | Path) -> None:
-        run = scripts.admin(*arguments, "--data", data)
-        assert run.returncode == 0, run.stderr
-
+    here = ("--data", folder / "data")
     for name, fields, access in [
         ("papers", ["year=integer", "status=string", "tags=string list"], []),
         ("letters", ["due=datetime", "price=number", "final=boolean"], ["--allow", "user:ann"]),
     ]:
-        admin("collection", "create", name, *(part for field in fields for part in ("--field", field)))
+        options = (part for field in fields for part in ("--field", field))
+        admin("collection", "create", name, *options, *here)
         file = folder / f"{name}.md"
         file.write_text(f"---\nyear: 2001\nstatus: final\ndue: 2024-05-01\n---\n# {name}\n\npendulum\n")
-        admin("ingest", file, "--collection", name, *access)
-    return data
+        admin("ingest", file, "--collection", name, *access, *here)
+    return folder / "data"
 
 
 def _filter(wire: Wire) -> dict[str, Any] | None:
@@ -203,16 +198,14 @@ def test_where_nothing_is_declared_what_every_document_has_can_be_filtered_by(
 
 
 def test_more_fields_than_there_is_room_for_are_cut_and_said(
-    scripts: Scripts, start: Start, tmp_path: Path
+    admin: Admin, start: Start, tmp_path: Path
 ) -> None:
     fields = [f"a_rather_long_name_of_a_field_{number}=string list" for number in range(32)]
     options = (part for field in fields for part in ("--field", field))
-    assert (
-        scripts.admin("collection", "create", "wide", *options, "--data", tmp_path / "data").returncode == 0
-    )
+    admin("collection", "create", "wide", *options, "--data", tmp_path / "data")
     file = tmp_path / "a.md"
     file.write_text("# a\n\npendulum\n")
-    assert scripts.admin("ingest", file, "--collection", "wide", "--data", tmp_path / "data").returncode == 0
+    admin("ingest", file, "--collection", "wide", "--data", tmp_path / "data")
     wire = start(tmp_path / "data")
     wire.begin()
     schema = _filter(wire)

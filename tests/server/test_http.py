@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import httpx2
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Remote, World
+    from tests.server.conftest import Admin, Remote, World
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +130,7 @@ def test_a_key_counts_beside_the_login_of_a_proxy_and_twice_but_not_beside_anoth
 
 
 def test_a_key_that_is_revoked_rotated_or_new_counts_at_once(
-    remote: Remote, world: World, admin: Callable[..., Any]
+    remote: Remote, world: World, admin: Admin
 ) -> None:
     created = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--data", world.data)
     assert remote.titles(created["key"]) == {"open"}

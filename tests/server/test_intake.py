@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Scripts, SmallDisk
-    from tests.server.conftest import Start, Wire
+    from tests.server.conftest import Admin, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -95,10 +95,10 @@ def test_the_first_start_answers_at_once_tells_in_each_reply_that_it_reads_and_h
 
 
 def test_a_later_start_finds_what_it_knows_and_takes_in_what_has_changed(
-    scripts: Scripts, start: Start, tmp_path: Path, documents: Path
+    admin: Admin, start: Start, tmp_path: Path, documents: Path
 ) -> None:
     data = tmp_path / "data"
-    assert scripts.admin("ingest", documents, "--data", data).returncode == 0
+    admin("ingest", documents, "--data", data)
     (documents / "balance.md").write_text("# Balance\n\nThe balance wheel turns.\n")
     (documents / "clock.md").write_text("# Wall clock\n\nThe pendulum swings.\n")
     wire = start(data, flags=["--documents", str(documents)])
@@ -142,10 +142,10 @@ def test_a_folder_that_goes_and_comes_back_is_followed_on_and_what_is_removed_is
 
 
 def test_a_folder_that_is_missing_is_named_with_what_to_do_and_what_was_read_stays(
-    scripts: Scripts, start: Start, tmp_path: Path, documents: Path
+    admin: Admin, start: Start, tmp_path: Path, documents: Path
 ) -> None:
     data = tmp_path / "data"
-    assert scripts.admin("ingest", documents, "--data", data).returncode == 0
+    admin("ingest", documents, "--data", data)
     documents.rename(tmp_path / "moved")
     wire = start(data, flags=["--documents", str(documents)])
     wire.begin()

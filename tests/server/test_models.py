@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rag.answers import Mode
     from tests.conftest import Scripts
     from tests.endpoint import Behaviour, Endpoint
-    from tests.server.conftest import Message, Remote, Start
+    from tests.server.conftest import Admin, Message, Remote, Start
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ sys.addaudithook(note)
 
 
 @pytest.fixture(scope="module")
-def data(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A document whose vectors a model of its own has made; the settings are in the folder above."""
     above = tmp_path_factory.mktemp("models")
     folder, model, document = above / "data", above / "stand-in", above / "doc.md"
@@ -61,8 +61,7 @@ def data(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (above / "config.toml").write_text(SETTINGS)
     document.write_text("# Clocks\n\nA pendulum keeps time.\n")
     for command in (("model", "add", model), ("ingest", document, "--visibility", "tenant")):
-        run = scripts.admin(*command, "--data", folder, "--config", above / "config.toml")
-        assert run.returncode == 0, run.stderr
+        admin(*command, "--data", folder, "--config", above / "config.toml")
     return folder
 
 

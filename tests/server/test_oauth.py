@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from server.http.oauth import GroupsMatter
-    from tests.server.conftest import Remote, World
+    from tests.server.conftest import Admin, Remote, World
 
 pytestmark = pytest.mark.slow
 
@@ -622,7 +622,7 @@ WITHOUT: list[dict[str, Any]] = [
 
 
 def test_a_server_refuses_tokens_that_dont_tell_groups_from_the_moment_that_a_record_names_one(
-    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path, admin: Callable[..., Any]
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path, admin: Admin
 ) -> None:
     data = tmp_path / "data"
     shutil.copytree(world.data, data)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Remote, Start, Wire
+    from tests.server.conftest import Admin, Era, Remote, Start, Wire
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
@@ -60,7 +60,7 @@ class Listening:
 
 
 @pytest.fixture(scope="module")
-def listening(lasting_listen: Callable[..., Remote], office: Path, admin: Callable[..., Any]) -> Listening:
+def listening(lasting_listen: Callable[..., Remote], office: Path, admin: Admin) -> Listening:
     keys = {user: admin("key", "create", "--user", user, "--data", office)["key"] for user in ("ann", "bob")}
     return Listening(lasting_listen(office), keys)
 
@@ -85,7 +85,7 @@ def test_a_local_host_reads_in_the_tool_what_its_user_may_read(start: Start, off
 
 
 def test_the_list_of_tools_is_the_same_each_time_and_follows_what_is_ingested(
-    scripts: Scripts, start: Start, tmp_path: Path
+    admin: Admin, start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "a.md").write_text("# A\n\npendulum\n")
     (tmp_path / "b.md").write_text("# B\n\nclock\n")
@@ -94,27 +94,27 @@ def test_the_list_of_tools_is_the_same_each_time_and_follows_what_is_ingested(
     wire.begin()
     empty = wire.result("tools/list")
     assert "documents here" not in str(empty)
-    assert scripts.admin("ingest", tmp_path / "a.md", "--data", data).returncode == 0
+    admin("ingest", tmp_path / "a.md", "--data", data)
     assert "You can search 1 document here:\n- documents: 1 document" in described(wire)
     assert wire.result("tools/list") == wire.result("tools/list")
-    assert scripts.admin("ingest", tmp_path / "b.md", "--data", data).returncode == 0
+    admin("ingest", tmp_path / "b.md", "--data", data)
     assert "- documents: 2 documents" in described(wire)
 
 
 def test_a_local_host_reads_that_the_first_ingestion_has_not_ended(
-    scripts: Scripts, start: Start, tmp_path: Path
+    admin: Admin, start: Start, tmp_path: Path
 ) -> None:
     data, began = tmp_path / "data", datetime(2026, 5, 1, 9, 30, tzinfo=UTC)
     run = IngestionRun(collection="documents", command="ingest", began=began)
     (data / "runs").mkdir(parents=True)
-    assert scripts.admin("tenant", "create", "default", "--data", data).returncode == 0
+    admin("tenant", "create", "default", "--data", data)
     first = begin_run(data, "default", run)
     wire = start(data)
     wire.begin()
     missing = INCOMPLETE.format(began)
     assert described(wire).endswith(missing)  # nothing can be read yet
     (tmp_path / "a.md").write_text("# A\n\npendulum\n")
-    assert scripts.admin("ingest", tmp_path / "a.md", "--collection", "other", "--data", data).returncode == 0
+    admin("ingest", tmp_path / "a.md", "--collection", "other", "--data", data)
     assert "1 document" in described(wire)
     assert missing not in described(wire)  # the collection that is being read isn't shown
     end_run(data, "default", first, run.model_copy(update={"ended": began, "result": "complete"}))
@@ -179,7 +179,7 @@ ODD = "50% [x](y) & Caf\u00e9.md"
 
 
 @pytest.fixture(scope="module")
-def shelves(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shelves(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two collections with folders; a folder is for ann alone."""
     folder = tmp_path_factory.mktemp("shelves")
     files = {

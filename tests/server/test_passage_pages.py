@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.conftest import Scripts
-    from tests.server.conftest import Start, Wire, World
+    from tests.server.conftest import Admin, Start, Wire, World
 
 pytestmark = pytest.mark.slow
 
@@ -68,15 +67,14 @@ def marked(page: httpx2.Response) -> str:
 
 
 @pytest.fixture
-def paper(tmp_path: Path, scripts: Scripts) -> Callable[[str], Path]:
+def paper(tmp_path: Path, admin: Admin) -> Callable[[str], Path]:
     """Write a document of a desk, and ingest it."""
 
     def ingest(text: str) -> Path:
         file = tmp_path / "papers" / "rules.md"
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-        run = scripts.admin("ingest", file, "--data", tmp_path / "data")
-        assert run.returncode == 0, run.stderr
+        admin("ingest", file, "--data", tmp_path / "data")
         return tmp_path / "data"
 
     return ingest
@@ -106,7 +104,7 @@ def test_a_citation_opens_the_passage_for_the_browser_that_is_signed_in_and_for_
 
 
 def test_the_page_shows_what_any_host_of_the_person_may_read_and_nothing_else(
-    bridged: Start, world: World, scripts: Scripts, tmp_path: Path
+    bridged: Start, world: World, admin: Admin, tmp_path: Path
 ) -> None:
     data = shutil.copytree(world.data, tmp_path / "data")
     cookie = signed_in(data)
@@ -123,7 +121,7 @@ def test_the_page_shows_what_any_host_of_the_person_may_read_and_nothing_else(
     ann = begun(bridged(data, *ANN))
     assert hits(ann)["secret"]["url"] == address
     assert "secret" in marked(opened(address, **cookie))
-    run = scripts.admin(
+    admin(
         "access",
         "revoke",
         secret["id"].partition("/")[0],
@@ -134,12 +132,11 @@ def test_the_page_shows_what_any_host_of_the_person_may_read_and_nothing_else(
         "--data",
         data,
     )
-    assert run.returncode == 0, run.stderr
     assert opened(address, **cookie).status_code == 404
 
 
 def test_a_document_does_nothing_on_its_page_and_an_edited_one_says_so(
-    bridged: Start, paper: Callable[[str], Path], scripts: Scripts
+    bridged: Start, paper: Callable[[str], Path], admin: Admin
 ) -> None:
     text = f"# Rules {HOSTILE}\n\nA pendulum {HOSTILE} swings.\n\n| a | b |\n|---|---|\n| {HOSTILE} | 2 |\n"
     data = paper(text)
@@ -154,8 +151,7 @@ def test_a_document_does_nothing_on_its_page_and_an_edited_one_says_so(
     changed = opened(hit["url"], **cookie)
     assert "stands still" in marked(changed)
     assert re.search(r'class="note">[^<]*changed', changed.text)
-    run = scripts.admin("remove", hit["id"].partition("/")[0], "--data", data)
-    assert run.returncode == 0, run.stderr
+    admin("remove", hit["id"].partition("/")[0], "--data", data)
     assert opened(hit["url"], **cookie).status_code == 404
 
 

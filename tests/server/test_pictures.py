@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.server.conftest import Era, Message, Remote, Start, Wire
+    from tests.server.conftest import Admin, Era, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def long_page(subject: str) -> str:
 class Room:
     """A data folder with a PDF of three pages for everybody, one for ann, a note, and a PDF hard to pack."""
 
-    def __init__(self, admin: Callable[..., Any], folder: Path) -> None:
+    def __init__(self, admin: Admin, folder: Path) -> None:
         self.data, self.papers = folder / "data", folder / "papers"
         self.papers.mkdir()
         clocks = pdf(*(long_page(subject) for subject in ("sundials", "pendulums", "astrolabes")))
@@ -53,13 +53,13 @@ class Room:
             str(admin("key", "create", "--user", user, "--data", self.data)["key"]) for user in ("ann", "bob")
         )
 
-    def ingest(self, admin: Callable[..., Any], name: str, *options: str) -> None:
+    def ingest(self, admin: Admin, name: str, *options: str) -> None:
         collection = name.partition(".")[0]
         admin("ingest", self.papers / name, "--collection", collection, "--data", self.data, *options)
 
 
 @pytest.fixture(scope="module")
-def room(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Room:
+def room(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Room:
     return Room(admin, tmp_path_factory.mktemp("room"))
 
 
@@ -241,7 +241,7 @@ def test_over_http_there_are_pictures_only_where_the_operator_says_so(
 
 
 def test_a_revocation_takes_the_picture_away_at_once(
-    admin: Callable[..., Any], host: Callable[..., Wire], room: Room
+    admin: Admin, host: Callable[..., Wire], room: Room
 ) -> None:
     (room.papers / "leaving.pdf").write_bytes(pdf("The clock of whoever leaves"))
     room.ingest(admin, "leaving.pdf", "--allow", "user:bob")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.server.conftest import Message, Remote, Start, Wire
+    from tests.server.conftest import Admin, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ RULES, NOTES, ALL = {"leave", "travel"}, {"travel", "meeting"}, {"leave", "trave
 
 
 @pytest.fixture(scope="module")
-def acorn(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def acorn(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("acorn")
     data = folder / "data"
     (folder / "config.toml").write_text(SETTINGS)
@@ -221,7 +221,7 @@ def _called(remote: Remote, key: str, method: str, **params: object) -> Message:
 
 
 def test_a_bound_key_sees_and_calls_only_its_tools_and_only_what_both_admit(
-    admin: Callable[..., Any], remote: Remote, acorn: Path, ids: dict[str, str]
+    admin: Admin, remote: Remote, acorn: Path, ids: dict[str, str]
 ) -> None:
     def create(*options: str) -> str:
         config = ("--config", acorn / "config.toml", "--data", acorn / "data")
@@ -260,7 +260,7 @@ def test_a_bound_key_sees_and_calls_only_its_tools_and_only_what_both_admit(
 
 
 def test_a_binding_that_was_edited_wrongly_lets_nobody_in_and_the_log_says_where(
-    admin: Callable[..., Any], remote: Remote, acorn: Path
+    admin: Admin, remote: Remote, acorn: Path
 ) -> None:
     key = admin("key", "create", "--data", acorn / "data", "--filter", '{"status": "final"}')["key"]
     assert remote.post(key).status_code == 200

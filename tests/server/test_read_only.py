@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Remote, Start
+    from tests.server.conftest import Admin, Remote, Start
 
 pytestmark = pytest.mark.slow
 
@@ -213,7 +213,7 @@ async def test_over_standard_input_all_is_served_nothing_is_written_and_what_is_
 
 @pytest.mark.anyio
 async def test_over_http_all_is_served_nothing_is_written_and_what_is_new_or_revoked_is_seen(
-    scripts: Scripts, admin: Callable[..., Any], listen: Callable[..., Remote], shelf: Shelf
+    scripts: Scripts, admin: Admin, listen: Callable[..., Remote], shelf: Shelf
 ) -> None:
     with shelf.open_for_writing():
         key = admin("key", "create", "--user", "ann", "--data", shelf.data)

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.bucket import ObjectStore
-    from tests.conftest import Scripts
-    from tests.server.conftest import Remote, World
+    from tests.server.conftest import Admin, Remote, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -96,11 +95,10 @@ class Load:
 
 @pytest.fixture
 def replicas(
-    listen: Callable[..., Remote], object_store: ObjectStore, scripts: Scripts, world: World, tmp_path: Path
+    listen: Callable[..., Remote], object_store: ObjectStore, admin: Admin, world: World, tmp_path: Path
 ) -> Iterator[Replicas]:
     to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
-    run = scripts.admin(*to, env=object_store.environment)
-    assert run.returncode == 0, run.stderr
+    admin(*to, env=object_store.environment)
     object_store.read_only = True
     port = free_port()
     more = object_store.serving | {
@@ -235,7 +233,7 @@ async def test_while_replicas_are_killed_no_answer_is_wrong_or_missing(
 
 @pytest.mark.nightly
 async def test_what_is_revoked_counts_in_all_replicas_after_the_bound(
-    replicas: Replicas, world: World, object_store: ObjectStore, admin: Callable[..., Any], tmp_path: Path
+    replicas: Replicas, world: World, object_store: ObjectStore, admin: Admin, tmp_path: Path
 ) -> None:
     object_store.read_only = False
     elsewhere = partial(admin, env=object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")})
@@ -296,7 +294,7 @@ def test_a_server_starts_with_what_they_set_and_answers_their_probes(
     manifests: dict[str, Any],
     composed: dict[str, Any],
     listen: Callable[..., Remote],
-    scripts: Scripts,
+    admin: Admin,
     world: World,
     object_store: ObjectStore,
 ) -> None:
@@ -304,7 +302,7 @@ def test_a_server_starts_with_what_they_set_and_answers_their_probes(
     command = [*container["command"], *container["args"]]
     assert command == composed["x-replica"]["command"] == ["refdesk", "--http", "--port", "8300"]
     to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
-    assert scripts.admin(*to, env=object_store.environment).returncode == 0
+    admin(*to, env=object_store.environment)
     object_store.read_only = True
     here = object_store.serving | {"REFDESK_HTTP_HOST": "127.0.0.1"}
     for settings in (manifests["ConfigMap"]["data"], composed["x-replica"]["environment"]):

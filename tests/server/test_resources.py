@@ -10,8 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Scripts
-    from tests.server.conftest import Message, Start, Wire
+    from tests.server.conftest import Admin, Message, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +19,7 @@ ALPHA, BETA = 57, 3
 
 
 @pytest.fixture(scope="module")
-def shelf(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shelf(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with sixty small documents in two collections."""
     folder = tmp_path_factory.mktemp("shelf")
     for collection, count in (("alpha", ALPHA), ("beta", BETA)):
@@ -30,8 +29,7 @@ def shelf(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
             (texts / f"note-{number:02}.txt").write_text(
                 f"{collection.title()} note {number}\n\nIt says so.\n"
             )
-        run = scripts.admin("ingest", texts, "--collection", collection, "--data", folder / "data")
-        assert run.returncode == 0, run.stderr
+        admin("ingest", texts, "--collection", collection, "--data", folder / "data")
     return folder / "data"
 
 

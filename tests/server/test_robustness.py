@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.conftest import Scripts
-    from tests.server.conftest import Message, Remote, Start, Wire
+    from tests.server.conftest import Admin, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -306,7 +305,7 @@ LINE = 1 << 20  # bytes of a line
 
 
 @pytest.fixture(scope="module")
-def wide_room(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_room(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Long documents, of characters that take up to twelve bytes each in JSON, twice in a reply."""
     folder = tmp_path_factory.mktemp("wide")
     for name, text, length in [
@@ -316,7 +315,7 @@ def wide_room(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Pat
         ("quotes", 'pendulum "\\" ', 230_000),
     ]:
         (folder / f"{name}.txt").write_text(text * (length // len(text)))
-    assert scripts.admin("ingest", folder, "--data", folder / "data").returncode == 0
+    admin("ingest", folder, "--data", folder / "data")
     return folder / "data"
 
 

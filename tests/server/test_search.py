@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
-    from tests.conftest import Scripts
-    from tests.server.conftest import Start, Wire
+    from tests.server.conftest import Admin, Start, Wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -109,24 +108,19 @@ TIMES = re.compile(rb'(\\?"ms\\?":)[0-9.]+')
 
 
 @pytest.fixture(scope="module")
-def rooms(scripts: Scripts, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def rooms(admin: Admin, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A desk with half of the demo corpus, and a copy of it that also holds the rest, for the board alone."""
     folder = tmp_path_factory.mktemp("rooms")
     alone, crowded = folder / "alone", folder / "crowded"
     files = sorted(corpus.iterdir())
-    _run(scripts, alone, *files[::2])
+    admin("ingest", *files[::2], "--data", alone)
     shutil.copytree(alone, crowded)
     board = ("--visibility", "restricted", "--allow", "group:board")
-    _run(scripts, crowded, *files[1::2], *board)
+    admin("ingest", *files[1::2], *board, "--data", crowded)
     copies = shutil.copytree(corpus, folder / "copies")  # what is visible, again: equals everywhere
-    _run(scripts, crowded, copies, *board)
-    _run(scripts, crowded, files[1], "--collection", "vault", *board)
+    admin("ingest", copies, *board, "--data", crowded)
+    admin("ingest", files[1], "--collection", "vault", *board, "--data", crowded)
     return alone, crowded
-
-
-def _run(scripts: Scripts, data: Path, *arguments: str | Path) -> None:
-    run = scripts.admin("ingest", *arguments, "--data", data)
-    assert run.returncode == 0, run.stderr
 
 
 def _said(server: Wire) -> list[bytes]:

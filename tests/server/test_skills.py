@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Era, Message, Remote, Start, Wire
+    from tests.server.conftest import Admin, Era, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ def post(remote: Remote, key: str, method: str, **params: object) -> Message:
 
 
 def test_each_caller_is_taught_the_tools_that_it_may_call(
-    admin: Callable[..., Any], listen: Callable[..., Remote], tmp_path: Path
+    admin: Admin, listen: Callable[..., Remote], tmp_path: Path
 ) -> None:
     config, earlier, data = tmp_path / "config.toml", tmp_path / "earlier.toml", tmp_path / "data"
     config.write_text(TWO_TOOLS)

@@ -10,7 +10,7 @@ import json
 import os
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
@@ -23,11 +23,9 @@ from server.tools import SearchArguments
 from tests.server.conftest import HANDSHAKE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mcp import Client
 
-    from tests.server.conftest import Start, Wire
+    from tests.server.conftest import Admin, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -247,7 +245,7 @@ CONFIGURATIONS: dict[str, tuple[str, bool]] = {
 
 
 @pytest.fixture(scope="module")
-def library(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two collections that declare a field of each type between them."""
     folder = tmp_path_factory.mktemp("library")
     declared = {

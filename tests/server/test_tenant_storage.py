@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.bucket import ObjectStore
-    from tests.server.conftest import Remote, Start, World
+    from tests.server.conftest import Admin, Remote, Start, World
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def refused(remote: Remote, key: str) -> str:
 def test_a_running_server_serves_a_new_tenant_loses_it_alone_and_has_it_back(
     listen: Callable[..., Remote],
     world: World,
-    admin: Callable[..., Any],
+    admin: Admin,
     paper: Path,
     storage: tuple[str, dict[str, str], Callable[[bool], object]],
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_running_server_serves_a_new_tenant_loses_it_alone_and_has_it_back(
 
 
 def test_a_name_that_comes_again_elsewhere_shows_only_what_is_there(
-    listen: Callable[..., Remote], world: World, admin: Callable[..., Any], paper: Path, tmp_path: Path
+    listen: Callable[..., Remote], world: World, admin: Admin, paper: Path, tmp_path: Path
 ) -> None:
     remote, desk = listen(world.data), ("--tenant", "cedar", "--data", world.data)
     for number, storage in enumerate((("--storage", tmp_path / "one"), ("--storage", tmp_path / "two"), ())):
@@ -101,7 +101,7 @@ def test_a_name_that_comes_again_elsewhere_shows_only_what_is_there(
 @pytest.mark.parametrize("with_overview", [True, False])
 def test_a_host_on_the_machine_finds_the_documents_and_is_told_of_them(
     start: Start,
-    admin: Callable[..., Any],
+    admin: Admin,
     paper: Path,
     tmp_path: Path,
     storage: tuple[str, dict[str, str], Callable[[bool], object]],

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.conftest import Scripts
-    from tests.server.conftest import Message, Remote, Start, Wire, World
+    from tests.server.conftest import Admin, Message, Remote, Start, Wire, World
 
 pytestmark = pytest.mark.slow
 
@@ -206,17 +205,14 @@ def test_what_is_fixed_is_what_the_tenant_s_own_settings_say(
 
 
 @pytest.fixture(scope="module")
-def shelves(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shelves(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two collections of three small documents each."""
     folder = tmp_path_factory.mktemp("shelves")
     for collection in ("notes", "tickets"):
         (folder / collection).mkdir()
         for number in range(3):
             (folder / collection / f"{number}.md").write_text(f"# {collection} {number}\n\nA pendulum.\n")
-        run = scripts.admin(
-            "ingest", folder / collection, "--collection", collection, "--data", folder / "data"
-        )
-        assert run.returncode == 0, run.stderr
+        admin("ingest", folder / collection, "--collection", collection, "--data", folder / "data")
     return folder / "data"
 
 
@@ -273,7 +269,7 @@ def test_every_result_has_an_id_a_title_and_an_address(remote: Remote, world: Wo
 
 
 def test_a_document_bears_its_own_address_or_one_by_the_template_of_its_collection(
-    scripts: Scripts, listen: Callable[..., Remote], tmp_path: Path
+    admin: Admin, listen: Callable[..., Remote], tmp_path: Path
 ) -> None:
     pages = tmp_path / "pages"
     (pages / "hr").mkdir(parents=True)
@@ -282,8 +278,7 @@ def test_a_document_bears_its_own_address_or_one_by_the_template_of_its_collecti
     for collection in ("handbook", "notes"):
         for page in pages.rglob("*.md"):
             page.write_text(f"{page.read_text()}\nIn {collection}.\n")  # equal passages would be one result
-        run = scripts.admin("ingest", pages, "--collection", collection, "--data", tmp_path / "data")
-        assert run.returncode == 0
+        admin("ingest", pages, "--collection", collection, "--data", tmp_path / "data")
     config = tmp_path / "config.toml"
     config.write_text('[search.urls]\nhandbook = "https://wiki.example.com/{path}"\n')
     remote = listen(
