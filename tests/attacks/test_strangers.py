@@ -199,7 +199,9 @@ def _counted(remote: Remote, status: int) -> int:
     return sum(line["count"] for line in refusals(remote, status))
 
 
-def test_what_was_counted_is_told_before_it_leaves(listen: Callable[..., Remote], crowd: Crowd) -> None:
+def test_counted_refusals_are_logged_before_the_server_exits(
+    listen: Callable[..., Remote], crowd: Crowd
+) -> None:
     remote = listen(crowd.data)
     for _ in range(10):
         assert listing_answer(remote.port, WRONG).status == 401

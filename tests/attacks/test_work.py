@@ -218,7 +218,7 @@ def test_i1_four_phrases_of_letters_that_become_several_cost_little(server: Serv
     assert server.worst(search(f'"{letter * 990}" ' * 4)) < MOST_SECONDS
 
 
-def test_i1_what_holds_them_up_is_seen(server: Server) -> None:
+def test_i1_the_watch_sees_what_holds_up_the_event_loop(server: Server) -> None:
     async def burn() -> float:
         def spin() -> None:
             until = time.thread_time() + 1.2 * MOST_SECONDS

@@ -252,7 +252,7 @@ def packer(node: Node, *arguments: str | Path) -> subprocess.CompletedProcess[st
     return node.run(PACKER, *arguments)
 
 
-def test_the_packer_takes_it_and_finds_all_that_it_needs_in_it(
+def test_the_packer_accepts_the_bundle_and_finds_all_that_it_needs(
     node: Node, bundle: Path, tmp_path: Path
 ) -> None:
     valid = packer(node, "validate", bundle / "manifest.json")
@@ -270,7 +270,7 @@ def test_the_packer_takes_it_and_finds_all_that_it_needs_in_it(
     assert packer(node, "info", tmp_path / "refdesk.mcpb").returncode == 0
 
 
-def test_the_packer_refuses_what_is_wrong(node: Node, bundle: Path, tmp_path: Path) -> None:
+def test_the_packer_refuses_a_wrong_manifest(node: Node, bundle: Path, tmp_path: Path) -> None:
     written = json.loads((bundle / "manifest.json").read_text())
     written["server"]["type"] = "snake"
     (tmp_path / "manifest.json").write_text(json.dumps(written))
@@ -280,9 +280,7 @@ def test_the_packer_refuses_what_is_wrong(node: Node, bundle: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "folder", ["/home/ann/Meine Dokumente", "C:\\Users\\Ann\\$HOME & Co", "/srv/${HOME}"]
 )
-def test_hosts_start_it_with_the_folder_and_the_name_that_the_user_gave(
-    node: Node, bundle: Path, folder: str
-) -> None:
+def test_hosts_start_the_bundle_with_the_users_folder_and_name(node: Node, bundle: Path, folder: str) -> None:
     settings = {"folder": folder, "name": "Ann's handbook"}
     config = node.printed("launch.mjs", bundle, json.dumps(settings))
     assert config["args"][-2:] == ["--documents", folder]
@@ -291,7 +289,7 @@ def test_hosts_start_it_with_the_folder_and_the_name_that_the_user_gave(
     assert (config["command"], config["args"]) == (ours.command, ours.args)
 
 
-def test_hosts_don_t_start_it_before_a_folder_is_chosen_and_give_it_a_name_of_their_own(
+def test_hosts_don_t_start_the_bundle_before_a_folder_is_chosen_and_give_it_the_chosen_name(
     node: Node, bundle: Path
 ) -> None:
     assert node.printed("launch.mjs", bundle, json.dumps({})) is None

@@ -100,7 +100,7 @@ async def test_at_least_eight_ordinary_passages_fit_into_a_reply_as_it_comes(cli
         assert not left_out or len(reply["results"]) >= 5
 
 
-async def test_what_is_found_is_marked_as_untrusted(client: Client) -> None:
+async def test_search_hits_and_opened_sources_are_marked_as_untrusted(client: Client) -> None:
     reply = await search(client, "clock", limit=1)
     assert reply["trust"] == "untrusted"
     assert (await opened(client, reply["results"][0]["id"]))["trust"] == "untrusted"
@@ -145,7 +145,7 @@ async def test_the_limit_is_kept_and_no_passage_shown_twice(client: Client) -> N
         assert len(ids) == len({*ids}) >= limit
 
 
-async def test_sources_and_exclude_sources_part_the_hits(client: Client) -> None:
+async def test_sources_and_exclude_sources_divide_the_hits(client: Client) -> None:
     everything = (await search(client, "second", limit=20, max_chars=100_000))["results"]
     some = sorted({hit["id"].partition("/")[0] for hit in everything})[:2]
     within = (await search(client, "second", sources=some, limit=20, max_chars=100_000))["results"]
@@ -207,7 +207,7 @@ async def test_a_search_stays_in_its_budget_and_says_what_it_left_out(client: Cl
         assert LEFT_OUT.format(counted(more, "more hit")) in reply["notes"]
 
 
-async def test_the_usual_budget_is_the_operators(client: Client) -> None:
+async def test_a_reply_stays_in_the_operators_budget_by_default(client: Client) -> None:
     text, reply = await call(client, "search", query="time", limit=50)
     assert len(text) <= 16_000
     assert any("more hits" in note for note in reply["notes"])

@@ -132,7 +132,9 @@ def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(ap
 
 
 @UNSHARED  # whose results have no addresses of pages
-def test_hosts_without_the_extension_notice_nothing(host: Callable[..., Host], apps_host: Host) -> None:
+def test_hosts_without_the_extension_get_what_a_server_without_the_page_says(
+    host: Callable[..., Host], apps_host: Host
+) -> None:
     plain = host(publishes=False, declares=True)
     (id_,) = [id_ for collection, id_ in found_of(plain).items() if collection == "open"]
     requests: list[tuple[str, Message]] = [
@@ -234,7 +236,9 @@ def test_what_has_no_picture_says_why(apps_host: Host, room: Room) -> None:
         ({"id": "aaaa"}, "Nothing readable|around needs"),
     ],
 )
-def test_wrong_arguments_get_a_word(apps_host: Host, arguments: Message, words: str) -> None:
+def test_wrong_arguments_of_page_picture_are_refused_in_words(
+    apps_host: Host, arguments: Message, words: str
+) -> None:
     result = apps_host.tool("page_picture", **arguments)
     assert result["isError"]
     assert re.search(words, result["content"][0]["text"])
@@ -289,7 +293,7 @@ def test_an_older_client_repeats_over_http_that_it_shows_the_page(remote: Remote
     assert counts == {SESSION: 3, "another": 2, "": 2}
 
 
-def test_nothing_of_it_is_there_where_it_is_not_published(
+def test_a_server_that_publishes_no_page_has_neither_its_tool_nor_its_resource(
     lasting_listen: Callable[..., Remote], room: Room
 ) -> None:
     plain = lasting_listen(room.data)
@@ -343,7 +347,9 @@ def test_the_audit_names_the_picture_and_the_passage(remote: Remote, room: Room)
 
 @MODES
 @pytest.mark.anyio
-async def test_the_sdks_client_gets_all_of_it_over_stdio(scripts: Scripts, room: Room, mode: str) -> None:
+async def test_the_sdks_client_gets_page_and_pictures_over_stdio(
+    scripts: Scripts, room: Room, mode: str
+) -> None:
     arguments = ["--data", str(room.data), "--user", "ann"]
     environment = scripts.environment | {"REFDESK_SERVER_APPS": "true"}
     parameters = StdioServerParameters(command=scripts.server, args=arguments, env=environment)
@@ -354,7 +360,7 @@ async def test_the_sdks_client_gets_all_of_it_over_stdio(scripts: Scripts, room:
 
 @MODES
 @pytest.mark.anyio
-async def test_the_sdks_client_gets_all_of_it_over_http(
+async def test_the_sdks_client_gets_page_and_pictures_over_http(
     listen: Callable[..., Remote], room: Room, mode: str
 ) -> None:
     remote = listen(room.data, server_apps="true", http_authentication="")

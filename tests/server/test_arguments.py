@@ -270,7 +270,7 @@ def test_around_without_a_passage_is_told_what_it_goes_with(wire: Wire, hit: dic
     assert wire.tool_error("get_source", {"id": hit["id"], "around": 1, "start": 5}) == words
 
 
-def test_zeros_that_say_nothing_contradict_nothing(wire: Wire, hit: dict[str, Any]) -> None:
+def test_a_zero_for_start_or_around_contradicts_no_other_argument(wire: Wire, hit: dict[str, Any]) -> None:
     zeros, source_id = {"start": 0, "around": 0}, hit["id"].partition("/")[0]
     for id_, part in (
         (source_id, {}),
@@ -285,7 +285,9 @@ def test_zeros_that_say_nothing_contradict_nothing(wire: Wire, hit: dict[str, An
     assert wire.tool("get_source", {"id": hit["id"], **zeros}) == alone
 
 
-def test_parts_that_a_document_has_not_are_told_those_that_it_has(wire: Wire, hit: dict[str, Any]) -> None:
+def test_a_part_that_a_document_lacks_is_refused_with_those_that_it_has(
+    wire: Wire, hit: dict[str, Any]
+) -> None:
     id_ = hit["id"]
     count = wire.tool("get_source", {"id": id_})["structuredContent"]["line_count"]
     for lines in (f"{count + 1}", "999999999-999999999"):
@@ -460,5 +462,5 @@ def test_nothing_completes_an_argument_without_candidates(
     assert wire.result("completion/complete", params)["completion"]["values"] == []
 
 
-def test_after_all_of_this_the_server_still_answers(wire: Wire) -> None:
+def test_the_server_still_answers_after_wrong_arguments(wire: Wire) -> None:
     assert wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]

@@ -296,7 +296,7 @@ def test_trouble_with_the_folder_is_said_once_and_the_host_is_served_alone(
     leave_after_a_word(wire)
 
 
-def test_a_socket_that_stayed_is_replaced(
+def test_a_socket_that_a_killed_desk_left_is_replaced(
     host: Start, desks: Callable[[], list[psutil.Process]], folder: Path, clock_room: Path
 ) -> None:
     for _ in range(2):
@@ -474,7 +474,7 @@ def test_a_desk_compares_the_variables_that_its_settings_go_by(
     assert compared == (names if counted is None else counted)
 
 
-def test_it_compares_what_reaches_lancedb_s_service_and_the_bucket_of_a_tenant(tmp_path: Path) -> None:
+def test_a_desk_compares_the_variables_of_lancedb_s_service_and_of_a_tenants_bucket(tmp_path: Path) -> None:
     settings, names = Settings(data=tmp_path), {"AWS_PROFILE", "LANCEDB_API_KEY", "TERM"}
     assert variables_that_count(settings, names) == {"LANCEDB_API_KEY"}
     (tmp_path / "tenants").mkdir()

@@ -82,7 +82,7 @@ def test_doctor_storage_finds_nothing_wrong_and_knows_who_can_write(
 
 
 @pytest.mark.usefixtures("copied")
-def test_what_is_wrong_with_the_credentials_and_the_address_is_said(
+def test_doctor_storage_says_what_is_wrong_with_credentials_and_address(
     scripts: Scripts, store: ceph.Ceph
 ) -> None:
     for words, change in (
@@ -100,7 +100,7 @@ def test_what_is_wrong_with_the_credentials_and_the_address_is_said(
 @pytest.mark.anyio
 @pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_clients_of_both_eras_search_it_by_a_server_that_can_only_read(
+async def test_clients_of_both_eras_search_a_bucket_by_a_server_that_can_only_read(
     listen: Callable[..., Remote], world: World, store: ceph.Ceph, mode: str
 ) -> None:
     remote = await anyio.to_thread.run_sync(lambda: listen(NOWHERE, more=store.serving))

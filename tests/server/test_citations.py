@@ -275,7 +275,7 @@ async def test_every_reply_shows_what_the_files_say(
     assert checked.returncode == 0, checked.stdout[-2000:]
 
 
-async def test_what_loads_a_picture_is_broken_and_it_is_said(client: Client) -> None:
+async def test_a_tag_that_loads_a_picture_is_broken_up_and_a_note_says_so(client: Client) -> None:
     reply = await _called(client, "search", query="hostile picture", mode="sparse")
     (hit,) = [hit for hit in reply["results"] if "hostile" in hit["metadata"]["path"]]
     assert "< img src=" in hit["text"]

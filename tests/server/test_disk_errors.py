@@ -127,7 +127,7 @@ def test_doctor_gives_up_nothing_that_a_failing_disk_does_not_read(disk: Disk) -
     assert not list(disk.data.rglob("*.damaged"))
 
 
-def test_a_server_tells_it_and_answers_again(disk: Disk, start: Start) -> None:
+def test_a_server_names_a_failing_disk_and_answers_once_it_works_again(disk: Disk, start: Start) -> None:
     wire = start(disk.data, env=disk.environment)
     wire.begin()
     assert len(wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]) == 3

@@ -95,7 +95,9 @@ def test_a_source_says_what_its_date_is_taken_from(desk: Wire) -> None:
     }
 
 
-def test_fresh_says_when_nothing_tells_what_is_newer(scripts: Scripts, start: Start, tmp_path: Path) -> None:
+def test_profile_fresh_notes_that_no_date_tells_what_is_newer(
+    scripts: Scripts, start: Start, tmp_path: Path
+) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     for name in ("a", "b"):

@@ -51,7 +51,7 @@ def has_previews(trace: Message) -> bool:
     return any("preview" in stage for stage in trace["steps"])
 
 
-def test_unless_the_operator_offers_it_there_is_no_such_argument(wire: Wire) -> None:
+def test_explain_is_no_argument_unless_the_operator_offers_it(wire: Wire) -> None:
     (search, _) = wire.result("tools/list")["tools"]
     assert "explain" not in search["inputSchema"]["properties"]
     assert "trace" not in search["outputSchema"]["properties"]
@@ -62,7 +62,7 @@ def test_unless_the_operator_offers_it_there_is_no_such_argument(wire: Wire) -> 
         assert "trace" not in content
 
 
-def test_where_it_is_offered_the_schemas_say_so_and_replies_fit_them(explaining: Wire) -> None:
+def test_where_explain_is_offered_the_schemas_say_so_and_replies_fit_them(explaining: Wire) -> None:
     (search, _) = explaining.result("tools/list")["tools"]
     assert search["inputSchema"]["properties"]["explain"] == {
         "type": "boolean",

@@ -185,7 +185,7 @@ def test_only_its_own_hosts_and_origins_are_served(
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS", "HEAD"])
-def test_there_is_but_one_method_and_no_session(remote: Remote, world: World, method: str) -> None:
+def test_mcp_is_served_by_post_alone_and_without_sessions(remote: Remote, world: World, method: str) -> None:
     answer = httpx2.request(method, remote.url, headers={"X-API-Key": world.ann} | ACCEPT)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     assert "Access-Control-Allow-Origin" not in answer.headers
@@ -321,7 +321,7 @@ async def test_one_tenant_s_flood_is_not_the_others(listen: Callable[..., Remote
     assert set(statuses_of_eve) == {200}
 
 
-def test_it_is_alive_at_once_and_ready_when_it_can_answer(remote: Remote) -> None:
+def test_a_server_is_alive_at_once_and_ready_when_it_can_answer(remote: Remote) -> None:
     base = remote.url.removesuffix("/mcp")
     assert httpx2.get(f"{base}/healthz").text == "ok"
     assert httpx2.get(f"{base}/readyz").text == "ready"
@@ -329,7 +329,7 @@ def test_it_is_alive_at_once_and_ready_when_it_can_answer(remote: Remote) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_finishes_what_runs_and_leaves_with_0(
+def test_a_signalled_server_ends_its_streams_and_exits_with_0(
     listen: Callable[..., Remote], world: World, number: signal.Signals
 ) -> None:
     remote = listen(world.data, http_sse="true")
@@ -342,7 +342,7 @@ def test_it_finishes_what_runs_and_leaves_with_0(
     assert remote.log() == []
 
 
-def test_a_request_that_has_begun_is_answered_before_it_leaves(
+def test_a_request_that_has_begun_is_answered_before_the_server_exits(
     listen: Callable[..., Remote], world: World
 ) -> None:
     remote = listen(world.data)
@@ -365,7 +365,7 @@ def test_a_request_that_has_begun_is_answered_before_it_leaves(
 
 
 @pytest.mark.anyio
-async def test_calls_over_sse_are_answered_before_it_leaves(
+async def test_calls_over_sse_are_answered_before_the_server_exits(
     listen: Callable[..., Remote], world: World
 ) -> None:
     remote = listen(world.data, http_sse="true", limits_queue_seconds="10", limits_concurrent_per_tenant="16")
@@ -388,7 +388,7 @@ async def test_calls_over_sse_are_answered_before_it_leaves(
     assert remote.process.wait(timeout=15) == 0
 
 
-def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: World) -> None:
+def test_a_second_signal_ends_the_server_at_once(listen: Callable[..., Remote], world: World) -> None:
     remote = listen(world.data)
     with socket.create_connection(("127.0.0.1", remote.port)) as connection:
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\nX-API-Key: {world.ann}\r\n"

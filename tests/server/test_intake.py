@@ -290,7 +290,9 @@ ADDED = {"event": "file", "outcome": "added", "path": "a.md"}
 
 
 @pytest.mark.anyio
-async def test_it_is_tried_again_until_it_succeeds(stand_in: Callable[[str], Intake], tmp_path: Path) -> None:
+async def test_a_failed_reading_of_documents_is_tried_again_until_it_succeeds(
+    stand_in: Callable[[str], Intake], tmp_path: Path
+) -> None:
     reader = stand_in(
         f"count = len(open({str(tmp_path / 'count')!r}, 'a+').read() or ''); "
         f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n"
@@ -325,7 +327,9 @@ async def test_a_folder_that_another_host_reads_is_not_called_unreadable(
 
 
 @pytest.mark.anyio
-async def test_what_other_attempts_can_t_change_is_tried_once(stand_in: Callable[[str], Intake]) -> None:
+async def test_a_refusal_that_another_attempt_can_t_change_is_tried_once(
+    stand_in: Callable[[str], Intake],
+) -> None:
     reader = stand_in("print('refdesk-admin: config.toml: no such setting.', file=sys.stderr); sys.exit(2)")
     with anyio.fail_after(PATIENCE_SECONDS):
         await reader.run()

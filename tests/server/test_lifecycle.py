@@ -143,7 +143,7 @@ def test_input_that_ends_before_the_first_message_ends_the_server(start: Start, 
 @pytest.mark.parametrize(
     ("signals", "calling"), [([], False), ([], True), ([signal.SIGINT], False), ([signal.SIGTERM], True)]
 )
-def test_it_leaves_in_the_middle_of_its_warm_up(
+def test_the_server_exits_in_the_middle_of_its_warm_up(
     cold_start: Start, clock_room: Path, gate: Gate, signals: list[signal.Signals], *, calling: bool
 ) -> None:
     wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY))
@@ -163,7 +163,7 @@ def test_it_leaves_in_the_middle_of_its_warm_up(
     assert wire.stderr() == ""
 
 
-def test_a_second_signal_ends_it_at_once(cold_start: Start, clock_room: Path, gate: Gate) -> None:
+def test_a_second_signal_ends_the_server_at_once(cold_start: Start, clock_room: Path, gate: Gate) -> None:
     wire = cold_start(clock_room, era="modern", env=gate.env(*HEAVY))
     ask(wire)
     gate.expect_reached()
@@ -174,7 +174,7 @@ def test_a_second_signal_ends_it_at_once(cold_start: Start, clock_room: Path, ga
     assert wire.gone()
 
 
-def test_at_a_signal_it_answers_all_that_was_asked_and_leaves(start: Start, clock_room: Path) -> None:
+def test_at_a_signal_the_server_answers_all_calls_and_exits(start: Start, clock_room: Path) -> None:
     wire = start(clock_room)
     wire.begin()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
@@ -188,7 +188,7 @@ def test_at_a_signal_it_answers_all_that_was_asked_and_leaves(start: Start, cloc
 
 
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
-def test_it_leaves_when_it_is_warm_with_calls_under_way_and_has_no_children(
+def test_a_warm_server_exits_with_calls_under_way_and_has_no_children(
     start: Start, clock_room: Path, signals: list[signal.Signals]
 ) -> None:
     wire = start(clock_room)
@@ -203,7 +203,7 @@ def test_it_leaves_when_it_is_warm_with_calls_under_way_and_has_no_children(
     assert wire.stderr() == ""
 
 
-def test_it_leaves_when_nobody_reads_what_it_says(scripts: Scripts, clock_room: Path) -> None:
+def test_the_server_exits_when_nobody_reads_its_output(scripts: Scripts, clock_room: Path) -> None:
     pipe = subprocess.PIPE
     command = [scripts.server, "--data", str(clock_room)]
     with subprocess.Popen(command, env=scripts.environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -227,7 +227,7 @@ def orphan(cold_start: Start, clock_room: Path, gate: Gate) -> Wire:
     return cold_start(clock_room, before=before, env=gate.env("mcp"))
 
 
-def test_it_leaves_when_its_parent_dies_though_the_pipes_stay_open(orphan: Wire, gate: Gate) -> None:
+def test_the_server_exits_when_its_parent_dies_though_the_pipes_stay_open(orphan: Wire, gate: Gate) -> None:
     gate.open()
     orphan.begin()
     assert orphan.tool("search", {"query": "clock"})["structuredContent"]["results"]
@@ -235,7 +235,7 @@ def test_it_leaves_when_its_parent_dies_though_the_pipes_stay_open(orphan: Wire,
     assert orphan.gone()
 
 
-def test_it_leaves_when_its_parent_died_while_it_started(orphan: Wire, gate: Gate) -> None:
+def test_the_server_exits_when_its_parent_died_while_it_started(orphan: Wire, gate: Gate) -> None:
     gate.expect_reached()
     orphan.process.kill()
     orphan.process.wait()
@@ -274,7 +274,9 @@ def end_input(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_calls_under_way_are_answered_before_it_leaves(start: Start, clock_room: Path, era: Era) -> None:
+def test_calls_under_way_are_answered_before_the_server_exits(
+    start: Start, clock_room: Path, era: Era
+) -> None:
     wire = start(clock_room, era=era)
     wire.begin()
     for number in range(20):
@@ -343,7 +345,7 @@ def test_a_call_that_never_ends_is_given_up(hanging: Wire, signals: list[signal.
     assert "Requests not answered within 10 s: 1." in hanging.stderr()
 
 
-def test_two_signals_after_the_end_of_input_end_it_at_once(hanging: Wire) -> None:
+def test_two_signals_after_the_end_of_input_end_the_server_at_once(hanging: Wire) -> None:
     end_input(hanging)
     hanging.process.send_signal(signal.SIGTERM)
     assert not hanging.is_gone(within=0.5)
@@ -351,7 +353,7 @@ def test_two_signals_after_the_end_of_input_end_it_at_once(hanging: Wire) -> Non
     assert hanging.exit_code() == 1
 
 
-def test_it_leaves_though_nobody_reads_the_last_replies(scripts: Scripts, clock_room: Path) -> None:
+def test_the_server_exits_though_nobody_reads_the_last_replies(scripts: Scripts, clock_room: Path) -> None:
     pipe = subprocess.PIPE
     search = call("search", query="clock", limit=50, max_chars=100_000)
     lines = [json.dumps(search | {"id": id_}) for id_ in range(9)]

@@ -53,13 +53,15 @@ def log_of_start(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # n
         ({"trusted_proxies": ("10.0.0.7",)}, "trusted from these proxies: 10.0.0.7."),
     ],
 )
-def test_it_says_where_and_who(caplog: pytest.LogCaptureFixture, http: dict[str, Any], words: str) -> None:
+def test_the_start_says_where_the_server_listens_and_who_may_ask(
+    caplog: pytest.LogCaptureFixture, http: dict[str, Any], words: str
+) -> None:
     assert words in log_of_start(
         caplog, http=http, principal={"user": "ann"}, oauth={"issuer": "https://i.example"}
     )
 
 
-def test_it_warns_of_nothing_that_is_as_it_should_be(
+def test_the_start_warns_of_no_setting_that_is_right(
     caplog: pytest.LogCaptureFixture, admin: Admin, tmp_path: Path
 ) -> None:
     admin("key", "create", "--data", tmp_path)
@@ -68,7 +70,7 @@ def test_it_warns_of_nothing_that_is_as_it_should_be(
     assert "WARNING" not in log_of_start(caplog, http={"host": "0.0.0.0"} | right, data=tmp_path)  # noqa: S104 it is told
 
 
-def test_it_says_what_it_serves_and_how_many_keys_open_it(
+def test_the_start_says_which_tenants_are_served_and_how_many_keys_are_valid(
     caplog: pytest.LogCaptureFixture, admin: Admin, tmp_path: Path
 ) -> None:
     log = log_of_start(caplog, data=tmp_path)
@@ -88,7 +90,9 @@ def test_it_says_what_it_serves_and_how_many_keys_open_it(
     assert "INFO Valid API keys: 1." in log
 
 
-def test_it_is_said_on_standard_error_whatever_the_level(listen: Callable[..., Remote], world: World) -> None:
+def test_the_start_is_logged_on_standard_error_at_every_level(
+    listen: Callable[..., Remote], world: World
+) -> None:
     remote = listen(world.data, server_log_level="error", http_public_url="https://desk.example.com")
     lines = [json.loads(line) for line in remote.noise.read_text().splitlines()]
     assert {line["logger"] for line in lines} == {"refdesk.start"}
@@ -128,12 +132,12 @@ def client(
     )
 
 
-def test_of_a_proxy_that_is_trusted_the_client_is_believed() -> None:
+def test_the_forwarded_address_of_a_trusted_proxy_is_believed() -> None:
     assert client(PROXY, "192.0.2.1") == ClientAddress("192.0.2.1", "192.0.2.1", shared=False)
     assert client(PROXY, "192.0.2.1", proxies=("10.0.0.0/24",)).address == "192.0.2.1"
 
 
-def test_of_anybody_else_nothing_is_believed() -> None:
+def test_no_forwarded_address_is_believed_of_anybody_but_a_trusted_proxy() -> None:
     assert client("192.0.2.9", "192.0.2.1") == ClientAddress("192.0.2.9", "192.0.2.9", shared=False)
     assert client(PROXY, "192.0.2.1", proxies=()).address == PROXY
 

@@ -62,7 +62,9 @@ def test_every_call_is_answered_with_the_mistake(start: Start, clock_room: Path,
     assert wire.stderr() == f"{MISTAKE}\n"
 
 
-def test_after_the_mend_and_a_restart_it_works(start: Start, clock_room: Path, tmp_path: Path) -> None:
+def test_after_a_correction_and_a_restart_the_server_works(
+    start: Start, clock_room: Path, tmp_path: Path
+) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[search]\nlimit = 5 5\n")
     assert refusal(load_settings, config, {}) in explanation_of(
@@ -116,12 +118,12 @@ def test_a_model_folder_that_is_missing_is_told_and_the_tools_are_listed_all_the
 
 
 @pytest.mark.parametrize("flags", [["--http"], ["--http", "--tenat"], ["--http", "--port", "many"]])
-def test_a_server_that_listens_ends_at_once(scripts: Scripts, flags: list[str]) -> None:
+def test_a_wrong_setting_ends_a_server_that_listens_at_once(scripts: Scripts, flags: list[str]) -> None:
     run = scripts.serve(*flags, env=WRONG)
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
 
 
-def test_without_a_host_it_ends_at_once(scripts: Scripts) -> None:
+def test_a_wrong_setting_ends_a_server_without_a_host_at_once(scripts: Scripts) -> None:
     ours, theirs = pty.openpty()
     try:
         for nobody in (theirs, subprocess.DEVNULL):
@@ -140,7 +142,7 @@ def test_without_a_host_it_ends_at_once(scripts: Scripts) -> None:
             os.close(end)
 
 
-def test_a_person_at_a_terminal_reads_what_it_is_and_does_not_wait(
+def test_a_person_at_a_terminal_reads_what_refdesk_is_and_does_not_wait(
     scripts: Scripts, clock_room: Path
 ) -> None:
     ours, theirs = pty.openpty()

@@ -366,7 +366,7 @@ def test_a_trace_makes_no_reply_longer_than_clients_take(wide: Wire) -> None:
         assert ("The trace did not fit" in str(result["structuredContent"]["notes"])) is not explained
 
 
-def test_what_a_reply_left_out_follows_without_a_gap(wide: Wire) -> None:
+def test_a_cut_reply_continues_without_a_gap(wide: Wire) -> None:
     uri = sources(wide)["emoji.txt"]["uri"]
     text = wide.result("resources/read", {"uri": uri})["contents"][0]["text"]
     text, _, hint = text.rpartition("\n\n[")
@@ -392,7 +392,9 @@ def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(start: Start, 
     assert wide.stderr() == ""
 
 
-def test_over_http_replies_are_as_short(listen: Callable[..., Remote], wide_room: Path) -> None:
+def test_replies_over_http_are_no_longer_than_clients_take(
+    listen: Callable[..., Remote], wide_room: Path
+) -> None:
     remote = listen(wide_room, http_authentication="")
     reply = remote.post(body=call("search", query="pendulum", limit=100, max_chars=100_000))
     assert reply.json()["result"]["structuredContent"]["results"]

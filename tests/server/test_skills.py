@@ -90,7 +90,7 @@ def test_the_skill_is_listed_got_and_read_and_is_what_its_entry_says(wire: Wire)
 
 
 @pytest.mark.parametrize("settings", ["", TWO_TOOLS])
-def test_it_is_the_text_that_the_command_prints(
+def test_the_skill_is_the_text_that_the_command_prints(
     fresh: Callable[..., Wire], scripts: Scripts, tmp_path: Path, settings: str
 ) -> None:
     wire = fresh("modern", settings)
@@ -104,7 +104,7 @@ def test_it_is_the_text_that_the_command_prints(
     assert entry["frontmatter"]["name"] == name.lower()
 
 
-def test_it_stands_in_no_list_of_resources_and_no_other_is_served(wire: Wire) -> None:
+def test_the_skill_stands_in_no_list_of_resources_and_no_other_is_served(wire: Wire) -> None:
     for method in ("resources/list", "resources/templates/list"):
         assert "skill://" not in json.dumps(wire.result(method))
     for uri in ("skill://refdesk", "skill://refdesk/other.md", "skill://other/SKILL.md", f"{URI}/", "", "x"):

@@ -134,7 +134,7 @@ def requests(readers: Readers) -> list[Ask]:
         (500, RESULT, None),
     ],
 )
-def test_answers_are_told_apart(status: int, reply: object, kind: str | None) -> None:
+def test_answers_are_sorted_into_kinds(status: int, reply: object, kind: str | None) -> None:
     assert kind_of(Answer(status, json.dumps(reply).encode())) == kind
 
 
