@@ -31,10 +31,10 @@ STAGES = ["plan", "embed", "recall", "fuse", "gate", "limit"]
 CLOCK_DIGITS = 40  # characters by which two replies differ, for a stage takes 9 ms or 10
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
-def explaining(request: pytest.FixtureRequest, lasting_start: Start, clock_room: Path) -> Wire:
+@pytest.fixture(scope="module")
+def explaining(lasting_start: Start, clock_room: Path) -> Wire:
     """A server on the demo corpus that offers explain."""
-    opened = lasting_start(clock_room, era=request.param, env=ON)
+    opened = lasting_start(clock_room, era="modern", env=ON)
     opened.begin()
     return opened
 

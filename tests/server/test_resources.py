@@ -33,21 +33,22 @@ def shelf(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
-def crowded(request: pytest.FixtureRequest, lasting_start: Start, shelf: Path) -> Wire:
-    opened = lasting_start(shelf, era=request.param)
+@pytest.fixture(scope="module")
+def crowded(lasting_start: Start, shelf: Path) -> Wire:
+    opened = lasting_start(shelf)
     opened.begin()
     return opened
 
 
 def pages(wire: Wire) -> list[list[dict[str, Any]]]:
-    pages: list[list[dict[str, Any]]] = []
+    """The resources on each page of the list."""
+    resources: list[list[dict[str, Any]]] = []
     cursor: dict[str, str] = {}
     while True:
         result = wire.result("resources/list", cursor)
-        pages.append(result["resources"])
+        resources.append(result["resources"])
         if "nextCursor" not in result:
-            return pages
+            return resources
         cursor = {"cursor": result["nextCursor"]}
 
 

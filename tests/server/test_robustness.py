@@ -319,11 +319,12 @@ def wide_room(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
-def wide(request: pytest.FixtureRequest, lasting_start: Start, wide_room: Path) -> Wire:
+@pytest.fixture(scope="module")
+def wide(lasting_start: Start, wide_room: Path) -> Wire:
+    """A server of the modern era that can add vectors and traces to its replies."""
     env = {"REFDESK_SERVER_INCLUDE_VECTORS": "true", "REFDESK_SERVER_EXPLAIN": "true"}
     env["REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE"] = "0"  # the model reads no Chinese
-    opened = lasting_start(wide_room, era=request.param, env=env)
+    opened = lasting_start(wide_room, era="modern", env=env)
     opened.begin()
     return opened
 
