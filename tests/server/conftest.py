@@ -163,6 +163,11 @@ class Wire:
         self.send(None, "notifications/initialized")
         return greeting
 
+    def begun(self) -> Self:
+        """The same, after the first exchange."""
+        self.begin()
+        return self
+
     def gone(self, *, within: float = LEAVE_SECONDS) -> bool:
         """Whether standard output is closed, without another word on it."""
         return self._lines.get(timeout=within) is None
@@ -493,9 +498,7 @@ def _fill_world(admin: Admin, folder: Path) -> list[str]:
 @pytest.fixture(scope="session", params=["legacy", "modern"])
 def wire(request: pytest.FixtureRequest, lasting_start: Start, clock_room: Path) -> Wire:
     """A server on the demo corpus, shared by many tests, after the first exchange."""
-    opened = lasting_start(clock_room, era=request.param)
-    opened.begin()
-    return opened
+    return lasting_start(clock_room, era=request.param).begun()
 
 
 @pytest.fixture(scope="module")

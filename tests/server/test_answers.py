@@ -304,8 +304,7 @@ def test_a_hit_that_holds_orders_or_personal_data_is_flagged_wherever_it_is_show
     assert flags == {"evil.md": ["instructions"], "letter.md": ["phone", "email"], "plain.md": []}
     table = scripts.admin("sources", "--flags", "--data", data).stdout
     assert "phone, email" in table
-    wire = start(data, env={"REFDESK_SERVER_FULL_RESULTS": "true"})
-    wire.begin()
+    wire = start(data, env={"REFDESK_SERVER_FULL_RESULTS": "true"}).begun()
     reply = wire.tool("search", {"query": "pendulum", "detail": "passage"})["structuredContent"]
     schemas = {tool["name"]: tool["outputSchema"] for tool in wire.result("tools/list")["tools"]}
     jsonschema.validate(reply, schemas["search"])

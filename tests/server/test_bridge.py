@@ -96,8 +96,7 @@ def addresses(folder: Path) -> list[Path]:
 
 
 def test_a_bridge_is_small_and_has_the_standard_library_alone(host: Start, clock_room: Path) -> None:
-    wire = host(clock_room)
-    wire.begin()
+    wire = host(clock_room).begun()
     assert titles_found(wire, "clock")
     memory = psutil.Process(wire.process.pid).memory_full_info()
     assert max(memory.rss, memory.uss) < MEMORY_BYTES
@@ -228,8 +227,7 @@ def test_four_hosts_that_start_at_once_share_one_desk(
 def test_a_host_that_wants_it_has_a_process_of_its_own(
     host: Start, desks: Callable[[], list[psutil.Process]], folder: Path, clock_room: Path
 ) -> None:
-    wire = host(clock_room, "--alone")
-    wire.begin()
+    wire = host(clock_room, "--alone").begun()
     assert titles_found(wire, "clock")
     assert not desks()
     assert not [*folder.iterdir()]
@@ -237,8 +235,7 @@ def test_a_host_that_wants_it_has_a_process_of_its_own(
 
 
 def is_served_alone(host: Start, desks: Callable[[], list[psutil.Process]], data: Path, **env: str) -> Wire:
-    wire = host(data, env=env)
-    wire.begin()
+    wire = host(data, env=env).begun()
     assert not desks()
     return wire
 
@@ -252,8 +249,7 @@ def leave_after_a_word(wire: Wire) -> None:
 def test_what_stands_in_the_sockets_place_is_left_and_the_host_served_alone(
     host: Start, desks: Callable[[], list[psutil.Process]], folder: Path, clock_room: Path, tmp_path: Path
 ) -> None:
-    before = host(clock_room)
-    before.begin()
+    before = host(clock_room).begun()
     (address,) = addresses(folder)
     leave_silently(before)
     kill(desks)
@@ -300,8 +296,7 @@ def test_a_socket_that_a_killed_desk_left_is_replaced(
     host: Start, desks: Callable[[], list[psutil.Process]], folder: Path, clock_room: Path
 ) -> None:
     for _ in range(2):
-        wire = host(clock_room)
-        wire.begin()
+        wire = host(clock_room).begun()
         assert len(desks()) == 1
         assert len(addresses(folder)) == 1
         leave_silently(wire)
@@ -326,23 +321,20 @@ def is_refused(stranger: socket.socket) -> bool:
 def test_connections_that_say_nothing_are_few_and_dont_stay(
     host: Start, desks: Callable[[], list[psutil.Process]], folder: Path, clock_room: Path
 ) -> None:
-    wire = host(clock_room)
-    wire.begin()
+    wire = host(clock_room).begun()
     (address,) = addresses(folder)
     silent = [connected(address) for _ in range(2 * MAX_SESSIONS)]
     assert titles_found(wire, "clock")
     (desk,) = desks()
     assert len(desk.net_connections("unix")) < 1.5 * MAX_SESSIONS
     assert all(map(is_refused, silent))
-    later = host(clock_room)
-    later.begin()
+    later = host(clock_room).begun()
     leave_silently(later, wire)
     assert len(desks()) == 1
 
 
 def test_what_is_no_call_begins_no_session(host: Start, folder: Path, clock_room: Path) -> None:
-    wire = host(clock_room)
-    wire.begin()
+    wire = host(clock_room).begun()
     (address,) = addresses(folder)
     odd_call = b'{"arguments": 1, "environment": 2, "folder": 3}\n'
     for words in (b"hello\n", b"{}\n", b"[1]\n", odd_call, b"x" * 5_000_000, b"\0\n"):
@@ -372,8 +364,7 @@ ANYBODY = Path("/usr/bin/python3")  # which others than its owner can run
 def test_another_user_begins_no_session_even_if_the_folder_is_opened(
     scripts: Scripts, host: Start, folder: Path, clock_room: Path
 ) -> None:
-    wire = host(clock_room)
-    wire.begin()
+    wire = host(clock_room).begun()
     (address,) = addresses(folder)
     for path, mode in ((folder, 0o711), (address.parent, 0o711), (address, 0o666)):
         path.chmod(mode)
@@ -487,12 +478,10 @@ def test_a_desk_compares_the_variables_of_lancedb_s_service_and_of_a_tenants_buc
 def test_wrong_settings_are_told_as_by_a_process_of_its_own(
     host: Start, world: World, tmp_path: Path
 ) -> None:
-    right = host(world.data, "--tenant", "acorn")
-    right.begin()
+    right = host(world.data, "--tenant", "acorn").begun()
     refusals = []
     for flags in (("--tenant", "nobody"), ("--tenant", "nobody", "--alone")):
-        wire = host(world.data, *flags)
-        wire.begin()
+        wire = host(world.data, *flags).begun()
         words = wire.tool_error("search", {"query": "pendulum"})
         assert "nobody" in words
         assert wire.leave(within=20) == 2
@@ -509,14 +498,12 @@ def test_an_idle_desk_ends_and_comes_back_for_the_same_user(
     """Whatever the settings say of the user by then: the session's is fixed at its beginning."""
     file, idle = tmp_path / "config.toml", "[server]\nidle_minutes = 0.01\n"
     bob = '[principal]\ntenant = "acorn"\nuser = "bob"\n'
-    wire = host(world.data, env=settings_file(file, idle + bob))
-    wire.begin()
+    wire = host(world.data, env=settings_file(file, idle + bob)).begun()
     assert titles_found(wire) == {"open"}
     until(lambda: not desks())
     settings_file(file, idle + '[principal]\ntenant = "acorn"\nuser = "ann"\ngroups = ["hr"]\n')
     assert titles_found(wire) == {"open"}
-    later = host(world.data, env={"REFDESK_CONFIG": str(file)})
-    later.begin()
+    later = host(world.data, env={"REFDESK_CONFIG": str(file)}).begun()
     assert titles_found(later) == {"open", "secret"}
     until(lambda: not desks())
     leave_silently(wire, later)
@@ -554,8 +541,7 @@ def test_a_desk_that_always_fails_is_replaced_by_one_of_the_hosts_own(
     flags, visible = PEOPLE["ann"]
     if not begun:
         fails.touch()
-    wire = host(world.data, *flags, env={"PYTHONPATH": str(tmp_path), "FAILS": str(fails)})
-    wire.begin()
+    wire = host(world.data, *flags, env={"PYTHONPATH": str(tmp_path), "FAILS": str(fails)}).begun()
     assert titles_found(wire) == visible
     if begun:
         fails.touch()

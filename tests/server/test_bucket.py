@@ -246,8 +246,7 @@ def test_a_local_server_says_why_it_cannot_read_the_bucket_and_answers_when_it_c
 ) -> None:
     object_store.down = True
     env = object_store.serving | EACH_REQUEST | {"REFDESK_PRINCIPAL_TENANT": "acorn"}
-    wire = start(NOWHERE, env=env)
-    wire.begin()
+    wire = start(NOWHERE, env=env).begun()
     assert wire.result("tools/list")["tools"]
     words = wire.tool_error("search", {"query": "pendulum"})
     assert "refdesk-admin doctor storage" in words

@@ -246,8 +246,7 @@ async def test_calls_over_sse_are_told_each_with_its_own_name(remote: Remote, wo
 
 
 def test_on_standard_input_calls_are_told_at_level_info(start: Start, clock_room: Path) -> None:
-    wire = start(clock_room, env={"REFDESK_SERVER_LOG_LEVEL": "info"})
-    wire.begin()
+    wire = start(clock_room, env={"REFDESK_SERVER_LOG_LEVEL": "info"}).begun()
     for _ in range(2):
         wire.tool("search", {"query": CANARY})
     assert wire.leave() == 0
@@ -420,8 +419,7 @@ def test_spans_of_a_server_on_standard_input_are_sent_before_it_leaves(
     start: Start, clock_room: Path
 ) -> None:
     with collecting() as collector:
-        wire = start(clock_room, flags=["--alone"], env=tracing_to(collector))
-        wire.begin()
+        wire = start(clock_room, flags=["--alone"], env=tracing_to(collector)).begun()
         wire.tool("search", {"query": CANARY})
         assert wire.leave() == 0
         names = [span.name for span in collector.spans()]

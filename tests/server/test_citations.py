@@ -50,9 +50,7 @@ def opened(
 @pytest.fixture(scope="module")
 def wire(lasting_start: Start, clock_room: Path) -> Wire:
     """A server on the demo corpus that says where in its document each result stands."""
-    wire = lasting_start(clock_room, env=FULL)
-    wire.begin()
-    return wire
+    return lasting_start(clock_room, env=FULL).begun()
 
 
 def hits_of(wire: Wire, **more: object) -> list[Message]:

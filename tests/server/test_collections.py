@@ -158,8 +158,7 @@ def test_a_tag_is_listed_searched_by_name_and_read(admin: Admin, start: Start, t
     text.write_text("# Leave\n\nThe pendulum swings for thirty days.\n")
     admin("ingest", text, "--collection", "handbook", *here)
 
-    wire = start(tmp_path / "data")
-    wire.begin()
+    wire = start(tmp_path / "data").begun()
 
     def best_hit(**more: Any) -> dict[str, Any]:  # noqa: ANN401 any arguments
         (hit,) = wire.tool("search", {"query": "pendulum", **more})["structuredContent"]["results"]

@@ -128,8 +128,7 @@ def test_doctor_gives_up_nothing_that_a_failing_disk_does_not_read(disk: Disk) -
 
 
 def test_a_server_names_a_failing_disk_and_answers_once_it_works_again(disk: Disk, start: Start) -> None:
-    wire = start(disk.data, env=disk.environment)
-    wire.begin()
+    wire = start(disk.data, env=disk.environment).begun()
     assert len(wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]) == 3
     disk.write("four.md", "is new")
     assert disk.ingest().returncode == 0

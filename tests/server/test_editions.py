@@ -41,9 +41,7 @@ def desk(scripts: Scripts, start: Start, tmp_path: Path) -> Wire:
         os.utime(docs / name / "visitors.md", (changed, changed))
     data = tmp_path / "data"
     scripts.admin("ingest", docs, "--data", data)
-    wire = start(data, env={"REFDESK_SERVER_PROFILES": "default, fresh, precise"})
-    wire.begin()
-    return wire
+    return start(data, env={"REFDESK_SERVER_PROFILES": "default, fresh, precise"}).begun()
 
 
 def _reply(desk: Wire, query: str, **arguments: object) -> dict[str, Any]:
@@ -104,7 +102,6 @@ def test_profile_fresh_notes_that_no_date_tells_what_is_newer(
         (docs / f"{name}.md").write_text(NOTES.format(f"{name}: ", name))
         os.utime(docs / f"{name}.md", (1_700_000_000, 1_700_000_000))
     scripts.admin("ingest", docs, "--data", tmp_path / "data")
-    wire = start(tmp_path / "data", env={"REFDESK_SERVER_PROFILES": "default, fresh"})
-    wire.begin()
+    wire = start(tmp_path / "data", env={"REFDESK_SERVER_PROFILES": "default, fresh"}).begun()
     assert _reply(wire, "visitors", profile="fresh")["notes"] == [UNDATED]
     assert not _reply(wire, "visitors", profile="default")["notes"]

@@ -34,9 +34,7 @@ CLOCK_DIGITS = 40  # characters by which two replies differ, for a stage takes 9
 @pytest.fixture(scope="module")
 def explaining(lasting_start: Start, clock_room: Path) -> Wire:
     """A server on the demo corpus that offers explain."""
-    opened = lasting_start(clock_room, era="modern", env=ON)
-    opened.begin()
-    return opened
+    return lasting_start(clock_room, era="modern", env=ON).begun()
 
 
 def reply(wire: Wire, **arguments: object) -> tuple[Message, int]:
@@ -191,8 +189,7 @@ def test_a_trace_tells_nothing_of_what_the_principal_may_not_see(
     for user, expect in [("bob", expect_nothing_of_the_secret), ("ann", expect_all_of_the_secret)]:
         groups = {"REFDESK_PRINCIPAL_GROUPS": "hr"} if user == "ann" else {}
         who = {"REFDESK_PRINCIPAL_TENANT": "acorn", "REFDESK_PRINCIPAL_USER": user} | groups
-        wire = start(world.data, era=era, env=ON | who)
-        wire.begin()
+        wire = start(world.data, era=era, env=ON | who).begun()
         expect(wire.tool("search", {"query": "pendulum", "explain": True})["structuredContent"])
 
 

@@ -150,8 +150,7 @@ def test_the_fields_of_readable_collections_are_told_with_their_types(
 
 
 def test_a_filter_goes_through_the_tool(start: Start, library: Path) -> None:
-    wire = start(library, env={"REFDESK_PRINCIPAL_USER": "ann"})
-    wire.begin()
+    wire = start(library, env={"REFDESK_PRINCIPAL_USER": "ann"}).begun()
 
     def titles(filter_: object) -> list[str]:
         reply = wire.tool("search", {"query": "pendulum", "filter": filter_})["structuredContent"]
@@ -174,8 +173,7 @@ def test_a_filter_goes_through_the_tool(start: Start, library: Path) -> None:
 def test_where_nothing_is_declared_what_every_document_has_can_be_filtered_by(
     start: Start, clock_room: Path
 ) -> None:
-    wire = start(clock_room)
-    wire.begin()
+    wire = start(clock_room).begun()
     schema = _filter(wire)
     assert schema
     assert schema["description"].endswith("Fields: date, path, title, section")
@@ -206,8 +204,7 @@ def test_more_fields_than_there_is_room_for_are_cut_and_said(
     file = tmp_path / "a.md"
     file.write_text("# a\n\npendulum\n")
     admin("ingest", file, "--collection", "wide", "--data", tmp_path / "data")
-    wire = start(tmp_path / "data")
-    wire.begin()
+    wire = start(tmp_path / "data").begun()
     schema = _filter(wire)
     assert schema
     assert schema["description"].endswith(" (string list), …")
@@ -216,8 +213,7 @@ def test_more_fields_than_there_is_room_for_are_cut_and_said(
 
 
 def test_metadata_that_is_declared_has_its_types(start: Start, library: Path) -> None:
-    wire = start(library, env={"REFDESK_PRINCIPAL_USER": "ann"})
-    wire.begin()
+    wire = start(library, env={"REFDESK_PRINCIPAL_USER": "ann"}).begun()
     arguments = {"query": "pendulum", "filter": {"year": {"$gte": 2001.0}}}
     (paper,) = wire.tool("search", arguments)["structuredContent"]["results"]
     opened = wire.tool("get_source", {"id": paper["id"]})["structuredContent"]
@@ -233,8 +229,7 @@ def test_metadata_that_is_declared_has_its_types(start: Start, library: Path) ->
 
 def test_only_arguments_that_are_offered_are_suggested(start: Start, library: Path) -> None:
     env = {"REFDESK_SEARCH_OVERRIDES": "limit", "REFDESK_SERVER_PROFILES": "fresh"}
-    wire = start(library, env=env)
-    wire.begin()
+    wire = start(library, env=env).begun()
     offered = [*wire.result("tools/list")["tools"][0]["inputSchema"]["properties"]]
     assert {"filter", "profile"} < {*offered}
     words = wire.tool_error("search", {"query": "x", "top_k": 5})

@@ -33,8 +33,7 @@ def hits(wire: Wire, query: str) -> list[dict[str, Any]]:
 
 def test_a_desk_without_documents_says_so(admin: Admin, start: Start, tmp_path: Path) -> None:
     admin("tenant", "create", "acorn", "--data", tmp_path)
-    wire = start(tmp_path, era="modern")
-    wire.begin()
+    wire = start(tmp_path, era="modern").begun()
     reply = wire.tool("search", {"query": "clock"})["structuredContent"]
     assert reply["results"] == []
     assert reply["notes"] == [NO_DOCUMENTS]
@@ -112,8 +111,7 @@ def test_edits_and_removals_show_until_the_next_ingestion(
 ) -> None:
     docs, data = _files(tmp_path / "docs"), tmp_path / "data"
     admin("ingest", docs, "--data", data)
-    wire = start(data)
-    wire.begin()
+    wire = start(data).begun()
     assert _stale(wire) == {"kept": None, "edited": None, "removed": None}
     edited = docs / "hr/edited.md"
     edited.write_text("pendulum edited a moment later\n")  # so soon, only its size can show it

@@ -77,8 +77,7 @@ def readers(wire: Wire) -> dict[psutil.Process, list[str]]:
 def test_the_first_start_answers_at_once_tells_in_each_reply_that_it_reads_and_has_a_data_folder_of_its_own(
     scripts: Scripts, start: Start, documents: Path
 ) -> None:
-    wire = start(None, flags=["--documents", str(documents)])
-    wire.begin()
+    wire = start(None, flags=["--documents", str(documents)]).begun()
     assert [tool["name"] for tool in wire.result("tools/list")["tools"]] == ["search", "get_source"]
     titles, notes = search(wire)
     assert not titles
@@ -101,8 +100,7 @@ def test_a_later_start_finds_what_it_knows_and_takes_in_what_has_changed(
     admin("ingest", documents, "--data", data)
     (documents / "balance.md").write_text("# Balance\n\nThe balance wheel turns.\n")
     (documents / "clock.md").write_text("# Wall clock\n\nThe pendulum swings.\n")
-    wire = start(data, flags=["--documents", str(documents)])
-    wire.begin()
+    wire = start(data, flags=["--documents", str(documents)]).begun()
     titles, notes = search(wire)
     assert titles == ["Clock"]
     assert "What isn't read yet isn't found" in notes
@@ -127,8 +125,7 @@ def test_what_changes_while_it_runs_is_taken_in_gently(start: Start, tmp_path: P
 def test_a_folder_that_goes_and_comes_back_is_followed_on_and_what_is_removed_is_found_no_more(
     start: Start, tmp_path: Path, documents: Path
 ) -> None:
-    wire = start(tmp_path / "data", flags=["--documents", str(documents)])
-    wire.begin()
+    wire = start(tmp_path / "data", flags=["--documents", str(documents)]).begun()
     assert titles_when_read(wire) == ["Clock"]
     documents.rename(tmp_path / "away")
     until(lambda: "can't be read: no such file or folder." in search(wire)[1])
@@ -147,8 +144,7 @@ def test_a_folder_that_is_missing_is_named_with_what_to_do_and_what_was_read_sta
     data = tmp_path / "data"
     admin("ingest", documents, "--data", data)
     documents.rename(tmp_path / "moved")
-    wire = start(data, flags=["--documents", str(documents)])
-    wire.begin()
+    wire = start(data, flags=["--documents", str(documents)]).begun()
     until(lambda: "can't be read: no such file or folder." in search(wire)[1])
     titles, notes = search(wire)
     assert titles == ["Clock"]
@@ -157,8 +153,7 @@ def test_a_folder_that_is_missing_is_named_with_what_to_do_and_what_was_read_sta
 
 def test_a_full_disk_is_named(start: Start, small_disk: SmallDisk, documents: Path) -> None:
     small_disk.fill()
-    wire = start(small_disk.folder / "data", flags=["--documents", str(documents)])
-    wire.begin()
+    wire = start(small_disk.folder / "data", flags=["--documents", str(documents)]).begun()
     until(lambda: "can't be read: " in search(wire)[1])
     assert "No space left" in search(wire)[1] or "full" in search(wire)[1]
 
@@ -179,8 +174,7 @@ def test_no_reading_outlives_its_server_even_if_that_is_killed(
         (documents / f"{page}.md").write_text(
             f"# Page {page}\n\n" + f"The pendulum swings {page} times. " * 200
         )
-    wire = start(tmp_path / "data", flags=["--documents", str(documents)])
-    wire.begin()
+    wire = start(tmp_path / "data", flags=["--documents", str(documents)]).begun()
     until(lambda: bool(readers(wire)))
     ((reader, command),) = readers(wire).items()
     assert "--tied" in command
@@ -393,8 +387,7 @@ async def test_a_failure_is_told_in_our_words_however_it_came(
 def test_a_server_without_the_flag_neither_imports_it_nor_starts_anything(
     start: Start, tmp_path: Path
 ) -> None:
-    wire = start(tmp_path / "data")
-    wire.begin()
+    wire = start(tmp_path / "data").begun()
     notes = search(wire)[1]
     assert "reading" not in notes
     assert "looking" not in notes

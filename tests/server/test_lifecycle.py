@@ -116,15 +116,12 @@ def test_the_list_of_tools_waits_for_the_engine_only_where_nothing_else_says_wha
     cold_start: Start, clock_room: Path, tmp_path: Path, gate: Gate
 ) -> None:
     env = gate.env(*HEAVY)
-    empty = cold_start(tmp_path / "empty", env=env)
-    empty.begin()
+    empty = cold_start(tmp_path / "empty", env=env).begun()
     assert len(empty.result("tools/list")["tools"]) == 2
-    wire = cold_start(clock_room, env=env)
-    wire.begin()
+    wire = cold_start(clock_room, env=env).begun()
     assert "documents here" in wire.result("tools/list")["tools"][0]["description"]
     copy = shutil.copytree(clock_room, tmp_path / "copy")  # its tables are other files, so nothing is kept
-    wire = cold_start(copy, env=env)
-    wire.begin()
+    wire = cold_start(copy, env=env).begun()
     wire.send(50, "tools/list")
     assert wire.result("prompts/list")["prompts"]
     for _server in range(3):
@@ -175,8 +172,7 @@ def test_a_second_signal_ends_the_server_at_once(cold_start: Start, clock_room: 
 
 
 def test_at_a_signal_the_server_answers_all_calls_and_exits(start: Start, clock_room: Path) -> None:
-    wire = start(clock_room)
-    wire.begin()
+    wire = start(clock_room).begun()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
     for number in range(30):
         wire.send(number, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
@@ -191,8 +187,7 @@ def test_at_a_signal_the_server_answers_all_calls_and_exits(start: Start, clock_
 def test_a_warm_server_exits_with_calls_under_way_and_has_no_children(
     start: Start, clock_room: Path, signals: list[signal.Signals]
 ) -> None:
-    wire = start(clock_room)
-    wire.begin()
+    wire = start(clock_room).begun()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
     assert psutil.Process(wire.process.pid).children(recursive=True) == []
     for _ in range(50):
@@ -251,8 +246,7 @@ def test_an_embedder_that_cant_be_opened_is_told_to_every_call_and_costs_no_more
         "REFDESK_EMBEDDER_MODEL": "some-model",
         "REFDESK_EMBEDDER_API_KEY_ENV": "NO_SUCH_KEY",
     }
-    wire = start(tmp_path, env=env)
-    wire.begin()
+    wire = start(tmp_path, env=env).begun()
     for _ in range(3):  # the first ones on both sides of the warm-up's own attempt
         assert "NO_SUCH_KEY" in wire.tool_error("search", {"query": "clock"})
         assert "NO_SUCH_KEY" in wire.error("resources/list")["message"]
@@ -277,8 +271,7 @@ def end_input(wire: Wire) -> None:
 def test_calls_under_way_are_answered_before_the_server_exits(
     start: Start, clock_room: Path, era: Era
 ) -> None:
-    wire = start(clock_room, era=era)
-    wire.begin()
+    wire = start(clock_room, era=era).begun()
     for number in range(20):
         ask(wire, number)
     end_input(wire)
@@ -328,8 +321,7 @@ def hanging(start: Start, admin: Admin, provider: Endpoint, tmp_path: Path) -> W
     provider.asked.clear()
     patient = {"LIMITS_REQUEST_SECONDS": "600", "EMBEDDER_TIMEOUT_SECONDS": "600", "SEARCH_DEGRADE": "false"}
     env |= {f"REFDESK_{name}": value for name, value in patient.items()}
-    wire = start(tmp_path / "data", env=env)
-    wire.begin()
+    wire = start(tmp_path / "data", env=env).begun()
     ask(wire)
     assert provider.asked.wait(LATE)
     return wire

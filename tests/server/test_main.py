@@ -71,8 +71,7 @@ def test_after_a_correction_and_a_restart_the_server_works(
         start(clock_room, env={"REFDESK_CONFIG": str(config)})
     )
     config.write_text("[search]\nlimit = 5\n")
-    wire = start(clock_room, env={"REFDESK_CONFIG": str(config)})
-    wire.begin()
+    wire = start(clock_room, env={"REFDESK_CONFIG": str(config)}).begun()
     assert len(wire.tool("search", {"query": "clock"})["structuredContent"]["results"]) == 5
     assert wire.leave(within=START_SECONDS) == 0
 
@@ -111,8 +110,7 @@ def test_a_model_folder_that_is_missing_is_told_and_the_tools_are_listed_all_the
     data = tmp_path / "data"
     admin("collection", "create", "papers", "--field", "year=integer", "--data", data)
     env = {"REFDESK_EMBEDDER_PROVIDER": "onnx", "REFDESK_EMBEDDER_PATH": str(tmp_path / "model")}
-    wire = start(data, env=env)
-    wire.begin()
+    wire = start(data, env=env).begun()
     assert [tool["name"] for tool in wire.result("tools/list")["tools"]] == ["search", "get_source"]
     assert str(tmp_path / "model") in wire.tool_error("search", {"query": "clock"})
 
@@ -192,8 +190,7 @@ def test_a_folder_that_the_first_ingestion_makes_is_searched_without_a_restart(
 ) -> None:
     data, note = tmp_path / "not" / "there", tmp_path / "note.md"
     note.write_text("# Note\n\nThe pendulum swings.\n")
-    wire = start(data)
-    wire.begin()
+    wire = start(data).begun()
     assert ask(wire).startswith(refusal(check_data_folder, data))
     assert str(data) in wire.tool_error("get_source", {"id": "a" * 16})
     assert str(data) in wire.error("resources/list")["message"]
@@ -210,8 +207,7 @@ def test_a_drive_that_is_mounted_later_brings_its_tenant_with_it(
 ) -> None:
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    wire = start(mounted)
-    wire.begin()
+    wire = start(mounted).begun()
     assert ask(wire).startswith(refusal(check_data_folder, mounted))
     mounted.rmdir()
     mounted.symlink_to(drive)
@@ -225,8 +221,7 @@ def test_a_drive_that_is_mounted_later_brings_its_tenant_with_it(
 def test_a_file_in_the_place_of_the_folder_is_named_as_one(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "notes.md"
     file.write_text("# Notes\n")
-    wire = start(file)
-    wire.begin()
+    wire = start(file).begun()
     assert ask(wire).startswith(refusal(check_data_folder, file))
     assert wire.leave() == 0
     assert refusal(check_data_folder, file) in wire.stderr()
@@ -283,8 +278,7 @@ def test_a_server_over_http_ends_with_one_line_where_the_folder_is_another_users
 def test_the_flags_principal_asks_on_standard_input(
     start: Start, world: World, flags: tuple[str, ...], titles: set[str]
 ) -> None:
-    wire = start(world.data, flags=("--tenant", "acorn", *flags))
-    wire.begin()
+    wire = start(world.data, flags=("--tenant", "acorn", *flags)).begun()
     hits = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
     assert {hit["cite_as"] for hit in hits} == titles
 

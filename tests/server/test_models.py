@@ -76,8 +76,7 @@ def watched(tmp_path: Path) -> dict[str, str]:
 def test_a_search_with_a_pulled_model_opens_no_connection(
     cold_start: Start, data: Path, watched: dict[str, str], tmp_path: Path
 ) -> None:
-    wire = cold_start(data, env=watched, flags=["--config", str(data.parent / "config.toml")])
-    wire.begin()
+    wire = cold_start(data, env=watched, flags=["--config", str(data.parent / "config.toml")]).begun()
     result = wire.tool("search", {"query": "How do I know how late it is?", "mode": "dense"})
     assert [hit["cite_as"] for hit in result["structuredContent"]["results"]] == ["Clocks"]
     assert not (tmp_path / "connections").exists()
@@ -87,8 +86,9 @@ def test_a_missing_model_is_named_with_its_command_and_nothing_is_fetched(
     cold_start: Start, data: Path, watched: dict[str, str], tmp_path: Path
 ) -> None:
     elsewhere = {"REFDESK_MODELS": str(tmp_path / "none"), "HF_ENDPOINT": "http://127.0.0.1:9"}
-    wire = cold_start(data, env=watched | elsewhere, flags=["--config", str(data.parent / "config.toml")])
-    wire.begin()
+    wire = cold_start(
+        data, env=watched | elsewhere, flags=["--config", str(data.parent / "config.toml")]
+    ).begun()
     words = wire.tool_error("search", {"query": "pendulum"})
     assert "acme/Stand-In" in words
     assert "refdesk-admin model pull acme/Stand-In" in words

@@ -79,8 +79,7 @@ def test_a_local_host_reads_in_the_tool_what_its_user_may_read(start: Start, off
     assert "documents here" not in greetings[0]
     assert described(anybody).endswith(f"\n\n{ANYBODYS}")
     assert described(ann).endswith(f"\n\n{ANNS}")
-    nothing = start(office.parent / "nothing", era=era)
-    nothing.begin()
+    nothing = start(office.parent / "nothing", era=era).begun()
     assert "You can search" not in described(nothing)
 
 
@@ -90,8 +89,7 @@ def test_the_list_of_tools_is_the_same_each_time_and_follows_what_is_ingested(
     (tmp_path / "a.md").write_text("# A\n\npendulum\n")
     (tmp_path / "b.md").write_text("# B\n\nclock\n")
     data = tmp_path / "data"
-    wire = start(data)
-    wire.begin()
+    wire = start(data).begun()
     empty = wire.result("tools/list")
     assert "documents here" not in str(empty)
     admin("ingest", tmp_path / "a.md", "--data", data)
@@ -109,8 +107,7 @@ def test_a_local_host_reads_that_the_first_ingestion_has_not_ended(
     (data / "runs").mkdir(parents=True)
     admin("tenant", "create", "default", "--data", data)
     first = begin_run(data, "default", run)
-    wire = start(data)
-    wire.begin()
+    wire = start(data).begun()
     missing = INCOMPLETE.format(began)
     assert described(wire).endswith(missing)  # nothing can be read yet
     (tmp_path / "a.md").write_text("# A\n\npendulum\n")
@@ -130,8 +127,7 @@ def test_a_local_host_reads_that_the_first_ingestion_has_not_ended(
 
 
 def test_values_of_fields_are_named_unless_the_operator_says_no(start: Start, office: Path) -> None:
-    wire = start(office, env={"REFDESK_SERVER_FIELD_VALUES": "false"})
-    wire.begin()
+    wire = start(office, env={"REFDESK_SERVER_FIELD_VALUES": "false"}).begun()
     assert "Fields: status; year." in described(wire)
     (search, _) = wire.result("tools/list")["tools"]
     assert "final" not in json.dumps(search)

@@ -72,9 +72,7 @@ def era(request: pytest.FixtureRequest) -> Era:
 def host(lasting_start: Start, room: Room, era: Era) -> Callable[..., Wire]:
     def opened(user: str = "ann", pictures: str = "auto") -> Wire:
         env = {"REFDESK_SERVER_PICTURES": pictures}
-        wire = lasting_start(room.data, era=era, env=env, flags=("--user", user))
-        wire.begin()
-        return wire
+        return lasting_start(room.data, era=era, env=env, flags=("--user", user)).begun()
 
     return opened
 
@@ -259,8 +257,7 @@ def test_a_revocation_takes_the_picture_away_at_once(
 
 
 def test_drawing_says_nothing_on_standard_error(start: Start, room: Room) -> None:
-    wire = start(room.data, flags=("--user", "bob"))
-    wire.begin()
+    wire = start(room.data, flags=("--user", "bob")).begun()
     for _ in range(8):
         assert png_of(opened(wire, id="open/open.pdf", picture=True))
     assert wire.leave() == 0

@@ -92,8 +92,7 @@ def greeting(wire: Wire) -> Message:
 @pytest.fixture(scope="module")
 def ids(lasting_start: Start, acorn: Path) -> dict[str, str]:
     """Every source's id by its title, from a server without bindings."""
-    free = lasting_start(acorn / "data")
-    free.begin()
+    free = lasting_start(acorn / "data").begun()
     listed = free.result("resources/list")["resources"]
     return {resource["title"]: resource["uri"].rpartition("/")[2] for resource in listed}
 

@@ -65,8 +65,7 @@ def test_a_session_leaves_every_file_as_it_was_and_has_none_open_for_writing(
     scripts: Scripts, start: Start, clock_room: Path
 ) -> None:
     before = state(clock_room), state(scripts.home)
-    wire = start(clock_room)
-    wire.begin()
+    wire = start(clock_room).begun()
     for mode in ("dense", "sparse", "hybrid"):
         result = wire.tool("search", {"query": "Who invented the pendulum clock?", "mode": mode, "limit": 50})
         for hit in result["structuredContent"]["results"]:
@@ -80,8 +79,7 @@ def test_a_session_leaves_every_file_as_it_was_and_has_none_open_for_writing(
 
 
 def test_nothing_is_written_into_the_home_of_the_user(start: Start, clock_room: Path, tmp_path: Path) -> None:
-    wire = start(clock_room, env={"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")})
-    wire.begin()
+    wire = start(clock_room, env={"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}).begun()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
     assert wire.leave() == 0
     assert list(tmp_path.rglob("*")) == []

@@ -35,9 +35,7 @@ def shelf(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def crowded(lasting_start: Start, shelf: Path) -> Wire:
-    opened = lasting_start(shelf)
-    opened.begin()
-    return opened
+    return lasting_start(shelf).begun()
 
 
 def pages(wire: Wire) -> list[list[dict[str, Any]]]:
@@ -127,16 +125,12 @@ STATUSES = 120
 
 @pytest.fixture(scope="module", params=["legacy", "modern"])
 def anybody(request: pytest.FixtureRequest, lasting_start: Start, office: Path) -> Wire:
-    opened = lasting_start(office, era=request.param)
-    opened.begin()
-    return opened
+    return lasting_start(office, era=request.param).begun()
 
 
 @pytest.fixture(scope="module")
 def ann(lasting_start: Start, office: Path) -> Wire:
-    opened = lasting_start(office, flags=["--user", "ann"], era="modern")
-    opened.begin()
-    return opened
+    return lasting_start(office, flags=["--user", "ann"], era="modern").begun()
 
 
 def completed(wire: Wire, argument: str, typed: str, template: str | None = SOURCE, **chosen: str) -> Message:

@@ -54,9 +54,7 @@ def served(example: Path, scripts: Scripts, start: Start, tmp_path: Path) -> Cal
     scripts.admin("ingest", tmp_path / "docs", "--data", data)
 
     def begun() -> Wire:
-        wire = start(data, env={"PYTHONPATH": str(example.parent), "REFDESK_CONFIG": str(example)})
-        wire.begin()
-        return wire
+        return start(data, env={"PYTHONPATH": str(example.parent), "REFDESK_CONFIG": str(example)}).begun()
 
     return begun
 

@@ -245,8 +245,9 @@ sys.meta_path.insert(0, Noisy())
 
 def test_what_libraries_print_goes_to_standard_error(start: Start, clock_room: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NOISY)
-    wire = start(clock_room, flags=["--alone"], env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""})
-    wire.begin()
+    wire = start(
+        clock_room, flags=["--alone"], env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""}
+    ).begun()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
     assert wire.leave() == 0
     noise = wire.stderr()
@@ -259,16 +260,14 @@ def test_a_host_without_standard_error_gets_nothing_but_messages(
     start: Start, clock_room: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(f"{NOISY}\nos.close(2)\n")
-    wire = start(clock_room, env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""})
-    wire.begin()
+    wire = start(clock_room, env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""}).begun()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
     assert wire.leave() == 0
     assert wire.stderr() == ""
 
 
 def test_normal_use_leaves_standard_error_empty(start: Start, clock_room: Path) -> None:
-    wire = start(clock_room)
-    wire.begin()
+    wire = start(clock_room).begun()
     id_ = wire.tool("search", {"query": MARK})["structuredContent"]["results"][0]["id"]
     wire.tool_error("search", {"query": MARK, "limit": -1})
     wire.tool_error("get_source", {"id": MARK})
@@ -287,8 +286,7 @@ def test_a_broken_store_is_told_without_its_words_or_those_of_the_query(
     shutil.copytree(clock_room, data)
     for part in data.glob("tables/*documents.lance/data/*"):
         part.write_bytes(b"\0" * part.stat().st_size)
-    wire = start(data)
-    wire.begin()
+    wire = start(data).begun()
     replies = [wire.tool_error("search", {"query": MARK, "mode": mode}) for mode in ("dense", "hybrid")]
     replies.append(wire.tool_error("get_source", {"id": "a" * 16}))
     replies.append(wire.error("resources/list")["message"])
@@ -324,9 +322,7 @@ def wide(lasting_start: Start, wide_room: Path) -> Wire:
     """A server of the modern era that can add vectors and traces to its replies."""
     env = {"REFDESK_SERVER_INCLUDE_VECTORS": "true", "REFDESK_SERVER_EXPLAIN": "true"}
     env["REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE"] = "0"  # the model reads no Chinese
-    opened = lasting_start(wide_room, era="modern", env=env)
-    opened.begin()
-    return opened
+    return lasting_start(wide_room, era="modern", env=env).begun()
 
 
 def sources(wide: Wire) -> dict[str, Message]:
@@ -379,8 +375,7 @@ def test_a_cut_reply_continues_without_a_gap(wide: Wire) -> None:
 
 
 def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(start: Start, clock_room: Path) -> None:
-    wide = start(clock_room)
-    wide.begin()
+    wide = start(clock_room).begun()
     for length, served in [(LINE - 1, True), (LINE, False), (3 * LINE, False), (3 * LINE + 1, False)]:
         wide.write(ping().ljust(length))
         answer = wide.read()

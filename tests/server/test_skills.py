@@ -60,9 +60,7 @@ def fresh(start: Start, tmp_path: Path) -> Callable[..., Wire]:
     def opened(era: Era, settings: str = "") -> Wire:
         config = tmp_path / "config.toml"
         config.write_text(settings)
-        wire = start(tmp_path / "data", era=era, env={"REFDESK_CONFIG": str(config)})
-        wire.begin()
-        return wire
+        return start(tmp_path / "data", era=era, env={"REFDESK_CONFIG": str(config)}).begun()
 
     return opened
 

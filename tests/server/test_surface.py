@@ -96,8 +96,7 @@ def test_the_tools_tell_the_operators_own_defaults_and_the_profiles_that_one_can
 ) -> None:
     prepare(tmp_path)
     env = {"REFDESK_SEARCH_LIMIT": "3", "REFDESK_SEARCH_MODE": "dense", "REFDESK_SERVER_MAX_CHARS": "5000"}
-    wire = start(tmp_path, env=env | {"REFDESK_SERVER_PROFILES": "fresh, default"})
-    wire.begin()
+    wire = start(tmp_path, env=env | {"REFDESK_SERVER_PROFILES": "fresh, default"}).begun()
     search, get_source = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
     assert search["limit"]["default"] == 3
     assert search["mode"]["default"] == "dense"
@@ -119,8 +118,7 @@ def test_arguments_that_models_hardly_use_are_accepted_and_described_where_the_o
     assert wire.tool("search", exact)["structuredContent"]["results"] == []
     config = tmp_path / "config.toml"
     config.write_text(f"[[server.tools]]\narguments = {json.dumps(sorted(RARE))}\n")
-    listing = start(tmp_path / "data", env={"REFDESK_CONFIG": str(config)})
-    listing.begin()
+    listing = start(tmp_path / "data", env={"REFDESK_CONFIG": str(config)}).begun()
     search, get_source = (tool["inputSchema"]["properties"] for tool in listing.result("tools/list")["tools"])
     assert {"query", *RARE} == {*search}
     assert search["max_chars"]["default"] == get_source["max_chars"]["default"] == 16_000
@@ -180,8 +178,7 @@ def test_with_all_that_an_operator_can_offer_the_list_of_tools_is_still_small_an
 ) -> None:
     everything = {"EXPLAIN": "true", "INCLUDE_VECTORS": "true", "OPENAI_COMPAT": "true"}
     everything |= {"PROFILES": "default, fast, fresh, precise"}
-    wire = start(clock_room, env={f"REFDESK_SERVER_{name}": on for name, on in everything.items()})
-    wire.begin()
+    wire = start(clock_room, env={f"REFDESK_SERVER_{name}": on for name, on in everything.items()}).begun()
     wire.send(1, "tools/list")
     line = wire.line()
     assert len(line) < MAX_EVERYTHING_BYTES
@@ -266,8 +263,7 @@ def test_the_list_of_tools_is_the_golden_one(start: Start, library: Path, tmp_pa
     settings, with_fields = CONFIGURATIONS[name]
     config = tmp_path / "config.toml"
     config.write_text(settings)
-    wire = start(library if with_fields else tmp_path / "data", env={"REFDESK_CONFIG": str(config)})
-    wire.begin()
+    wire = start(library if with_fields else tmp_path / "data", env={"REFDESK_CONFIG": str(config)}).begun()
     listed = wire.result("tools/list")["tools"]
     golden = DATA / f"{name}.json"
     if os.environ.get("REGENERATE"):

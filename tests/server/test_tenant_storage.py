@@ -114,8 +114,7 @@ def test_a_host_on_the_machine_finds_the_documents_and_is_told_of_them(
     admin("ingest", paper, "--data", data, env=env)
     if not with_overview:
         shutil.rmtree(tmp_path / "cedar" / "overviews", ignore_errors=True)
-    wire = start(data, era="modern", env=env)
-    wire.begin()
+    wire = start(data, era="modern", env=env).begun()
     tools = {tool["name"]: tool["description"] for tool in wire.result("tools/list")["tools"]}
     assert "documents" in tools["search"]
     hits = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]

@@ -35,8 +35,7 @@ def ids(wire: Wire, **arguments: object) -> list[str]:
 
 
 def test_what_is_fixed_is_no_argument_and_another_value_is_refused(start: Start, clock_room: Path) -> None:
-    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": "", "REFDESK_SEARCH_LIMIT": "3"})
-    wire.begin()
+    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": "", "REFDESK_SEARCH_LIMIT": "3"}).begun()
     assert not arguments_of(wire).keys() & {"limit", "mode"}
     assert "query" in arguments_of(wire)
     refusals: list[tuple[Message, str]] = [
@@ -58,8 +57,7 @@ def test_what_is_fixed_is_no_argument_and_another_value_is_refused(start: Start,
 def test_what_is_left_to_the_assistant_stays_an_argument(
     start: Start, clock_room: Path, override: str, right: Message, wrong: Message
 ) -> None:
-    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": override})
-    wire.begin()
+    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": override}).begun()
     assert arguments_of(wire).keys() & {"limit", "mode"} == {override}
     some_ids = ids(wire, **right)
     assert 0 < len(some_ids) <= right.get("limit", 8)  # passages in a row are one result
@@ -75,8 +73,7 @@ def test_what_is_fixed_is_what_the_chosen_profile_says(
     config.write_text(
         "search.overrides = []\nserver.profiles = ['short', 'default']\n[search.profiles.short]\nlimit = 2\n"
     )
-    wire = start(clock_room, env={"REFDESK_CONFIG": str(config)})
-    wire.begin()
+    wire = start(clock_room, env={"REFDESK_CONFIG": str(config)}).begun()
     assert len(ids(wire, profile="short")) == len(ids(wire, profile="short", limit=2)) == 2
     assert len(ids(wire, profile="default")) == 8
     refused = wire.tool_error("search", {"query": "pendulum", "profile": "short", "limit": 8})
@@ -113,8 +110,7 @@ def test_what_may_be_overridden_is_an_argument_and_counts(
         f"[search]\noverrides = {['limit', 'mode', *sorted(OVERRIDES)]}\n"
         "stages = [{ stage = 'diversify', per_source = 1 }]\n[server]\nprofiles = ['fast', 'default']\n"
     )
-    wire = start(clock_room, era="modern", env={"REFDESK_CONFIG": str(config)})
-    wire.begin()
+    wire = start(clock_room, era="modern", env={"REFDESK_CONFIG": str(config)}).begun()
     assert arguments_of(wire).keys() >= OVERRIDES
 
     def hits(**arguments: object) -> list[Message]:
@@ -138,8 +134,7 @@ def test_what_may_be_overridden_is_an_argument_and_counts(
 
 
 def test_excluded_collections_are_left_out(start: Start, shelves: Path) -> None:
-    wire = start(shelves)
-    wire.begin()
+    wire = start(shelves).begun()
     assert len(ids(wire)) == 6
     reply = wire.tool("search", {"query": "pendulum", "exclude_collections": ["notes"]})["structuredContent"]
     assert [hit["collection"] for hit in reply["results"]] == 3 * ["tickets"]
@@ -222,9 +217,7 @@ def of_collections(start: Start, data: Path, config: Path, collections: str) -> 
         f"[search]\ncollections = {collections}\n[search.of_collections]\ntickets = 'short'\n"
         "[search.profiles.short]\nlimit = 1\n[server]\nprofiles = ['default']\n"
     )
-    wire = start(data, env={"REFDESK_CONFIG": str(config)})
-    wire.begin()
-    return wire
+    return start(data, env={"REFDESK_CONFIG": str(config)}).begun()
 
 
 def test_a_collection_s_profile_counts_where_it_alone_is_searched(
