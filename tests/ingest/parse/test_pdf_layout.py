@@ -973,7 +973,7 @@ def test_the_lines_of_a_drawn_cell_are_one_cell_wherever_its_neighbours_have_the
     rows += [(616, ("Buy seeds", "Bob", "2 March")), (596, ("Mow", "Cem", "3 March"))]
     cells = [At(x, y, text) for y, row in rows for x, text in zip((54, 254, 354), row, strict=True) if text]
     drawn = ruled(uprights, (705, 680, 628, 608, 588))
-    assert shape(parsed([At(50, 730, "Jobs of the spring"), *lines, *cells], drawn=drawn))[1:] == [
+    assert blocks_of(parsed([At(50, 730, "Jobs of the spring"), *lines, *cells], drawn=drawn))[1:] == [
         (
             "table",
             (
