@@ -270,14 +270,14 @@ class Oracle:
         if document is None and not gone:
             bound = Bound.of(self._fresh(path, file, run))
         else:
-            bound = self._kept(path, file, run, document or gone[0])
+            bound = self._bound_of_stored(path, file, run, document or gone[0])
         if not self._stands(document, path, file) and (document is None or document is not file.document):
             for document_alike in self.documents:
                 if file.content in document_alike.contents:
                     bound = bound.intersected(document_alike.bound)
         return Planned(file, path, document, bound.or_else(file.leftover) if file.leftover else bound, split)
 
-    def _kept(self, path: str, file: File, run: Run, document: Document) -> Bound:
+    def _bound_of_stored(self, path: str, file: File, run: Run, document: Document) -> Bound:
         """Who sees a document at most that was there before."""
         bound = document.bound
         before, here = (

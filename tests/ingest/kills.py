@@ -86,7 +86,7 @@ STRAY_SECONDS = 60.0  # until the children of a killed process have ended
 
 
 @dataclass(slots=True)
-class Found:
+class Findings:
     """What the trials found."""
 
     trials: int = 0
@@ -443,7 +443,7 @@ class Trials:
     """Kills the commands of all scenes in turn."""
 
     def __init__(self, stage: Stage, seed: int = 7) -> None:
-        self.stage, self.found = stage, Found()
+        self.stage, self.findings = stage, Findings()
         self._chance = random.Random(seed)  # noqa: S311 repeatable, not secret
         self._undisturbed: dict[str, tuple[dict[str, Any], dict[str, Any], float, int]] = {}
 
@@ -485,10 +485,10 @@ class Trials:
         wrong += differences(self.stage.state(), new, *scene.anew)
         if scene.name == "backup":
             checked_archive(self.stage.folder / "new.tar")
-        self.found.trials += 1
-        self.found.killed += code != 0
-        self.found.points[f"{scene.name}: {where if point else 'random'}"] += 1
-        self.found.wrong += [f"{scene.name}, killed {where} ({point}): {problem}" for problem in wrong]
+        self.findings.trials += 1
+        self.findings.killed += code != 0
+        self.findings.points[f"{scene.name}: {where if point else 'random'}"] += 1
+        self.findings.wrong += [f"{scene.name}, killed {where} ({point}): {problem}" for problem in wrong]
 
     def run(self, trials: int, say: Callable[[str], None], scenes: Sequence[Scene] = SCENES) -> None:
         """So many trials: every second one at the next named point, the others at random moments."""
@@ -500,12 +500,12 @@ class Trials:
                 _, _, _, points = self.undisturbed(scene)
                 point = next_point[scene.name] % points + 1
                 next_point[scene.name] += max(1, points * len(scenes) * 2 // trials)
-            before = len(self.found.wrong)
+            before = len(self.findings.wrong)
             self.trial(scene, point=point)
-            for problem in self.found.wrong[before:]:
+            for problem in self.findings.wrong[before:]:
                 say(problem)
             if number % 20 == 19:
-                say(f"{number + 1} trials, {self.found.killed} killed, {len(self.found.wrong)} wrong")
+                say(f"{number + 1} trials, {self.findings.killed} killed, {len(self.findings.wrong)} wrong")
 
 
 def prepared() -> None:
@@ -539,7 +539,7 @@ def main() -> None:
             trials.run(arguments.trials, lambda text: print(text, flush=True), scenes)  # noqa: T201 a command
         finally:
             stage.close()
-    findings = trials.found
+    findings = trials.findings
     print(f"{findings.trials} trials, {findings.killed} killed, {len(findings.points)} kinds of moments")  # noqa: T201
     print(f"{len(findings.wrong)} wrong")  # noqa: T201
     sys.exit(bool(findings.wrong))

@@ -32,7 +32,7 @@ METADATA = {
 }
 
 
-async def _made(small: ModuleType, data: Path) -> Collection:
+async def _filled_collection(small: ModuleType, data: Path) -> Collection:
     collection = await ensure_collection(data, "default", "documents", small.BagOfWords().identity)
     async with open_writer(data, collection) as writer:
         items = [
@@ -48,7 +48,7 @@ def _desk(small: ModuleType, data: Path) -> Desk:
     return Desk(DeskReader(data, timeout_seconds=15), small.BagOfWords(), SearchSettings())
 
 
-async def _found(desk: Desk, filter_: dict[str, Any]) -> set[str]:
+async def _uris_found_by(desk: Desk, filter_: dict[str, Any]) -> set[str]:
     answer = await desk.search(ME, SearchRequest("pendulum", filter=filter_))
     return {hit.source.uri for hit in answer.hits}
 
@@ -57,33 +57,33 @@ async def _found(desk: Desk, filter_: dict[str, Any]) -> set[str]:
 async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    collection = await _made(small_desk, tmp_path)
+    collection = await _filled_collection(small_desk, tmp_path)
     desk = _desk(small_desk, tmp_path)
     with pytest.raises(InvalidRequestError, match="no field 'year'"):
-        await _found(desk, {"year": 2024})
+        await _uris_found_by(desk, {"year": 2024})
     declared = await declare(
         tmp_path, collection, {"year": "integer", "tags": "string list", "title": "string"}
     )
     assert declared.filled == {"year": 1, "tags": 1, "title": 3}
     ((path, complaint),) = declared.complaints
     assert (path, complaint.partition(" ")[0]) == ("pay.md", "year")
-    assert await _found(desk, {"year": {"$gte": 2000}}) == {"leave"}
-    assert await _found(desk, {"year": {"$exists": False}}) == {"pay", "desk"}
-    assert await _found(desk, {"tags": "law"}) == {"leave"}
-    assert await _found(desk, {"title": "pay"}) == {"pay"}
+    assert await _uris_found_by(desk, {"year": {"$gte": 2000}}) == {"leave"}
+    assert await _uris_found_by(desk, {"year": {"$exists": False}}) == {"pay", "desk"}
+    assert await _uris_found_by(desk, {"tags": "law"}) == {"leave"}
+    assert await _uris_found_by(desk, {"title": "pay"}) == {"pay"}
     assert desk.alarms == 0
     declared = await declare(tmp_path, declared.collection, {"year": "string"}, ["year", "tags"])
     assert dict(declared.collection.fields) == {"title": "string", "year": "string"}
-    assert await _found(desk, {"year": {"$prefix": "last"}}) == {"pay"}
+    assert await _uris_found_by(desk, {"year": {"$prefix": "last"}}) == {"pay"}
     with pytest.raises(InvalidRequestError, match="no field 'tags'"):
-        await _found(desk, {"tags": "law"})
+        await _uris_found_by(desk, {"tags": "law"})
 
 
 @pytest.mark.slow
 async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_index(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _made(small_desk, tmp_path)
+    await _filled_collection(small_desk, tmp_path)
     monkeypatch.setattr(table_maintenance, "LARGE_ROWS", 3)
     reader = DeskReader(tmp_path, timeout_seconds=15)
     (collection,) = await reader.collections("default")
@@ -102,28 +102,28 @@ async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_i
 async def test_what_an_ingestion_writes_after_it_has_the_field_whenever_it_began(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    before = await _made(small_desk, tmp_path)
+    before = await _filled_collection(small_desk, tmp_path)
     await declare(tmp_path, before, {"year": "integer"})
     async with open_writer(tmp_path, before) as writer:
         assert dict(writer.collection.fields) == {"year": "integer"}
         await writer.replace([small_desk.new_source(writer, "new", "New", "pendulum", fields={"year": 2030})])
-    assert await _found(_desk(small_desk, tmp_path), {"year": {"$gt": 2024}}) == {"new"}
+    assert await _uris_found_by(_desk(small_desk, tmp_path), {"year": {"$gt": 2024}}) == {"new"}
 
 
 async def test_a_field_that_somebody_else_declared_meanwhile_stays_as_it_is(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
-    collection = await _made(small_desk, tmp_path)
+    collection = await _filled_collection(small_desk, tmp_path)
     await declare(tmp_path, collection, {"year": "integer"})
     with pytest.raises(ConfigurationError, match="declares year already, as integer"):
         await declare(tmp_path, collection, {"year": "string"})
-    assert await _found(_desk(small_desk, tmp_path), {"year": {"$gte": 2000}}) == {"leave"}
+    assert await _uris_found_by(_desk(small_desk, tmp_path), {"year": {"$gte": 2000}}) == {"leave"}
 
 
 async def test_a_declaration_during_an_ingestion_fails_at_once_and_changes_nothing(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collection = await _made(small_desk, tmp_path)
+    collection = await _filled_collection(small_desk, tmp_path)
     monkeypatch.setattr("rag.store.write.change_collection.WRITER_WAIT_SECONDS", 0)
     async with open_writer(tmp_path, collection):
         with pytest.raises(BusyError):
@@ -176,7 +176,7 @@ def killed(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     """The data folders in which a declaration was killed, by the step at which it was."""
     folders = [tmp_path_factory.mktemp("killed") for _ in range(3)]
     for folder in folders:
-        anyio.run(_made, small_desk, folder)
+        anyio.run(_filled_collection, small_desk, folder)
     subprocess.run([sys.executable, "-W", "ignore", "-c", KILLED, *folders], check=True)
     return folders
 
@@ -190,13 +190,13 @@ async def test_a_killed_declaration_has_declared_nothing_and_can_be_run_again(
     desk = _desk(small_desk, data)
     (collection,) = await DeskReader(data, timeout_seconds=15).collections("default")
     with pytest.raises(InvalidRequestError, match="no field 'year'"):
-        await _found(desk, {"year": 2024})
+        await _uris_found_by(desk, {"year": 2024})
     async with open_writer(data, collection) as writer:  # an ingestion between the two
         await writer.replace(
             [small_desk.new_source(writer, "new", "New", "pendulum", metadata={"year": "2030"})]
         )
         await writer.finish()
-    assert await _found(desk, {"title": {"$exists": True}}) == {*METADATA, "new"}
+    assert await _uris_found_by(desk, {"title": {"$exists": True}}) == {*METADATA, "new"}
     declared = await declare(data, collection, {"year": "integer"})
     assert declared.filled == {"year": 2}
-    assert await _found(desk, {"year": {"$gte": 2000}}) == {"leave", "new"}
+    assert await _uris_found_by(desk, {"year": {"$gte": 2000}}) == {"leave", "new"}

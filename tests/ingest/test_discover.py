@@ -248,18 +248,18 @@ def test_a_path_keeps_the_joiners_that_its_letters_need(name: str) -> None:
     assert printable("a\u200db.md") == "ab.md"
 
 
-def _found(path: Path) -> LocalFile:
+def _local_file(path: Path) -> LocalFile:
     return LocalFile.local(path, path.name)
 
 
 def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_bytes(b"x" * 1_500_000)
-    assert read(_found(path), 1_500_000) == b"x" * 1_500_000
+    assert read(_local_file(path), 1_500_000) == b"x" * 1_500_000
     with pytest.raises(
         ParseError, match=r"^1\.5 MB is over the limit of 1\.0 MB \(ingest\.max_file_bytes\)$"
     ):
-        read(_found(path), 1_000_000)
+        read(_local_file(path), 1_000_000)
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_the_limit(
@@ -269,9 +269,9 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_the_limit(
     path.write_bytes(b"x" * 1_500_000)
     status = os.stat_result([stat.S_IFREG, 0, 0, 0, 0, 0, 1_000, 0, 0, 0])
     monkeypatch.setattr(os, "fstat", lambda _: status)  # as it was before
-    assert read(_found(path), 1_500_000) == b"x" * 1_500_000
+    assert read(_local_file(path), 1_500_000) == b"x" * 1_500_000
     with pytest.raises(ParseError, match=r"^1\.2 MB is over the limit of 1\.2 MB"):
-        read(_found(path), 1_200_000)
+        read(_local_file(path), 1_200_000)
 
 
 @pytest.mark.slow
@@ -284,9 +284,9 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         listener.bind(str(tmp_path / "socket.md"))
         for name in ("pipe.md", "folder.md", "socket.md", "link.md"):
             with pytest.raises(ParseError, match=r"not a regular file|can't be read"):
-                read(_found(tmp_path / name), 1000)
+                read(_local_file(tmp_path / name), 1000)
     with pytest.raises(ParseError, match="No such file"):
-        read(_found(tmp_path / "gone.md"), 1000)
+        read(_local_file(tmp_path / "gone.md"), 1000)
 
 
 def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
@@ -295,10 +295,10 @@ def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
     (tmp_path / "link.md").symlink_to(tmp_path / "a.md")
     before = len(list(Path("/dev/fd").iterdir()))
     for _ in range(5):
-        assert read(_found(tmp_path / "a.md"), 10) == b"x"
+        assert read(_local_file(tmp_path / "a.md"), 10) == b"x"
         for name in ("folder.md", "link.md", "gone.md", "a.md/b.md", "folder.md/gone/b.md"):
             with pytest.raises(ParseError):
-                read(_found(tmp_path / name), 10)
+                read(_local_file(tmp_path / name), 10)
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
@@ -308,10 +308,10 @@ def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_fol
     (inner / "a.md").write_text("x")
     (plain_folder / "closed").chmod(0o111)
     try:
-        assert read(_found(inner / "a.md"), 10) == b"x"
+        assert read(_local_file(inner / "a.md"), 10) == b"x"
         (plain_folder / "closed").chmod(0o000)
         with pytest.raises(ParseError, match="Permission denied"):
-            read(_found(inner / "a.md"), 10)
+            read(_local_file(inner / "a.md"), 10)
     finally:
         (plain_folder / "closed").chmod(0o700)
 

@@ -31,12 +31,12 @@ NOT_PLAIN = "must be a plain value"
 DOCUMENT = parse(b"---\nyear: 1999\nAllow: group:everyone\n---\n# Plans\n\ntext\n", "plans.md")
 
 
-def _said(toml: str) -> dict[str, str]:
+def _metadata_with(toml: str) -> dict[str, str]:
     return dict(with_stated_metadata(DOCUMENT, toml.encode()).metadata)
 
 
 def test_values_of_a_sidecar_are_metadata_as_in_front_matter() -> None:
-    metadata = _said(
+    metadata = _metadata_with(
         'year = 2024\nweight = 1.5\nfinal = true\nstatus = " open "\ndue = 2024-05-01\n'
         'at = 2024-05-01T10:00:00Z\ntags = ["law", "Smith, Ann", 5]\n'
     )

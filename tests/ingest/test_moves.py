@@ -142,7 +142,7 @@ def restricted(stored: Path, small_desk: ModuleType) -> Archive:
     return archive_in(stored, small_desk)
 
 
-def _of(report: Report, name: str) -> Outcome:
+def _outcome_of(report: Report, name: str) -> Outcome:
     (outcome,) = [outcome for outcome in report.outcomes if outcome.path.endswith(f"/{name}")]
     return outcome
 
@@ -153,7 +153,7 @@ async def test_a_renamed_file_keeps_its_id_its_vectors_and_its_rights(restricted
     restricted.move("hr/salaries.md", "hr/pay/salaries-2026.md")
     report = await restricted.ingest()
     assert report.counts["moved"] == 1
-    assert "it was" in _of(report, "salaries-2026.md").reason
+    assert "it was" in _outcome_of(report, "salaries-2026.md").reason
     after = (await restricted.sources())["hr/pay/salaries-2026.md"].source
     assert (after.id, after.digest, after.metadata["path"]) == (
         before.id,
@@ -172,7 +172,7 @@ async def test_a_document_whose_title_is_its_file_s_name_gets_the_new_one_and_ke
     await archive.ingest()
     before = (await archive.sources())["plain.txt"].source
     archive.move("plain.txt", "other.txt")
-    assert _of(await archive.ingest(), "other.txt").outcome == "moved"
+    assert _outcome_of(await archive.ingest(), "other.txt").outcome == "moved"
     after = (await archive.sources())["other.txt"].source
     assert (after.id, before.title, after.title) == (before.id, "plain", "other")
 
@@ -235,7 +235,7 @@ async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_i
     assert (await restricted.ingest()).counts["removed"] == 1
     restricted.move("../away.md", "hr/salaries.md")
     report = await restricted.ingest()
-    assert "it is back, with its earlier rights" in _of(report, "salaries.md").reason
+    assert "it is back, with its earlier rights" in _outcome_of(report, "salaries.md").reason
     assert (await restricted.sources())["hr/salaries.md"].source.id == before
     assert (await restricted.access())["hr/salaries.md"] == HR
 
@@ -259,7 +259,7 @@ async def test_a_file_that_comes_back_under_another_name_is_no_wider(restricted:
     await restricted.ingest()
     restricted.move("../away.md", "public.md")
     report = await restricted.ingest()
-    assert f"restricted to group:hr: {TWIN}" in _of(report, "public.md").reason
+    assert f"restricted to group:hr: {TWIN}" in _outcome_of(report, "public.md").reason
     assert (await restricted.access())["public.md"] == HR
 
 
@@ -291,7 +291,7 @@ async def test_a_changed_and_renamed_file_is_no_wider_than_what_is_gone_from_its
     report = await restricted.ingest()
     assert (await restricted.access())["hr/pay.md"] == HR
     assert (await restricted.access())["control.md"] == TENANT
-    assert "which is gone" in _of(report, "pay.md").reason
+    assert "which is gone" in _outcome_of(report, "pay.md").reason
 
 
 async def test_a_new_file_is_like_the_others_of_its_folder_where_all_are_restricted(
@@ -314,7 +314,7 @@ async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narr
     archive.move("hr/rules.md", "rules.md")
     report = await archive.ingest()
     assert await archive.access() == {"hr/menu.md": HR, "hr/salaries.md": HR, "rules.md": HR}
-    assert "now restricted to group:hr" in _of(report, "menu.md").reason
+    assert "now restricted to group:hr" in _outcome_of(report, "menu.md").reason
 
 
 async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Archive) -> None:
@@ -364,12 +364,12 @@ async def test_a_document_may_tighten_its_rights_whenever_it_changes(archive: Ar
     assert (await archive.access())["plan.md"] == TENANT
     archive.write("plan.md.meta.toml", 'allow = ["group:hr"]\n')
     report = await archive.ingest(of_documents=True)
-    assert "now restricted to group:hr" in _of(report, "plan.md").reason
+    assert "now restricted to group:hr" in _outcome_of(report, "plan.md").reason
     assert (await archive.access())["plan.md"] == HR
 
     archive.write("plan.md.meta.toml", 'visibility = "tenant"\n')
     report = await archive.ingest(of_documents=True)
-    assert "it requests to be open to the tenant, which is wider" in _of(report, "plan.md").reason
+    assert "it requests to be open to the tenant, which is wider" in _outcome_of(report, "plan.md").reason
     assert (await archive.access())["plan.md"] == HR
     await archive.ingest(of_documents=True, set_access=True)
     assert (await archive.access())["plan.md"] == TENANT
@@ -384,8 +384,8 @@ async def test_a_document_is_heard_as_soon_as_documents_are(archive: Archive) ->
     before = len(archive.embedder.texts)
     archive.move("moves.md", "moved.md")
     report = await archive.ingest(of_documents=True)
-    assert _of(report, "plan.md").outcome == "unchanged"
-    assert "now restricted to group:hr" in _of(report, "plan.md").reason
+    assert _outcome_of(report, "plan.md").outcome == "unchanged"
+    assert "now restricted to group:hr" in _outcome_of(report, "plan.md").reason
     access = await archive.access()
     assert (access["plan.md"], access["moved.md"], access["menu.md"]) == (HR, HR, TENANT)
     assert len(archive.embedder.texts) == before + 1  # what moved, as its title may hang on its name
@@ -405,7 +405,7 @@ async def test_a_file_that_comes_back_is_not_taken_for_a_copy_with_wider_rights(
     (restricted.folder / "copy.md").unlink()
     report = await restricted.ingest(removes=True)
     assert (await restricted.access())["hr/salaries.md"] == HR
-    assert "restricted to group:hr" in _of(report, "hr/salaries.md").reason
+    assert "restricted to group:hr" in _outcome_of(report, "hr/salaries.md").reason
 
 
 async def test_a_move_that_could_be_a_copy_of_what_is_restricted_is_no_wider_than_that(
@@ -421,7 +421,7 @@ async def test_a_move_that_could_be_a_copy_of_what_is_restricted_is_no_wider_tha
     report = await archive.ingest()
     access = await archive.access()
     assert access["hr/new-open.md"] == HR
-    assert TWIN in _of(report, "hr/new-open.md").reason
+    assert TWIN in _outcome_of(report, "hr/new-open.md").reason
     assert access["hr/new-clear.md"] == TENANT
 
 
@@ -463,7 +463,7 @@ async def test_who_had_the_name_before_does_not_hide_what_a_file_could_be(archiv
     archive.write("hr/plan.md", f"{SALARIES}The clerk earns 3000.\n")
     report = await archive.ingest()
     assert (await archive.access())["hr/plan.md"] == HR
-    assert "restricted to group:hr" in _of(report, "plan.md").reason
+    assert "restricted to group:hr" in _outcome_of(report, "plan.md").reason
     assert (await archive.access())["hr/other.md"] == TENANT
 
 
@@ -472,7 +472,7 @@ async def test_rights_are_set_without_embedding_anything(archive: Archive) -> No
     archive.embedder.texts.clear()
     report = await archive.ingest(requested=RequestedAccess(allow=("group:hr",)), set_access=True)
     assert await archive.access() == {"hr/salaries.md": HR, "menu.md": HR}
-    assert "now restricted to group:hr" in _of(report, "menu.md").reason
+    assert "now restricted to group:hr" in _outcome_of(report, "menu.md").reason
     assert archive.embedder.texts == []
 
 
@@ -642,8 +642,8 @@ async def test_a_copy_that_is_as_narrow_as_what_is_new_is_no_narrower_for_its_or
     await archive.ingest("open", requested=RequestedAccess("tenant"))
     archive.write("new/copy.md", MENU)
     report = await archive.ingest("new", requested=RequestedAccess(allow=("group:hr",)))
-    assert _of(report, "copy.md").reason.endswith(AS_NEW)
-    assert TWIN not in _of(report, "copy.md").reason
+    assert _outcome_of(report, "copy.md").reason.endswith(AS_NEW)
+    assert TWIN not in _outcome_of(report, "copy.md").reason
 
 
 UNTELLABLE = {

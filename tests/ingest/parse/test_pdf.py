@@ -30,7 +30,7 @@ def pdf(*pages: str, password: str = "", outline: Entries | None = None, **about
     font = DictionaryObject({NameObject(key): NameObject(value) for key, value in names.items()})
     fonts = DictionaryObject({NameObject("/F"): font})
     for page in pages:
-        operators = " ".join(_shown(line) for line in page.split("\n"))
+        operators = " ".join(_operators_of(line) for line in page.split("\n"))
         height = max(800, 14 * page.count("\n") + 200)
         content = DecodedStreamObject()
         content.set_data(f"BT /F 12 Tf 14 TL 50 {height - 100} Td {operators} ET".encode() if page else b"")
@@ -52,7 +52,7 @@ def pdf(*pages: str, password: str = "", outline: Entries | None = None, **about
     return out.getvalue()
 
 
-def _shown(line: str) -> str:
+def _operators_of(line: str) -> str:
     return f"/F 24 Tf ({line[2:]}) Tj T* /F 12 Tf" if line.startswith("# ") else f"({line}) Tj T*"
 
 

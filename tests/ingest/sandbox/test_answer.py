@@ -33,7 +33,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def _said(**changes: object) -> Document:
+def _document_with(**changes: object) -> Document:
     return document_of(json.dumps({"document": GOOD | changes}).encode(), TEXT)
 
 
@@ -49,7 +49,7 @@ def test_a_document_comes_back_as_it_was() -> None:
         url="https://example.com/a",
         metadata={"language": "en"},
     )
-    assert _said() == document
+    assert _document_with() == document
     assert document_of(_json_bytes({"document": _document_values(document)}), TEXT) == document
 
 
@@ -101,7 +101,7 @@ def test_half_a_character_does_not_shift_the_text_behind_it(monkeypatch: pytest.
 )
 def test_what_can_not_be_a_document_is_none(changes: dict[str, object]) -> None:
     with pytest.raises(NoDocumentError):
-        _said(**changes)
+        _document_with(**changes)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_longer_text_than_can_be_cut_in_time_never_leaves_the_parser_process(
 
 
 def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
-    assert _said(title="One\n  two " + "x" * 500).title == "One two " + "x" * 192
-    assert _said(blocks=[["heading", 0, 3, 1, "a\nb"]]).blocks[0].title == "a b"
+    assert _document_with(title="One\n  two " + "x" * 500).title == "One two " + "x" * 192
+    assert _document_with(blocks=[["heading", 0, 3, 1, "a\nb"]]).blocks[0].title == "a b"
     for error, expected in (
         ("no\nway", "no way"),
         ("x" * 5000, "x" * 200),
