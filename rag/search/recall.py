@@ -433,19 +433,20 @@ def _weight_of_words(
 def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
     """How nearly the best passage by words has all words of the query, from 0 to 1; 0 if that isn't known.
 
-    If it has the years that the query names, fewer other words will do: models hardly tell years apart. 0
-    with phrases: such a search has two queries, whose scores must be on one scale.
+    Words that only ask don't count ("quand vient le plombier"); those of English are stop words anyway. If
+    the passage has the years that the query names, fewer other words will do: models hardly tell years
+    apart. 0 with phrases: such a search has two queries, whose scores must be on one scale.
     """
     bests = [(ranking[0], view) for view, ranking in zip(query.views, sparse, strict=True) if ranking]
     if not bests or plan.phrases:
         return 0.0
     best, view = max(bests, key=lambda pair: pair[0].score)
-    words = {
-        word.text
-        for word in word_analysis.query_words(
-            query.text, word_analysis.query_languages(view.table.collection)
-        )[: word_analysis.MAX_TERMS]
+    languages = word_analysis.query_languages(view.table.collection)
+    asking = word_analysis.question_words(frozenset(languages) - {"English"})
+    texts = {
+        word.text for word in word_analysis.query_words(query.text, languages)[: word_analysis.MAX_TERMS]
     }
+    words = {text for text in texts if text.casefold() not in asking} or texts
     had = words.intersection(best.words or ())
     years = set(filter(YEAR.fullmatch, words))
     least, most = NEARLY_ALL_BESIDE_YEARS if years and years <= had else NEARLY_ALL

@@ -88,6 +88,25 @@ async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None
     assert "words" in titles(await shelf.search("xk42", mode="hybrid", **request))
 
 
+async def test_a_passage_with_all_words_but_those_that_ask_has_all_words_of_a_question(
+    shelf: Shelf,
+) -> None:
+    identity = shelf.small.BagOfWords().identity
+    await ensure_collection(shelf.data, "default", "documents", identity, language="French")
+    forecast = "what may come, and how much of it, nobody can say"
+    rooms = ["salle", "bureau", "cave", "grenier", "cuisine", "cour", "garage", "jardin"]
+    await shelf.put_all({room: f"le plombier vient {room}" for room in rooms} | {"forecast": forecast})
+    vectors = shelf.small.vectors([forecast, "quartz"])
+    vector = [float(part) for part in 0.8 * vectors[0] + 0.6 * vectors[1]]
+
+    async def first(query: str) -> str:
+        return titles(await shelf.search(query, vector=vector, mode="hybrid"))[0]
+
+    assert await first("vient le plombier cave") == "cave"
+    assert await first("quand vient le plombier cave") == "cave"
+    assert await first("caesium vient le plombier cave") == "forecast"
+
+
 async def test_a_passage_with_all_words_of_a_question_comes_first_however_common_they_are(
     shelf: Shelf,
 ) -> None:

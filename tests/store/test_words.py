@@ -45,6 +45,7 @@ def test_stop_words_do_not_count_unless_there_is_nothing_else(query: str, expect
 
 def test_each_language_has_its_own_stop_words_and_some_have_none() -> None:
     assert query_terms("was ist die Uhr in", ["German"]) == ["Uhr"]
+    assert query_terms("wann und wem hat wer die Uhr warum", ["German"]) == ["Uhr"]
     assert query_terms("was ist die Uhr", ["German", "Russian"]) == ["Uhr"]
     assert query_terms("was ist die Uhr in", ["none"]) == ["was", "ist", "die", "Uhr", "in"]
 
