@@ -62,10 +62,10 @@ class Shelf:
         texts: Mapping[str, str | Sequence[str]],
         collection: str = "documents",
         *,
-        each: Mapping[str, Mapping[str, object]] | None = None,
+        details_of: Mapping[str, Mapping[str, object]] | None = None,
         **details: object,
     ) -> list[Source]:
-        """Store sources of one passage or of several in a single write, with `details` of all and of each."""
+        """Store sources of one passage or of several in a single write; `details` are of all."""
 
         async def store() -> list[Source]:
             async with await self.small.writing(self.data, "default", collection) as writer:
@@ -74,14 +74,14 @@ class Shelf:
                         writer,
                         name,
                         *([text] if isinstance(text, str) else text),
-                        **details | dict((each or {}).get(name, {})),
+                        **details | dict((details_of or {}).get(name, {})),
                     )
                     for name, text in texts.items()
                 ]
                 await writer.replace(items)
                 return [item.source for item in items]
 
-        change = f"put all {(texts, collection, each, details)}"
+        change = f"put all {(texts, collection, details_of, details)}"
         return await self.snapshots.changed(self.data, change, store)
 
     async def declare(self, collection: str, **fields: FieldType) -> None:

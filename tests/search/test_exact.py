@@ -210,7 +210,7 @@ async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
         "timeout": ("heading", "the timeout itself"),
         "section": ("timeout", "the timeout again"),
     }
-    await shelf.put_all(texts, each={"old": {"date": old}, "new": {"date": new}})
+    await shelf.put_all(texts, details_of={"old": {"date": old}, "new": {"date": new}})
     answer = await exact(shelf, "timeout")
     titles = [hit.source.title for hit in answer.hits]
     assert titles == ["timeout", "section", "section", "often", "new", "old", "part"]
@@ -222,7 +222,7 @@ async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
 async def test_filters_sources_and_limit_hold(shelf: Shelf) -> None:
     await shelf.declare("documents", year="integer")
     years = {str(year): {"fields": {"year": year}} for year in (2020, 2021, 2022)}
-    sources = await shelf.put_all(dict.fromkeys(years, "needle"), each=years)
+    sources = await shelf.put_all(dict.fromkeys(years, "needle"), details_of=years)
     ids = tuple(source.id for source in sources)
     for request, expected in [
         ({"filter": {"year": {"$gte": 2021}}}, {ids[1], ids[2]}),

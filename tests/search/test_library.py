@@ -40,8 +40,8 @@ FOR_ANN = Access("restricted", frozenset({"user:ann"}))
 
 def imported(*steps: str) -> list[set[str]]:
     """Which of the slow packages a fresh interpreter has loaded after each of these steps."""
-    said = "print(*{'lancedb', 'pyarrow', 'onnxruntime'} & sys.modules.keys())"
-    code = "\n".join(["import sys", *(f"{step}\n{said}" for step in steps)])
+    report = "print(*{'lancedb', 'pyarrow', 'onnxruntime'} & sys.modules.keys())"
+    code = "\n".join(["import sys", *(f"{step}\n{report}" for step in steps)])
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [{*line.split()} for line in run.stdout.splitlines()]
 

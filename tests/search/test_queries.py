@@ -56,7 +56,7 @@ async def clocks(shelf: Shelf) -> Shelf:
     years = {year: {"fields": {"year": int(year)}} for year in texts} | {
         "pendulum": {"fields": {"year": 2010}}
     }
-    await shelf.put_all(texts | {"pendulum": "pendulum of iron"}, "clocks", each=years)
+    await shelf.put_all(texts | {"pendulum": "pendulum of iron"}, "clocks", details_of=years)
     hidden: dict[str, Any] = {"fields": {"year": 2006}, "access": ONLY_ANN}
     await shelf.put("hidden", "horologium", collection="clocks", **hidden)
     await shelf.put("letter", "on a horologium", collection="letters")

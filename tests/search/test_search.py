@@ -151,7 +151,7 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
 ) -> None:
     years = {"old": 1990, "new": 2020, "middle": 2005}
     dates = {name: {"date": datetime(year, 1, 1, tzinfo=UTC)} for name, year in years.items()}
-    await shelf.put_all(dict.fromkeys((*years, "none"), "pendulum clock"), each=dates)
+    await shelf.put_all(dict.fromkeys((*years, "none"), "pendulum clock"), details_of=dates)
     answer = await shelf.search("pendulum", mode=mode)
     names = titles(answer)
     assert [name for name in names if name != "none"] == ["new", "middle", "old"]
@@ -164,7 +164,7 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
 async def test_the_newest_of_many_equals_come_first_whatever_the_limit(shelf: Shelf, mode: Mode) -> None:
     years = [1990 + 9 * n % 37 for n in range(21)]  # in no order
     dates = {f"of {year}": {"date": datetime(year, 1, 1, tzinfo=UTC)} for year in years}
-    await shelf.put_all(dict.fromkeys(dates, "pendulum clock"), each=dates, title="bylaws")
+    await shelf.put_all(dict.fromkeys(dates, "pendulum clock"), details_of=dates, title="bylaws")
     for limit in (1, 2, 3, 8, 21):
         hits = (await shelf.search("pendulum", mode=mode, limit=limit)).hits
         assert [hit.source.uri for hit in hits] == [f"of {year}" for year in sorted(years)[::-1][:limit]]

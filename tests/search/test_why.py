@@ -43,7 +43,7 @@ async def ids(shelf: Shelf) -> dict[str, str]:
         name: {"fields": {"year": 2000 + at}, "date": datetime(2020 - at, 1, 1, tzinfo=UTC)}
         for at, name in enumerate(texts)
     }
-    return {source.title: source.id for source in await shelf.put_all(texts, each=details)}
+    return {source.title: source.id for source in await shelf.put_all(texts, details_of=details)}
 
 
 async def _why_not(

@@ -44,7 +44,9 @@ async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: She
         "undated": "pendulum clock with a bell",
     }
     days = {"old": 4000, "new": 1}
-    await shelf.put_all(texts, each={name: {"date": NOW - timedelta(days=age)} for name, age in days.items()})
+    await shelf.put_all(
+        texts, details_of={name: {"date": NOW - timedelta(days=age)} for name, age in days.items()}
+    )
     assert titles(await shelf.search("pendulum clock"))[0] == "old"
     for missing, expected in [("ignore", ["undated", "new", "old"]), ("penalize", ["new", "old", "undated"])]:
         stage = {"stage": "recency", "half_life_days": 30, "weight": 0.9, "missing": missing}
@@ -80,7 +82,7 @@ async def test_of_copies_that_differ_in_a_number_precise_keeps_the_newest_or_all
     fees = {"a": 40, "b": 41, "c": 45}
     await shelf.put_all(
         {name: rule.format(pounds) for name, pounds in fees.items()},
-        each={name: {"date": NOW - timedelta(days=pounds)} for name, pounds in fees.items()},
+        details_of={name: {"date": NOW - timedelta(days=pounds)} for name, pounds in fees.items()},
     )
     await shelf.put("d", "The pendulum of the clock club is due for repair, and the annual fee pays for it")
     question = "annual fee of the clock club"

@@ -27,7 +27,7 @@ MILLER = "Born in Leeds, she learnt the trade from an uncle."
 async def _shelve(shelf: Shelf, *, unrelated: int = 6, **details: Any) -> None:  # noqa: ANN401 of a source
     """A document that answers, one that it names, and others that share more words with the question."""
     texts = {f"other {number}": f"Who designed clock {number} of a tower" for number in range(unrelated)}
-    await shelf.put_all({"Tower": TOWER, "Jane Miller": MILLER} | texts, each={"Jane Miller": details})
+    await shelf.put_all({"Tower": TOWER, "Jane Miller": MILLER} | texts, details_of={"Jane Miller": details})
 
 
 async def _asked(

@@ -126,7 +126,7 @@ async def test_of_equals_for_the_reranker_the_newer_comes_first_and_one_without_
     shelf: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:
     dates = {f"of {year}": {"date": datetime(year, 1, 1, tzinfo=UTC)} for year in (1990, 2026, 2003)}
-    await shelf.put_all(dict.fromkeys(dates, "pendulum"), each=dates, title="bylaws")
+    await shelf.put_all(dict.fromkeys(dates, "pendulum"), details_of=dates, title="bylaws")
     desk = shelf.desk(reranker=reranker, stages=[RERANK])
     rising = _scoring("cohere", lambda place, _count: 0.004 + 0.005 * place)  # the oldest is the best
     newest_without = _scoring("cohere", lambda place, _count: 0.004 if place else None)
