@@ -276,36 +276,43 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
         return None
     if not is_ruled and _reads_on(rows):
         return None
-    texts = [_texts_by_column(row, columns) for row in rows]
-    pitches = [
-        row[0].box.bottom - above[0].box.bottom
-        for above, (row, filled) in zip(rows, [*zip(rows, texts, strict=True)][1:], strict=False)
-        if filled[0]
-    ]
-    usual = median(pitches) if pitches else math.inf
-    of_whole_rows = [
-        row[0].box.bottom - above[0].box.bottom
-        for above, row in pairwise(rows)
-        if min(len(above), len(row)) > 1
-    ]
-    least = _AS_FAR * min(of_whole_rows, default=0.0)
-    cells = texts[:1]
-    for above, row, filled in zip(rows, rows[1:], texts[1:], strict=False):
-        pitch = row[0].box.bottom - above[0].box.bottom
-        is_near = pitch < _AS_FAR * usual
-        is_wrapped = (pitch < least and (_has_only_first(filled) or _has_only_first(cells[-1]))) or (
-            _has_only_first(filled) and reads_on(cells[-1][0], filled[0])
-        )
-        continues = _may_continue_cells(row, filled, above[0].box, rules) and not _begins_row(
-            cells[-1], filled, is_header=len(cells) == 1, is_near=is_near
-        )
-        if continues or (is_wrapped and not _is_ruled_off(row[0].box, above[0].box, rules)):
-            cells[-1] = [
-                with_next_line(cell, next_line) for cell, next_line in zip(cells[-1], filled, strict=True)
-            ]
-        else:
-            cells.append(filled)
+    cells = _whole_rows(rows, [_texts_by_column(row, columns) for row in rows], rules)
     return _table_part(cells, rows) if len(cells) > 1 else None
+
+
+def _whole_rows(
+    rows: Sequence[Row], texts: Sequence[list[str]], rules: Sequence[Box]
+) -> Sequence[Sequence[str]]:
+    """The rows of a table, each with the lines in which its cells go on. `texts` are the rows by column."""
+    pitches = [row[0].box.bottom - above[0].box.bottom for above, row in pairwise(rows)]
+    of_begun = [pitch for pitch, filled in zip(pitches, texts[1:], strict=True) if filled[0]]
+    of_whole = [pitch for pitch, pair in zip(pitches, pairwise(rows), strict=True) if min(map(len, pair)) > 1]
+    usual, least = median(of_begun) if of_begun else math.inf, min(of_whole, default=0.0)
+    whole = [*texts[:1]]
+    for (above, row), filled, pitch in zip(pairwise(rows), texts[1:], pitches, strict=True):
+        is_header, is_near = len(whole) == 1, pitch < _AS_FAR * usual
+        if not _is_ruled_off(row[0].box, above[0].box, rules) and (
+            _is_wrapped(whole[-1], filled, is_close=pitch < _AS_FAR * least)
+            or (
+                _may_continue_cells(row, filled, above[0].box)
+                and not _begins_row(whole[-1], filled, is_header=is_header, is_near=is_near)
+            )
+        ):
+            whole[-1] = [with_next_line(*pair) for pair in zip(whole[-1], filled, strict=True)]
+        else:
+            whole.append(filled)
+    return whole
+
+
+def _is_wrapped(above: Sequence[str], filled: Sequence[str], *, is_close: bool) -> bool:
+    """Whether a first cell goes on from the row above, which is closer than rows are, or reads on."""
+    if _has_only_first(filled):
+        return is_close or reads_on(above[0], filled[0])
+    return is_close and _has_only_first(above)
+
+
+def _has_only_first(cells: Sequence[str]) -> bool:
+    return bool(cells[0]) and not any(cells[1:])
 
 
 def _table_part(cells: Sequence[Sequence[str]], rows: Sequence[Row]) -> PagePart:
@@ -421,12 +428,9 @@ def _begins_row(above: Sequence[str], filled: Sequence[str], *, is_header: bool,
     return is_full and (bool(numbers) or not (in_brackets or any(reads_on(*pair) for pair in pairs)))
 
 
-def _may_continue_cells(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
-    """Whether a row may continue the cells above: its first column is empty, and no rule is between them."""
-    here = row[0].box
-    if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
-        return False
-    return not _is_ruled_off(here, above, rules)
+def _may_continue_cells(row: Row, filled: Sequence[str], above: Box) -> bool:
+    """Whether a row may continue the cells above: its first column is empty, and it is right below them."""
+    return not filled[0] and row[0].box.top - above.bottom <= _WRAPPED * above.height
 
 
 def _is_ruled_off(box: Box, above: Box, rules: Sequence[Box]) -> bool:
@@ -435,10 +439,6 @@ def _is_ruled_off(box: Box, above: Box, rules: Sequence[Box]) -> bool:
         for rule in rules
         if rule.right - rule.left > rule.height
     )
-
-
-def _has_only_first(cells: Sequence[str]) -> bool:
-    return bool(cells[0]) and not any(cells[1:])
 
 
 def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
