@@ -15,9 +15,10 @@ from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
+from rag.ingest.parse.latex_title_block import statements, with_title_block
 from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
-from rag.text.plain_text import one_line
+from rag.text.plain_text import one_line, sentences
 from rag.text.table_heads import pipe_table
 
 SUFFIXES = (".tex", ".latex", ".ltx")
@@ -67,6 +68,7 @@ _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
 _THEOREMS = document_parts.listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
 """)
+_KEYWORDS = re.compile(rf"\\keywords{_OPTION}\s*{_BRACED}")
 _NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
 _ENVIRONMENT = re.compile(
     r"\\begin\{(?:minipage|subfigure|multicols\*?|wrapfigure|wraptable|adjustbox|spacing)\}"
@@ -81,10 +83,15 @@ _GONE = re.compile(
     rf"(?:\s*\[[^\[\]]*\])*(?:\s*{_BRACED})*)"
 )
 _CITED = re.compile(
-    r"\\(?:cite|citep|citet|citealp|autocite|parencite|textcite|ref|eqref|autoref|cref|Cref|pageref)\*?"
-    r"(?:\[[^\]]*\])*\{([^{}]*)\}"
+    r"\\(?:cite|citep|citet|citealp|autocite|parencite|textcite|eqref|pageref|(?P<titled>ref|autoref|[cC]ref|nameref))"
+    r"\*?(?:\[[^\]]*\])*\{(?P<keys>[^{}]*)\}"
 )
-_NOTE = re.compile(r"\\(?:footnote|thanks)\{([^{}]*)\}")
+_LABEL = r"\\label\s*\{[^{}]*\}"
+_LABELLED = re.compile(
+    rf"\\(?:{'|'.join(_LEVELS)}|caption)\*?{_OPTION}\s*\{{({DEEP_TEXT})\}}((?:\s*{_LABEL})*)"
+)
+_LONGEST_TITLE = 80  # characters of what stands for a reference; of a longer caption only its label does
+_NOTE = re.compile(r"\\(?:footnote|thanks|inst|orcidID|IEEEauthorrefmark)\{([^{}]*)\}")
 _LINKED = re.compile(r"\\href\{([^{}]*)\}\{([^{}]*)\}")
 _STYLED = re.compile(  # commands whose first one or two arguments aren't text
     r"\\(?:(?:textcolor|colorbox|raisebox|parbox|scalebox|rotatebox|foreignlanguage|hypertarget|hyperlink)(?![a-zA-Z@])\*?"
@@ -92,9 +99,12 @@ _STYLED = re.compile(  # commands whose first one or two arguments aren't text
     rf"{_BRACED}){_OPTION}"
 )
 _PRINTED = re.compile(rf"\\texorpdfstring\s*{_BRACED}\s*{_BRACED}")  # the second is for bookmarks
+_WITHOUT_ARGUMENT = re.compile(r"\\([a-zA-Z@]+)\*?\{\s*\}(?!\s*\{)")
 _COMMAND = re.compile(r"\\([a-zA-Z@]+)\*?(?:\[[^\[\]\n]*\])?\{([^{}]*)\}(?=(\{)?)")
 _NAME = re.compile(r"\\([a-zA-Z@]+)")
 _WORD = re.compile(r"\\([a-zA-Z@]+)\*?[ \t]?")
+_ENDS_IN_NAME = re.compile(r"\\[a-zA-Z@]+\Z")
+_LONGEST_NAME = 40  # characters of a command's name
 _BASE = r"(?:\{\s*(\\?[A-Za-z])\s*\}|(\\?[ij](?![A-Za-z])|[A-Za-z]))"
 _ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrkdb](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
 _MARKS = document_parts.listed_pairs("""
@@ -128,19 +138,24 @@ def parse(text: str, name: str) -> Document:
     preamble, begin, body = text.partition(r"\begin{document}")
     reader.read_preamble(preamble if begin else "")
     body = body.partition(r"\end{document}")[0] if begin else text
-    stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
+    stated = statements(text)
     included = _INCLUDED.findall(body)
+    reader.read_labels(body)
+    body = with_title_block(preamble if begin else "", body)
     whole, blocks = document_parts.compose(reader.parts(with_quantities(_with_theorems(body, text))))
-    keywords = stated["keywords"] or _argument("keywords", preamble)
+    written = reader.plain(stated.date)
+    day = document_parts.date(written)
+    keywords = _KEYWORDS.search(text)
     return Document(
         text=whole,
-        title=reader.plain(_NOTE.sub("", stated["title"])) or document_parts.first_heading(blocks) or name,
+        title=reader.plain(stated.title) or document_parts.first_heading(blocks) or name,
         mime_type="text/x-tex",
         blocks=blocks,
-        date=document_parts.date(one_line(stated["date"])),
+        date=day,
         metadata=document_parts.facts(
-            author=[author.strip() for author in reader.plain(_NOTE.sub("", stated["author"])).split(";")],
-            keywords=reader.plain(keywords),
+            author=[author.strip() for name in stated.authors for author in reader.plain(name).split(";")],
+            date="" if day else written,
+            keywords=reader.plain(keywords[1]) if keywords else "",
         ),
         remarks=(
             *unread_files(included),
@@ -159,11 +174,6 @@ def _with_theorems(body: str, text: str) -> str:
         return f"\n\n{name}{title}: " if name else begin[0]
 
     return _THEOREM.sub(named, body)
-
-
-def _argument(command: str, text: str) -> str:
-    match = re.search(rf"\\{command}{_OPTION}\s*{_BRACED}", text)
-    return match[1] if match else ""
 
 
 @dataclass(slots=True)
@@ -186,6 +196,8 @@ class _Reader:
     def __init__(self) -> None:
         self._kept: list[str] = []
         self._unknown: dict[str, None] = {}
+        self._named: dict[str, None] = {}  # the unknown macros that stay by their names
+        self._titles: dict[str, str] = {}  # of sections, figures and tables, by label
         self._endless: list[str] = []
         self._merged = document_parts.MergedCells()
         self._forms: dict[int, tuple[str, str, str]] = {}  # of the labels of numbered lists, by level
@@ -197,6 +209,19 @@ class _Reader:
             if label["form"] and (form := self._label_form(label["form"])):
                 self._forms[_LIST_LEVELS.index(label["level"])] = form
 
+    def read_labels(self, text: str) -> None:
+        """Note which titles references stand for: those of sections, and the first sentences of captions."""
+        labels = {
+            label: match[1]
+            for match in _LABELLED.finditer(text)
+            for label in re.findall(_LABEL.replace("[^{}]*", "([^{}]*)"), match[1] + match[2])
+        }
+        titles = {label: self.plain(_CITED.sub("", title)) for label, title in labels.items()}
+        for label, title in titles.items():
+            first = next((title[span.start : span.end] for span in sentences(title)), "")
+            if 0 < len(first) <= _LONGEST_TITLE:
+                self._titles[label] = first.rstrip(". ")
+
     def expanded(self, text: str) -> str:
         """The text with its own macros expanded."""
         expansion = Expansion(text, self._placeholder)
@@ -207,7 +232,10 @@ class _Reader:
     def remarks(self) -> list[str]:
         """Remarks on macros that are unknown or could not be expanded."""
         remarks = []
-        if names := [f"\\{name}" for name in self._unknown]:
+        if names := [f"\\{name}" for name in self._named]:
+            count = counted(len(names), "unknown macro")
+            remarks.append(f"{count} left as \\name: {names_briefly(names, document_parts.NAMED)}")
+        if names := [f"\\{name}" for name in self._unknown if name not in self._named]:
             omitted = f"{counted(len(names), 'unknown macro')} left out"
             arguments = "its arguments" if len(names) == 1 else "their arguments"
             remarks.append(
@@ -238,7 +266,7 @@ class _Reader:
         text = _LEFT_OUT.sub("", text)
         text = MATH.sub(lambda m: self._placeholder(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
         text = self._with_tables(text)
-        text = text.replace(r"\begin{abstract}", r"\section{Abstract}").replace(r"\maketitle", "")
+        text = text.replace(r"\begin{abstract}", r"\section{Abstract}")
         used = [level for level in _LEVELS if re.search(rf"\\{level}\*?[\[{{]", text)]
         highest = _LEVELS.index(used[0]) if used else 0
         at = 0
@@ -367,10 +395,10 @@ class _Reader:
 
     def plain(self, text: str) -> str:
         """The words of a text on one line, without commands."""
-        return one_line(self._with_verbatim(self._words(text)))
+        return one_line(self._with_verbatim(self._words(text, is_line=True)))
 
-    def _words(self, text: str) -> str:
-        """The words of a text without commands; verbatim text stays a placeholder."""
+    def _words(self, text: str, *, is_line: bool = False) -> str:
+        """The words of a text, or of a line, without commands; verbatim text stays a placeholder."""
         text = re.sub(rf"\\ensuremath\s*{_BRACED}", lambda m: self._placeholder(f"${m[1]}$"), text)
         text = MATH.sub(lambda m: self._placeholder(m[0]), _GONE.sub("", text))
         text = re.sub(r"\\\\(?:\[[^\]]*\])?", "\n", text)
@@ -379,18 +407,54 @@ class _Reader:
             lambda m: self._placeholder(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text
         )
         text = _ACCENT.sub(_accented_letter, text)
-        text = _STYLED.sub("", _CITED.sub(r"[\1]", _PRINTED.sub(r"{\1}", text)))
+        text = _STYLED.sub("", _CITED.sub(self._cited, _PRINTED.sub(r"{\1}", text)))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
+        text = _WITHOUT_ARGUMENT.sub(self._without_argument, text)
         for _ in range(6):  # commands within commands, the innermost first
             before = text
             text = _NOTE.sub(r" [\1]", _LINKED.sub(r"\2 (\1)", text))
             text = _COMMAND.sub(_argument_text, _ENVIRONMENT.sub("", text))
             if text == before:
                 break
-        text = _WORD.sub(lambda m: _LETTERS.get(m[1], ""), text).replace("\\", "")
+        text = self._without_commands(text, is_line=is_line).replace("\\", "")
         text = re.sub(r"[{}]", "", text).replace("~", " ")
         text = text.replace("---", "—").replace("--", "–").replace("``", "“").replace("''", "”")
         return with_scripts(self._with_single_characters(text.strip()))
+
+    def _cited(self, match: re.Match[str]) -> str:
+        """What stands for a reference in brackets: keys, or titles that the file has for them."""
+        keys = [key.strip() for key in match["keys"].split(",")] if match["titled"] else []
+        if not any(key in self._titles for key in keys):
+            return f"[{match['keys']}]"
+        return self._placeholder(f"[{', '.join(self._titles.get(key, key) for key in keys)}]")
+
+    def _without_argument(self, command: re.Match[str]) -> str:
+        r"""What stands for a command before empty braces: \LaTeX{}; an unknown one stays by its name."""
+        name = command[1]
+        return _LETTERS.get(name, command[0]) if name in _KNOWN else self._name(name)
+
+    def _without_commands(self, text: str, *, is_line: bool) -> str:
+        """The text without commands; unknown ones stay by their names where words are beside them.
+
+        In a text of several lines, one that is alone is more likely a matter of layout than a word.
+        """
+
+        def shown(command: re.Match[str]) -> str:
+            has_argument = command.string.startswith("{", command.end())
+            if command[1] in _KNOWN or has_argument:
+                return _LETTERS.get(command[1], "")
+            return self._name(command[1]) + (" " if command[0][-1].isspace() else "")
+
+        def read(line: str) -> str:
+            words = _WORD.sub(lambda command: _LETTERS.get(command[1], ""), line)
+            return _WORD.sub(shown, line) if is_line or any(map(str.isalnum, words)) else words
+
+        return "\n".join(map(read, text.split("\n")))
+
+    def _name(self, name: str) -> str:
+        """A placeholder for an unknown macro by its name."""
+        self._named[name] = None
+        return self._placeholder(f"\\{name}")
 
     def _with_single_characters(self, text: str) -> str:
         """The text with single verbatim characters restored; listings and formulas stay placeholders."""
@@ -410,9 +474,11 @@ class _Reader:
 
 
 def _argument_text(command: re.Match[str]) -> str:
-    """The argument of a command; after an unknown command a space separates it from the next argument."""
+    """The argument of a command, apart from a name before it, and behind an unknown command from the next."""
     text = as_script(command[2], HEIGHTS.get(command[1].removeprefix("text"), 0))
-    return text + (" " if command[3] and command[1] not in _KNOWN else "")
+    before = command.string[max(0, command.start() - _LONGEST_NAME) : command.start()]
+    gap = " " if before[-1:].isalpha() and _ENDS_IN_NAME.search(before) else ""  # \noindent\textbf{Note}
+    return gap + text + (" " if command[3] and command[1] not in _KNOWN else "")
 
 
 def _accented_letter(match: re.Match[str]) -> str:

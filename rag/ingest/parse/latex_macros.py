@@ -46,7 +46,8 @@ FORMATTING = _READ | listed_names("""
     expandafter csname endcsname global long kern hskip hrule vrule rule hrulefill dotfill markboth
     markright numberwithin allowdisplaybreaks displaybreak nonumber notag tag qedhere qed proof document
     makecell AND And looseness overfullrule orcidID authorrunning titlerunning shorttitle shortauthors ead
-    tablecaption tablehead colhead tablecolumns uuline tightlist subfigure subfloat ContinuedFloat inst
+    titlepage tablecaption tablehead colhead tablecolumns uuline tightlist subfigure subfloat inst
+    ContinuedFloat
 """)
 """Commands that only format: they can be dropped, or replaced by their arguments."""
 
@@ -241,12 +242,14 @@ def _with_arguments(body: str, arguments: list[str]) -> str:
     """The body of a macro with its arguments: ("#1 and ##", ["x"]) -> "x and #"."""
 
     def filled(match: re.Match[str]) -> str:
-        if match[1] == "#":
-            return "#"
-        value = arguments[int(match[1]) - 1] if int(match[1]) <= len(arguments) else ""
-        return value + ("{}" if match[2] and _ENDS_IN_WORD.search(value) else "")
+        before, number, following = match.groups(default="")
+        if number == "#":
+            return f"{before}#"
+        value = arguments[int(number) - 1] if int(number) <= len(arguments) else ""
+        gap = " " if before and value[:1].isalpha() else ""
+        return before + gap + value + ("{}" if following and _ENDS_IN_WORD.search(value) else "")
 
-    return re.sub(r"#([1-9#])(?=([a-zA-Z@])?)", filled, body)
+    return re.sub(r"(\\[a-zA-Z@]+)?#([1-9#])(?=([a-zA-Z@])?)", filled, body)
 
 
 # Quantities of siunitx as people see them: \SI{5}{\micro\metre} -> 5 µm.

@@ -41,7 +41,14 @@ def f(): % no comment
 \end{document}
 gone
 """
-TEXT = r"""# Abstract
+TEXT = r"""On $E=mc^2$ clocks [Paid by nobody]
+
+Ann Lee
+Jörg Müller
+
+2020-01-05
+
+# Abstract
 
 Short 5% text.
 
@@ -82,6 +89,7 @@ def test_a_paper_is_read_without_its_commands(end: str) -> None:
     assert document.remarks == ("it includes other, which was not read with it",)
     kinds = [block.kind for block in document.blocks]
     assert kinds == [
+        *("paragraph", "paragraph", "paragraph"),
         *("heading", "paragraph", "heading", "paragraph", "paragraph", "list"),
         *("heading", "table", "paragraph", "code"),
     ]
@@ -155,6 +163,7 @@ DEFINED = [
         r"\newcommand{\greet}[2][Dear]{#1 \emph{#2},} \greet{Ann} and \greet[Hello]{Bo {\bf C}}",
         "Dear Ann, and Hello Bo C,",
     ),
+    (r"\def\big#1{\large\bfseries#1!} \big{Rank}", "Rank!"),
     (r"\def\pair#1#2{(#1; #2)} \pair ab \pair{a}{\pair{b}{c}}", "(a; b) (a; (b; c))"),
     (r"\newcommand{\x}{old} \x{} \renewcommand{\x}{new} \x{} \providecommand{\x}{unused} \x", "old new new"),
     (r"\providecommand{\x}{first} \x{} \newcommand{\x}{second} \x", "first first"),
@@ -198,14 +207,131 @@ def test_a_macro_of_the_preamble_is_expanded_in_title_and_author() -> None:
     assert document.text == "RankFuse it is."
 
 
-def test_unknown_macros_keep_their_arguments_and_are_remarked_once() -> None:
-    source = r"\foo{Ann}{Bo} has \alpha\ \ce{5}{\mole} \textbf{and} \foo{x} \a@b \q1 \w1 \'e \today"
+def test_unknown_macros_stay_by_name_or_by_their_arguments_and_are_remarked_once() -> None:
+    source = r"\foo{Ann}{Bo} has \alpha\ \ce{5}{\mole} \textbf{and} \foo{x} \a@b \q1 \'e"
     document = parse(source.encode(), "a.tex")
-    assert document.text.split() == ["Ann", "Bo", "has", "5", "and", "x", "1", "1", "é"]
-    assert document.metadata == {"left_out": "8 unknown macros"}
-    (remark,) = document.remarks
-    assert all(name in remark for name in (r"\foo", r"\alpha", r"\ce", r"\mole", r"\a@b"))
-    assert "textbf" not in remark
+    assert document.text.split() == [
+        "Ann",
+        "Bo",
+        "has",
+        r"\alpha",
+        "5",
+        r"\mole",
+        "and",
+        "x",
+        r"\a@b",
+        r"\q1",
+        "é",
+    ]
+    assert document.metadata == {"left_out": "2 unknown macros"}
+    by_name, by_arguments = document.remarks
+    assert all(name in by_name for name in (r"\alpha", r"\mole", r"\a@b", r"\q"))
+    assert all(name in by_arguments for name in (r"\foo", r"\ce"))
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (
+            r"We trained \model{} for \model\ and \model, (\model).",
+            r"We trained \model for \model and \model, (\model).",
+        ),
+        (
+            r"\section{On \model} \emph{\model{} wins}\footnote{As \model{} does.}",
+            "# On \\model\n\n\\model wins [As \\model does.]",
+        ),
+        (
+            r"\begin{tabular}{ll}\ours & 3\\ \multicolumn{2}{l}{\theirs}\end{tabular}",
+            "| \\ours | 3 |\n| --- | --- |\n| \\theirs |  |",
+        ),
+        (
+            "First.\n\n\\bigbreak\n\\thickline\n\\starline\n\nSecond \\model is.",
+            "First.\n\nSecond \\model is.",
+        ),
+        (r"a \foo{b {\it c {d}}} e", "a b c d e"),
+        (r"A\foo{}{two} \foo {three} \foo[x]{four}", "A two three four"),
+    ],
+)
+def test_a_macro_of_another_file_leaves_no_hole_in_a_sentence(written: str, seen: str) -> None:
+    assert parse(written.encode(), "a.tex").text == seen
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (r"Stra\ss{}e, \oe{}uvre, \LaTeX{} \copyright{} 2020", "Straße, œuvre, LaTeX © 2020"),
+        (r"\noindent\textbf{Note} that \centering\emph{it} ticks", "Note that it ticks"),
+        (r"pre\textbf{fix} \large{Big}\small\texttt{a}", "prefix Biga"),
+    ],
+)
+def test_a_command_beside_another_costs_no_word(written: str, seen: str) -> None:
+    document = parse(written.encode(), "a.tex")
+    assert document.text == seen
+    assert not document.remarks
+
+
+def test_a_reference_has_the_title_of_what_the_file_labels() -> None:
+    written = r"""\section{Our \emph{method}}\label{sec:m}\label{sec:n}
+    See \ref{sec:n}, \cref{tab:r, fig:x}, \ref{eq:a}, \autoref{fig:long}, \cite{sec:m}.
+    \begin{equation}\label{eq:a} a \end{equation}
+    \caption[Short]{All \textbf{results} \cite{lee}. Bold is best, see \ref{sec:m}.\label{tab:r}}
+    \caption{%s}\label{fig:long}"""
+    text = parse((written % ("word " * 30)).encode(), "a.tex").text
+    assert "See [Our method], [All results, fig:x], [eq:a], [fig:long], [sec:m]." in text
+
+
+FRONTS = [
+    (
+        r"\author[1]{Ann Lee}\author[1,2]{Bo Ray}\affil[1]{TU Graz}\affil[2]{Uni Bonn}\date{\today}|",
+        "T\n\nAnn Lee [1]\nBo Ray [1,2]\n[1] TU Graz\n[2] Uni Bonn",
+        {"author": "Ann Lee, Bo Ray"},
+    ),
+    (
+        r"|\author{Ann}\affiliation{\institution{TU Graz}\city{Graz}}\email{a@x.org}\author{Bo}",
+        "T\n\nAnn\nTU Graz, Graz\na@x.org\nBo",
+        {"author": "Ann, Bo"},
+    ),
+    (
+        r"\author{Ann\inst{1} \and Bo\inst{2}\thanks{By \emph{x}}}\institute{TU Graz \and Bonn}|",
+        "T\n\nAnn [1]\nBo [2] [By x]\n[1] TU Graz\n[2] Bonn",
+        {"author": "Ann, Bo"},
+    ),
+    (
+        "\\author{\\IEEEauthorblockN{L\\'{e}e}\n\\IEEEauthorblockA{TU\\\\ Graz}\n\\and Bo \\\\\n Bonn}|",
+        "T\n\nLée\nTU\nGraz\n\nBo\nBonn",
+        {"author": "Lée, TU, Graz, Bo, Bonn"},
+    ),
+    (
+        r"\subtitle{Sub}\author[AL]{Ann}\institute{TU Graz}\date{May 2023}|",
+        "T\n\nSub\n\nAnn\nTU Graz\n\nMay 2023",
+        {"author": "Ann", "date": "May 2023"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("front", "seen", "metadata"), FRONTS)
+def test_who_wrote_a_paper_where_and_when_is_text_where_its_title_is_printed(
+    front: str, seen: str, metadata: dict[str, str]
+) -> None:
+    source = rf"{front}\title[S]{{T}}\maketitle".replace("|", r"\begin{document}")
+    document = parse(source.encode(), "a.tex")
+    assert document.text == seen
+    assert document.title == "T"
+    assert document.metadata == metadata
+    assert not document.remarks
+
+
+def test_what_no_title_page_prints_is_no_text() -> None:
+    document = parse(rb"\title{T}\author{Ann \And Bo}\begin{document}It ticks.\end{document}", "a.tex")
+    assert (document.title, document.text) == ("T", "It ticks.")
+    assert document.metadata == {"author": "Ann, Bo"}
+
+
+def test_an_abstract_that_precedes_the_title_stands_below_it() -> None:
+    source = r"\begin{document}\title{T}\begin{abstract}Short.\end{abstract}\author{Ann}\%s Text."
+    for command in ("maketitle", "titlepage"):
+        text = parse((source % command).encode(), "a.tex").text
+        assert text == "T\n\nAnn\n\n# Abstract\n\nShort.\n\nText."
 
 
 def test_what_changes_only_the_looks_is_not_remarked() -> None:
@@ -351,8 +477,15 @@ def test_a_long_table_has_its_head_once_and_its_caption_above() -> None:
         r"\begin{tabularx}{l}",
         r"\caption{",
         r"\multirow{-9}{*}{a}\\ ",
+        r"\title{",
+        r"\author[",
+        r"\and ",
+        r"\ref{a}\section{b}\label{a}",
+        r"\foo\textbf{a}",
+        r"\foo{}",
     ],
 )
 def test_hostile_latex_costs_no_more_than_its_length(part: str) -> None:
     parse((part * 8_000 + "\n\n x").encode(), "a.tex")
+    parse(rf"\title{{{part * 8_000}}}\maketitle x".encode(), "a.tex")
     parse(rf"\begin{{tabular}}{{l}}{part * 8_000}\end{{tabular}} x".encode(), "a.tex")
