@@ -9,10 +9,9 @@ from typing import NamedTuple
 from rag.ingest.parse.latex_tables import DEEP_TEXT
 from rag.text.plain_text import one_line
 
-_OPTION = r"\s*(?:\[(?P<mark>[^\[\]]*)\])?\s*"
 _STATED = re.compile(
     r"\\(?P<what>title|subtitle|author|affil|affiliation|institute|address|email|date)(?![a-zA-Z@])\*?"
-    rf"{_OPTION}\{{(?P<text>{DEEP_TEXT})\}}"
+    rf"(?:\s*\[(?P<mark>[^\[\]]*)\])?\s*\{{(?P<text>{DEEP_TEXT})\}}"
 )
 _MAKETITLE = re.compile(r"\\(?:maketitle|titlepage)(?![a-zA-Z@])")
 _PEOPLE, _DATE = 2, 3
@@ -43,7 +42,7 @@ def statements(text: str) -> Statements:
     """What a file states about itself; "" for what it doesn't."""
     texts: dict[str, list[str]] = {}
     for stated in _STATED.finditer(text):
-        texts.setdefault(stated["what"], []).append(_NOTE.sub("", stated["text"]))
+        texts.setdefault(stated["what"], []).append(one_line(_NOTE.sub("", stated["text"])))
     title, date = (texts.get(what, [""])[0] for what in ("title", "date"))
     people = (part for listed in texts.get("author", []) for part in _AND.split(listed))
     authors = [line for part in people for line in _LINE_END.split(part)]
