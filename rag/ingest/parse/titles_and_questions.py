@@ -27,6 +27,14 @@ _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _ALT = re.compile(r"""<img\b[^<>]{0,600}?\balt\s?=\s?["']([^"'<>]*)["'][^<>]*>""", re.IGNORECASE)
 _TITLE_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,600}>")
 _MARKUP = re.compile(r"`|\*\*|</\w+>|<\w+\s[^<>]*>|\s*\{:?\s*[#.][^{}]*\}\s*$|\s+#+\s*$")
+_SHOWN = re.compile(
+    r"(?P<code>(?<!`)(?P<ticks>`+)[^`\n]+(?P=ticks))"
+    r"|!?\[\[#?(?:[^\[\]|]*\|)?(?P<note>[^\[\]|]+)\]\](?:\([^()]*\))?"  # [[note]] and [[note|words]]
+    r"|(?<!\w)(?P<sign>~~|==)(?=[^\s~=])(?P<marked>[^~=]+)(?P=sign)(?!\w)"
+    r"|(?<![\w\\])(?P<line>__(?![a-z\d_]+__)|_)(?=[^\W_])(?P<lined>[^_]+)(?P=line)(?!\w)"  # not __init__
+    r"|\[\^[^\[\]\s]+\]"  # the mark of a footnote
+    r"|\\(?P<escaped>[_\[\]#.\-!()&|~+>])|(?P<entity>&(?:amp|nbsp|quot|#39);)"
+)
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)\1(?![\w*])")
 _H1 = re.compile(r"<h1\b[^<>]{0,600}>(.{1,2000}?)</h1\s*>", re.IGNORECASE | re.DOTALL)
 _BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
@@ -42,12 +50,20 @@ _JOINED = re.compile(r"[a-z]{2,}(?:-[a-z]{2,})+")
 def heading_words(heading: str) -> str:
     """The words of a Markdown heading without its markup.
 
-    Example: "The [`x`](y) [![Build](b.svg)](z) {#anchor}" -> "The x Build".
+    Example: "The [`x`](y) [![Build](b.svg)](z) {#anchor}" -> "The x Build"; "[[Ann Lee|Ann]]" -> "Ann".
     """
     words = _ALT.sub(r"\1", heading[:1000])
     for _ in range(2):  # a badge is an image in a link
         words = _LINK.sub(r"\1", words)
-    return _MARKUP.sub("", _EMPHASIS.sub(r"\2", words))
+    return _MARKUP.sub("", _EMPHASIS.sub(r"\2", _SHOWN.sub(_shown, words)))
+
+
+def _shown(mark: re.Match[str]) -> str:
+    if note := mark["note"]:
+        return note.replace("#", " > ")
+    if entity := mark["entity"]:
+        return html.unescape(entity)
+    return mark["code"] or mark["marked"] or mark["lined"] or mark["escaped"] or ""
 
 
 def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:
@@ -57,10 +73,11 @@ def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, s
     the front matter's label for menus, the first heading, a first line that is a paragraph of its own.
     """
     filled = {key.casefold(): value for key, value in entries.items() if value}
+    stated = filled.get("title", "")
     outermost = (block for block in blocks if block.kind == "heading" and block.level == 1 and block.title)
     first = next(outermost, None)
     candidates = (
-        filled.get("title", ""),
+        heading_words(stated) if "[[" in stated else stated,
         _html_heading(text, blocks, before=first.start if first else len(text)),
         first_heading(blocks) if first else "",
         next((filled[key] for key in LABELS if filled.get(key)), ""),
@@ -89,7 +106,7 @@ def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
         return ""
     line = text[first.start : first.end].lstrip("#")  # "#Title" is how people wrote it before CommonMark
     if bold := _BOLD.fullmatch(line):
-        return bold[2].rstrip(":")
+        return heading_words(bold[2]).rstrip(":")
     return "" if "\n" in line or _NO_TITLE.match(line) else heading_words(line).strip("*_ ")
 
 

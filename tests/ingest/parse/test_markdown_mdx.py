@@ -326,3 +326,27 @@ def test_sentences_that_begin_with_import_stay() -> None:
 )
 def test_broken_jsx_takes_no_time(part: str) -> None:
     assert parse((part * 3_000 + "\n\nx").encode(), "a.mdx").blocks
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        ("Meeting mit [[René Éluard]]", "Meeting mit René Éluard"),
+        ("With [[People/Ann Lee|Ann]] on [[Clocks#Oil]], [[#Rust]]", "With Ann on Clocks > Oil, Rust"),
+        ("The `[[bin]]` of `__init__` and __init__.py", "The [[bin]] of __init__ and __init__.py"),
+        ("See [[1]](https://x.org)[^2]", "See 1"),
+        ("_Draft_ of __all clocks__ in snake_case_names", "Draft of all clocks in snake_case_names"),
+        ("~~Old~~ ==New== 1 == 1 ~~ 2", "Old New 1 == 1 ~~ 2"),
+        (r"Q&amp;A on snake\_case \[x\] &lt;div&gt;", "Q&A on snake_case [x] &lt;div&gt;"),
+    ],
+)
+def test_a_heading_is_what_people_see(heading: str, title: str) -> None:
+    document = parse(f"# {heading}\n\nText.".encode(), "a.md")
+    assert document.title == document.blocks[0].title == title
+
+
+@pytest.mark.parametrize(
+    "written", ['---\ntitle: "On [[Oil|oils]]"\n---\nText.', "**On [[Oil|oils]]**\n\nText.\n\nMore."]
+)
+def test_a_title_without_a_heading_has_no_links_either(written: str) -> None:
+    assert parse(written.encode(), "a.md").title == "On oils"
