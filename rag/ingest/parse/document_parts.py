@@ -283,9 +283,16 @@ def date(text: str) -> datetime | None:
     05/06/2024 isn't: in some countries it is in May, in others in June.
     Example: "2024-05-01", "1 May 2024", "1. Mai 2024" and "May 1st, 2024" -> 2024-05-01 00:00 UTC.
     """
+    stated = moment(text)
+    return utc(stated) if stated else None
+
+
+def moment(text: str) -> datetime | None:
+    """A date as `date` reads it, in the zone that it states; UTC if it states none."""
     for read in (datetime.fromisoformat, parsedate_to_datetime, _written_date):
         try:
-            return utc(read(text.strip()))
+            stated = read(text.strip())
+            return stated if stated.tzinfo and utc(stated) else utc(stated)
         except (ValueError, OverflowError):
             continue
     return None

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 import html_to_markdown
 from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOptions, WarningKind
@@ -62,6 +63,7 @@ _WITH_TWINS = _options(*(f"{drawn}[aria-hidden=true]" for drawn in (".katex-html
 _SCRIPT_LINK = re.compile(
     r"""\b(?:href|src)\s?=\s?(?:"(?:javascript|data):[^"]*"|'(?:javascript|data):[^']*')""", re.IGNORECASE
 )
+_MAIL_LINK = re.compile(r"\[([^\[\]\s@]+@[^\[\]\s@]+)\]\(mailto:([^()\s?]+)(?:\?[^()\s]*)?\)", re.IGNORECASE)
 _DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
 _JSON_DATE = re.compile(r'"datePublished"\s{0,3}:\s{0,3}"([^"<>\\]{4,40})"')
 _TIME = re.compile(r"<time\b[^<>]{0,500}>", re.IGNORECASE)
@@ -125,7 +127,14 @@ def _marked_content(html: str) -> str:
         html_widgets.with_code_and_layout(html_widgets.with_formulas(html))
     )
     content = (_convert(page, options).content or "").replace(html_widgets.NO_ITEM, "")
-    return without_note_ids(with_scripts(clean(content)).strip())
+    content = _MAIL_LINK.sub(_mail_address, clean(content))
+    return without_note_ids(with_scripts(content).strip())
+
+
+def _mail_address(link: re.Match[str]) -> str:
+    """An address without the link to itself: "[a@x.org](mailto:a@x.org)" -> "a@x.org"."""
+    is_same = unquote(link[2]).casefold() == link[1].replace("\\", "").casefold()
+    return link[1] if is_same else link[0]
 
 
 def _convert(html: str, options: ConversionOptions) -> ConversionResult:

@@ -59,8 +59,19 @@ def test_a_mail_has_its_subject_people_and_date() -> None:
     }
     assert document.text == (
         "From: Ann <ann@x.org>\nTo: Bo <bo@x.org>, cy@x.org\nCc: Di <di@x.org>\n"
-        "Date: 2024-05-01 08:00 UTC\n\nTick."
+        "Date: 2024-05-01 10:00 +0200\n\nTick."
     )
+
+
+def test_a_mail_is_dated_as_its_sender_saw_it_and_sorted_in_utc() -> None:
+    mail = "From: a@x.org\nSubject: S\nDate: Mon, 4 Mar 2024 23:30:00 -0500\n\nTick.\n"
+    document = read(mail)
+    assert "Date: 2024-03-04 23:30 -0500" in document.text
+    assert document.date
+    assert document.date.isoformat() == "2024-03-05T04:30:00+00:00"
+    mailbox = parse(f"From a@x.org Mon Mar  4 23:30:00 2024\n{mail}".encode(), "a.mbox").text
+    assert "2024-03-04" in mailbox
+    assert "UTC" in read(mail.replace("-0500", "+0000")).text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
@@ -178,6 +189,44 @@ def test_what_a_mail_answers_is_a_section_of_its_own(line: str) -> None:
     [heading] = [block for block in document.blocks if block.kind == "heading"]
     assert document.text[heading.start : heading.end] == line.partition("\n")[0]
     assert document.text.index("No, it") < heading.start < document.text.index("Does it tick")
+
+
+ADDRESS = '<a href="mailto:{0}@x.org">{0}@x.org</a>'
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        (
+            f"On Mon, Mar 4, 2024 at 5:00 PM Bo &lt;{ADDRESS.format('b_o_x')}&gt; wrote:",
+            "On Mon, Mar 4, 2024 at 5:00 PM Bo <b_o_x@x.org> wrote:",
+        ),
+        (f"<b>From:</b> Bo &lt;{ADDRESS.format('bo')}&gt;<br><b>Sent:</b> Monday", "From: Bo <bo@x.org>"),
+        (
+            'On Mon, Mar 4, 2024, <a href="https://x.org/u/1">Bo</a> wrote:',
+            "On Mon, Mar 4, 2024, Bo wrote:",
+        ),
+        ("From: Bo [mailto:bo@x.org]<br>Sent: Monday", "From: Bo <bo@x.org>"),
+        (
+            "On 4 Mar 2024, Bo &lt;bo@x.org&lt;mailto:bo@x.org&gt;&gt; wrote:",
+            "On 4 Mar 2024, Bo <bo@x.org> wrote:",
+        ),
+    ],
+)
+def test_the_heading_of_what_a_mail_answers_has_no_markup(line: str, title: str) -> None:
+    html = f"<p>No.</p><div>{line}</div><blockquote>Does it tick?</blockquote>"
+    document = read(f"{HEADERS}Content-Type: text/html; charset=utf-8\n\n{html}")
+    assert [block.title for block in document.blocks if block.kind == "heading"] == [title]
+
+
+def test_a_link_to_an_address_is_that_address_unless_it_has_words_of_its_own() -> None:
+    links = (
+        '<a href="mailto:Bo@x.org?subject=a%20b">bo@x.org</a>, <a href="mailto:bo@x.org">Bo</a>, '
+        '<a href="mailto:cy@x.org">bo@x.org</a>'
+    )
+    assert body(f"{HEADERS}Content-Type: text/html\n\n<p>Ask {links}.</p>") == (
+        "Ask bo@x.org, [Bo](mailto:bo@x.org), [bo@x.org](mailto:cy@x.org)."
+    )
 
 
 def test_what_is_attached_are_documents_of_their_own() -> None:

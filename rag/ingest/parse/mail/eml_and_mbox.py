@@ -36,11 +36,12 @@ from rag.ingest.parse.document_parts import (
     UniqueNames,
     block,
     clean,
-    date,
     facts,
+    moment,
     paragraphs,
     shifted,
     title_line,
+    utc,
 )
 from rag.ingest.parse.html_widgets import is_no_data, without_layout_tables
 from rag.ingest.parse.json_and_csv import records_document
@@ -62,6 +63,11 @@ _REPLIES = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """Lines that mail programs write above the quoted mail."""
+_LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]+\)")
+_MAIL_BRACKETS = re.compile(  # as Outlook writes links into plain text
+    r"(?P<same>(?<=[^\s<>\[\]])<mailto:[^<>\s]+>)|\s*[\[<]mailto:(?P<address>[^<>\[\]\s]+)[\]>]",
+    re.IGNORECASE,
+)
 
 
 def parse_mail(data: bytes, name: str) -> Document:
@@ -111,10 +117,10 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
         EmptyFileError: the message has neither text, subject nor attachments.
     """
     parts = parts_of(message)
-    subject, sent = header(message, "subject"), sent_at(message)
+    subject, sent = header(message, "subject"), _sent_in_zone(message)
     about = {key: people(message, key) for key in ("from", "to", "cc")}
     lines = [f"{key.title()}: {', '.join(names)}" for key, names in about.items() if names]
-    lines += [f"Date: {sent:%Y-%m-%d %H:%M} UTC"] if sent else []
+    lines += [f"Date: {_in_zone(sent)}"] if sent else []
     attached = ", ".join(f"{name} ({_size(len(_data(part)))})" for name, part in parts.attached)
     lines += [f"Attachments: {attached}"] if attached else []
     if not (parts.bodies or attached or subject or parts.remarks):
@@ -133,7 +139,9 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
         **about,
     )
     remarks = tuple(dict.fromkeys(parts.remarks))
-    return Document(text, subject or name, mime_type, tuple(blocks), (), sent, None, metadata, remarks)
+    return Document(
+        text, subject or name, mime_type, tuple(blocks), (), sent_at(message), None, metadata, remarks
+    )
 
 
 def _size(count: int) -> str:
@@ -150,9 +158,15 @@ def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterato
     """The blocks of a text; a line above a quoted mail is a heading."""
     marks = [match.span() for match in _REPLIES.finditer(text)]
     for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
-        title = text[start:end].replace("*", "").strip("-> \t")
+        title = _quoted_heading(text[start:end])
         yield from block(text, "heading", start, end, level=1, title=title)
         yield from shifted(blocks_of(text[end:next_]), end)
+
+
+def _quoted_heading(line: str) -> str:
+    """The words of a line above a quoted mail: "**Von:** Bo [mailto:b@x.org]" -> "Von: Bo <b@x.org>"."""
+    line = _MAIL_BRACKETS.sub(lambda mark: "" if mark["same"] else f" <{mark['address']}>", line)
+    return _LINK.sub(r"\1", line).replace("*", "").lstrip("-> \t").rstrip("- \t")
 
 
 MAX_HEADER = 20_000  # characters, some thousand recipients; longer headers take too long to decode
@@ -222,10 +236,20 @@ def _person(name: str, address: str) -> str:
 
 
 def sent_at(message: Message) -> datetime | None:
-    """When a message was sent, else when the first server received it; None if neither is stated."""
+    """When a message was sent, else when the first server received it, in UTC; None if neither is stated."""
+    sent = _sent_in_zone(message)
+    return utc(sent) if sent else None
+
+
+def _in_zone(sent: datetime) -> str:
+    """A moment as its sender saw it: "2024-03-04 23:30 -0500"."""
+    return f"{sent:%Y-%m-%d %H:%M} {sent:%z}".replace("+0000", "UTC")
+
+
+def _sent_in_zone(message: Message) -> datetime | None:
     received = [str(value) for key, value in message.raw_items() if key.lower() == "received"]
     dates = [header(message, "date"), *(value.rpartition(";")[2] for value in reversed(received))]
-    return next(filter(None, map(date, dates)), None)
+    return next(filter(None, map(moment, dates)), None)
 
 
 def _content(part: Message) -> bytes:
@@ -533,6 +557,6 @@ def _row(data: bytes) -> dict[str, object]:
         message = message_of(_head(data))
     except ParseError:
         return {}
-    sent = sent_at(message)
+    sent = _sent_in_zone(message)
     row: dict[str, object] = {"subject": header(message, "subject"), "from": people(message, "from")}
     return {**row, "date": f"{sent:%Y-%m-%d}" if sent else ""}
