@@ -49,6 +49,8 @@ NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
 """The tables whose names the operator chooses, by the path of the table that holds them."""
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which no environment variable can hold."""
+CLEARED = {("storage", "uri")}
+"""The settings that an empty environment variable clears: leaving the bucket is a choice of its own."""
 
 
 def load_settings(
@@ -181,6 +183,8 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
         keys, annotation = variables[name]
         if not raw and _is_path(annotation):  # as containers and unit files unset a variable
             continue
+        if keys not in CLEARED:
+            _refuse_empty(name, raw, annotation)
         yield keys, _typed_value(name, raw, annotation)
 
 
@@ -195,6 +199,13 @@ def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN40
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError as error:
         raise ConfigurationError(describe_mistake(name, error.errors()[0])) from error
+
+
+def _refuse_empty(name: str, raw: str, annotation: Any) -> None:  # noqa: ANN401 an annotation is anything
+    """Refuse a variable of nothing but spaces, or commas for a list: it may lift a protection."""
+    if not raw.strip(" \t\n," if _is_list(annotation) else None):
+        instead = "[] if the list shall be empty" if _is_list(annotation) else "a value"
+        raise ConfigurationError(f"{name} is empty. Remove the variable, or write {instead}.")
 
 
 def _json_list(raw: str) -> list[object] | None:

@@ -73,7 +73,7 @@ EVERY_SETTING = {
     "chunking.overlap": ("8", 8),
     "chunking.headers": ("false", False),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
-    "ingest.exclude": ("", ()),
+    "ingest.exclude": ("[]", ()),
     "ingest.hidden": ("true", True),
     "ingest.archives": ("true", True),
     "ingest.ignore_files": ("false", False),
@@ -111,7 +111,7 @@ EVERY_SETTING = {
     "http.allowed_hosts": ("a:1, b:2", ("a:1", "b:2")),
     "http.allowed_origins": ("http://a:1", ("http://a:1",)),
     "http.trusted_proxies": ("127.0.0.1, 10.0.0.0/24", ("127.0.0.1", "10.0.0.0/24")),
-    "http.authentication": ("", ()),
+    "http.authentication": ("[]", ()),
     "http.sse": ("true", True),
     "oauth.issuer": ("https://issuer.example.com/", "https://issuer.example.com/"),
     "oauth.jwks_url": ("https://issuer.example.com/jwks", "https://issuer.example.com/jwks"),
@@ -597,6 +597,28 @@ def test_an_empty_path_is_refused_and_an_empty_variable_is_none(write: Write, tm
     assert "line 3: origins.docs.path: an empty path" in _complaint(
         write("[origins.docs]\ntype = 'folder'\npath = ' '\n")
     )
+
+
+@pytest.mark.parametrize("raw", ["", " ", " ,"])
+def test_an_empty_variable_lifts_no_protection(write: Write, raw: str) -> None:
+    lists = [
+        "http.authentication",
+        "principal.groups",
+        "search.collections",
+        "ingest.exclude",
+        "ingest.include",
+    ]
+    texts = ["http.host", "principal.user", "moderation.call", "moderation.base_url", "oauth.groups_claim"]
+    for key in (*lists, "moderation.command", *(texts if raw.isspace() or not raw else ())):
+        name = environment_name(tuple(key.split(".")))
+        assert _complaint(write(""), {name: raw}).startswith(f"{name} is empty.")
+
+
+def test_a_variable_empties_a_list_if_it_says_so_and_leaves_the_bucket(write: Write) -> None:
+    config = write('[http]\nauthentication = ["oauth"]\n[storage]\nuri = "s3://bucket/desk"\n')
+    environment = {"REFDESK_HTTP_AUTHENTICATION": "[]", "REFDESK_STORAGE_URI": ""}
+    settings = load_settings(config, environment)
+    assert (settings.http.authentication, settings.storage.uri) == ((), "")
 
 
 def test_numbers_without_a_point_do_for_seconds(write: Write) -> None:
