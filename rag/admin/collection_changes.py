@@ -19,7 +19,7 @@ from rag.access.rule import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, language_option, same_desk
-from rag.admin.sharing import first_visibility
+from rag.admin.sharing import UNLESS, first_visibility
 from rag.admin.sources_command import open_collections, open_reader
 from rag.admin.terminal import print_result
 from rag.config.settings import Settings
@@ -294,7 +294,7 @@ async def create_command(
     print_result(
         collection_json(collection),
         f"Created the collection {name} with {counted(len(collection.fields), 'field')}. New sources in it "
-        f"are {visibility}.",
+        f"are {visibility}, {UNLESS}.",
         as_json=as_json,
     )
 
@@ -471,7 +471,7 @@ def _set_line(collection: Collection, key: str, value: Any) -> str:  # noqa: ANN
         return f"New chunking of the collection {name}, from the next ingest on: {chunking_words(value)}."
     if key == "visibility":
         whom = "open to everybody in the tenant" if value == "tenant" else "restricted to those allowed"
-        return f"New documents of the collection {name} are {whom}, unless their folder or a rule differs."
+        return f"New documents of the collection {name} are {whom}, {UNLESS}."
     if key == "language":
         return f"The collection {name} is now stemmed as {language_in_words(collection)}."
     done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."

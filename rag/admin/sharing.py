@@ -25,6 +25,9 @@ from rag.errors import RefdeskError
 from rag.report import counted
 from rag.store.read.desk_reader import DeskReader
 
+UNLESS = "unless an origin, a folder, a rule or the document itself says otherwise"
+"""What every sentence on the new documents of a collection adds: its visibility is only their default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
@@ -53,8 +56,8 @@ class Exposure:
         return (
             f"{collection.name}: {self.documents} {are} open to the whole tenant, so {readers} can read "
             f"{them}. To restrict {them}: refdesk-admin access set --collection {collection.name} --if-open "
-            f"--allow group:NAME{self.desk}. New documents of it are {new}; to change that: refdesk-admin "
-            f"collection set {collection.name} --visibility {opposite}{self.desk}"
+            f"--allow group:NAME{self.desk}. New documents of it are {new}, {UNLESS}; to change "
+            f"that default: refdesk-admin collection set {collection.name} --visibility {opposite}{self.desk}"
         )
 
 

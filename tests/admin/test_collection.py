@@ -15,6 +15,7 @@ from anyio import to_thread
 from onnx import TensorProto, helper
 
 from rag.access.rule import valid_name
+from rag.admin.sharing import UNLESS
 from rag.config.model_settings import unknown_embedder
 from rag.config.settings import Settings
 from rag.corpus import Principal
@@ -97,7 +98,8 @@ def test_people_read_a_collection_s_fields_and_visibility(desk: Desk, inside: De
 
     message = desk.run("collection", "create", "handbook", "--field", "year=integer").stdout
     assert message == (
-        "Created the collection handbook with 1 field. New sources in it are visible to the whole tenant.\n"
+        "Created the collection handbook with 1 field. New sources in it are visible to the whole tenant, "
+        f"{UNLESS}.\n"
     )
     inside.run("collection", "create", "closed", "--visibility", "restricted")
     assert [line.split() for line in desk.run("collection", "list").stdout.splitlines()] == [

@@ -11,6 +11,7 @@ import pytest
 
 from rag.access.keys import Keys, holder_of, keys_file, read_keys
 from rag.access.rule import one_group_notes, valid_name
+from rag.admin.sharing import UNLESS
 from rag.corpus import Binding, Principal
 from rag.errors import StoreError
 from rag.filters.grammar import check_form
@@ -284,16 +285,33 @@ def test_a_key_of_another_tenant_changes_nothing(shelf: Shelf) -> None:
     assert "--tenant default" in line
 
 
-def test_what_somebody_said_of_a_folder_a_rule_or_a_collection_counts(shelf: Shelf) -> None:
+def test_what_somebody_said_of_an_origin_a_folder_a_rule_a_document_or_a_collection_counts_and_is_named(
+    shelf: Shelf,
+) -> None:
     shelf.ingest("news/monday.md", "--visibility", "tenant")
     shelf.desk.run("key", "create")
     shelf.ingest("news/tuesday.md")
-    shelf.config.write_text('[[access.rules]]\npath = "menu/*"\nvisibility = "tenant"\n')
+    folder = shelf.write("notices/fire.md").parent
+    shelf.config.write_text(
+        '[[access.rules]]\npath = "menu/*"\nvisibility = "tenant"\n'
+        f'[origins.notices]\ntype = "folder"\npath = "{folder}"\nvisibility = "tenant"\n'
+    )
     shelf.ingest("menu/lunch.md")
-    assert shelf.open_paths() == {"handbook/leave.md", "news/monday.md", "news/tuesday.md", "menu/lunch.md"}
+    shelf.desk.run("sync", "notices", "--config", shelf.config)
+    shelf.ingest("hr/salaries.md")  # nobody said anything of it
+    said_open = {"news/monday.md", "news/tuesday.md", "menu/lunch.md", "notices/fire.md"}
+    assert shelf.open_paths() == {"handbook/leave.md"} | said_open
+    for command in (*SAYING, "key create"):
+        (line,) = shelf.says(command)
+        assert f"New documents of it are restricted, {UNLESS}" in line
     shelf.desk.run("collection", "create", "wiki", "--visibility", "tenant")
     shelf.ingest("wiki/start.md", "--collection", "wiki")
     assert "wiki/start.md" in shelf.open_paths()
+    shelf.config.write_text("[access]\nof_documents = true\n")
+    stated = shelf.write("own/welcome.md")
+    stated.write_text(f"---\nvisibility: tenant\n---\n{stated.read_text()}")
+    shelf.desk.run("ingest", stated, "--config", shelf.config)
+    assert "own/welcome.md" in shelf.open_paths()
 
 
 def test_a_collection_that_is_set_open_is_open_for_new_documents_and_not_noted_any_more(shelf: Shelf) -> None:
