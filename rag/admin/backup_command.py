@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ from rag.report import counted, names_briefly
 from rag.store.care.bucket_moves import Move, copy_to_bucket, fetch_from_bucket
 from rag.store.care.tenant_backup import Archive, back_up, checked_archive
 from rag.store.care.tenant_restore import RestoreResult, restore
-from rag.store.write.desk_folder import prepare
+from rag.store.write.desk_folder import PURGED, prepare
 
 SHOWN = 20  # sources in a list; --json has all
 
@@ -124,9 +125,22 @@ def _check_target(data: Path, file: Path, *, replace: bool) -> None:
 
 
 def _purged_without_record(data: Path, tenant: str) -> set[str]:
-    """The ids of sources whose access records a purge deleted, by the audit log."""
-    lines = (line for _, line in read_log(data) if line and line.act == "purge" and line.tenant == tenant)
-    return {change.id for line in lines for change in line.changes if change.after is None}
+    """The ids of sources that were purged, by the audit log, whichever command deleted their access records.
+
+    A purge names the records that it deletes itself. Others were deleted by `remove`: before the purge of the
+    collection, or after it, which their URI tells. An act that failed counts: it may have been done in part.
+    """
+    purged, removed = set[str](), defaultdict[str | None, set[str]](set)
+    for _, line in read_log(data):
+        if line is None or line.tenant != tenant:
+            continue
+        gone = {change.id: change.before or {} for change in line.changes if change.after is None}
+        if line.act == "purge":
+            purged |= gone.keys() | removed.pop(line.collection, set())
+        elif line.act == "remove":
+            removed[line.collection] |= gone.keys()
+            purged |= {id_ for id_, before in gone.items() if str(before.get("uri")).startswith(PURGED)}
+    return purged
 
 
 def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import click
@@ -43,7 +44,7 @@ from rag.store.write.desk_folder import is_full, read_key, spending_reserve, unw
 
 
 async def remove_collection(
-    settings: Settings, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()
+    settings: Settings, table: CollectionReader, act: ActName, *, forget: Iterable[AccessRecord] = ()
 ) -> None:
     """Remove a collection and everything in it, and forget these access records; log it as this act."""
     collection = table.collection
@@ -52,11 +53,12 @@ async def remove_collection(
         state["table"] = collection.attached.table
     else:
         state["sources"] = len(await table.listing())
-    gone = {collection.name: (state, None)}
+    forgotten = _gone(forget)
+    gone = {collection.name: (state, None)} | forgotten
     with log_act(settings.data, Act(act, collection.tenant, gone, collection.name, gives=False)):
         for attempt in spending_reserve(settings.home):
             with attempt:
-                await drop_collection(settings.home, collection, forget=forget)
+                await drop_collection(settings.home, collection, forget=forgotten)
 
 
 NAMED = 3  # files in a message
@@ -115,7 +117,8 @@ async def remove_command(
     gone = [id_ for id_ in there if id_ in chosen]
     catalog.check_writable(table.collection)
     if everything:
-        await _remove_all(settings, table, gone, forget=chosen if forget else ())
+        forgotten = [records[id_] for id_ in chosen & records.keys()] if forget else []
+        await _remove_all(settings, table, gone, forget=forgotten)
     else:
         with log_act(settings.data, _act(table.collection, records, chosen, gives=forget)):
             # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
@@ -145,7 +148,7 @@ def _tell_what_stays(
 
 
 async def _remove_all(
-    settings: Settings, table: CollectionReader, ids: Sequence[str], *, forget: Iterable[str]
+    settings: Settings, table: CollectionReader, ids: Sequence[str], *, forget: Iterable[AccessRecord]
 ) -> None:
     """Remove the collection. If another command is writing to it, hide its sources and raise BusyError."""
     try:
@@ -198,11 +201,16 @@ def _act(
     collection: Collection, records: Mapping[str, AccessRecord], ids: Iterable[str], *, gives: bool
 ) -> Act:
     """The act of removing these sources, with their URIs and access."""
-    changes: dict[str, tuple[State, State]] = {
-        id_: ({"uri": records[id_].uri, **(access_state(records[id_].access) or {})}, None)
-        for id_ in sorted(ids)
-    }
+    changes = _gone(records[id_] for id_ in ids)
     return Act("remove", collection.tenant, changes, collection.name, gives=gives)
+
+
+def _gone(records: Iterable[AccessRecord]) -> dict[str, tuple[State, State]]:
+    """The logged changes of removing the sources with these records."""
+    return {
+        record.id: ({"uri": record.uri, **(access_state(record.access) or {})}, None)
+        for record in sorted(records, key=attrgetter("id"))
+    }
 
 
 async def _not_there(settings: Settings, name: str, collection: str) -> str:

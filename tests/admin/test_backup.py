@@ -139,6 +139,51 @@ def test_what_was_purged_and_forgotten_stays_away_too(inside: Desk, backup: Path
     assert titles(inside) == {"travel"}
 
 
+def test_what_was_forgotten_before_or_after_its_purge_stays_away_too(
+    inside: Desk, backup: Path, docs: Path
+) -> None:
+    ids = {source["title"]: source["id"] for source in inside.json("sources")["sources"]}
+    inside.run("collection", "create", "other")
+    inside.run("remove", docs / "wages.md")
+    inside.run("remove", docs / "leave.md", "--forget")
+    inside.run("purge", "--collection", "documents")
+    inside.run("remove", ids["wages"], "--forget")  # its record names no file any more
+    inside.run("remove", docs / "travel.md", "--forget")
+    inside.run("purge", "--collection", "other")  # which has no text of it
+    made = inside.json("restore", backup, "--yes")
+    assert made["purged"] == [str(docs / "leave.md"), str(docs / "wages.md")]
+    assert made["returned"] == [str(docs / "travel.md")]
+    assert titles(inside, "--group", "hr") == {"travel"}
+    inside.run("restore", backup, "--yes", "--exact")
+    assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
+
+
+def test_what_was_purged_before_its_collection_was_forgotten_stays_away_too(
+    inside: Desk, backup: Path, docs: Path
+) -> None:
+    (docs / "leave.md").unlink()
+    inside.run("ingest", docs)
+    inside.run("purge")
+    inside.run("remove", "--all", "--forget")
+    made = inside.json("restore", backup)
+    assert made["purged"] == [str(docs / "leave.md")]
+    assert titles(inside, "--group", "hr") == {"travel", "wages"}
+
+
+@pytest.mark.parametrize("options", [[], ["--forget"]])
+def test_what_was_purged_from_a_tag_stays_away_from_it_and_from_nothing_else(
+    inside: Desk, backup: Path, docs: Path, options: list[str]
+) -> None:
+    inside.run("collection", "tag", "documents", "v1")
+    inside.run("backup", backup, "--yes")
+    inside.run("remove", docs / "leave.md", "--collection", "v1", *options)
+    inside.run("purge")
+    made = inside.json("restore", backup, "--yes")
+    assert (made["collections"], made["purged"]) == ({"documents": 3, "v1": 2}, [str(docs / "leave.md")])
+    assert titles(inside, "--collection", "v1") == {"travel"}
+    assert titles(inside, "--collection", "documents") == {"leave", "travel"}
+
+
 def test_what_was_forgotten_is_named_and_no_wider_than_it_was_last(
     inside: Desk, backup: Path, docs: Path
 ) -> None:

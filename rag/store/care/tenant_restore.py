@@ -88,15 +88,17 @@ class _Loaded:
     purged: dict[str, str] = field(default_factory=dict)
 
     def wanted_rows(self, collection: str, kind: str, rows: pa.Table, away: frozenset[str]) -> pa.Table:
-        """The rows except those of purged sources and of their copies in tags. Notes the sources."""
+        """The rows except those of purged sources, and in tags of their copies. Notes the sources."""
         column = "id" if kind == "sources" else "source_id"
         for row in rows.select(["id", "uri"]).to_pylist() if kind == "sources" else ():
-            if (schema.original_id(row["id"]) or row["id"]) in away:
+            if not away.isdisjoint({row["id"], schema.original_id(row["id"])}):
                 self.purged[row["id"]] = row["uri"]
             else:
                 self.sources[row["id"]] = collection
-        originals = pc.utf8_slice_codeunits(rows[column], 0, ID_CHARS)
-        return rows.filter(pc.invert(pc.is_in(originals, value_set=pa.array(sorted(away), pa.string()))))
+        ids, originals = rows[column], pc.utf8_slice_codeunits(rows[column], 0, ID_CHARS)
+        purged = pa.array(sorted(away), pa.string())
+        is_away = pc.or_(pc.is_in(ids, value_set=purged), pc.is_in(originals, value_set=purged))
+        return rows.filter(pc.invert(is_away))
 
 
 async def restore(  # noqa: PLR0913 the backup, the target, and rights known otherwise
