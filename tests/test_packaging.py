@@ -256,6 +256,16 @@ def test_a_service_starts_a_command_with_options_that_it_has(name: str) -> None:
     assert {word for word in words if word.startswith("--")} <= options
 
 
+def test_the_commands_beside_the_services_have_their_settings_and_data_folder() -> None:
+    _, _, section = (ROOT / "server" / "running.md").read_text().partition("\n## As a service of systemd\n")
+    commands = re.findall(r"/refdesk-admin .*", section.partition("\n## ")[0])
+    services = [(SYSTEMD / name).read_text() for name in UNITS if name.endswith(".service")]
+    assert len(commands) > 1
+    for option in ("--config", "--data"):
+        (value,) = {place for text in services for place in re.findall(rf"{option} (\S+)", text)}
+        assert [command for command in commands if f"{option} {value}" not in command] == []
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
