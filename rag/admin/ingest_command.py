@@ -29,7 +29,7 @@ from rag.corpus import Visibility
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.document_admission import unasked
 from rag.ingest.ingest_run import GentleExecutor
-from rag.ingest.report import InterruptedRunError, Report
+from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
 from rag.originals import LOOK_MS, changes_in, identity, is_below
 from rag.runtime import be_gentle
 
@@ -176,6 +176,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         return exit_code(report)
     if dry_run:
         rehearsed = await make_dry_run(*target, removes=yes, embedder_name=options.embedder_name)
+        notes = rehearsed.report.notes + unmatched_notes(rehearsed.report.unmatched_rules)
+        rehearsed = replace(rehearsed, report=replace(rehearsed.report, notes=notes))
         return show_dry_run(rehearsed, as_json=as_json)
     if page:
         _check_page(page, paths)
@@ -273,6 +275,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "languages": report.languages,
         "files": files,
         "notes": report.notes,
+        "unmatched_rules": report.unmatched_rules,
         "known_failures": report.known_failures,
         "embedder": report.embedder,
     }

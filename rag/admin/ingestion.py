@@ -36,7 +36,7 @@ from rag.ingest.chunk_vectors import CONTROL
 from rag.ingest.document_admission import open_moderation
 from rag.ingest.document_languages import LanguageSample, fitting_embedder
 from rag.ingest.ingest_run import Executor, Instructions, ingest
-from rag.ingest.report import Bill, InterruptedRunError, Report
+from rag.ingest.report import Bill, InterruptedRunError, Report, unmatched_notes
 from rag.ingest.requested_access import RequestedAccess, Rights
 from rag.models.embed import Embedder, open_embedder
 from rag.models.embed.embedding_cache import CachedEmbedder, EmbeddingCache, delete, fingerprint
@@ -223,14 +223,16 @@ async def _with_notes(
 ) -> Report:
     """The report with notes on the model and on what is open to others, and the number of known failures.
 
-    `by_command`: no origin was read, so the report tells of folders that no run reads any more.
+    `by_command`: no origin was read, so the report tells of folders that no run reads any more, and of rules
+    that matched nothing. A rule may be about other origins; `refdesk-admin sync` knows them all.
     """
     collection = writer.collection
+    unmatched = unmatched_notes(report.unmatched_rules) if by_command else ()
     former = await orphaned_by_command(settings, writer) if by_command else []
     foreign = await foreign_documents_notes(settings, writer, report)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
     known_failures = count_known_failures(settings.home, collection, report)
-    notes = (*report.notes, *foreign, *map(str, former), *exposed)
+    notes = (*report.notes, *unmatched, *foreign, *map(str, former), *exposed)
     return replace(report, notes=notes, known_failures=known_failures)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
-from rag.ingest.report import InterruptedRunError, Report
+from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
 from rag.ingest.requested_access import Rights
 
 
@@ -77,6 +77,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         codes.append(code)
     if not (origins or quiet):
         await _warn_of_orphans(settings)
+    if not quiet:
+        _note_unmatched_rules(settings, results)
     if as_json:
         print_json({"origins": results})
     if codes and all(code == FAILED for code in codes):
@@ -88,6 +90,15 @@ async def _warn_of_orphans(settings: Settings) -> None:
     with suppress(RefdeskError):  # the sync itself reports a desk that can't be read
         for orphans in await orphaned_documents(settings):
             echo(f"Note: {orphans}", err=True)
+
+
+def _note_unmatched_rules(settings: Settings, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Note the access rules that match no document. Only a run of all origins can tell."""
+    if results.keys() != settings.origins.keys():
+        return
+    unmatched = set.intersection(*(set(result.get("unmatched_rules", ())) for result in results.values()))
+    for note in unmatched_notes(rule.path for rule in settings.access.rules if rule.path in unmatched):
+        echo(f"Note: {note}", err=True)
 
 
 Result: TypeAlias = "tuple[int, dict[str, Any]]"

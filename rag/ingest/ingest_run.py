@@ -46,7 +46,7 @@ from rag.ingest.report import (
 )
 from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import end_idle
-from rag.ingest.source_files import Budget, LocalFile, path_of
+from rag.ingest.source_files import Budget, LocalFile, path_of, place_of
 from rag.models.embed import Embedder
 from rag.report import counted
 from rag.runtime import concurrently, on_battery, return_memory
@@ -516,7 +516,6 @@ class IngestSteps:
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.report.notes(
-                self._claims.rights.unmatched(file.path for file in files.values()),
                 self._claims.rights.overruled(
                     file.path for uri, file in files.items() if self._id_of(uri) in added
                 ),
@@ -524,7 +523,13 @@ class IngestSteps:
             *containers.unopened_notes(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )
-        return Report(tuple(self.outcomes.finished), all_notes)
+        unread = discovery.unchanged | discovery.retained
+        places = chain(
+            (file.path for file in files.values()),
+            (place_of(uri) for uri in self._stored if unread & {uri, uri.partition("#")[0]}),
+        )
+        unmatched = self._claims.rights.unmatched(places)
+        return Report(tuple(self.outcomes.finished), all_notes, unmatched_rules=tuple(unmatched))
 
 
 def _is_full(wave: Sequence[NewSource]) -> bool:

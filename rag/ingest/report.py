@@ -161,7 +161,8 @@ class Report:
 
     `bill` is None if the embedder is not remote. `known_failures` counts failures that an earlier run
     reported for the same unchanged files. `embedder` says which model a new collection got, and why; empty if
-    the operator chose it.
+    the operator chose it. `unmatched_rules` are the patterns of the access rules that apply to no document
+    of the run, changed or not.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -169,6 +170,7 @@ class Report:
     bill: Bill | None = None
     known_failures: int = 0
     embedder: str = ""
+    unmatched_rules: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[OutcomeKind, int]:
@@ -422,10 +424,10 @@ class AccessReport:
             is_narrowed(access, record.access) for record in floor_records if record
         )
 
-    def notes(self, unmatched_rules: Iterable[str], overruled: Mapping[str, int]) -> Iterator[str]:
+    def notes(self, overruled: Mapping[str, int]) -> Iterator[str]:
         """Notes on the access of the run's documents as a whole.
 
-        `unmatched_rules` matched none of them; `overruled` counts those that the command opened to more.
+        `overruled` counts those that the command opened to more than a rule, by the rule's pattern.
         """
         for uri, access in self.narrowed_folders.items():
             yield (
@@ -448,8 +450,6 @@ class AccessReport:
                 f"The access rule for {pattern} lets fewer people see {new}, but the command goes before "
                 "rules. To change that, run refdesk-admin access set."
             )
-        for pattern in unmatched_rules:
-            yield f"The access rule for {pattern} matched no file."
         if self._kept:
             wider = sum(1 for access, run_access in self._kept if is_narrowed(run_access, access))
             sources = counted(len(self._kept), "source")
@@ -458,6 +458,11 @@ class AccessReport:
                 f"{sources} {keep} earlier rights, although the command or the rules give others. "
                 f"{counted(wider, 'source')} would be less widely visible. Add --set-access to change them."
             )
+
+
+def unmatched_notes(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Notes on the access rules with these patterns, which matched nothing: one may be misspelt."""
+    return tuple(f"The access rule for {pattern} matched no file." for pattern in patterns)
 
 
 def _forgetting(gone: AccessRecord) -> str:

@@ -275,6 +275,7 @@ def test_a_rule_holds_whatever_part_of_the_folder_is_ingested(life: Life, part: 
     life.write("hr/pay.md", secret("pay"))
     life.write("HR/more.md", secret("more"))
     report = life.ingest(paths=(life.folder / part, life.folder / "HR", life.folder / "open.md"))
+    assert report["unmatched_rules"] == ["law/*"]
     assert report["notes"] == ["The access rule for law/* matched no file."]
     assert life.visible_to(NOBODY) == {"open.md"}
     assert len(life.visible_to(OF_HR)) == 3

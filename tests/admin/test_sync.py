@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +14,13 @@ import pytest
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import NotFoundError
+from rag.ingest.report import unmatched_notes
 from rag.search.sync import SyncDesk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from subprocess import CompletedProcess
 
     from tests.admin.conftest import Desk
 
@@ -342,6 +345,44 @@ def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay
     assert "origin tickets" not in desk.run("doctor", *config).stdout
 
 
+BOARD = '[access]\nrules = [{ path = "board/*", allow = ["group:board"] }]\n\n'
+
+
+def notes_of_rules(run: CompletedProcess[str]) -> list[str]:
+    """The notes on rules, by what `ingest` says of one that matches nothing."""
+    (told,) = unmatched_notes(["board/*"])
+    return [line for line in (run.stdout + run.stderr).splitlines() if line.endswith(told)]
+
+
+def test_a_rule_that_matches_nothing_is_told_once_and_only_by_a_run_of_all_origins(origins: Origins) -> None:
+    for name in ("hr", "eng"):
+        (origins.folder / name).mkdir()
+        (origins.folder / name / "plan.md").write_text(f"# {name}\n\nThe plan.\n")
+    origins.set(hr=folder(origins.folder / "hr"), eng=folder(origins.folder / "eng"))
+    origins.config.write_text(BOARD + origins.config.read_text())
+    sync = partial(origins.desk.run, "sync", "--config", origins.config)
+    assert len(notes_of_rules(sync("--dry-run"))) == 1
+    assert len(notes_of_rules(sync())) == 1
+    assert len(notes_of_rules(sync("--json"))) == 1
+    assert notes_of_rules(sync("eng")) == []
+    assert notes_of_rules(sync("--quiet")) == []
+    assert (
+        len(
+            notes_of_rules(
+                origins.desk.run("ingest", origins.folder / "hr", "--dry-run", "--config", origins.config)
+            )
+        )
+        == 1
+    )
+    (origins.folder / "eng" / "board").mkdir()
+    (origins.folder / "eng" / "board" / "pay.md").write_text("# Pay\n\nOf the board.\n")
+    assert notes_of_rules(sync()) == []
+    assert notes_of_rules(sync()) == []  # nothing has changed
+    origins.set(hr=folder(origins.folder / "hr"), broken={"type": "records", "command": ["/nonexistent"]})
+    origins.config.write_text(BOARD + origins.config.read_text())
+    assert notes_of_rules(sync(code=3)) == []  # the one that failed may have what the rule is about
+
+
 def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -> None:
     """The records used to vanish: with exit code 0, and with --quiet without a word."""
     (origins.folder / "docs").mkdir()
@@ -409,6 +450,18 @@ def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Ori
     origins.set(manual={"type": "git", "repository": str(repository), "ref": "no-such"})
     (failed,) = origins.sync(code=1)["manual"]["files"]
     assert failed["reason"] == "the repository has no such branch, tag or commit (ref)"
+
+
+def test_a_rule_about_a_repository_without_news_matches_as_before(origins: Origins) -> None:
+    repository = origins.folder / "repository"
+    (repository / "board").mkdir(parents=True)
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    (repository / "board" / "pay.md").write_text("# Pay\n\nOf the board.\n")
+    commit(repository, "one")
+    origins.set(manual={"type": "git", "repository": str(repository), "ref": "main"})
+    origins.config.write_text(BOARD + origins.config.read_text())
+    for _ in range(2):
+        assert notes_of_rules(origins.desk.run("sync", "--config", origins.config)) == []
 
 
 def git(repository: Path, *arguments: str) -> None:
