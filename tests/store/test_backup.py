@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -12,11 +14,15 @@ import pytest
 from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
-from rag.errors import BusyError
+from rag.errors import BusyError, StoreError
 from rag.search.desk import Desk
-from rag.store.care.tenant_backup import back_up, checked_archive
+from rag.store.care.tenant_backup import back_up, checked_archive, writing_archive
 from rag.store.care.tenant_restore import restore
+from rag.store.read.connection import engine_errors
 from rag.store.read.desk_reader import DeskReader
+
+if TYPE_CHECKING:
+    from tests.conftest import SmallDisk
 
 pytestmark = pytest.mark.anyio
 
@@ -100,3 +106,18 @@ async def test_a_restore_doesn_t_begin_while_somebody_writes(small_desk: ModuleT
             await restore(data, checked_archive(file), "default", overwrite=True)
     await restore(data, checked_archive(file), "default", overwrite=True)
     assert await _texts(_desk(small_desk, data)) == ["pendulum a"]
+
+
+def test_a_disk_that_fills_up_while_tables_are_read_is_told_as_the_backup_s(small_disk: SmallDisk) -> None:
+    """Where in a part it fills up decides whether closing the file fails, too."""
+    filling, part = small_disk.folder / "filling", bytes(1 << 16)
+    for room in range(1 << 12, len(part), 1 << 12):
+        small_disk.fill()
+        os.truncate(filling, filling.stat().st_size - room)
+        with (
+            pytest.raises(StoreError, match=r"The backup .* can't be written: No space left"),
+            writing_archive(small_disk.folder / "x.tar") as archive,
+            engine_errors("reading chunks"),
+        ):
+            archive.add("chunks", part)
+        assert [file.name for file in small_disk.folder.iterdir()] == ["filling"]

@@ -93,17 +93,19 @@ class Archive:
 
 
 class ArchiveWriter:
-    """An archive that is being written."""
+    """An archive that is being written. `problem` begins the error if that fails."""
 
-    def __init__(self, archive: tarfile.TarFile) -> None:
+    def __init__(self, archive: tarfile.TarFile, problem: str) -> None:
         self._archive = archive
+        self._problem = problem
         self._digests: dict[str, str] = {}
 
     def add(self, name: str, content: bytes) -> None:
         """Add a part."""
         part = tarfile.TarInfo(name)
         part.size, part.mode = len(content), 0o600
-        self._archive.addfile(part, io.BytesIO(content))
+        with writable(self._problem):  # here, because callers are reading tables: it isn't the engine's error
+            self._archive.addfile(part, io.BytesIO(content))
         self._digests[name] = hashlib.sha256(content).hexdigest()
 
     def add_rows(self, name: str, batch: pa.RecordBatch) -> None:
@@ -129,13 +131,14 @@ def writing_archive(file: Path) -> Iterator[ArchiveWriter]:
     file = file.resolve()  # replaces the target of a link, not the link
     if file.exists() and not file.is_file():  # the rename would replace a device by a file
         raise ConfigurationError(f"{file} is not a file. Name the file of the backup.")
-    with writable(f"The backup {file} can't be written"):
+    problem = f"The backup {file} can't be written"
+    with writable(problem):
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".new")
         new = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as opened:
                 with tarfile.open(fileobj=opened, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                    writer = ArchiveWriter(archive)
+                    writer = ArchiveWriter(archive, problem)
                     yield writer
                     writer.finish()
                 opened.flush()
