@@ -154,7 +154,8 @@ def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
         echo(f"\n{hosts[file]}: {file}\n{entry}")
     if settings.embedder.provider == "openai":
         names = [settings.embedder.api_key_env, *settings.embedder.options.headers_env.values()]
-        echo(f"\nThe host must also set {', '.join(names)} for the server.")
+        if needed := [name for name in names if name]:  # "" sends no key
+            echo(f"\nThe host must also set {', '.join(needed)} for the server.")
 
 
 STARTS = 3

@@ -41,6 +41,15 @@ VariableName = Annotated[
 ]
 
 
+KeyVariable = Annotated[
+    str,
+    matching(
+        r"([A-Za-z_][A-Za-z0-9_]{0,63})?",
+        'the name of an environment variable, not the key itself, or "" to send no key',
+    ),
+]
+
+
 def _header_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", name):
         raise ValueError("this is not the name of a header")
@@ -164,7 +173,7 @@ class EmbedderSettings(Section):
     path: AbsolutePath | None = None
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
-    api_key_env: VariableName = "OPENAI_API_KEY"
+    api_key_env: KeyVariable = "OPENAI_API_KEY"
     dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
     query_prefix: str | None = None
@@ -200,7 +209,7 @@ class ChatSettings(Section):
 
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
-    api_key_env: VariableName = "OPENAI_API_KEY"
+    api_key_env: KeyVariable = "OPENAI_API_KEY"
     input_price: Annotated[float, Field(ge=0)] = 0.0
     output_price: Annotated[float, Field(ge=0)] = 0.0
     options: ChatOptions = ChatOptions()
@@ -224,7 +233,7 @@ class RerankerSettings(Section):
     sha256: Annotated[
         str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
     ] = ""
-    api_key_env: VariableName = "RERANKER_API_KEY"
+    api_key_env: KeyVariable = "RERANKER_API_KEY"
     path: AbsolutePath | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
     options: RerankerOptions = RerankerOptions()

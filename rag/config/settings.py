@@ -34,9 +34,9 @@ from rag.config.model_settings import (
     MODELS,
     ChatSettings,
     EmbedderSettings,
+    KeyVariable,
     Located,
     RerankerSettings,
-    VariableName,
     _in_folder,
     _without_strange_key,
     model_name,
@@ -234,7 +234,7 @@ class ModerationSettings(Section):
     command: tuple[str, ...] = ()
     base_url: Annotated[str, matching(r"(https?://\S+)?", "a URL that begins with https:// or http://")] = ""
     model: str = ""
-    api_key_env: VariableName = "OPENAI_API_KEY"
+    api_key_env: KeyVariable = "OPENAI_API_KEY"
     flagged: Literal["flag", "skip"] = "flag"
     on_failure: Literal["store", "skip"] = "store"
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0

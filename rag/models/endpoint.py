@@ -45,11 +45,12 @@ TRANSIENT = frozenset({408, 409, 429})  # worth another attempt, like all status
 REFUSED = frozenset({400, 413, 422})  # statuses for a large batch, a long text or a wrong parameter
 SERVER_ERROR = 500
 ADVICE = {
-    401: "; check the API key in {key}",
-    403: "; check the API key in {key}",
     404: "; check model and base_url in the settings",
     429: "; its request limit is reached or its credit is used up: wait, or raise the limit there",
 }
+UNAUTHORIZED = frozenset({401, 403})
+CHECK_KEY = "; check the API key in {}"
+NO_KEY_SENT = "; no API key was sent. "
 REDIRECTS = range(300, 400)
 REDIRECTED = (
     "; it redirects to {target}, where nothing was sent. If that is the right endpoint, set base_url to it"
@@ -84,14 +85,14 @@ class RemoteModel(Protocol):
 class Endpoint:
     """One model behind one URL.
 
-    `name` begins every message about it, for operators; callers read of "the `kind` model". `key_name` is the
-    environment variable of its API key. `timeout_seconds` applies to each attempt.
+    `name` begins every message about it, for operators; callers read of "the `kind` model". `check_key` is
+    the advice if it refuses the API key, or the lack of one. `timeout_seconds` applies to each attempt.
     """
 
     client: openai.AsyncOpenAI
     kind: str
     name: str
-    key_name: str
+    check_key: str
     timeout_seconds: float
     breaker: Breaker
 
@@ -186,7 +187,7 @@ class Endpoint:
             if status in REDIRECTS and (location := error.response.headers.get("Location")):
                 target = redirect_target(str(error.request.url), location)
                 return f"HTTP {status}" + REDIRECTED.format(target=target)
-            return f"HTTP {status}" + advice.format(key=self.key_name)
+            return f"HTTP {status}" + (self.check_key if status in UNAUTHORIZED else advice)
         if isinstance(error, TimeoutError):
             return f"no answer within {self.timeout_seconds:g} seconds"
         # Otherwise it is a connection error of the SDK. Only the class of its cause is reliable.
@@ -233,7 +234,7 @@ async def open_endpoint(
             client,
             kind,
             _name(kind, model),
-            model.api_key_env or "a variable that api_key_env names",
+            _check_key(model, environment),
             timeout_seconds,
             breaker or Breaker(),
         )
@@ -244,10 +245,22 @@ def _api_key(model: RemoteModel, environment: Mapping[str, str]) -> str:
     if key:
         return key
     if _is_openai(model):
-        raise ConfigurationError(
-            f"OpenAI needs an API key. Set the environment variable {model.api_key_env}."
-        )
+        raise ConfigurationError(f"OpenAI needs an API key. {_set_key(model)}.")
     return "none"  # local servers need no key, but the SDK does
+
+
+def _check_key(model: RemoteModel, environment: Mapping[str, str]) -> str:
+    """The advice if the endpoint refuses the key, which a header of the options may hold."""
+    names = (model.api_key_env, *model.options.headers_env.values())
+    if sent := [name for name in names if environment.get(name)]:
+        return CHECK_KEY.format(" or ".join(sent))
+    return NO_KEY_SENT + _set_key(model)
+
+
+def _set_key(model: RemoteModel) -> str:
+    if model.api_key_env:
+        return f"Set the environment variable {model.api_key_env}"
+    return "Name its environment variable in api_key_env"
 
 
 def _headers(model: RemoteModel, environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rag.access.tenants import check_tenant
 from rag.config.load import load_settings
 from rag.config.settings import Settings
 from rag.home import check_data_folder
-from rag.models.endpoint import ADVICE
+from rag.models.endpoint import CHECK_KEY
 from tests.endpoint import embedded
 from tests.refusals import refusal
 
@@ -229,7 +229,7 @@ def test_endpoints_are_asked_and_wrong_keys_told(
     assert code == 1
     for part in ("embedder", "chat", "reranker"):
         assert findings[part].startswith("wrong ")
-        assert findings[part].endswith(f"HTTP 401{ADVICE[401].format(key='MY_KEY')}.")
+        assert findings[part].endswith(f"HTTP 401{CHECK_KEY.format('MY_KEY')}.")
 
 
 def test_collections_of_another_embedder_are_told(check: Check, provider: Endpoint) -> None:

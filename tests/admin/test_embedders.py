@@ -12,7 +12,7 @@ import pytest
 
 from rag.ingest.report import Outcome, vector_notes
 from rag.models.embed.embedding_cache import cache_file
-from rag.models.endpoint import ADVICE
+from rag.models.endpoint import NO_KEY_SENT
 from tests.endpoint import embedded
 
 if TYPE_CHECKING:
@@ -412,7 +412,7 @@ def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_t
     honest: Behaviour = lambda request: reporting(request, shop.provider)  # noqa: E731 two of them
     shop.provider.script = [dying]
     run = shop.desk.run("ingest", shop.folder, "--config", config, code=1)
-    assert f"HTTP 403{ADVICE[403].partition('{')[0]}" in run.stderr
+    assert f"HTTP 403{NO_KEY_SENT}" in run.stderr
     assert "Run the same command again: it goes on there." in run.stderr
     assert "Embedding: 2 texts sent (20 tokens, cost 0.001)" in run.stdout
     shop.provider.script = [honest]

@@ -43,6 +43,9 @@ GOOD: dict[str, Settings] = {
         {"profiles": {"own": {}}, "of_collections": {"a": "own", "b": "default", "c": "fresh"}},
         server={"profiles": ["own", "default", "fast"]},
     ),
+    "models that need no key": Settings.model_validate(
+        {part: {"api_key_env": ""} for part in ("embedder", "chat", "reranker", "moderation")}
+    ),
     "stages that need no model": _settings({"stages": [DEDUPE, OWN | {"takes": "hits"}]}),
 }
 
@@ -207,6 +210,7 @@ def refusal(tmp_path: Path, text: str) -> str:
         ('headers = { "X Y" = "1" }', "this is not the name of a header"),
         ('headers = { "X-Y" = "a\\nX-Evil: 1" }', "write printable ASCII characters"),
         ('headers_env = { "api-key" = "sk-123" }', NOT_THE_KEY),
+        ('headers_env = { "api-key" = "" }', NOT_THE_KEY),
         ('headers = { X-A = "1" }, headers_env = { x-a = "MY_KEY" }', "the header x-a is set twice"),
         ('body = { model = "other" }', OWN_FIELD.format("model", "body")),
         ('query_body = { input = "x" }', OWN_FIELD.format("input", "query_body")),

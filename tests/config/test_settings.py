@@ -353,6 +353,7 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ("[search]\n\nlimt = 3\n", "line 3: there is no setting search.limt; did you mean search.limit?"),
         ("[serch]\nlimit = 3\n", "line 1: there is no setting serch; did you mean search?"),
         ("tenant = 'a'\n", "line 1: there is no setting tenant; did you mean principal.tenant?"),
+        ("limit = 5\n", "line 1: there is no setting limit; did you mean search.limit?"),
         ("xyzzy = 1\n", "line 1: there is no setting xyzzy."),
         ("[metrics]\nport = 1\n", "line 1: there is no setting metrics."),
         ("[embedder]\nkind = 'x'\n", "line 2: there is no setting embedder.kind."),

@@ -17,7 +17,7 @@ from rag.config.model_settings import EmbedderSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models import endpoint
 from rag.models.embed.remote_embedder import BATCH_TEXTS, RemoteEmbedder, remote_embedder
-from rag.models.endpoint import delay_after
+from rag.models.endpoint import NO_KEY_SENT, delay_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -363,9 +363,32 @@ async def test_openai_itself_needs_a_key_before_anything_is_sent() -> None:
             pass
 
 
+@pytest.mark.parametrize("variable", ["", "OPENAI_API_KEY"])
+async def test_openai_itself_needs_the_name_of_a_variable_too(variable: str) -> None:
+    settings = EmbedderSettings(provider="openai", model="text-embedding-3-small", api_key_env=variable)
+    with pytest.raises(ConfigurationError, match=variable or "Name its environment variable"):
+        async with remote_embedder(settings, {"": "other"} if variable else {}):
+            pass
+
+
 async def test_another_server_needs_no_key(provider: Endpoint) -> None:
     async with opened(provider):
         assert provider.keys == ["Bearer none"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "advice"),
+    [("", "Name its environment variable"), ("MY_KEY", "Set the environment variable MY_KEY")],
+)
+async def test_a_server_that_wants_a_key_is_not_said_to_refuse_one(
+    provider: Endpoint, variable: str, advice: str
+) -> None:
+    provider.script = [provider.failing(401)]
+    settings = EmbedderSettings(provider="openai", model="tiny", base_url=provider.url, api_key_env=variable)
+    with pytest.raises(ProviderError, match=NO_KEY_SENT + advice):
+        async with remote_embedder(settings, {"OPENAI_API_KEY": "other"}):
+            pass
+    assert provider.keys == ["Bearer none"]
 
 
 async def test_the_tokens_are_estimated_and_what_wordpiece_does_not_know_counts_by_character(
