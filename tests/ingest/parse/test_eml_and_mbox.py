@@ -65,13 +65,13 @@ def test_a_mail_has_its_subject_people_and_date() -> None:
 
 def test_a_mail_is_dated_as_its_sender_saw_it_and_sorted_in_utc() -> None:
     mail = "From: a@x.org\nSubject: S\nDate: Mon, 4 Mar 2024 23:30:00 -0500\n\nTick.\n"
-    document = read(mail)
+    document = parsed(mail)
     assert "Date: 2024-03-04 23:30 -0500" in document.text
     assert document.date
     assert document.date.isoformat() == "2024-03-05T04:30:00+00:00"
     mailbox = parse(f"From a@x.org Mon Mar  4 23:30:00 2024\n{mail}".encode(), "a.mbox").text
     assert "2024-03-04" in mailbox
-    assert "UTC" in read(mail.replace("-0500", "+0000")).text
+    assert "UTC" in parsed(mail.replace("-0500", "+0000")).text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
@@ -215,7 +215,7 @@ ADDRESS = '<a href="mailto:{0}@x.org">{0}@x.org</a>'
 )
 def test_the_heading_of_what_a_mail_answers_has_no_markup(line: str, title: str) -> None:
     html = f"<p>No.</p><div>{line}</div><blockquote>Does it tick?</blockquote>"
-    document = read(f"{HEADERS}Content-Type: text/html; charset=utf-8\n\n{html}")
+    document = parsed(f"{HEADERS}Content-Type: text/html; charset=utf-8\n\n{html}")
     assert [block.title for block in document.blocks if block.kind == "heading"] == [title]
 
 
