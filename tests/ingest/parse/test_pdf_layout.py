@@ -24,8 +24,9 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
+from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_tables import dehyphenator
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
 from rag.ingest.parse.pdf.readable_pages import is_garbled
 from tests.ingest.parse.document_shape import blocks_of, titles_of
 
@@ -1043,3 +1044,22 @@ def test_a_first_cell_goes_on_in_the_next_lines() -> None:
     lines += [(558, (JOB[2],)), (540, ("Buy seeds", "Bob", "2 May")), (522, ("Mow", "Cem", "3 May"))]
     cells = [At(60 + 150 * at, y, text) for y, row in lines for at, text in enumerate(row)]
     assert f"| {' '.join(JOB)} | Ann | 1 May |\n| Buy seeds | Bob | 2 May |" in parsed(cells).text
+
+
+def test_rows_in_tiny_letters_right_above_a_rule_are_not_lost() -> None:
+    rules = [Box(0, y, 100, y) for y in (0, 20, 40)] + [Box(x, 0, x, 40) for x in (0, 50, 100)]
+    rows = [(8, 12, ("Clock", "Drift")), (36, 37, ("1", "2")), (39, 39.8, ("3", "4"))]
+    lines = [
+        Line(text, Box(5 + 50 * column, top, 15 + 50 * column, bottom), bottom - top, order=row)
+        for row, (top, bottom, texts) in enumerate(rows)
+        for column, text in enumerate(texts)
+    ]
+    cells = with_drawn_cells(lines, rules)
+    assert sorted(word for cell in cells for word in cell.text.split()) == [
+        "1",
+        "2",
+        "3",
+        "4",
+        "Clock",
+        "Drift",
+    ]

@@ -69,8 +69,8 @@ class _Grid(NamedTuple):
         return self.xs[0] < _across(line) < self.xs[-1] and self.ys[0] < line.box.middle < self.ys[-1]
 
     def place(self, line: Line) -> _Place:
-        """The row and column of a line that it contains."""
-        return bisect_right(self.ys, line.box.middle) - 1, bisect_right(self.xs, _across(line)) - 1
+        """The row and column of a line that it contains, or nearly, where rules are one."""
+        return _interval(self.ys, line.box.middle), _interval(self.xs, _across(line))
 
     def first_cells(self) -> dict[_Place, _Place]:
         """The first row and column of the drawn cell at each row and column."""
@@ -186,6 +186,10 @@ def _places(values: Sequence[float]) -> list[float]:
         if not places or value - places[-1] > _SAME:
             places.append(value)
     return places
+
+
+def _interval(places: Sequence[float], value: float) -> int:
+    return min(max(bisect_right(places, value) - 1, 0), len(places) - 2)
 
 
 def _nearest(places: Sequence[float], value: float) -> int:
