@@ -23,7 +23,7 @@ from rag.ingest.parse.document_parts import (
     facts,
     first_heading,
 )
-from rag.ingest.parse.titles_and_questions import starred, with_questions
+from rag.ingest.parse.titles_and_questions import heading_words, starred, with_questions
 from rag.report import counted, names_briefly
 from rag.text.table_heads import pipe_table
 
@@ -266,7 +266,8 @@ def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part,
         end = _end(lines, at + 1, line)
         return Part("table", _table(lines[at + 1 : end - 1], line, attributes)), end
     if match := _HEADING.match(line):
-        return Part("heading", _readable(line), len(match["marks"]), _readable(match["title"])), at + 1
+        title = heading_words(_readable(match["title"]))
+        return Part("heading", _readable(line), len(match["marks"]), title), at + 1
     match = _BLOCK_TITLE.match(line)
     return (Part("paragraph", _readable(match[1])), at + 1) if match else None
 

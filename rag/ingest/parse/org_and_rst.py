@@ -12,7 +12,7 @@ from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks, unread_files
 from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, first_heading, line_blocks
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
-from rag.ingest.parse.titles_and_questions import starred, with_questions
+from rag.ingest.parse.titles_and_questions import heading_words, starred, with_questions
 
 ORG_SUFFIXES = (".org",)
 
@@ -43,7 +43,9 @@ def parse_org(text: str, name: str) -> Document:
     day = _TIMESTAMP.sub(r"\1", " ".join(stated.get("date", [])))
     return Document(
         text=body,
-        title=" ".join(stated.get("title", [])) or first_heading(blocks) or name,
+        title=heading_words(_readable_org(" ".join(stated.get("title", []))))
+        or first_heading(blocks)
+        or name,
         mime_type="text/org",
         blocks=blocks,
         date=date(day),
@@ -81,7 +83,7 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
         elif (match := _ORG_HEADING.match(line)) and match["title"].partition(" ")[0] == "COMMENT":
             at = _subtree_end(lines, at, len(match["stars"]))
         elif match:
-            yield Part("heading", line, len(match["stars"]), _readable_org(match["title"]))
+            yield Part("heading", line, len(match["stars"]), heading_words(_readable_org(match["title"])))
         elif caption := _ORG_CAPTION.match(line):
             yield Part("paragraph", _readable_org(caption["text"]))
         elif not special and line.strip():

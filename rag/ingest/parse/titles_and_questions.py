@@ -29,7 +29,7 @@ _TITLE_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,600}>")
 _MARKUP = re.compile(r"`|\*\*|</\w+>|<\w+\s[^<>]*>|\s*\{:?\s*[#.][^{}]*\}\s*$|\s+#+\s*$")
 _SHOWN = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`+)[^`\n]+(?P=ticks))"
-    r"|!?\[\[#?(?:[^\[\]|]*\|)?(?P<note>[^\[\]|]+)\]\](?:\([^()]*\))?"  # [[note]] and [[note|words]]
+    r"|(?<![A-Za-z0-9_)\]])!?\[\[#?(?:[^\[\]|]*\|)?(?P<note>[^\[\]|]+)\]\](?:\([^()]*\))?"  # [[note|words]]
     r"|(?<!\w)(?P<sign>~~|==)(?=[^\s~=])(?P<marked>[^~=]+)(?P=sign)(?!\w)"
     r"|(?<![\w\\])(?P<line>__(?![a-z\d_]+__)|_)(?=[^\W_])(?P<lined>[^_]+)(?P=line)(?!\w)"  # not __init__
     r"|\[\^[^\[\]\s]+\]"  # the mark of a footnote

@@ -604,3 +604,15 @@ def test_fields_before_or_after_the_title_are_metadata(text: str) -> None:
 )
 def test_a_title_has_no_markup(heading: str, title: str) -> None:
     assert parse(f"{heading}\n{'=' * len(heading)}\n\nText".encode(), "a.rst").title == title
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("* Meeting *with* [[file:ann.org][Ann]]\n\nText", "a.org"),
+        ("#+TITLE: Meeting *with* [[file:ann.org][Ann]]\n\nText", "a.org"),
+        ("= Meeting *with* link:https://x.org[Ann]\n\nText", "a.adoc"),
+    ],
+)
+def test_a_title_has_the_words_of_its_links(text: str, name: str) -> None:
+    assert parse(text.encode(), name).title == "Meeting with Ann"

@@ -334,7 +334,7 @@ def test_broken_jsx_takes_no_time(part: str) -> None:
         ("Meeting mit [[René Éluard]]", "Meeting mit René Éluard"),
         ("With [[People/Ann Lee|Ann]] on [[Clocks#Oil]], [[#Rust]]", "With Ann on Clocks > Oil, Rust"),
         ("The `[[bin]]` of `__init__` and __init__.py", "The [[bin]] of __init__ and __init__.py"),
-        ("See [[1]](https://x.org)[^2]", "See 1"),
+        ("See [[1]](https://x.org)[^2] of rows[[3]]", "See 1 of rows[[3]]"),
         ("_Draft_ of __all clocks__ in snake_case_names", "Draft of all clocks in snake_case_names"),
         ("~~Old~~ ==New== 1 == 1 ~~ 2", "Old New 1 == 1 ~~ 2"),
         (r"Q&amp;A on snake\_case \[x\] &lt;div&gt;", "Q&A on snake_case [x] &lt;div&gt;"),
