@@ -175,7 +175,7 @@ def reports(
     options = ("--collection", "attacks", "--visibility", "tenant", "--data", folder / "data")
     run = scripts.admin("ingest", corpus_of_attacks, *options)
     assert run.returncode == 0, run.stderr
-    remote = lasting_listen(folder / "data", server_apps="true", http_authentication="")
+    remote = lasting_listen(folder / "data", server_apps="true", http_authentication="[]")
     harrison = {"query": "Harrison's marine chronometer H2", "limit": 3, "collections": ["documents"]}
     pendulum = {"query": "pendulum", "limit": 50, "collections": ["attacks"], "max_chars": 100_000}
     tour: list[list[object]] = [

@@ -164,7 +164,7 @@ def baseline(revision: str) -> Path:
 @pytest.fixture(scope="module")
 def open_remote(lasting_listen: Callable[..., Remote], data: Path) -> Remote:
     """A server that asks for no key, for the suite can't send one."""
-    return lasting_listen(data, http_authentication="")
+    return lasting_listen(data, http_authentication="[]")
 
 
 @pytest.fixture(scope="module", params=REVISIONS)

@@ -363,7 +363,7 @@ async def test_the_sdks_client_gets_page_and_pictures_over_stdio(
 async def test_the_sdks_client_gets_page_and_pictures_over_http(
     listen: Callable[..., Remote], room: Room, mode: str
 ) -> None:
-    remote = listen(room.data, server_apps="true", http_authentication="")
+    remote = listen(room.data, server_apps="true", http_authentication="[]")
     extension = advertise(EXTENSION, {"mimeTypes": [MIME_TYPE]})
     async with Client(remote.url, mode=mode, extensions=[extension]) as client:
         await follows(client)

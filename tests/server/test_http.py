@@ -403,10 +403,13 @@ def test_a_second_signal_ends_the_server_at_once(listen: Callable[..., Remote], 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"HTTP_HOST": "0.0.0.0", "HTTP_AUTHENTICATION": ""}, "anybody could search"),  # noqa: S104 it is refused
-        ({"HTTP_AUTHENTICATION": "", "HTTP_PUBLIC_URL": "https://desk.example.com"}, "anybody could search"),
-        ({"HTTP_AUTHENTICATION": "", "HTTP_ALLOWED_HOSTS": "desk.example.com"}, "remove allowed_hosts"),
-        ({"HTTP_AUTHENTICATION": "", "HTTP_TRUSTED_PROXIES": "127.0.0.1"}, "remove trusted_proxies"),
+        ({"HTTP_HOST": "0.0.0.0", "HTTP_AUTHENTICATION": "[]"}, "anybody could search"),  # noqa: S104 it is refused
+        (
+            {"HTTP_AUTHENTICATION": "[]", "HTTP_PUBLIC_URL": "https://desk.example.com"},
+            "anybody could search",
+        ),
+        ({"HTTP_AUTHENTICATION": "[]", "HTTP_ALLOWED_HOSTS": "desk.example.com"}, "remove allowed_hosts"),
+        ({"HTTP_AUTHENTICATION": "[]", "HTTP_TRUSTED_PROXIES": "127.0.0.1"}, "remove trusted_proxies"),
         ({"HTTP_TRUSTED_PROXIES": "proxy.example.com"}, "write an address (192.0.2.1)"),
         ({"HTTP_TRUSTED_PROXIES": "::/0"}, "::/0 is every address"),
         ({"HTTP_ALLOWED_HOSTS": "https://desk.example.com"}, "no scheme, path or wildcard"),
@@ -426,7 +429,7 @@ def test_what_would_let_anybody_in_is_refused_at_the_start(
 
 
 def test_on_loopback_the_owner_can_do_without_keys(listen: Callable[..., Remote], world: World) -> None:
-    remote = listen(world.data, http_authentication="", principal_tenant="acorn", principal_user="bob")
+    remote = listen(world.data, http_authentication="[]", principal_tenant="acorn", principal_user="bob")
     assert remote.post().status_code == 200
     assert remote.titles("") == {"open"}
 

@@ -231,7 +231,7 @@ def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_ther
     listen: Callable[..., Remote], tmp_path: Path, drive: Path
 ) -> None:
     mounted = tmp_path / "mounted"
-    remote = listen(mounted, probe="/healthz", http_authentication="")
+    remote = listen(mounted, probe="/healthz", http_authentication="[]")
     assert refusal(check_data_folder, mounted) in remote.noise.read_text()
     assert remote.tool("", "search", query="pendulum")["isError"] is True
     probes = [f"{remote.base}/readyz", f"http://127.0.0.1:{remote.metrics_port}/readyz"]

@@ -91,7 +91,7 @@ def test_a_batch_is_told_that_there_are_none(wire: Wire) -> None:
 def test_over_http_what_is_no_message_is_answered_in_the_same_words(
     lasting_listen: Callable[..., Remote], wire: Wire, clock_room: Path
 ) -> None:
-    remote = lasting_listen(clock_room, http_authentication="", http_sse="true")
+    remote = lasting_listen(clock_room, http_authentication="[]", http_sse="true")
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     headers |= {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "ping"} if wire.era == "modern" else {}
     with httpx2.stream("GET", f"{remote.base}/sse") as stream:
@@ -391,7 +391,7 @@ def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(start: Start, 
 def test_replies_over_http_are_no_longer_than_clients_take(
     listen: Callable[..., Remote], wide_room: Path
 ) -> None:
-    remote = listen(wide_room, http_authentication="")
+    remote = listen(wide_room, http_authentication="[]")
     reply = remote.post(body=call("search", query="pendulum", limit=100, max_chars=100_000))
     assert reply.json()["result"]["structuredContent"]["results"]
     assert MOST / 4 < len(reply.content) <= MOST

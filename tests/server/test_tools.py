@@ -35,7 +35,7 @@ def ids(wire: Wire, **arguments: object) -> list[str]:
 
 
 def test_what_is_fixed_is_no_argument_and_another_value_is_refused(start: Start, clock_room: Path) -> None:
-    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": "", "REFDESK_SEARCH_LIMIT": "3"}).begun()
+    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": "[]", "REFDESK_SEARCH_LIMIT": "3"}).begun()
     assert not arguments_of(wire).keys() & {"limit", "mode"}
     assert "query" in arguments_of(wire)
     refusals: list[tuple[Message, str]] = [
@@ -277,7 +277,7 @@ def test_a_document_bears_its_own_address_or_one_by_the_template_of_its_collecti
     remote = listen(
         tmp_path / "data",
         server_openai_compat="true",
-        http_authentication="",
+        http_authentication="[]",
         more={"REFDESK_CONFIG": str(config)},
     )
     hits = called(remote, "", "search", query="pendulum")["structuredContent"]["results"]
