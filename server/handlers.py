@@ -36,13 +36,14 @@ from rag.search.reply.search_reply import (
     without_results,
 )
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
+from rag.search.tool_arguments import argument_error, decode_json
 from rag.uris import resource_uri
 from server import call_audit, mcp_apps, resources, tool_listing, tools
 from server.admission import Admission, RequestLimits
 from server.call_audit import current_request
 from server.lazy_desk import LazyDesk
 from server.resources import can_complete, complete_argument, completion
-from server.tools import argument_error, callable_tools, decode_json, principal_through, principal_through_any
+from server.tools import callable_tools, principal_through, principal_through_any
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult

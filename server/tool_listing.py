@@ -26,12 +26,12 @@ from rag.search.reply.search_reply import FULL_ONLY, SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
+from rag.search.tool_arguments import compact_schema
 from server.tools import (
     FetchArguments,
     GetSourceArguments,
     SearchArguments,
     arguments_not_offered,
-    compact_schema,
     usual_plan,
 )
 

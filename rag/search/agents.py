@@ -12,11 +12,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial, wraps
+from inspect import signature
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import to_thread
+from pydantic import ValidationError, create_model
 
 from rag.answers import WHOLE, Detail, Extract, Match, Mode, Part
 from rag.config.server_settings import ToolSettings
@@ -26,6 +28,7 @@ from rag.search.browse import MAX_ENTRIES, Folder, Sort
 from rag.search.reply.search_reply import search_reply
 from rag.search.reply.source_reply import TEXT_SHARE, FolderReply, SourceReply, folder_reply, source_reply
 from rag.search.source_window import LINES
+from rag.search.tool_arguments import Arguments, argument_error
 from rag.text.flags import flags_in
 from rag.uris import SCHEME
 
@@ -105,17 +108,16 @@ def search_description(opener: str = "get_source", *, sources: bool = True) -> s
     return SEARCH_DESCRIPTION + (RESULTS if sources else CONTEXT_ALONE) + read_on + NO_ORDERS
 
 
-def tool_functions(
-    desk: Desk, principal: Principal, *, max_chars: int = MAX_CHARS, prefix: str = "", opener: bool = True
-) -> tuple[ToolFunction, ...]:
-    """The functions `search` and `get_source` of this principal, for an agent framework; they return JSON.
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """The functions of a principal, whose arguments have been read."""
 
-    A model reads their signatures and docstrings. Their names begin with `prefix`. Each reply has at most
-    `max_chars` characters and says what did not fit. Both functions raise what the methods of `Desk` raise.
-    Without an `opener`, there is only `search`.
-    """
+    desk: Desk
+    principal: Principal
+    max_chars: int
 
     async def search(  # noqa: PLR0913, PLR0917 the tool's arguments
+        self,
         query: str = "",
         limit: int | None = None,
         mode: Mode | None = None,
@@ -131,8 +133,8 @@ def tool_functions(
         related: str | None = None,
         context: bool = False,  # noqa: FBT001, FBT002 models name their arguments
     ) -> str:
-        answer = await desk.search(
-            principal,
+        answer = await self.desk.search(
+            self.principal,
             query,
             limit=limit,
             mode=mode,
@@ -149,9 +151,10 @@ def tool_functions(
             context=context,
             joined=True,
         )
-        return search_reply(await desk.with_warnings(answer), max_chars, brief=True).compact()
+        return search_reply(await self.desk.with_warnings(answer), self.max_chars, brief=True).compact()
 
     async def get_source(  # noqa: PLR0913, PLR0917 the same
+        self,
         id: str | None = None,  # noqa: A002 the tool's argument
         start: int | None = None,
         around: int | None = None,
@@ -164,15 +167,52 @@ def tool_functions(
     ) -> str:
         part = Part(start, around, section, line_range(lines) if lines else None, outline=outline)
         listing = Listing(filter, sort, after)
-        target = await open_or_list(desk, principal, id, max_chars, part=part, listing=listing)
-        return reply_of_target(target, max_chars).compact()
+        target = await open_or_list(self.desk, self.principal, id, self.max_chars, part=part, listing=listing)
+        return reply_of_target(target, self.max_chars).compact()
 
+
+def tool_functions(
+    desk: Desk, principal: Principal, *, max_chars: int = MAX_CHARS, prefix: str = "", opener: bool = True
+) -> tuple[ToolFunction, ...]:
+    """The functions `search` and `get_source` of this principal, for an agent framework; they return JSON.
+
+    A model reads their signatures and docstrings. Their names begin with `prefix`. Each reply has at most
+    `max_chars` characters and says what did not fit. Arguments are taken as the MCP tools take them. Both
+    functions raise what the methods of `Desk` raise, and InvalidRequestError for wrong arguments. Without an
+    `opener`, there is only `search`.
+    """
+    tools = _Tools(desk, principal, max_chars)
     described = search_description(f"{prefix}get_source" if opener else "")
-    search.__doc__ = _docstring(described, SEARCH)
-    get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, SOURCE)
-    for function in (search, get_source):
-        function.__name__ = function.__qualname__ = prefix + function.__name__
+    search = _reading_as_meant(tools.search, prefix, _docstring(described, SEARCH))
+    get_source = _reading_as_meant(tools.get_source, prefix, _docstring(SOURCE_DESCRIPTION, SOURCE))
     return (search, get_source) if opener else (search,)
+
+
+def _reading_as_meant(method: ToolFunction, prefix: str, docstring: str) -> ToolFunction:
+    """A function like the method, with arguments that are read as those of the MCP tools."""
+    parameters, model = signature(method), _arguments_of(method.__name__)
+
+    @wraps(method)
+    async def read(*values: object, **named: object) -> str:
+        try:
+            arguments = model.model_validate(parameters.bind_partial(*values).arguments | named)
+        except ValidationError as error:
+            raise argument_error(error, model) from None
+        return await method(**{name: getattr(arguments, name) for name in arguments.model_fields_set})
+
+    read.__name__ = read.__qualname__ = prefix + method.__name__
+    read.__doc__ = docstring
+    return read
+
+
+@cache
+def _arguments_of(name: str) -> type[Arguments]:
+    """The arguments of a tool, by the signature of its method."""
+    _, *parameters = signature(getattr(_Tools, name), eval_str=True).parameters.values()
+    definitions: dict[str, Any] = {
+        parameter.name: (parameter.annotation, parameter.default) for parameter in parameters
+    }
+    return create_model(name, __base__=Arguments, **definitions)
 
 
 def _docstring(description: str, arguments: Mapping[str, str]) -> str:

@@ -213,6 +213,32 @@ async def test_the_functions_raise_what_the_desk_raises(shelf: Shelf) -> None:
         await get_source(hit["id"].partition("/")[0], start=10**6)
 
 
+@pytest.mark.anyio
+async def test_they_take_what_a_model_sends_as_the_tools_do(shelf: Shelf) -> None:
+    source = await shelf.put("clock", "pendulum")
+    search, get_source = tool_functions(shelf.desk(), BOB)
+    usual, whole = await search("pendulum"), await get_source(source.id)
+    sent: dict[str, Any]
+    for sent in (
+        {"limit": "8"},
+        {"limit": 8.0, "detail": ""},
+        {"collections": "documents"},
+        {"collections": ("documents",)},
+        {"collections": '["documents"]', "filter": "{}"},
+        {"mode": "Hybrid", "case": "false", "profile": None},
+    ):
+        assert json.loads(await search(query="pendulum", **sent))["results"] == json.loads(usual)["results"]
+    assert await get_source(source.id, start="0", outline="false", sort="null") == whole
+    for function in (search, get_source):
+        with pytest.raises(InvalidRequestError, match=r"Unknown argument 'foo'\. Valid arguments: "):
+            await function(foo=1)
+    with pytest.raises(InvalidRequestError, match=r"^limit must be an integer\.$"):
+        await search("pendulum", limit="many")
+    with pytest.raises(InvalidRequestError, match=r"^around must be an integer\.$"):
+        await get_source(source.id, around=[1])
+    assert inspect.signature(search).parameters["limit"].default is None
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_how_many_hits_there_are_is_as_the_operator_says_unless_it_is_said(shelf: Shelf) -> None:

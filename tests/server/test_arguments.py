@@ -11,8 +11,8 @@ import pytest
 from rag.search.agents import A_LIST
 from rag.search.browse import BY_SECTION
 from rag.search.source_window import TOO_FEW
+from rag.search.tool_arguments import decode_json
 from rag.uris import NOT_FOUND
-from server.tools import decode_json
 
 if TYPE_CHECKING:
     from tests.server.conftest import Wire
