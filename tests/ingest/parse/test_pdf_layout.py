@@ -1046,6 +1046,21 @@ def test_a_first_cell_goes_on_in_the_next_lines() -> None:
     assert f"| {' '.join(JOB)} | Ann | 1 May |\n| Buy seeds | Bob | 2 May |" in parsed(cells).text
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("column", [0, 1])
+def test_without_rules_lines_that_are_closer_than_rows_are_one_row(column: int, place: int) -> None:
+    heads, others = ["Task", "Person", "Due"], ["Ann", "1 March"]
+    lines = [At(60 + 150 * column, 560 - 12 * at, text) for at, text in enumerate(JOB)]
+    others.insert(column, "")
+    rows = [(584, heads), (560 - 12 * place, others), (512, ["Buy", "Bob", "2 March"])]
+    rows += [(488, ["Mow", "Cem", "3 March"])]
+    cells = [At(60 + 150 * at, y, text) for y, row in rows for at, text in enumerate(row) if text]
+    others[column] = " ".join(JOB)
+    assert parsed([*lines, *cells]).text.split("\n")[2:] == [
+        "| " + " | ".join(row) + " |" for row in (others, *(row for _, row in rows[2:]))
+    ]
+
+
 def test_rows_in_tiny_letters_right_above_a_rule_are_not_lost() -> None:
     rules = [Box(0, y, 100, y) for y in (0, 20, 40)] + [Box(x, 0, x, 40) for x in (0, 50, 100)]
     rows = [(8, 12, ("Clock", "Drift")), (36, 37, ("1", "2")), (39, 39.8, ("3", "4"))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from itertools import chain, groupby, pairwise
 from statistics import median
 from typing import NamedTuple
@@ -31,6 +32,7 @@ _MOVED = 6.0  # points that a table may stand elsewhere on the next page
 _EDGE = 1.0  # points: the cells of a column begin or end so near to each other
 _ELSEWHERE = 3.0  # times the largest distance of two rows: further below stands no row of the table
 _ABOVE = 1.5  # times the distance of the next two rows: how far above a table another row stands
+_TOGETHER = 1.15  # times the least distance of two lines of a table: those of one row are no further apart
 _NEAR = 3.0  # times the size of the letters: how far from a drawn table its rows without rules stand
 _AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one cell
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
@@ -285,6 +287,8 @@ def _whole_rows(
 ) -> Sequence[Sequence[str]]:
     """The rows of a table, each with the lines in which its cells go on. `texts` are the rows by column."""
     pitches = [row[0].box.bottom - above[0].box.bottom for above, row in pairwise(rows)]
+    if blocks := _blocks(texts, pitches):
+        return [[reduce(with_next_line, cells) for cells in zip(*block, strict=True)] for block in blocks]
     of_begun = [pitch for pitch, filled in zip(pitches, texts[1:], strict=True) if filled[0]]
     of_whole = [pitch for pitch, pair in zip(pitches, pairwise(rows), strict=True) if min(map(len, pair)) > 1]
     usual, least = median(of_begun) if of_begun else math.inf, min(of_whole, default=0.0)
@@ -302,6 +306,36 @@ def _whole_rows(
         else:
             whole.append(filled)
     return whole
+
+
+def _blocks(texts: Sequence[list[str]], pitches: Sequence[float]) -> list[list[list[str]]]:
+    """The lines of each row, where lines of one row are closer than rows; none if that doesn't tell.
+
+    One line of each row has most of the columns, three at least, and each other one has a single cell, with
+    no number below or above a number. So a cell may begin above its neighbours, and end below them.
+    """
+    blocks = [[texts[0]]]
+    for text, pitch in zip(texts[1:], pitches, strict=True):
+        if pitch <= _TOGETHER * min(pitches):
+            blocks[-1].append(text)
+        else:
+            blocks.append([text])
+    return blocks if len(blocks) < len(texts) and all(map(_is_one_row, blocks)) else []
+
+
+def _is_one_row(block: Sequence[Sequence[str]]) -> bool:
+    whole, *others = sorted(block, key=lambda cells: -sum(map(bool, cells)))
+    count = sum(map(bool, whole))
+    return (
+        2 * count > len(whole)
+        and count > 2  # noqa: PLR2004 of two cells, either may be one of a group
+        and all(sum(map(bool, cells)) == 1 for cells in others)
+        and not any(
+            is_number(cell) and is_number(beside)
+            for cells in others
+            for cell, beside in zip(cells, whole, strict=True)
+        )
+    )
 
 
 def _is_wrapped(above: Sequence[str], filled: Sequence[str], *, is_close: bool) -> bool:
