@@ -25,7 +25,8 @@ from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
-from rag.ingest.parse.pdf.page_tables import dehyphenator
+from rag.ingest.parse.pdf.page_layout import rows_of
+from rag.ingest.parse.pdf.page_tables import dehyphenator, parts_of
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
 from rag.ingest.parse.pdf.readable_pages import is_garbled
 from tests.ingest.parse.document_shape import blocks_of, titles_of
@@ -1059,6 +1060,38 @@ def test_without_rules_lines_that_are_closer_than_rows_are_one_row(column: int, 
     assert parsed([*lines, *cells]).text.split("\n")[2:] == [
         "| " + " | ".join(row) + " |" for row in (others, *(row for _, row in rows[2:]))
     ]
+
+
+def test_rows_in_a_frame_below_a_drawn_header_are_rows() -> None:
+    header, frame = ruled((50, 200, 350, 500), (612, 596)), ruled((50, 500), (612, 596, 550))
+    assert parsed(table(ROWS), drawn=header + frame).text.split("\n") == TABLE
+
+
+def test_the_name_of_a_column_beside_a_group_may_have_several_lines() -> None:
+    drawn = ruled((50, 150), (700, 640)) + ruled((150, 250, 350), (670, 640)) + "150 700 m 350 700 l S "
+    drawn += "350 700 m 350 640 l S " + ruled((50, 150, 250, 350), (640, 620, 600))
+    name = [At(54, 690 - 12 * at, text) for at, text in enumerate(("Clocks", "of the", "navy", "at sea"))]
+    head = [*name, At(200, 681, "Drift a day"), At(154, 651, "calm"), At(254, 651, "storm")]
+    rows = ((626, "H4", "1 s", "2 s"), (606, "K1", "3 s", "4 s"))
+    body = [At(x, y, text) for y, *row in rows for x, text in zip((54, 154, 254), row, strict=True)]
+    assert parsed([*head, *body], drawn=drawn).text.split("\n")[2:] == [
+        "| Clocks of the navy at sea | calm | storm |",
+        "| H4 | 1 s | 2 s |",
+        "| K1 | 3 s | 4 s |",
+    ]
+
+
+def test_a_drawn_table_in_hebrew_is_read_from_the_right_numbers_too() -> None:
+    rows = [("2024", "2023", "שעון"), ("3.2", "2.6", "סך הכל"), ("1.3", "0.7", "לנפש")]
+    rules = [Box(0, 20 * y, 150, 20 * y) for y in range(4)] + [Box(50 * x, 0, 50 * x, 60) for x in range(4)]
+    lines = [
+        Line(text, Box(5 + 50 * x, 5 + 20 * y, 35 + 50 * x, 15 + 20 * y), 10, order=3 * y + x)
+        for y, row in enumerate(rows)
+        for x, text in enumerate(row)
+    ]
+    (drawn_rows,) = rows_of(with_drawn_cells(lines, rules), rules)
+    (part,) = parts_of(drawn_rows, rules)
+    assert part.rows == tuple(row[::-1] for row in rows)
 
 
 def test_rows_in_tiny_letters_right_above_a_rule_are_not_lost() -> None:

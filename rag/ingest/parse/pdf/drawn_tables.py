@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, TypeAlias
@@ -26,6 +26,7 @@ _FEWEST = 2  # rows with at least as many cells that have text
 _FILLED = 0.25  # share of the cells that have text at least: a chart has few words in its grid
 _MANY_LINES = 4  # of a cell on average: boxes with more are paragraphs next to each other, unless they have
 _MANY_ROWS = 3
+_NAME = 6  # lines: the name of a column has fewer
 _SEVERAL = 0.1  # share of cells in which texts stand side by side at most
 _TICKS = {TICKED, UNTICKED}
 
@@ -162,11 +163,7 @@ def _are_rows(lines: Sequence[Line], xs: Sequence[float], ys: Sequence[float]) -
     Half of its cells have one line, and the others don't consist of numbers.
     """
     grid = _Grid([*xs], [*ys], [], [])
-    parts = defaultdict[int, defaultdict[int, list[Line]]](lambda: defaultdict(list))
-    for line in lines:
-        row, column = grid.place(line)
-        parts[row][column].append(line)
-    return all(_is_row([*columns.values()]) for columns in parts.values())
+    return all(_is_row([*cells.values()]) for cells in _bands(lines, grid.place))
 
 
 def _is_row(cells: Sequence[Sequence[Line]]) -> bool:
@@ -246,8 +243,9 @@ def _by_cell(grid: _Grid, first: Mapping[_Place, _Place], lines: Sequence[Line])
         parts[first[grid.place(line)]].append(line)
     by_cell = defaultdict[_Place, list[Line]](list)
     for (row, column), part in parts.items():
+        has_several = _has_several(part)
         for line in part:
-            by_cell[row, grid.place(line)[1] if _has_several(part) else column].append(line)
+            by_cell[row, grid.place(line)[1] if has_several else column].append(line)
     return by_cell
 
 
@@ -258,18 +256,13 @@ def _has_several(cell: Sequence[Line]) -> bool:
 
 def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
     """The grid, divided between the rows that no rule parts."""
-    first, parts = (
-        grid.first_cells(),
-        defaultdict[int, defaultdict[int, list[Line]]](lambda: defaultdict(list)),
-    )
-    for line in lines:
-        row, column = first[grid.place(line)]
-        parts[row][column].append(line)
+    first = grid.first_cells()
+    bands = _bands(lines, lambda line: first[grid.place(line)])
     drawn = [*grid.level]
-    with_text = len({column for columns in parts.values() for column in columns})
-    for columns in parts.values():
-        if _are_several_rows([*columns.values()], with_text):
-            inside = level_rows([line for part in columns.values() for line in part])
+    with_text = len({column for cells in bands for column in cells})
+    for cells in bands:
+        if _are_several_rows([*cells.values()], with_text):
+            inside = level_rows([line for cell in cells.values() for line in cell])
             reach = [max(line.box.bottom for line in level) for level in inside]
             tops = [min(line.box.top for line in level) for level in inside]
             between = [(bottom + top) / 2 for bottom, top in zip(reach, tops[1:], strict=False)]
@@ -277,11 +270,25 @@ def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
     return grid._replace(ys=_places([*grid.ys, *(rule.top for rule in drawn)]), level=drawn)
 
 
+def _bands(
+    lines: Sequence[Line], place: Callable[[Line], _Place]
+) -> Collection[Mapping[int, Sequence[Line]]]:
+    """The lines in each row of a grid, by the column of their cell."""
+    bands = defaultdict[int, defaultdict[int, list[Line]]](lambda: defaultdict(list))
+    for line in lines:
+        row, column = place(line)
+        bands[row][column].append(line)
+    return bands.values()
+
+
 def _are_several_rows(cells: Sequence[Sequence[Line]], columns: int) -> bool:
     """Whether cells between two rules are several rows.
 
-    One of several with more than one line has numbers, or all cells have as many, in most columns.
+    One of several with more than one line has numbers, or all cells have as many, in most columns. Or texts
+    stand side by side in a cell, in several lines.
     """
+    if any(len(level_rows(cell)) > _FEWEST and _has_several(cell) for cell in cells):
+        return True
     counts = [len(level_rows(cell)) for cell in cells]
     wrapped = [cell for cell, count in zip(cells, counts, strict=True) if count > 1]
     has_numbers = any(all(is_number(line.text) for line in cell) for cell in wrapped)
@@ -293,8 +300,7 @@ def _is_table(parts: Mapping[_Place, Sequence[Line]]) -> bool:
     columns = {column for _, column in parts}
     rows = Counter(row for (row, _), part in parts.items() if not {line.text for line in part} <= _TICKS)
     lines = sum(map(len, parts.values()))
-    several = sum(any(len(joined_row(row, ())) > 1 for row in level_rows(part)) for part in parts.values())
-    if several > _SEVERAL * len(parts):
+    if sum(map(_has_several, parts.values())) > _SEVERAL * len(parts):
         return False  # rules draw only some of the columns
     return (
         sum(count >= _FEWEST for count in rows.values()) >= _FEWEST
@@ -304,12 +310,19 @@ def _is_table(parts: Mapping[_Place, Sequence[Line]]) -> bool:
 
 
 def _has_coarse_cell(first: Mapping[_Place, _Place], parts: Mapping[_Place, Sequence[Line]]) -> bool:
-    """Whether a cell over several rows has a line for each of them: no rule parts these."""
+    """Whether a cell over several rows has a line for each of them: no rule parts these.
+
+    The name of a column beside groups of columns is over two rows, and has some lines more than these.
+    """
     rows = {row for row, _ in parts}
     spans = Counter(
         first[row, column] for row, column in first if row in rows and first[row, column][1] == column
     )
-    return any(len(level_rows(part)) >= spans[place] > 1 for place, part in parts.items() if len(part) > 1)
+    return any(
+        len(level_rows(part)) >= (spans[place] if spans[place] > _FEWEST else _NAME) and spans[place] > 1
+        for place, part in parts.items()
+        if len(part) > 1
+    )
 
 
 def _cell(lines: Sequence[Line], size: float) -> Line:

@@ -341,7 +341,7 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
 
 def joined_row(row: Row, rules: Sequence[Box]) -> Row:
     """A row in reading order, with lines that are close to each other joined, unless they are two cells."""
-    if len(row) == 1:
+    if len(row) == 1 or all(line.table for line in row):  # `page_tables` knows the direction of a drawn table
         return row
     backwards = _runs_left(row)
     if backwards:

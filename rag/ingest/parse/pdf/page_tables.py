@@ -270,7 +270,10 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
     """The rows as a table; None if their cells aren't aligned in columns."""
     if drawn := next((row for row in rows if row[0].table), None):
         boxes = [cell.box for cell in drawn]
-        return _table_part([_texts_by_column(row, boxes) for row in rows], rows)
+        texts = [_texts_by_column(row, boxes) for row in rows]
+        lettered = [cell for row in rows for cell in row if any(map(str.isalpha, cell.text))]
+        runs_left = 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
+        return _table_part([text[::-1] for text in texts] if runs_left else texts, rows)
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
@@ -315,8 +318,9 @@ def _blocks(texts: Sequence[list[str]], pitches: Sequence[float]) -> list[list[l
     no number below or above a number. So a cell may begin above its neighbours, and end below them.
     """
     blocks = [[texts[0]]]
+    most = _TOGETHER * min(pitches, default=0.0)
     for text, pitch in zip(texts[1:], pitches, strict=True):
-        if pitch <= _TOGETHER * min(pitches):
+        if 0 < pitch <= most:
             blocks[-1].append(text)
         else:
             blocks.append([text])
