@@ -54,7 +54,7 @@ BUILT_IN = {
 in East Asian calendars; ISO 8601 is clear everywhere."""
 
 _TOKEN = re.compile(
-    r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[0-9A-F]{1,8}))?[^\]]*\]'
+    r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[\w-]+))?[^\]]*\]'
     r"|\[(?P<elapsed>h+|m+|s+)\]|\[(?P<condition>(?:<>|[<>]=?|=)[-+.\d]+)\]|\[[^\]]*\]|(?P<general>General)|(?P<half>AM/PM|A/P|am/pm|a/p)"
     r"|(?P<scientific>E[+-]0+)|(?P<fraction>[#?0]+\s*[#?0]*/\s*[#?\d]+)|(?P<date>y+|m+|d+|h+|s+)(?P<split>\.0+)?"
     r"|(?P<digits>[0#?][0#?,.]*|\.[0#?]+)|(?P<percent>%)|(?P<text>@)|(?P<other>.)",
@@ -363,12 +363,18 @@ def _languages() -> dict[str, _Language]:
 
 
 def _language(tokens: Iterable[_Token]) -> _Language:
-    """The language that a format names by its number in Windows: `[$-407]` is German. Others are English."""
-    number = next((int(token.text, 16) for token in tokens if token.kind == "locale"), 0)
-    # Other bits choose a calendar, digits or a form: the lowest ten are the language.
-    names = (locale.windows_locale.get(code) for code in (number & 0xFFFF, number & 0x3FF | 0x400))
+    """The language that a format names by its number in Windows or its tag, `[$-407]` or `[$-de-DE]`.
+
+    Others count as English.
+    """
+    tag = next((token.text for token in tokens if token.kind == "locale"), "en")
+    if re.fullmatch("[0-9A-F]{1,8}", tag, re.IGNORECASE):
+        number = int(tag, 16)
+        # Other bits choose a calendar, digits or a form: the lowest ten are the language.
+        names = (locale.windows_locale.get(code) for code in (number & 0xFFFF, number & 0x3FF | 0x400))
+        tag = next(filter(None, names), "en")
     languages = _languages()
-    return languages.get(next(filter(None, names), "en").partition("_")[0], languages["en"])
+    return languages.get(re.split("[_-]", tag.lower())[0], languages["en"])
 
 
 def _name(pattern: str, moment: datetime, language: _Language) -> str:
