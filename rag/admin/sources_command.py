@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unicodedata import normalize
 
 import click
 
@@ -189,10 +190,16 @@ def _ids_by_path(name: str, uris: Mapping[str, str], names: Mapping[str, Abstrac
     exact = [
         id_ for id_, uri in uris.items() if uri == name or _has_path(name, id_, str(place_of(uri)), file)
     ]
-    if exact or (exact := _ids_by_name(name, uris, names)) or not set(name) & set("*?["):
+    if exact or (exact := _ids_by_name(name, uris, names)):
         return exact
-    pattern = name if name.startswith("/") else f"*/{name}"
-    return [id_ for id_, uri in uris.items() if fnmatchcase(str(place_of(uri)), pattern)]
+    # Macs may store "é" as two characters (NFD), whichever were typed.
+    places = {id_: normalize("NFC", str(place_of(uri))) for id_, uri in uris.items()}
+    if composed := [id_ for id_, place in places.items() if _is_in(place, normalize("NFC", file))]:
+        return composed
+    if not set(name) & set("*?["):
+        return []
+    pattern = normalize("NFC", name if name.startswith("/") else f"*/{name}")
+    return [id_ for id_, place in places.items() if fnmatchcase(place, pattern)]
 
 
 def _ids_by_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
@@ -211,7 +218,11 @@ def _has_path(name: str, id_: str, path: str, file: str) -> bool:
     with suppress(NotFoundError):
         if split_id(named_id(name)[1])[0] == id_:
             return True
-    return path == file or path.startswith(file.rstrip(os.sep) + os.sep)
+    return _is_in(path, file)
+
+
+def _is_in(path: str, file_or_folder: str) -> bool:
+    return path == file_or_folder or path.startswith(file_or_folder.rstrip(os.sep) + os.sep)
 
 
 def source_json(source: Source) -> dict[str, Any]:

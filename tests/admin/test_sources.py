@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from email.message import EmailMessage
+from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 import pytest
 
@@ -11,8 +13,6 @@ from rag.admin.remove_command import STILL_IN
 from rag.admin.sources_command import matching_ids
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.admin.conftest import Desk
 
 pytestmark = pytest.mark.slow
@@ -209,6 +209,25 @@ URIS = {
 )
 def test_a_name_means_what_its_source_contains_too(name: str, ids: list[str]) -> None:
     assert matching_ids(name, URIS) == ids
+
+
+MUELLER, OTHER_FORM = "b" * 16, "c" * 16
+
+
+@pytest.mark.parametrize("name", ["/d/Verträge/Müller.md", "/d/Verträge", "*Müller*"])
+def test_a_name_matches_however_its_accents_are_stored(name: str) -> None:
+    stored = {MUELLER: Path(normalize("NFD", "/d/Verträge/Müller.md")).as_uri()}
+    assert matching_ids(name, stored) == matching_ids(normalize("NFD", name), stored) == [MUELLER]
+    assert matching_ids(name.replace("ä", "a").replace("ü", "u"), stored) == []
+
+
+def test_a_file_with_just_this_name_comes_before_one_with_another_form_of_it() -> None:
+    both = {
+        MUELLER: Path(normalize("NFC", "/d/é.md")).as_uri(),
+        OTHER_FORM: Path(normalize("NFD", "/d/é.md")).as_uri(),
+    }
+    assert matching_ids(normalize("NFC", "/d/é.md"), both) == [MUELLER]
+    assert matching_ids(normalize("NFD", "/d/é.md"), both) == [OTHER_FORM]
 
 
 @pytest.fixture
