@@ -43,6 +43,7 @@ MAX_ENTRIES = 500  # of a page
 MOST_LISTED = 5  # documents in an error
 AFTER = "after must be the next_after of an earlier reply."
 _DIGITS = re.compile(r"([0-9]+)")
+_ACCENTS = re.compile(r"[\u0300-\u036f]+")
 _PLAIN = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # `label` leaves these unchanged
 SortPosition: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
 
@@ -205,8 +206,11 @@ def page_of_children(children: Iterable[Child], after: str | None, limit: int) -
 
 
 def sort_position(name: str, id_: str) -> SortPosition:
-    """The sort key: folders before documents, numbers by value, then letter case, then ids."""
-    parts = _DIGITS.split(name.casefold())
+    """The sort key: folders before documents, numbers by value, then accents and letter case, then ids."""
+    folded = name.casefold()
+    if not folded.isascii():
+        folded = _ACCENTS.sub("", unicodedata.normalize("NFD", folded))
+    parts = _DIGITS.split(folded)
     natural = tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
     return bool(id_), natural, name, id_
 

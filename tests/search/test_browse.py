@@ -79,7 +79,7 @@ def test_folders_come_first_and_numbers_by_their_value() -> None:
     ]
     assert _names(paths) == [
         *("10/ 1", "a/ 2", "Z/ 1"),
-        *("B.md", "b.md", "chapter 9.md", "chapter 10.md", "ä.md"),
+        *("ä.md", "B.md", "b.md", "chapter 9.md", "chapter 10.md"),
     ]
     assert _names(paths, "a") == ["y/ 1", "x.md"]
     assert _names(paths, "a/y") == ["z.md"]
