@@ -121,7 +121,7 @@ async def ask_again(
 
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
-GROWTH = 4  # an endpoint is measured again once there are so many times as many chunks
+GROWTH = 4  # times as many chunks: then an endpoint is measured again
 LARGE = 1_000  # chunks; more of them don't change the measurement
 
 

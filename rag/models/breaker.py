@@ -21,7 +21,7 @@ from rag.errors import ProviderError
 
 FIRST_PAUSE = 1.0  # seconds that calls are held back after the first failure; doubled with each failed trial
 LONGEST_PAUSE = 30.0  # seconds; also the longest that a recovery goes unnoticed
-MUCH_LONGER = 2  # a call with so many times the patience of one that timed out is sent
+MUCH_LONGER = 2  # times the patience of a call that timed out: one with more is sent
 
 
 class HeldBackError(ProviderError):

@@ -300,7 +300,7 @@ class TableInMemory:
         self._at_once = ""
         self.copying: asyncio.Task[None] | None = None
         self._seconds = 0.0  # the duration of the last copy
-        self._misfit: tuple[int, int] | None = None  # (rows, bytes): so many rows didn't fit into the room
+        self._misfit: tuple[int, int] | None = None  # rows that didn't fit, room in bytes
         self._selecting: dict[str, anyio.Lock] = {}
         self._awaited = anyio.Event()  # a search waits for the copy: skip the debounce
         self.used = time.monotonic()
