@@ -156,11 +156,15 @@ async def writing(
 def new_source(
     writer: CollectionWriter, name: str, *paragraphs: str, id_: str | None = None, **details: object
 ) -> NewSource:
-    """A source with a passage for each paragraph; the first paragraph is its only heading."""
+    """A source with a passage for each paragraph; the first paragraph is its only heading.
+
+    With a `header`, the paragraphs are rows of the table that it heads.
+    """
+    context = "\n".join(filter(None, (name, str(details.pop("header", "")))))
     text = "\n\n".join(paragraphs)
     ends = np.cumsum([len(paragraph) + 2 for paragraph in paragraphs])
     passages = [
-        Passage(seq, int(end) - 2 - len(paragraph), int(end) - 2, (paragraphs[0],), name, seq + 1, 9)
+        Passage(seq, int(end) - 2 - len(paragraph), int(end) - 2, (paragraphs[0],), context, seq + 1, 9)
         for seq, (paragraph, end) in enumerate(zip(paragraphs, ends, strict=True))
     ]
     values: dict[str, object] = {

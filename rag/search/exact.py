@@ -216,6 +216,7 @@ OUT_OF_TIME = (
     "The search was stopped after {:g} seconds, before it had read everything: there may be more matches. "
     "Name sources or collections, use a filter, or simplify the regular expression."
 )
+CHANGED = "Documents changed while they were searched, and matches in them are left out. Repeat the search."
 MORE_SOURCES = (
     "More than {} documents match. The results are from the first: those with a match in the title, then the "
     "newest. Search for more of the text, or name sources or collections."
@@ -266,6 +267,8 @@ async def find_exact(query: Query, state: SearchState) -> list[Hit]:
         ]
         if len(current) == len(hits):
             break
+    else:
+        notes.append(CHANGED)
     state.note(notes)
     return current
 
@@ -440,8 +443,9 @@ async def _pass_gate(candidates: Sequence[Candidate], query: Query, state: Searc
 
 
 def _is_same(hit: Hit, matches: Mapping[str, _Match]) -> bool:
-    """Whether the hit is still the matched chunk: its source may have been replaced since."""
-    return hit.chunk == matches[hit.chunk.id].matched.chunk
+    """Whether the text of the hit is still the one that matched: its source may have been replaced since."""
+    matched = matches[hit.chunk.id].matched.chunk
+    return (hit.chunk.start, hit.chunk.text) == (matched.start, matched.text)
 
 
 def _with_matches(hit: Hit, matched: MatchedChunk) -> Hit:

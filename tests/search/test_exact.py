@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from rag.answers import Answer, Match, SearchRequest
+from rag.answers import Answer, Hit, Match, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Binding, Chunking, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.search.desk import Desk
+from rag.search.exact import CHANGED, _pass_gate
 from rag.search.reply.search_reply import search_reply
 from rag.store.read import text_scan
 from rag.store.read.desk_reader import DeskReader
@@ -434,6 +435,31 @@ async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
     (hit,) = (await exact(shelf, "needle")).hits
     assert hit.text.endswith("now the needle is here")
     assert hit.chunk.seq == 2
+
+
+async def test_a_source_that_is_replaced_again_and_again_is_left_out_with_a_note(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put("b", "the needle stays")
+    await shelf.put("a", "a needle")
+    versions = count()
+
+    async def replaced_first(*arguments: Any) -> list[Hit]:  # noqa: ANN401 passed on
+        await shelf.put("a", f"version {next(versions)} of the needle")
+        return await _pass_gate(*arguments)
+
+    monkeypatch.setattr("rag.search.exact._pass_gate", replaced_first)
+    answer = await exact(shelf, "needle")
+    assert numbered_texts(answer) == ["the needle stays"]
+    assert CHANGED in answer.notes
+
+
+@pytest.mark.parametrize("match", ["text", "words", "regex"])
+async def test_rows_below_the_header_of_a_table_are_found(shelf: Shelf, match: Match) -> None:
+    source = await shelf.put("parts", "| 1 | rope |", "| 2 | helmet |", header="| id | item |\n| --- | --- |")
+    (hit,) = (await exact(shelf, "helmet", match)).hits
+    assert hit.chunk.id == f"{source.id}/1"
+    assert hit.chunk.header == "| id | item |\n| --- | --- |"
 
 
 async def test_why_not_says_why(shelf: Shelf) -> None:
