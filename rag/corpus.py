@@ -333,7 +333,7 @@ class Source:
     @property
     def aliases(self) -> str:
         """Its other names, as notes state them: "k8s, Steuermann"; empty if it has none."""
-        return self._stated({"alias", "aliases"})
+        return self._stated(ALIAS_KEYS)
 
     def _stated(self, keys: Container[str]) -> str:
         """The beginnings of these entries of its metadata, whose keys are in any letter case."""
@@ -342,7 +342,8 @@ class Source:
 
 
 MAX_NAMING_CHARS = 200  # of an entry or a file name: every passage gets their words
-_SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
+FILE_SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
+ALIAS_KEYS = frozenset({"alias", "aliases"})
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})
 
@@ -354,7 +355,7 @@ def _file_name(path: str) -> str:
     """
     address, _, query = path.partition("?")
     is_query = "=" in query and " " not in query
-    stem = _SUFFIX.sub("", (address if is_query else path).rpartition("/")[2])[:MAX_NAMING_CHARS]
+    stem = FILE_SUFFIX.sub("", (address if is_query else path).rpartition("/")[2])[:MAX_NAMING_CHARS]
     return "" if _NO_LETTER.sub("", stem).casefold() in _SAYING_NOTHING else stem
 
 

@@ -2,8 +2,8 @@
 
 A document can be named by its id or a chunk's, a citation, a `refdesk://` URI, a path as replies show it
 (with or without the collection) or as a link in a document writes it, the file or address that it was
-ingested from, or a unique title or end of a path, such as the name of its file. No text is read. What the
-principal can't read is as unknown as what doesn't exist.
+ingested from, or a unique title or end of a path, such as the name of its file, with or without the suffix,
+or an alias of a note. No text is read. What the principal can't read is as unknown as what doesn't exist.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import unquote, urldefrag
 
 from anyio import to_thread
 
+from rag.corpus import FILE_SUFFIX
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.report import names_briefly
 from rag.runtime import concurrently
@@ -33,6 +34,7 @@ QUOTED_CHARS = 64  # of a name in a message
 _FRAGMENT = re.compile(r"(?<=\S)#\S+$")
 _CITATION = re.compile(r"(?P<title>.+?)(?: › .*|, (?:pp?\.|slides?) [^›]*)(?<!\])")
 """A citation without its id. It doesn't end in a square bracket: an id in brackets is meant as an id."""
+_NOTE_LINK = re.compile(r"!?\[\[([^\[\]|#]+)[^\[\]]*\]\]")
 
 
 class _Candidate(NamedTuple):
@@ -44,6 +46,7 @@ class _Candidate(NamedTuple):
     title: str
     folder: str = ""
     is_of_tag: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def listed(self) -> str:
@@ -51,9 +54,13 @@ class _Candidate(NamedTuple):
 
     @property
     def folded_names(self) -> tuple[str, ...]:
-        """Its paths, title and file name, in one letter case."""
-        path = self.path.casefold()
-        return path, f"{self.collection}/{path}", self.title.casefold(), path.rpartition("/")[2]
+        """What its names end in: its file with and without suffix, title and aliases, in one letter case.
+
+        Each document is asked for these, so they are made by no regular expression.
+        """
+        file = self.path.casefold().rpartition("/")[2]
+        aliases = (alias.casefold() for alias in self.aliases)
+        return file, file.rpartition(".")[0], self.title.casefold(), *aliases
 
     @property
     def cited_names(self) -> tuple[str, ...]:
@@ -155,8 +162,10 @@ def _path_in(name: str) -> str:
 def _linked_path(name: str) -> str:
     """The path in a link as documents write it: relative, with a fragment, or with the separator of Windows.
 
-    Example: "../hr/./leave%20policy.md#carry-over" -> "hr/leave policy.md".
+    Example: "../hr/./leave%20policy.md#carry-over" -> "hr/leave policy.md", "[[Leave#Sick]]" -> "Leave".
     """
+    if note := _NOTE_LINK.fullmatch(name.strip()):
+        name = note[1]
     path = _path_in(unquote(_without_fragment(name)).replace("\\", "/"))
     return "/".join(part for part in normpath(path).split("/") if part not in {".", ".."})
 
@@ -170,10 +179,14 @@ def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterato
     for view, places in groups:
         collection = view.table.collection
         for stored_place, document in zip(places, placed_documents(places), strict=True):
-            title = display_name(stored_place.title)
-            is_of_tag = bool(collection.tag_of)
             yield _Candidate(
-                collection.name, stored_place.id, document.path, title, document.folder, is_of_tag
+                collection.name,
+                stored_place.id,
+                document.path,
+                display_name(stored_place.title),
+                document.folder,
+                is_of_tag=bool(collection.tag_of),
+                aliases=tuple(map(display_name, stored_place.aliases)),
             )
 
 
@@ -190,7 +203,8 @@ def _readings(
 ) -> Iterator[tuple[Sequence[_Candidate], _Names, str]]:
     """The readings of a name, surest first: the documents, their names to compare it with, and its form.
 
-    A path goes before a title, and both before the end of a path and the title in a citation.
+    A path goes before a title, and both before the end of a path, one without its suffix, an alias, and the
+    title in a citation.
     """
     usual = [candidate for candidate in near if not candidate.is_of_tag]
     for path in forms.paths:
@@ -201,12 +215,21 @@ def _readings(
         yield usual, lambda candidate: (candidate.title,), forms.title
     for path in forms.paths:
         yield usual, partial(_ends_of_path, depth=path.count("/") + 1), path
+    for path in forms.paths:
+        yield usual, partial(_ends_without_suffix, depth=path.count("/") + 1), path
+        yield usual, lambda candidate: candidate.aliases, path
     yield usual, lambda candidate: candidate.cited_names, forms.cited
 
 
 def _ends_of_path(candidate: _Candidate, depth: int) -> Sequence[str]:
     """The last parts of a document's path; none without folders, where its title may stand for the path."""
     return ("/".join(candidate.path.split("/")[-depth:]),) if candidate.folder else ()
+
+
+def _ends_without_suffix(candidate: _Candidate, depth: int) -> Sequence[str]:
+    """The same without the suffix of the file, as notes link to each other; also behind the collection."""
+    path = FILE_SUFFIX.sub("", candidate.path)
+    return *_ends_of_path(candidate._replace(path=path), depth), path, f"{candidate.collection}/{path}"
 
 
 def _documents_named(candidates: Sequence[_Candidate], names: _Names, name_asked: str) -> list[_Candidate]:

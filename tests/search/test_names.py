@@ -25,7 +25,7 @@ FOR_ANN = Access("restricted", frozenset({"user:ann"}))
 
 
 async def _put(shelf: Shelf, path: str, title: str, **details: Any) -> Source:  # noqa: ANN401
-    metadata = {"path": path}
+    metadata = {"path": path} | details.pop("metadata", {})
     uri = f"file:///srv/My%20files/{path}"
     return await shelf.put(uri, "pendulum", "clock", title=title, uri=uri, metadata=metadata, **details)
 
@@ -35,7 +35,10 @@ async def rules(shelf: Shelf) -> Source:
     await _put(shelf, "leave/sick.md", "Sick leave")
     await _put(shelf, "leave.md", "Leave")
     url = "https://wiki.example/r%C3%A8gles"
-    return await _put(shelf, "hr/Rules.md", "The rules [2024]", collection="handbook", url=url)
+    names = {"aliases": "House rules, Huisregels"}
+    return await _put(
+        shelf, "hr/Rules.md", "The rules [2024]", collection="handbook", url=url, metadata=names
+    )
 
 
 NAMES = [
@@ -61,6 +64,13 @@ NAMES = [
     "https://wiki.example/règles",
     "https://wiki.example/r%C3%A8gles#sick-leave",
     "rules.md",
+    "Rules",
+    "hr/Rules",
+    "handbook/hr/Rules",
+    "[[Rules]]",
+    "![[hr/rules#Sick leave|the rules]]",
+    "House rules",
+    "[[huisregels]]",
     "./hr/Rules.md",
     "../../hr/Rules.md#sick-leave",
     "hr/../hr/./R%75les.md#sick-leave",
@@ -100,7 +110,9 @@ NO_NAMES = [
     "The rules",
     "ules.md",
     "old/rules.md",
-    "Rules",
+    "old/rules",
+    "[Rules]",
+    "House",
     "The rules [2024] #1",
     "The rules › Leave",
     "The rules (2024) (it) › Leave",

@@ -23,13 +23,14 @@ import posixpath
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from urllib.parse import unquote
 
 from rag.answers import Hit, SearchRequest
 from rag.config.profiles import GraphStage
+from rag.corpus import FILE_SUFFIX
 from rag.errors import BusyError, InvalidRequestError
 from rag.runtime import concurrently
 from rag.search.recall import Query, admit, fuse, recall
@@ -45,6 +46,7 @@ _QUALIFIER = re.compile(r"\s+\([^()]*\)$")
 _FIRST_WORD = re.compile(r"[A-Za-z0-9]+")
 _NOTE_ID = re.compile(r" [0-9a-f]{32}(?=[./]|\Z)")
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)")
+_NOTE_LINK = re.compile(r"\[\[([^\[\]|#]{1,200})")
 
 
 def name_of(title: str) -> str:
@@ -84,12 +86,27 @@ def linked_ids(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
     """The ids of `paths` that the Markdown links of a text lead to; `path` is the text's own path.
 
     Links are relative to the folder of the text, or to the top if they begin with a slash. What follows `#`
-    or `?` is left out, and so are the ids that Notion appends to names.
-    Example: "[Leave](../leave.md#sick)" in "handbook/rules/hours.md" leads to "handbook/leave.md".
+    or `?` is left out, and so are the ids that Notion appends to names. Notes link to the end of a path.
+    Example: in "handbook/rules/hours.md", "[Leave](../leave.md#sick)" and "[[Leave|that]]" lead to
+    "handbook/leave.md".
     """
-    if not (targets := {_target(link, path) for link in _LINK.findall(text)}):
+    notes = {posixpath.normpath(note.strip().casefold()) for note in _NOTE_LINK.findall(text)}
+    depths = {note.count("/") + 1 for note in notes}
+    targets = {_target(link, path) for link in _LINK.findall(text)}
+    if not (targets or notes):
         return set()
-    return {id_ for id_, target in paths.items() if _NOTE_ID.sub("", target) in targets}
+    return {
+        id_
+        for id_, target in paths.items()
+        if _NOTE_ID.sub("", target) in targets or not notes.isdisjoint(_note_names(target, depths))
+    }
+
+
+def _note_names(path: str, depths: Iterable[int]) -> Iterator[str]:
+    """The ends of a path, with and without the suffix, of as many parts as the `depths` say."""
+    for whole in (path.casefold(), FILE_SUFFIX.sub("", path.casefold())):
+        parts = whole.split("/")
+        yield from ("/".join(parts[-depth:]) for depth in depths)
 
 
 def _target(link: str, path: str) -> str:

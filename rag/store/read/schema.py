@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.corpus import (
+    ALIAS_KEYS,
+    MAX_NAMING_CHARS,
     Access,
     AccessRecord,
     Chunk,
@@ -464,13 +466,17 @@ class StoredSource:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """The place of a source, and the values that the gate checks. `path` is empty if it has none."""
+    """The place of a source, and the values that the gate checks. `path` is empty if it has none.
+
+    `aliases` are other names of a note, as its front matter states them.
+    """
 
     id: str
     path: str
     title: str
     access: Access | None
     fields: Mapping[str, Value]
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,17 +521,25 @@ def places_of(
 ) -> list[SourcePlace]:
     """The places of the rows of the source table whose ids are in `access`."""
     columns = (cast("list[str]", rows[name].to_pylist()) for name in PLACE_COLUMNS)
+    ids, titles, metadata, fields_of = columns
     return [
         SourcePlace(
             id_,
-            json.loads(metadata).get("path", ""),
+            entries.get("path", ""),
             title,
             access[id_],
             fields_record(fields, declared) if declared else {},
+            _aliases(entries),
         )
-        for id_, title, metadata, fields in zip(*columns, strict=True)
+        for id_, title, entries, fields in zip(ids, titles, map(json.loads, metadata), fields_of, strict=True)
         if id_ in access
     ]
+
+
+def _aliases(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Example: {"aliases": "k8s, Steuermann"} -> ("k8s", "Steuermann")."""
+    stated = (text[:MAX_NAMING_CHARS] for key, text in metadata.items() if key.casefold() in ALIAS_KEYS)
+    return tuple(name.strip() for text in stated for name in text.split(","))
 
 
 STATED_COLUMNS = ["id", "date", "metadata", "fields"]

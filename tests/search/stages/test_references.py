@@ -66,6 +66,9 @@ PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"
         ("[a place](#here) [web](https://example.com/top.md) [mail](mailto:top.md)", set()),
         ("[outside](../../../top.md)", set()),
         ("no link (top.md)", set()),
+        ("see [[Leave]], ![[rules/hours#Sunday|hours]]", {"a", "b"}),
+        ("[[top.md]]", {"c"}),
+        ("[[other/leave]] [[eave]] [[top.txt]] [[]] [[#here]] [[ ]]", set()),
     ],
 )
 def test_markdown_links_lead_to_paths(text: str, paths: set[str]) -> None:
