@@ -421,12 +421,14 @@ def with_datings(hits: Sequence[Hit], ranks: Container[int]) -> list[Hit]:
 def own_and_newer_first(hits: Sequence[Hit], foreign: Container[str]) -> list[Hit]:
     """The hits in another order, with the scores of their ranks: for hits that may all be irrelevant.
 
-    Hits that aren't of a `foreign` collection come first, then hits with later dates of their own.
+    Hits that aren't of a `foreign` collection come first, then those with at least half of the best score,
+    then hits with later dates of their own.
     """
+    least = max((hit.score for hit in hits), default=0.0) / 2
 
-    def place(hit: Hit) -> tuple[bool, float]:
+    def place(hit: Hit) -> tuple[bool, bool, float]:
         date_ = hit.source.date
-        return hit.source.collection in foreign, -date_.timestamp() if date_ else 0
+        return hit.source.collection in foreign, hit.score < least, -date_.timestamp() if date_ else 0
 
     ordered = sorted(hits, key=place)
     return [replace(hit, score=ranked.score) for hit, ranked in zip(ordered, hits, strict=True)]

@@ -386,8 +386,8 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
 def _weighed_by_words(query: Query, lists: QueryRankings, plan: SearchPlan) -> list[Ranking]:
     """The sparse rankings, with the scores of each view multiplied by the weight of words there.
 
-    A passage with an identifier of the query, like TPL-0042, keeps its score: it means the same in every
-    language, and models can't compare it.
+    A passage with an identifier of the query, like TPL-0042, or with all its dates keeps its score: these
+    mean the same in every language, and models can't compare them.
     """
     return [
         _reweighed(query, view, ranking, _weight_of_words(query, view, ranking, lists.spellings, plan))
@@ -402,8 +402,15 @@ def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ran
         : word_analysis.MAX_TERMS
     ]
     identifiers = {word.text for word in words if word.is_identifier}
+    dates = {word.text for word in words if word.is_of_date}
+
+    def means_the_same(had: frozenset[str]) -> bool:
+        return not identifiers.isdisjoint(had) or (bool(dates) and dates <= had)
+
     reweighed = [
-        replace(scored, score=scored.score * (1 if identifiers & (scored.words or set()) else weight))
+        scored
+        if means_the_same(scored.words or frozenset())
+        else replace(scored, score=scored.score * weight)
         for scored in ranking
     ]
     return sorted(reweighed, key=lambda scored: -scored.score)

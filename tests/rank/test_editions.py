@@ -306,6 +306,8 @@ def test_hits_that_may_be_beside_the_point_stand_own_ones_first_then_by_the_date
     ordered = own_and_newer_first(hits, {"vendor"})
     assert _paths(ordered) == ["d", "c", "b", "a"]
     assert [hit.score for hit in ordered] == [1.0, 0.9, 0.8, 0.7]
+    far_behind = [replace(stated("e", 2018), score=0.2), replace(stated("f", 2024), score=0.05)]
+    assert own_and_newer_first(far_behind, {"vendor"}) == far_behind
     undated = [stated("x", None), stated("y", None)]
     assert own_and_newer_first(undated, set()) == undated
 

@@ -348,6 +348,7 @@ ACROSS = {
     "accident": "Hinterland, delta, zeitgeist, museum.",
     "other": "A sundial needs the sun.",
     "sheet": "Part 88-4521-B is made of steel.",
+    "day": "2024-05-03 Zeitgeist, museum.",
 }
 
 
@@ -368,6 +369,7 @@ class Multilingual(English):
         ("Warum braucht meine alte Pendeluhr jeden Frühling Öl: Hinterland, Zeitgeist?", "right", "accident"),
         ("Is the museum in the delta?", "accident", "accident"),
         ("Braucht 88-4521-B jeden Frühling Öl?", "sheet", "sheet"),  # an identifier is no accident
+        ("Warum braucht meine Pendeluhr jeden Frühling Öl: 3 May 2024?", "day", "day"),  # nor is a date
         (
             'Warum braucht meine "alte Pendeluhr" jeden Frühling Öl: Hinterland, Zeitgeist?',
             "right",
