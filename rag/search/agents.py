@@ -94,6 +94,7 @@ SOURCE = {
 }
 """The arguments of `get_source` that are described to models."""
 NO_FOLDER = "{} with a collection or a folder; this is a document. Leave out {} to open it."
+CONTINUED = " Continue a document with start."
 A_LIST = "This is a list: give only id, filter, sort, after and max_chars, or open a document."
 ENTRY_CHARS = 50  # roughly the shortest entry of a folder in a reply
 _LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
@@ -297,13 +298,13 @@ async def open_or_list(
     try:
         target = await desk.at(principal, path, after=after, limit=entries)
     except NotFoundError:
-        if name is None or after is not None:
+        if name is None:
             raise
-        return await open_document(desk, principal, name, max_chars, part)
+        target = name if after is None else await desk.resolve_name(principal, name)
     if isinstance(target, str) and after is None:
         return await open_document(desk, principal, target, max_chars, part)
     if isinstance(target, str):
-        raise InvalidRequestError(NO_FOLDER.format("after goes", "after"))
+        raise InvalidRequestError(NO_FOLDER.format("after goes", "after") + CONTINUED)
     _check_no_part(part)
     return target
 

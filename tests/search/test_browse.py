@@ -350,9 +350,12 @@ async def test_the_line_that_an_exact_search_names_is_the_line_that_is_opened(sh
 async def test_parts_go_with_documents_and_after_with_folders(desk: Desk) -> None:
     with pytest.raises(InvalidRequestError, match="This is a list"):
         await open_or_list(desk, ANN, "documents/leave", 5_000, part=Part(outline=True))
-    for name in ("documents/leave/sick.md", "leave/sick.md"):
+    sick = await desk.resolve_name(ANN, "leave/sick.md")
+    for name in ("documents/leave/sick.md", "leave/sick.md", sick, f"[{sick}/0]"):
         with pytest.raises(InvalidRequestError, match="this is a document"):
             await open_or_list(desk, ANN, name, 5_000, listing=Listing(after="a/"))
+    with pytest.raises(NotFoundError):
+        await open_or_list(desk, ANN, "leave/none.md", 5_000, listing=Listing(after="a/"))
 
 
 @pytest.mark.slow
