@@ -16,12 +16,13 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 from rag.corpus import AccessRecord, Document, FileState
+from rag.ingest.parse.json_exports import channel_day
 from rag.ingest.parse.parsers import named_after
 from rag.ingest.report import Outcome, OutcomeKind
 from rag.ingest.source_files import (
@@ -127,9 +128,14 @@ def _path_above(folder: Path, source: KnownSource) -> str:
 
 
 def keeps_title(source: KnownSource, file: LocalFile) -> bool:
-    """Whether a moved document keeps its title. A document without one has the name of its file."""
-    before, after = path_of(source.uri).rpartition("/")[2], printable(file.path.name)
-    return before == after or source.title not in {before, named_after(before)}
+    """Whether a moved document keeps its title.
+
+    A document without one is called by the name of its file, and a day of a chat by its folder, too.
+    """
+    before, after = PurePath(path_of(source.uri)), PurePath(printable(file.path))
+    if source.title == channel_day(before.parent.name, before.stem):
+        return before.parts[-2:] == after.parts[-2:]
+    return before.name == after.name or source.title not in {before.name, named_after(before.name)}
 
 
 @dataclass(slots=True)

@@ -294,7 +294,7 @@ class Preparation:
             ParseError: the file can't be parsed.
             EmptyFileError: it has no text.
         """
-        name = printable(content.file.path.name)
+        name = printable(Path(*content.file.path.parts[-2:]))  # the folder is the channel of a chat
         budget = budget or Budget(self.settings.parse_timeout_seconds)
         parsed = await parse_safely(content.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
         return with_stated_metadata(parsed, content.sidecar, content.file.stated)

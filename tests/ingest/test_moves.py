@@ -165,6 +165,27 @@ async def test_a_renamed_file_keeps_its_id_its_vectors_and_its_rights(restricted
     assert (await restricted.ingest()).counts["unchanged"] == 2
 
 
+async def test_a_day_of_a_chat_has_the_name_of_its_folder_and_a_document_with_a_title_has_not(
+    archive: Archive,
+) -> None:
+    said = '[{"type": "message", "user": "U1", "ts": "1704445001.0", "text": "Hello"}]'
+    archive.write("old/2024-01-05.json", said)
+    archive.write("old/2024-01-05.md", MENU)
+    archive.write("old/2024-01-05.txt", "No title in here.")
+    await archive.ingest()
+    before, embedded = await archive.sources(), len(archive.embedder.texts)
+    archive.move("old", "new")
+    await archive.ingest()
+    after = await archive.sources()
+    assert {name: row.source.title for name, row in after.items() if name.startswith("new/")} == {
+        "new/2024-01-05.json": "new, 2024-01-05",
+        "new/2024-01-05.md": "Menu",
+        "new/2024-01-05.txt": "2024-01-05",
+    }
+    assert {row.source.id for row in after.values()} == {row.source.id for row in before.values()}
+    assert len(archive.embedder.texts) == embedded + 1  # the day, whose passages have its title
+
+
 async def test_a_document_whose_title_is_its_file_s_name_gets_the_new_one_and_keeps_its_id(
     archive: Archive,
 ) -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from pathlib import PurePath
 from typing import Any
 
 from rag.corpus import Block, Document
@@ -34,13 +35,16 @@ _READABLE = 200  # characters per line on average; JSON with longer lines was no
 def parse_json(text: str, name: str) -> Document:
     """The document of a JSON file; feeds and chat exports are recognized.
 
+    The name may have the file's folder before it: that is the channel of a day in Slack.
+
     A list of objects is read as records, one block each. Other JSON stays as it is, or becomes one record if
     its lines are too long to read. A single record states the document's title and `url`.
     """
-    value = _lenient_value(text)
+    path = PurePath(name)
+    value, name = _lenient_value(text), path.name
     if json_exports.is_feed(value):
         return json_exports.feed_document(value, name)
-    if chat := json_exports.chat_document(value, name):
+    if chat := json_exports.chat_document(value, name, path.parent.name):
         return chat
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(_lenient_value(text, as_spelled=True), name, "application/json")

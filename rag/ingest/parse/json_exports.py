@@ -2,7 +2,8 @@
 
 Notebooks are read as text and code in order, with the outputs that are text; feeds as a section for each
 entry. In chats (Slack, Telegram, ChatGPT and Claude) a day or a conversation is a section, and each message a
-paragraph: who, when, what. A question to an assistant heads its answer. Ids and reactions are omitted.
+paragraph: who, to whom, when, what. A question to an assistant heads its answer. Ids and reactions are
+omitted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any, NamedTuple, TypeGuard
 
 from rag.corpus import Document
@@ -20,6 +22,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page, markdown
 from rag.ingest.parse.document_parts import Part, clean, date, facts, heading, title_line
 from rag.ingest.parse.xml_document import composed_entries, entry_head
+from rag.report import shortened
 from rag.text.plain_text import one_line
 from rag.uris import web_address
 
@@ -180,16 +183,23 @@ MAX_QUESTION = 300  # characters: a longer message to an assistant is a text, an
 _LINK = re.compile(r"<([^<>|\s]+)(?:\|([^<>]*))?>")
 _MEDIA = ("photo", "file", "media_type", "sticker_emoji")
 _MOST_NESTED = 12  # blocks in blocks of a message
-_JOINS = frozenset({"channel_join", "channel_leave", "group_join", "group_leave", "bot_add", "bot_remove"})
+_MAX_QUOTE = 60  # characters of a message that an answer to it quotes
+_UNSHOWN = frozenset(
+    {"channel_join", "channel_leave", "group_join", "group_leave", "bot_add", "bot_remove", "tombstone"}
+)
 
 
 class _Message(NamedTuple):
-    """A message; the sender is "User" for questions to an assistant. `attached` is text that came with it."""
+    """A message; the sender is "User" for questions to an assistant. `attached` is text that came with it.
+
+    One that is `in_thread` stands below the message that it answers, whatever was written in between.
+    """
 
     sender: str
     at: datetime | None
     text: str
     attached: str = ""
+    in_thread: bool = False
 
     @property
     def whole(self) -> str:
@@ -198,24 +208,33 @@ class _Message(NamedTuple):
 
 
 class _Chat(NamedTuple):
-    """A conversation, with people or with an assistant."""
+    """A conversation, with people or with an assistant; or what was written in a `channel` on a day."""
 
     title: str
     messages: list[_Message]
     with_assistant: bool = False
+    channel: str = ""
 
 
-def chat_document(value: object, name: str) -> Document | None:
-    """The document of a chat export, None for other JSON values."""
-    chats = [chat for chat in _chats(value) if chat.messages]
+def channel_day(channel: str, day: str) -> str:
+    """The title of what was written in a channel on a day: "general, 2024-03-12"."""
+    return f"{channel}, {day}" if channel else day
+
+
+def chat_document(value: object, name: str, folder: str = "") -> Document | None:
+    """The document of a chat export, None for other JSON values. `folder` is the one that the file is in."""
+    chats = [chat for chat in _chats(value, folder) if chat.messages]
     if not chats:
         return None
     is_one = len(chats) == 1
     text, blocks = composed_entries(
         entry for chat in chats for entry in _entries(chat, with_title=not is_one)
     )
-    title, last = (chats[0].title, chats[0].messages[-1].at) if is_one else ("", None)
-    return Document(text, title or name, "application/json", blocks, date=last)
+    first = chats[0]
+    title = channel_day(first.channel, PurePath(name).stem) if first.channel else first.title
+    last = max((message.at for message in first.messages if message.at), default=None)
+    about = (title, last) if is_one else ("", None)
+    return Document(text, about[0] or name, "application/json", blocks, date=about[1])
 
 
 def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str]]:
@@ -225,7 +244,7 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
         yield [heading(title_line(chat.title), 1)], ""
         level = 2
     if not chat.with_assistant:
-        yield [*_days(chat.messages, level)], ""
+        yield [*_days(chat, level)], ""
         return
     for message in chat.messages:
         is_short = len(message.text) <= MAX_QUESTION and "\n" not in message.text
@@ -237,18 +256,20 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
             yield [Part("paragraph", f"User: {message.text}")], message.attached
 
 
-def _days(messages: list[_Message], level: int) -> Iterator[Part]:
+def _days(chat: _Chat, level: int) -> Iterator[Part]:
     """The messages of people, below the date of each day."""
     day = ""
-    for message in messages:
-        if message.at and f"{message.at:%Y-%m-%d}" != day:
-            day = f"{message.at:%Y-%m-%d}"
-            yield heading(day, level)
-        time = f" ({message.at:%H:%M})" if message.at else ""
-        yield Part("paragraph", f"{message.sender}{time}: {message.text}")
+    for message in chat.messages:
+        moment = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
+        if moment and not moment.startswith(day or " ") and not message.in_thread:
+            day = moment[:10]
+            yield heading(channel_day(chat.channel, day), level)
+        time = f" ({moment.removeprefix(f'{day} ')})" if moment else ""
+        mark = "↳ " if message.in_thread else ""
+        yield Part("paragraph", f"{mark}{message.sender}{time}: {message.text}")
 
 
-def _chats(value: object) -> Iterator[_Chat]:
+def _chats(value: object, folder: str) -> Iterator[_Chat]:
     """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
         yield from _telegram_chats(value)
@@ -261,7 +282,7 @@ def _chats(value: object) -> Iterator[_Chat]:
         for item in items:
             yield _Chat(_string(item, "name"), [*_claude_messages(item)], with_assistant=True)
     elif items and all(item.get("type") == "message" and "ts" in item for item in items):
-        yield _Chat("", [*_slack_messages(items)])
+        yield _Chat("", [*_slack_messages(items)], channel=folder)
 
 
 def _telegram_chats(export: dict[str, Any]) -> Iterator[_Chat]:
@@ -273,6 +294,8 @@ def _telegram_chats(export: dict[str, Any]) -> Iterator[_Chat]:
 
 
 def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
+    """The messages in order. An answer quotes the beginning of what it answers, as the program shows it."""
+    quotes: dict[int, str] = {}
     for message in _dicts(chat.get("messages")):
         text_or_pieces = message.get("text", "")
         pieces = text_or_pieces if isinstance(text_or_pieces, list) else [text_or_pieces]
@@ -280,8 +303,14 @@ def _telegram_messages(chat: Mapping[str, Any]) -> Iterator[_Message]:
         message_text = " ".join(filter(None, (clean(text).strip(), *_telegram_extras(message))))
         if message.get("type") == "message" and message_text:
             sender = _string(message, "from") or "somebody"
+            quote = f"{sender} “{shortened(message_text, _MAX_QUOTE)}”"
             author = _string(message, "forwarded_from")
             sender += f", forwarded from {author}" if author else ""
+            number, answered = message.get("id"), message.get("reply_to_message_id")
+            if isinstance(answered, int) and answered in quotes and "reply_to_peer_id" not in message:
+                sender += f", to {quotes[answered]}"
+            if isinstance(number, int):
+                quotes[number] = quote
             yield _Message(sender, date(_string(message, "date")), message_text)
 
 
@@ -314,12 +343,54 @@ def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
-    """The messages of a channel, with the names of people from the profiles in the messages."""
-    names = {
-        _string(item, "user"): _string(about, "real_name") or _string(about, "display_name")
-        for item in items
-        if isinstance(about := item.get("user_profile"), dict)
-    }
+    """The messages of a channel, each thread below the message that began it."""
+    names = _slack_names(items)
+    visible = (item for item in items if not item.get("hidden") and _string(item, "subtype") not in _UNSHOWN)
+    posts = [
+        (item, _slack_sender(item, names), text) for item in visible if (text := _slack_text(item, names))
+    ]
+    places = {ts: at for at, (item, _, _) in enumerate(posts) if (ts := _string(item, "ts"))}
+    threads = [places.get(_string(item, "thread_ts"), at) for at, (item, _, _) in enumerate(posts)]
+    for at, first in sorted(enumerate(threads), key=lambda pair: (pair[1], pair[0] != pair[1])):
+        item, sender, text = posts[at]
+        if first == at:
+            sender += _thread_elsewhere(item, names)
+        elif (asker := posts[first][1]) != sender:
+            sender += f", to {asker}"
+        yield _Message(sender, _moment(item.get("ts")), text, in_thread=first != at)
+
+
+def _slack_names(items: list[dict[str, Any]]) -> dict[str, str]:
+    """The names of people by their ids, from the profiles in their messages.
+
+    The export has all of them in users.json, but that is another document, which not everybody may see who
+    sees this one.
+    """
+    names = {"USLACKBOT": "Slackbot"}
+    for item in items:
+        stated = (_string(item.get("user_profile"), key) for key in ("real_name", "display_name", "name"))
+        if name := next(filter(None, stated), ""):
+            names[_string(item, "user")] = name
+    return names
+
+
+def _slack_sender(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Who wrote a message: a person, or a program."""
+    user = _string(item, "user")
+    program = _string(item, "username") or _string(item.get("bot_profile"), "name")
+    return names.get(user) or program or user or "somebody"
+
+
+def _thread_elsewhere(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """What an answer tells of its thread, which an earlier file began; "" for other messages."""
+    begun, asker = _string(item, "thread_ts"), _string(item, "parent_user_id")
+    moment = _moment(begun) if begun != _string(item, "ts") else None
+    to = f", to {names.get(asker, asker)}" if asker and asker != item.get("user") else ""
+    return f"{to}, in a thread of {moment:%Y-%m-%d %H:%M}" if moment else ""
+
+
+def _slack_text(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """The text of a message with the names of people and files in it."""
 
     def plain(link: re.Match[str]) -> str:
         target, label = link[1], link[2] or ""
@@ -329,14 +400,9 @@ def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
             return f"{target[0].strip('!')}{label or target[1:]}"
         return f"{label} ({target})" if label and label not in target else target
 
-    for item in items:
-        text = clean(html.unescape(_LINK.sub(plain, "\n".join(filter(None, _slack_texts(item)))))).strip()
-        files = ", ".join(filter(None, (_string(file, "name") for file in _dicts(item.get("files")))))
-        message_text = " ".join(filter(None, (text, f"(file: {files})" if files else "")))
-        user = _string(item, "user")
-        if message_text and item.get("subtype") not in _JOINS:
-            sender = names.get(user) or _string(item, "username") or user or "somebody"
-            yield _Message(sender, _moment(item.get("ts")), message_text)
+    text = clean(html.unescape(_LINK.sub(plain, "\n".join(filter(None, _slack_texts(item)))))).strip()
+    files = ", ".join(filter(None, (_string(file, "name") for file in _dicts(item.get("files")))))
+    return " ".join(filter(None, (text, f"(file: {files})" if files else "")))
 
 
 def _slack_texts(item: Mapping[str, Any]) -> Iterator[str]:

@@ -230,7 +230,7 @@ def members(data: bytes, name: str) -> Iterator[Member]:
 def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     """The document in a file's content; `format_of` decides how it is parsed.
 
-    `ocr_seconds` is the time limit of OCR; 0 turns it off.
+    The name may have the file's folder before it. `ocr_seconds` is the time limit of OCR; 0 turns it off.
 
     Raises:
         EmptyFileError: the file is empty, or has no text.
@@ -238,14 +238,15 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     """
     if not data:
         raise EmptyFileError(EMPTY)
-    suffix, name = format_of(data, name), PurePath(name).name
+    suffix, path = format_of(data, name), PurePath(name)
+    name = path.name
     if suffix in pdf_document.SUFFIXES and _BEGINS_AS_PAGE.match(data.lstrip()):
         raise ParseError("it is an HTML page with a PDF's file name")
     try:
         if ocr_seconds and suffix in _SCANNED:
             document = _SCANNED[suffix](data, name, ocr.OcrReader(ocr_seconds))
         else:
-            document = _document(data, name, suffix)
+            document = _document(data, path, suffix)
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
     if not document.blocks:
@@ -284,13 +285,14 @@ def named_after(name: str) -> str:
     return name if _suffix(name) in _NAMED_IN_FULL else file_title(name)
 
 
-def _document(data: bytes, name: str, suffix: str) -> Document:
+def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     if suffix in _BINARY:
-        return _BINARY[suffix](data, name)
+        return _BINARY[suffix](data, path.name)
     if suffix not in _TEXT:
-        raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
+        raise ParseError(f"no parser for {path.suffix or 'such'} files", "unsupported")
     decoded = decode(data, page=suffix in html_page.SUFFIXES)
     text, left_out = without_encoded_data(decoded.text)
+    name = str(path) if suffix in json_and_csv.JSON_SUFFIXES else path.name
     return decoded.annotated(_TEXT[suffix](text, name), left_out)
 
 

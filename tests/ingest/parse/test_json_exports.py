@@ -88,6 +88,95 @@ def test_what_programs_post_in_slack_and_snippets_are_read() -> None:
     ]
 
 
+def said(user: str, text: str, ts: str, **more: object) -> dict[str, object]:
+    return {"type": "message", "user": user, "text": text, "ts": ts} | more
+
+
+def by(name: str) -> dict[str, str]:
+    return {"real_name": name}
+
+
+QUESTION, OTHER = "1710230500.0001", "1710230510.0001"
+THREADS = [
+    said("U1", "Who has the code of the door?", QUESTION, user_profile=by("Ann Lee"), thread_ts=QUESTION),
+    said("U2", "And of the gate?", OTHER, user_profile=by("Bob"), thread_ts=OTHER),
+    said("U3", "tulip-77", "1710230570.0", thread_ts=OTHER, user_profile=by("Cid")),
+    said("U4", "4471#", "1710230580.0", thread_ts=QUESTION, user_profile=by("Dan")),
+    said("U1", "thanks", "1710230590.0", thread_ts=QUESTION),
+    said("U2", "Lunch?", "1710230600.0"),
+    said("U1", "It changed", "1710316910.0", thread_ts=QUESTION),
+]
+
+
+def test_answers_in_slack_stand_below_what_they_answer() -> None:
+    assert exported(THREADS).text.split("\n\n") == [
+        "# 2024-03-12",
+        "Ann Lee (08:01): Who has the code of the door?",
+        "↳ Dan, to Ann Lee (08:03): 4471#",
+        "↳ Ann Lee (08:03): thanks",
+        "↳ Ann Lee (2024-03-13 08:01): It changed",
+        "Bob (08:01): And of the gate?",
+        "↳ Cid, to Bob (08:02): tulip-77",
+        "Bob (08:03): Lunch?",
+    ]
+    assert exported(THREADS).date == datetime(2024, 3, 13, 8, 1, 50, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("about", "sender"),
+    [
+        ({"parent_user_id": "U2"}, "U1, to Bob, in a thread of 2024-03-12 08:01"),
+        ({"parent_user_id": "U9"}, "U1, to U9, in a thread of 2024-03-12 08:01"),
+        ({"parent_user_id": "U1"}, "U1, in a thread of 2024-03-12 08:01"),
+        ({}, "U1, in a thread of 2024-03-12 08:01"),
+        ({"thread_ts": "x"}, "U1"),
+        ({"thread_ts": None, "ts": 1710316910.0}, "U1"),
+    ],
+)
+def test_an_answer_in_slack_says_to_whom_if_the_question_is_elsewhere(
+    about: dict[str, object], sender: str
+) -> None:
+    answer = said("U1", "9920#", "1710316910.0", thread_ts=QUESTION) | about
+    value = [answer, said("U2", "Hi", "1710316920.0", user_profile=by("Bob"))]
+    assert exported(value).text.split("\n\n")[1:] == [f"{sender} (08:01): 9920#", "Bob (08:02): Hi"]
+
+
+def test_an_answer_to_what_nobody_sees_stands_below_nothing() -> None:
+    question = said("U2", "This message was deleted.", QUESTION, subtype="tombstone", thread_ts=QUESTION)
+    answer = said("U1", "Too late", "1710230580.0", thread_ts=QUESTION)
+    for about in ({}, {"subtype": [], "hidden": True}, {"subtype": "", "text": ""}):
+        gone = question | about
+        assert exported([THREADS[-2], gone, answer]).text.split("\n\n")[2:] == [
+            "U1, in a thread of 2024-03-12 08:01 (08:03): Too late"
+        ]
+
+
+def test_a_day_of_slack_is_called_by_its_channel_and_so_are_its_sections() -> None:
+    document = exported(SLACK, "atlas/2024-01-05.json")
+    assert document.title == "atlas, 2024-01-05"
+    assert outline(document) == [(1, "atlas, 2024-01-05"), (1, "atlas, 2024-01-06")]
+    assert exported(TELEGRAM, "atlas/result.json").title == "Boat club"
+    assert exported([CHATGPT, CHATGPT], "atlas/conversations.json").title == "conversations"
+    assert exported({"id": "long " * 99}, "atlas/2024-01-05.json").title == "2024-01-05"
+
+
+def test_names_in_slack_come_from_any_profile_in_the_file_and_from_programs() -> None:
+    value = [
+        said("U1", "Hi <@U2>", "1710230500.0", user_profile={"real_name": "", "name": "ann"}),
+        said("U1", "Bye", "1710230501.0", user_profile={"real_name": ""}),
+        said("U2", "Done", "1710230502.0", bot_profile={"name": "Builder"}),
+        said("USLACKBOT", "Remember", "1710230503.0"),
+        said("U3", "Who?", "1710230504.0", user_profile=["x"]),
+    ]
+    assert exported(value).text.split("\n\n")[1:] == [
+        "ann (08:01): Hi @U2",
+        "ann (08:01): Bye",
+        "Builder (08:01): Done",
+        "Slackbot (08:01): Remember",
+        "U3 (08:01): Who?",
+    ]
+
+
 TELEGRAM = {
     "name": "Boat club",
     "type": "private_group",
@@ -162,6 +251,30 @@ def test_polls_contacts_and_names_of_files_are_read_in_telegram_and_who_wrote_wh
         "Ann (10:01): See the plan (https://ex.org/p).",
         "Ann (10:01): (place: Café, Main St 1)",
         "Ann (10:01): (place: 52.5, 13.4)",
+    ]
+
+
+def test_an_answer_in_telegram_quotes_what_it_answers() -> None:
+    def sent(number: object, sender: str, text: str, **more: object) -> dict[str, object]:
+        about = {"type": "message", "date": "2024-01-05T10:01:00", "date_unixtime": "2"}
+        return about | {"id": number, "from": sender, "text": text} | more
+
+    messages = [
+        sent(1, "Ann", "Meet at " + "seven " * 20, forwarded_from="Eve"),
+        sent(2, "Bob", "Where?"),
+        sent(3, "Cid", "Late", reply_to_message_id=1),
+        sent(4, "Ann", "At the bus", reply_to_message_id=2),
+        sent([], "Ann", "x", reply_to_message_id=[]),
+        sent(5, "Ann", "y", reply_to_message_id=77),
+        sent(6, "Ann", "z", reply_to_message_id=2, reply_to_peer_id="channel7"),
+    ]
+    value = {"name": "Club", "type": "private_group", "messages": messages}
+    assert exported(value, "result.json").text.split("\n\n")[3:] == [
+        "Cid, to Ann “Meet at seven seven seven seven seven seven seven seven sev…” (10:01): Late",
+        "Ann, to Bob “Where?” (10:01): At the bus",
+        "Ann (10:01): x",
+        "Ann (10:01): y",
+        "Ann (10:01): z",
     ]
 
 
