@@ -216,6 +216,8 @@ def prepare(family: str) -> None:
         xberg_formats.prepare()
     elif family != pdf_document.__name__:
         prepare_detection()
+    if family == calendars.__name__:
+        calendars.time_zones()
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:

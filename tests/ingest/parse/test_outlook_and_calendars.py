@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag.errors import ParseError
+from rag.ingest.parse.mail.calendars import time_zones
 from rag.ingest.parse.mail.eml_and_mbox import part_of
 from rag.ingest.parse.mail.outlook import decompressed_rtf, multipart, rich_text_body
 from rag.ingest.parse.parsers import members, parse
@@ -198,6 +199,111 @@ def test_whole_days_end_on_the_last_of_them(end: str, last: str) -> None:
     event = f"BEGIN:VEVENT\nSUMMARY:Closed\nDTSTART;VALUE=DATE:20260410\n{end}\nEND:VEVENT"
     document = parse(f"BEGIN:VCALENDAR\n{event}\nEND:VCALENDAR".encode(), "a.ics")
     assert document.text == f"Event: Closed\nStart: 2026-04-10{last}"
+
+
+def event(*lines: str, head: str = "VERSION:2.0") -> list[str]:
+    """The lines of an appointment in a calendar with this head."""
+    calendar = ["BEGIN:VCALENDAR", head, "BEGIN:VEVENT", "SUMMARY:Oil", *lines, "END:VEVENT", "END:VCALENDAR"]
+    first, *others = parse("\n".join(calendar).encode(), "a.ics").text.split("\n")
+    assert first == "Event: Oil"
+    return others
+
+
+@pytest.mark.parametrize(
+    ("person", "written"),
+    [
+        ("PARTSTAT=ACCEPTED;CN=Ann:mailto:ann@x.org", "Ann <ann@x.org> (accepted)"),
+        ("partstat=declined;X-NUM-GUESTS=0:MAILTO:ann@x.org", "ann@x.org (declined)"),
+        ("ROLE=OPT-PARTICIPANT;PARTSTAT=TENTATIVE;CN=Ann:mailto:a@x", "Ann <a@x> (optional, tentative)"),
+        ("PARTSTAT=NEEDS-ACTION;ROLE=REQ-PARTICIPANT:mailto:ann@x.org", "ann@x.org (no answer)"),
+        ("CUTYPE=ROOM;PARTSTAT=ACCEPTED;CN=Attic:mailto:attic@x.org", "Attic <attic@x.org> (room, accepted)"),
+        ("PARTSTAT=X-MAYBE;CN=Ann:invalid:nomail", "Ann"),
+        ("CN=ann@x.org:mailto:ann@x.org", "ann@x.org"),
+        ("RSVP=TRUE:urn:uuid:1", "urn:uuid:1"),
+    ],
+)
+def test_an_attendee_has_the_answer_that_was_given(person: str, written: str) -> None:
+    assert event(f"ATTENDEE;{person}") == [f"Attendees: {written}"]
+    assert event(f"ORGANIZER;{person}") == [f"Organizer: {written}"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "time", "written"),
+    [
+        ("Europe/Berlin", ":20240410T060000Z", "2024-04-10 08:00 (Europe/Berlin)"),
+        ("Europe/Berlin", ":20241231T233000Z", "2025-01-01 00:30 (Europe/Berlin)"),
+        ("Europe/Berlin", ";TZID=Asia/Tokyo:20240410T060000", "2024-04-10 06:00 (Asia/Tokyo)"),
+        ("Europe/Berlin", ":20240410T060000", "2024-04-10 06:00"),
+        ("Europe/Berlin", ";VALUE=DATE:20240410", "2024-04-10"),
+        ("Europe/Berlin", ":20240230T060000Z", "2024-02-30 06:00 UTC"),
+        ("Europe/Berlin", ":99991231T235900Z", "9999-12-31 23:59 UTC"),
+        ("../../etc/passwd", ":20240410T060000Z", "2024-04-10 06:00 UTC"),
+        ("", ":20240410T060000Z", "2024-04-10 06:00 UTC"),
+    ],
+)
+def test_times_in_utc_are_written_in_the_zone_that_the_calendar_names(
+    zone: str, time: str, written: str
+) -> None:
+    if "Berlin" in zone and zone not in time_zones():
+        pytest.skip("this machine has no time zones")
+    lines = event(f"DTSTART{time}", f"RECURRENCE-ID{time}", head=f"X-WR-TIMEZONE:{zone}")
+    assert lines == [f"Start: {written}", f"Instead of the one on: {written}"]
+
+
+def test_each_calendar_of_a_file_has_its_own_zone_and_purpose() -> None:
+    heads = ("X-WR-TIMEZONE:Europe/Berlin\nMETHOD:CANCEL", "METHOD:PUBLISH")
+    calendars = [CALENDAR.replace("X-WR-CALNAME:Clock room", head) for head in heads]
+    first, second = texts_of(parse("".join(calendars).encode(), "a.ics"))[1::3]
+    assert "Message: cancellation\nStart: 2024-05-04 1" in first
+    assert second == "Event: Oil\nStart: 2024-05-04 09:00 UTC\nInstead of the one on: 2024-05-04 08:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("method", "lines"),
+    [
+        ("CANCEL", ["Message: cancellation"]),
+        ("reply", ["Message: answer to an invitation"]),
+        ("COUNTER", ["Message: proposal of a change"]),
+        ("DECLINECOUNTER", ["Message: refusal of a proposed change"]),
+        ("REQUEST", []),
+        ("PUBLISH", []),
+    ],
+)
+def test_an_appointment_says_that_it_was_sent_to_cancel_it_or_to_answer(
+    method: str, lines: list[str]
+) -> None:
+    written = [*lines, "Start: 2024-04-10 06:00 UTC"]
+    assert event("DTSTART:20240410T060000Z", head=f"METHOD:{method}") == written
+    body = "BEGIN:VCALENDAR\nMETHOD:{}\nBEGIN:VEVENT\nDTSTART:20240410T060000Z\nEND:VEVENT\nEND:VCALENDAR"
+    head = "From: a@x.org\nSubject: Oil\nMIME-Version: 1.0\nContent-Type: text/calendar"
+    mail = parse(f"{head}\n\n{body.format(method)}".encode(), "a.eml")
+    assert mail.text.split("\n\n", 1)[1].split("\n") == written
+
+
+PAGE = "X-ALT-DESC;FMTTYPE=text/html:<!DOCTYPE HTML><html><body><p>A <b>page</b></p></body></html>"
+
+
+@pytest.mark.parametrize(
+    ("lines", "written"),
+    [
+        (["DESCRIPTION:<p>Ask: <b>Ann</b></p><ul><li>key</li></ul>"], "Ask: **Ann**\n\n- key"),
+        ([r"DESCRIPTION:One\nTwo <a href='https://x.org'>three</a>"], "One  \nTwo [three](https://x.org)"),
+        ([r"DESCRIPTION:One\n<two> & <https://x.org> <a@x.org>"], "One\n<two> & <https://x.org> <a@x.org>"),
+        (["DESCRIPTION:<p>" + "<span>" * 5000], "<p>" + "<span>" * 5000),
+        (["DESCRIPTION:A text", PAGE], "A text"),
+        ([r"DESCRIPTION:\n", PAGE], "A **page**"),
+        ([PAGE], "A **page**"),
+    ],
+)
+def test_a_description_is_written_without_tags(lines: list[str], written: str) -> None:
+    assert event(*lines) == f"Description: {written}".split("\n")
+
+
+def test_an_appointment_that_moves_with_all_later_ones_says_so_and_an_answer_has_its_comment() -> None:
+    assert event("RECURRENCE-ID;RANGE=THISANDFUTURE:20240410", "COMMENT:I am <b>ill</b>") == [
+        "Instead of the one on: 2024-04-10 and all later ones",
+        "Comment: I am **ill**",
+    ]
 
 
 def test_a_card_is_a_person_without_the_picture() -> None:

@@ -29,6 +29,7 @@ from pypdf import PdfWriter
 from rag.config.settings import IngestSettings
 from rag.confined.confinement import NOBODY
 from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse.mail.calendars import time_zones
 from rag.ingest.parse.pdf.readable_pages import WITHOUT_TEXT
 from rag.ingest.sandbox import parser_pool as sandbox
 from rag.ingest.sandbox.parser_child import PARSE
@@ -120,6 +121,17 @@ async def test_what_a_file_says_of_itself_needs_nothing_that_the_process_may_not
     link = "<head><title>T</title><link rel=canonical href='https://bücher.example/a'></head><p>text</p>"
     page = await parse_safely(link.encode(), "a.html", budget=Budget(60))
     assert page.url == "https://xn--bcher-kva.example/a"
+
+
+@pytest.mark.skipif(not time_zones(), reason="this machine has no time zones")
+async def test_times_of_a_calendar_are_in_its_zone_though_no_file_can_be_opened() -> None:
+    """Mails come with other libraries, and without zones."""
+    lines = ("VCALENDAR", "X-WR-TIMEZONE:Europe/Berlin", "VEVENT", "DTSTART:20240410T060000Z")
+    calendar = "\n".join(line if ":" in line else f"BEGIN:{line}" for line in lines)
+    mail = f"Subject: Oil\nContent-Type: text/calendar\n\n{calendar}"
+    for name, text, start in (("a.ics", calendar, "08:00 (Europe/Berlin)"), ("a.eml", mail, "06:00 UTC")):
+        document = await parse_safely(text.encode(), name, budget=Budget(60))
+        assert document.text.endswith(f"Start: 2024-04-10 {start}")
 
 
 async def test_one_process_parses_all_that_needs_no_library_and_another_what_does() -> None:
