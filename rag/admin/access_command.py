@@ -20,7 +20,7 @@ from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, access_state, log_act
 from rag.admin.command_line import command, options
-from rag.admin.sources_command import matching_ids, open_reader, open_tables, readable_tables, reply_names
+from rag.admin.sources_command import NameIndex, open_reader, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json, print_result
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
@@ -355,14 +355,15 @@ async def named_sources(
     gone = {id_: record for id_, record in removed if collection in {None, record.collection}}
     tables = readable_tables(await open_tables(reader, tenant, collection))
     stored = [(table, await table.all_sources()) for table in tables]
-    names = names or (*gone, *(source.id for _, sources in stored for source in sources))
-    if not names:
+    if names:
+        return select_sources(stored, gone, names)
+    if not (sources := _source_accesses(stored, gone)):
         raise NotFoundError(f"The collection {collection} has no sources.")
-    return select_sources(stored, gone, names)
+    return [*sources.values()]
 
 
 def select_sources(
-    stored: Iterable[tuple[CollectionReader, Iterable[StoredSource]]],
+    stored: Sequence[tuple[CollectionReader, Sequence[StoredSource]]],
     gone: Mapping[str, AccessRecord],
     names: tuple[str, ...],
 ) -> list[SourceAccess]:
@@ -371,25 +372,32 @@ def select_sources(
     Raises:
         NotFoundError: a name matches no source.
     """
-    by_id = {
-        id_: SourceAccess(id_, record.uri, document_name(record), record.access, None, record.access)
-        for id_, record in gone.items()
-    }
-    shown_names: dict[str, frozenset[str]] = {}
-    for table, sources in stored:
-        for source, access in ((row.source, row.access) for row in sources):
-            by_id[source.id] = SourceAccess(source.id, source.uri, source.title, access, table, access)
-            shown_names |= reply_names([source])
+    by_id = _source_accesses(stored, gone)
     uris = {id_: source.uri for id_, source in by_id.items() if not original_id(id_)}
+    index = NameIndex.of(uris, reply_names(row.source for _, sources in stored for row in sources))
     selected: dict[str, SourceAccess] = {}
     for name in names:
         is_of_tag = name in by_id and name not in uris  # documents of tags are matched by id only
-        if not (ids := [name] if is_of_tag else matching_ids(name, uris, shown_names)):
+        if not (ids := [name] if is_of_tag else index.matching(name)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}. List them with refdesk-admin sources."
             )
         selected |= {id_: by_id[id_] for id_ in ids}
     return list(selected.values())
+
+
+def _source_accesses(
+    stored: Iterable[tuple[CollectionReader, Iterable[StoredSource]]], gone: Mapping[str, AccessRecord]
+) -> dict[str, SourceAccess]:
+    """The sources of these collections, and the removed ones that these records are of, by id."""
+    by_id = {
+        id_: SourceAccess(id_, record.uri, document_name(record), record.access, None, record.access)
+        for id_, record in gone.items()
+    }
+    for table, sources in stored:
+        for source, access in ((row.source, row.access) for row in sources):
+            by_id[source.id] = SourceAccess(source.id, source.uri, source.title, access, table, access)
+    return by_id
 
 
 def _named_folders(

@@ -17,8 +17,8 @@ from rag.admin.audit_command import Act, ActName, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.runs_command import forget_names
 from rag.admin.sources_command import (
+    NameIndex,
     folder_bytes,
-    matching_ids,
     open_collections,
     open_reader,
     readable_tables,
@@ -102,14 +102,15 @@ async def remove_command(
     async with access_table(settings.home, table.collection.tenant) as access:
         records = await access.records()
     sources_there = await table.listing()
-    there, names = {source.id: source.uri for source in sources_there}, reply_names(sources_there)
+    there = {source.id: source.uri for source in sources_there}
     # With --forget, sources that were removed earlier can be named, too, by their access records.
     past = {
         id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
     }
+    index = NameIndex.of(there | past, reply_names(sources_there))
     chosen = set[str]()
     for name in sources:
-        if not (ids := matching_ids(name, there | past, names)):
+        if not (ids := index.matching(name)):
             raise NotFoundError(await _not_there(settings, name, collection))
         chosen |= {*ids}
     if everything:
@@ -218,7 +219,8 @@ async def _not_there(settings: Settings, name: str, collection: str) -> str:
     holders = []
     for table in readable_tables(await open_collections(settings, None)):
         listing = await table.listing()
-        if matching_ids(name, {source.id: source.uri for source in listing}, reply_names(listing)):
+        index = NameIndex.of({source.id: source.uri for source in listing}, reply_names(listing))
+        if index.matching(name):
             holders.append(table.collection.name)
     hint = "List them with refdesk-admin sources"
     if holders:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from unicodedata import normalize
 
@@ -29,6 +28,7 @@ from rag.corpus import Collection, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
+from rag.originals import is_below
 from rag.report import names_briefly
 from rag.search.browse import MOST_LISTED, display_name, display_parts
 from rag.store.read.collection_reader import CollectionReader
@@ -40,7 +40,6 @@ from rag.text.plain_text import in_one_line
 from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
 
 PREVIEW_CHARS = 500
-NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})
 
 
 @command("sources", on_bucket=True)
@@ -83,12 +82,12 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
 
 async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
-    with suppress(NotFoundError):
-        id_ = split_id(named_id(name)[1])[0]
-        if any([await table.sources([id_]) for table in tables]):
-            return id_
+    id_ = _id_in(name)
+    if id_ and any([await table.sources([id_]) for table in tables]):
+        return id_
     sources = [source for table in tables for source in await table.listing()]
-    ids = _ids_by_path(name, {source.id: source.uri for source in sources}, reply_names(sources))
+    index = NameIndex.of({source.id: source.uri for source in sources}, reply_names(sources))
+    ids = index.without_parts(name)
     if not ids:
         raise NotFoundError(NOT_FOUND)
     if len(ids) > 1:
@@ -160,69 +159,81 @@ def _names_of(source: Source) -> Iterator[str]:
         yield source.url
 
 
-def matching_ids(
-    name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]] = NO_NAMES
-) -> list[str]:
-    """The ids of the sources that a name matches. `uris` and `names` (see `reply_names`) are by id.
+@dataclass(frozen=True, slots=True)
+class NameIndex:
+    """What sources are called, by id. Made once for many names, since it parses all URIs."""
 
-    Tried in this order: an id, URI, file or folder; a path, title or address of a single source; a pattern
-    that matches the end of a path from any folder on, where * also matches /. So a[1].md matches the file of
-    that name if there is one. Parts come with their container, like the attachments of a mail.
+    uris: Mapping[str, str]
+    places: Mapping[str, str]  # the paths of `place_of`
+    names: Mapping[str, AbstractSet[str]]  # see `reply_names`
+    parts: Mapping[str, Sequence[str]]  # the ids of what a container has, by its URI
 
-    Raises:
-        InvalidRequestError: several sources have this path, title or address; the message lists them. Or the
-            name is empty, which as a path would be the current folder.
-    """
-    ids = _ids_by_path(name, uris, names)
-    id_set, containers = {*ids}, {uris[id_] for id_ in ids}
-    parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in id_set)
-    return [*ids, *(id_ for id_, uri in parts if _is_part_of(uri, containers))]
+    @classmethod
+    def of(cls, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> NameIndex:
+        """The index of the sources that have these URIs, by id, and these names in replies."""
+        parts = defaultdict[str, list[str]](list)
+        for id_, uri in uris.items():
+            for prefix in prefixes(uri, uri.partition("#")[0]):
+                parts[prefix[:-1]].append(id_)
+        return cls(uris, {id_: str(place_of(uri)) for id_, uri in uris.items()}, names, parts)
+
+    def matching(self, name: str) -> list[str]:
+        """The ids of the sources that a name matches.
+
+        Tried in this order: an id, URI, file or folder; a path, title or address of a single source; a
+        pattern that matches the end of a path from any folder on, where * also matches /. So a[1].md matches
+        the file of that name if there is one. Parts come with their container, like a mail's attachments.
+
+        Raises:
+            InvalidRequestError: several sources have this path, title or address; the message lists them. Or
+                the name is empty, which as a path would be the current folder.
+        """
+        ids = self.without_parts(name)
+        return [*dict.fromkeys([*ids, *(part for id_ in ids for part in self.parts.get(self.uris[id_], ()))])]
+
+    def without_parts(self, name: str) -> list[str]:
+        """The same without what only their containers match."""
+        if not name:
+            raise InvalidRequestError(
+                "A name is empty. Give an id, a path or a title; . is the current folder."
+            )
+        file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
+        named = _id_in(name)
+        exact = [
+            id_
+            for id_, place in self.places.items()
+            if id_ == named or self.uris[id_] == name or is_below(place, file)
+        ]
+        if exact or (exact := self._ids_by_name(name)):
+            return exact
+        # Macs may store "é" as two characters (NFD), whichever were typed.
+        places = {id_: normalize("NFC", place) for id_, place in self.places.items()}
+        if composed := [id_ for id_, place in places.items() if is_below(place, normalize("NFC", file))]:
+            return composed
+        if not set(name) & set("*?["):
+            return []
+        pattern = normalize("NFC", name if name.startswith("/") else f"*/{name}")
+        return [id_ for id_, place in places.items() if fnmatchcase(place, pattern)]
+
+    def _ids_by_name(self, name: str) -> list[str]:
+        """The id of the only source with this path, title or address; none for a name with / at its end."""
+        if name.endswith("/"):
+            return []
+        path = "/".join(display_parts(name.strip().removeprefix(SCHEME)))
+        spellings = {name, display_name(name), path} - {""}
+        ids = [id_ for id_ in self.uris if not spellings.isdisjoint(self.names.get(id_, ()))]
+        if len(ids) > 1:
+            listed = names_briefly([f"{id_} ({self.places[id_]})" for id_ in ids], MOST_LISTED)
+            raise InvalidRequestError(
+                f"{len(ids)} sources are called {name!r}: {listed}. Give the id of one."
+            )
+        return ids
 
 
-def _is_part_of(part: str, containers: AbstractSet[str]) -> bool:
-    return any(prefix[:-1] in containers for prefix in prefixes(part, part.partition("#")[0]))
-
-
-def _ids_by_path(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
-    if not name:
-        raise InvalidRequestError("A name is empty. Give an id, a path or a title; . is the current folder.")
-    file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
-    exact = [
-        id_ for id_, uri in uris.items() if uri == name or _has_path(name, id_, str(place_of(uri)), file)
-    ]
-    if exact or (exact := _ids_by_name(name, uris, names)):
-        return exact
-    # Macs may store "é" as two characters (NFD), whichever were typed.
-    places = {id_: normalize("NFC", str(place_of(uri))) for id_, uri in uris.items()}
-    if composed := [id_ for id_, place in places.items() if _is_in(place, normalize("NFC", file))]:
-        return composed
-    if not set(name) & set("*?["):
-        return []
-    pattern = normalize("NFC", name if name.startswith("/") else f"*/{name}")
-    return [id_ for id_, place in places.items() if fnmatchcase(place, pattern)]
-
-
-def _ids_by_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
-    """The id of the only source with this path, title or address; none for a name with a slash at its end."""
-    if name.endswith("/"):
-        return []
-    spellings = {name, display_name(name), "/".join(display_parts(name.strip().removeprefix(SCHEME)))} - {""}
-    ids = [id_ for id_ in uris if not spellings.isdisjoint(names.get(id_, ()))]
-    if len(ids) > 1:
-        listed = names_briefly([f"{id_} ({place_of(uris[id_])})" for id_ in ids], MOST_LISTED)
-        raise InvalidRequestError(f"{len(ids)} sources are called {name!r}: {listed}. Give the id of one.")
-    return ids
-
-
-def _has_path(name: str, id_: str, path: str, file: str) -> bool:
+def _id_in(name: str) -> str | None:
     with suppress(NotFoundError):
-        if split_id(named_id(name)[1])[0] == id_:
-            return True
-    return _is_in(path, file)
-
-
-def _is_in(path: str, file_or_folder: str) -> bool:
-    return path == file_or_folder or path.startswith(file_or_folder.rstrip(os.sep) + os.sep)
+        return split_id(named_id(name)[1])[0]
+    return None
 
 
 def source_json(source: Source) -> dict[str, Any]:

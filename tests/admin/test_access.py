@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rag.access.rule import bare_name, check_access, valid_entries
+from rag.admin.sources_command import NameIndex
 from rag.ingest.requested_access import UNKNOWN_VISIBILITY
 from tests.refusals import refusal
 
@@ -173,6 +175,20 @@ def test_several_sources_of_several_collections_change_together(office: Office) 
     assert len(run.stdout.splitlines()) == 2
     for id_ in ids:
         assert office.access_of(id_)["access"] == record("restricted", ("group:hr",), revision=2)
+
+
+def test_all_of_a_collection_are_taken_without_matching_names(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their ids as names took quadratic time."""
+    office.ingest()
+    office.write("more.md", "# More\n")
+    office.ingest()
+    ids = office.ids()
+    office.inside.json("remove", ids["more.md"])
+    monkeypatch.delattr(NameIndex, "of")
+    run = office.inside.run("access", "show", "--collection", "documents", "--json")
+    assert {json.loads(line)["id"] for line in run.stdout.splitlines()} == {*ids.values()}
 
 
 def test_people_read_who_may_see_a_source_by_its_id_or_uri(office: Office) -> None:

@@ -9,8 +9,10 @@ from unicodedata import normalize
 
 import pytest
 
+from rag.admin import sources_command
 from rag.admin.remove_command import STILL_IN
-from rag.admin.sources_command import matching_ids
+from rag.admin.sources_command import NameIndex
+from rag.ingest.source_files import place_of
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk
@@ -208,7 +210,21 @@ URIS = {
     ],
 )
 def test_a_name_means_what_its_source_contains_too(name: str, ids: list[str]) -> None:
-    assert matching_ids(name, URIS) == ids
+    assert NameIndex.of(URIS, {}).matching(name) == ids
+
+
+def test_many_names_parse_the_uris_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def place(uri: str) -> Path:
+        parsed.append(uri)
+        return place_of(uri)
+
+    monkeypatch.setattr(sources_command, "place_of", place)
+    index = NameIndex.of(URIS, {})
+    for name in (*URIS, *URIS.values(), "nothing", "*.eml"):
+        index.matching(name)
+    assert parsed == [*URIS.values()]
 
 
 MUELLER, OTHER_FORM = "b" * 16, "c" * 16
@@ -217,17 +233,15 @@ MUELLER, OTHER_FORM = "b" * 16, "c" * 16
 @pytest.mark.parametrize("name", ["/d/Verträge/Müller.md", "/d/Verträge", "*Müller*"])
 def test_a_name_matches_however_its_accents_are_stored(name: str) -> None:
     stored = {MUELLER: Path(normalize("NFD", "/d/Verträge/Müller.md")).as_uri()}
-    assert matching_ids(name, stored) == matching_ids(normalize("NFD", name), stored) == [MUELLER]
-    assert matching_ids(name.replace("ä", "a").replace("ü", "u"), stored) == []
+    index = NameIndex.of(stored, {})
+    assert index.matching(name) == index.matching(normalize("NFD", name)) == [MUELLER]
+    assert index.matching(name.replace("ä", "a").replace("ü", "u")) == []
 
 
 def test_a_file_with_just_this_name_comes_before_one_with_another_form_of_it() -> None:
-    both = {
-        MUELLER: Path(normalize("NFC", "/d/é.md")).as_uri(),
-        OTHER_FORM: Path(normalize("NFD", "/d/é.md")).as_uri(),
-    }
-    assert matching_ids(normalize("NFC", "/d/é.md"), both) == [MUELLER]
-    assert matching_ids(normalize("NFD", "/d/é.md"), both) == [OTHER_FORM]
+    forms = {MUELLER: normalize("NFC", "/d/é.md"), OTHER_FORM: normalize("NFD", "/d/é.md")}
+    index = NameIndex.of({id_: Path(path).as_uri() for id_, path in forms.items()}, {})
+    assert {id_: index.matching(path) for id_, path in forms.items()} == {id_: [id_] for id_ in forms}
 
 
 @pytest.fixture
