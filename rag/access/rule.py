@@ -151,7 +151,7 @@ def entries_of(principal: Principal) -> frozenset[str]:
     return frozenset(groups | {normal(f"user:{principal.user}")} if principal.user else groups)
 
 
-def visible(principal: Principal, access: Access | None, case: LetterCase = "allow") -> bool:
+def visible(principal: Principal, access: Access | None, case: LetterCase) -> bool:
     """Whether the principal may see a source of its own tenant with this record."""
     if access is None:
         return False
@@ -238,7 +238,7 @@ def access_of(labels: Iterable[str], revision: int) -> Access | None:
     return Access("tenant" if EVERYBODY in distinct else "restricted", allow, deny, revision)
 
 
-def predicate(principal: Principal, case: LetterCase = "allow") -> str:
+def predicate(principal: Principal, case: LetterCase) -> str:
     """The access rule as a SQL condition on the labels column, in parentheses."""
     mine = entries_of(principal)
     # A source without a record has only the label `-`, which neither condition mentions: it stays hidden.

@@ -188,6 +188,7 @@ async def _prepare(
     reader = DeskReader(
         settings.home,
         timeout_seconds=settings.search.timeout_seconds,
+        letter_case=settings.access.letter_case,
         urls=settings.search.urls,
         home_of=partial(home_of, settings),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import visible
 from rag.answers import Hit
-from rag.corpus import Principal
+from rag.corpus import LetterCase, Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.judged_sets import Excerpt, Question
 from rag.evaluate.ranking_metrics import Stretch
@@ -122,8 +122,9 @@ def _common(first: Stretch, second: Stretch) -> int:
 
 @dataclass(slots=True)
 class SourceCatalog:
-    """The sources of a tenant, by all names that judgements may use."""
+    """The sources of a tenant, by all names that judgements may use, and where letter case matters."""
 
+    letter_case: LetterCase
     tables: dict[str, CollectionReader] = field(default_factory=dict)
     stored: dict[str, StoredSource] = field(default_factory=dict)
     by_name: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -146,7 +147,9 @@ class SourceCatalog:
             InvalidRequestError: the filter is invalid.
         """
         visible_sources = {
-            id_: source for id_, source in self.stored.items() if visible(principal, source.access)
+            id_: source
+            for id_, source in self.stored.items()
+            if visible(principal, source.access, self.letter_case)
         }
         if filter_ is None:
             return frozenset(visible_sources)
@@ -172,7 +175,7 @@ async def load_catalog(
     reader: DeskReader, tenant: str, *, names: Mapping[str, str], only: str | None = None
 ) -> SourceCatalog:
     """The tenant's sources, in one collection or all; `names` are a set's names of files by path."""
-    catalog = SourceCatalog()
+    catalog = SourceCatalog(reader.letter_case)
     for collection in await reader.collections(tenant):
         if only in {None, collection.name}:
             table = await reader.open(collection)

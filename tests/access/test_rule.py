@@ -242,13 +242,13 @@ def _table(records: Iterable[Access | None]) -> lancedb.Table:
 
 
 def _found(table: lancedb.Table, principal: Principal) -> set[int]:
-    rows = table.search().where(predicate(principal)).select(["number"]).limit(10_000).to_list()
+    rows = table.search().where(predicate(principal, "allow")).select(["number"]).limit(10_000).to_list()
     return {row["number"] for row in rows}
 
 
 @pytest.mark.parametrize(("principal", "access", "sees"), TABLE)
 def test_who_sees_what(principal: Principal, access: Access | None, *, sees: bool) -> None:
-    assert visible(principal, access) is sees
+    assert visible(principal, access, "allow") is sees
 
 
 def test_the_engine_keeps_the_same_rule_by_the_same_table() -> None:
@@ -288,7 +288,9 @@ def test_the_engine_keeps_the_same_rule_whatever_the_records(
 ) -> None:
     table = _table(records)
     for principal in principals:
-        visible_rows = {number for number, record in enumerate(records) if visible(principal, record)}
+        visible_rows = {
+            number for number, record in enumerate(records) if visible(principal, record, "allow")
+        }
         assert _found(table, principal) == visible_rows
 
 

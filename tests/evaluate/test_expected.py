@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.answers import Hit
-from rag.corpus import Chunk, Principal
+from rag.config.settings import Settings
+from rag.corpus import Access, Chunk, Principal
 from rag.errors import ConfigurationError
-from rag.evaluate.judged_sets import Asking, Excerpt, Question
+from rag.evaluate.evaluation import prepare_existing
+from rag.evaluate.judged_sets import Asking, Excerpt, JudgedSet, Question
 from rag.evaluate.judgements import load_catalog, resolve_question
 from rag.evaluate.ranking_metrics import Stretch
 from rag.store.read.desk_reader import DeskReader
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-ME = Principal("default")
+ME, FOR_ALL = Principal("default"), Access("tenant")
 
 
 @pytest.fixture
@@ -37,17 +39,24 @@ def put(small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path) -> Put:
     """Put a source with these paragraphs on the shelf."""
 
     async def source(
-        name: str, *paragraphs: str, shelf: tuple[str, str] = ("default", "documents")
+        name: str,
+        *paragraphs: str,
+        shelf: tuple[str, str] = ("default", "documents"),
+        access: Access = FOR_ALL,
     ) -> Source:
         async def store() -> Source:
-            details = {"url": f"https://example.org/{name}", "metadata": {"path": f"notes/{name}.md"}}
+            details = {
+                "url": f"https://example.org/{name}",
+                "metadata": {"path": f"notes/{name}.md"},
+                "access": access,
+            }
             async with await small_desk.writing(tmp_path, *shelf) as writer:
                 new = small_desk.new_source(writer, f"file:///notes/{name}.md", *paragraphs, **details)
                 await writer.replace([new])
             source: Source = new.source
             return source
 
-        return await snapshots.changed(tmp_path, f"note {(name, paragraphs, shelf)}", store)
+        return await snapshots.changed(tmp_path, f"note {(name, paragraphs, shelf, access)}", store)
 
     return source
 
@@ -225,6 +234,24 @@ async def test_hits_that_the_asker_may_see_are_no_leaks(put: Put, tie: Tie) -> N
     first, second = await put("one", "first"), await put("two", "second", shelf=("default", "other"))
     resolved = await tie(documents={first.id: 1})
     assert resolved.leaks([hit(first), hit(second)]) == []
+
+
+@pytest.mark.parametrize(("case", "leaks"), [("never", [1]), ("allow", [0, 1]), ("always", [0])])
+async def test_letter_case_matters_for_leaks_as_it_does_for_searches(
+    put: Put, tmp_path: Path, case: str, leaks: list[int]
+) -> None:
+    sources = [
+        await put("allowed", "first", access=Access("restricted", frozenset({"group:HR"}))),
+        await put("denied", "first", access=Access("tenant", deny=frozenset({"user:Bob"}))),
+    ]
+    asker = {"user": "bob", "groups": ["hr"]}
+    settings = Settings.model_validate(
+        {"data": tmp_path, "access": {"letter_case": case}, "principal": asker}
+    )
+    judged = JudgedSet("mine", (Question("q", "?", {sources[0].id: 1}),))
+    async with prepare_existing(judged, settings, None) as prepared:
+        (resolved,) = prepared.questions
+    assert resolved.leaks(map(hit, sources)) == [f"{sources[index].id}/0" for index in leaks]
 
 
 async def test_a_hit_of_another_tenant_is_a_leak(put: Put, tie: Tie) -> None:

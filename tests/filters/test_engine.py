@@ -173,7 +173,7 @@ class Library:
         return {
             id_
             for held in self.sources[question.principal.tenant].values()
-            if visible(question.principal, held.access)
+            if visible(question.principal, held.access, "allow")
             for id_ in held.matching(question.parsed)
         }
 

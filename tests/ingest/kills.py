@@ -394,7 +394,7 @@ async def _note_sources(state: dict[str, Any], table: CollectionReader) -> None:
             "title": source.title,
             "digest": source.digest,
             "text": hashlib.sha256(text.encode()).hexdigest()[:16],
-            "seen": [visible(person, stored.access) for person in PEOPLE],
+            "seen": [visible(person, stored.access, "allow") for person in PEOPLE],
         }
 
 

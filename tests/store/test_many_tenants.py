@@ -270,7 +270,7 @@ async def test_one_query_tells_of_all_collections_of_a_tenant_who_sees_what_unti
         assert answers == [where == "(true)"] * 3
         assert [len(await table.ids(where)) for table in tables] == [int(answers[0])] * 3
         assert len(queries) == 1
-    visible = predicate(Principal("a"))
+    visible = predicate(Principal("a"), "allow")
     assert [await table.has_any(visible) for table in tables] == [True] * 3
     first = [source.id for source in await tables[0].listing()]
     await change_access(tmp_path, "a", first, lambda _: Access("restricted"))

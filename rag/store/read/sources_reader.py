@@ -331,7 +331,7 @@ class SourcesReader:
     async def open_documents(self) -> int:
         """The number of sources that the whole tenant may see, except principals in their deny lists."""
         await self.access.refresh()
-        for_all = predicate(Principal(self.collection.tenant))
+        for_all = predicate(Principal(self.collection.tenant), "always")
         return len(await self.access.matching_records(self.collection.name, for_all))
 
     async def uncopied_records(self) -> tuple[AccessRecord, ...]:
