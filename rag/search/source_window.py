@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
@@ -144,11 +146,9 @@ def _is_within(parts: Sequence[str], names: Iterable[str]) -> bool:
 
 def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
     """From a heading to the next one of its level or higher."""
-    ends = (
-        following.start
-        for following in outline
-        if following.start > heading.start and following.level <= heading.level
-    )
+    # From there on, not from the start: a changelog has thousands of sections of one name.
+    behind = range(bisect_right(outline, heading.start, key=attrgetter("start")), len(outline))
+    ends = (outline[index].start for index in behind if outline[index].level <= heading.level)
     return Span(heading.start, next(ends, length))
 
 

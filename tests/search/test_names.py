@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -364,6 +366,16 @@ def test_of_several_sections_the_first_is_meant_or_the_one_with_the_start() -> N
     assert section_span("", OUTLINE, LENGTH, "Example", 299)[0] == Span(250, 300)
     with pytest.raises(InvalidRequestError, match="start must be from 180 to 199 in this section"):
         section_span("", OUTLINE, LENGTH, "Example", 240)
+
+
+def test_the_sections_of_one_name_are_found_in_linear_time(
+    lines_run: Callable[[Callable[[], object]], int],
+) -> None:
+    def lines_of(releases: int) -> int:
+        pairs = [(Heading("Release", 1, at), Heading("Fixed", 2, at + 1)) for at in range(0, releases * 2, 2)]
+        return lines_run(lambda: section_span("", [*chain(*pairs)], releases * 2, "Fixed"))
+
+    assert lines_of(400) < 3 * lines_of(200)
 
 
 def test_headings_at_one_position_share_a_section() -> None:
