@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from rag.answers import WHOLE, Extract, Part
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
+from rag.originals import Staleness
 from rag.report import Html, joined, note, one_line, page, shortened, tag, with_tables
 from rag.search.reply.reply_parts import shown_date
 from rag.text.plain_text import Span
@@ -82,9 +83,9 @@ STATUS: dict[type[RefdeskError], HTTPStatus] = {
 LATE = "The document took too long to open. Try again later."
 FAULT = "The page failed. The operator's log has the reason."
 CUT = "The document is longer: the page shows {:,} of its {:,} characters."
-CHANGED_FILE = {
+CHANGED_FILE: Mapping[Staleness, str] = {
     "changed": "The file has changed since it was read in.",
-    "missing": "The file is gone since it was read in.",
+    "gone": "The file is gone since it was read in.",
 }
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ def _around(text: str) -> int:
 def _document_page(extract: Extract, seqs: range, around: int) -> str:
     source = extract.source
     title = shortened(one_line(source.title), LINE_CHARS) or source.id
-    remarks = [*extract.notes, *([CHANGED_FILE[extract.stale]] if extract.stale in CHANGED_FILE else [])]
+    remarks = [*extract.notes, *([CHANGED_FILE[extract.stale]] if extract.stale else [])]
     if len(extract.text) >= MOST_CHARS:
         remarks.append(CUT.format(len(extract.text), source.length))
     header = joined(

@@ -18,7 +18,7 @@ import pytest
 
 from rag.access.keys import VALID_DAYS, cookie_values, holds_pass, new_pass
 from rag.uris import NOT_FOUND, passage_page
-from server.http.passage_pages import MOST_CONNECTIONS
+from server.http.passage_pages import CHANGED_FILE, MOST_CONNECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,8 +135,8 @@ def test_the_page_shows_what_any_host_of_the_person_may_read_and_nothing_else(
     assert opened(address, **cookie).status_code == 404
 
 
-def test_a_document_does_nothing_on_its_page_and_an_edited_one_says_so(
-    bridged: Start, paper: Callable[[str], Path], admin: Admin
+def test_a_document_does_nothing_on_its_page_and_an_edited_or_deleted_one_says_so(
+    bridged: Start, paper: Callable[[str], Path], admin: Admin, tmp_path: Path
 ) -> None:
     text = f"# Rules {HOSTILE}\n\nA pendulum {HOSTILE} swings.\n\n| a | b |\n|---|---|\n| {HOSTILE} | 2 |\n"
     data = paper(text)
@@ -151,6 +151,12 @@ def test_a_document_does_nothing_on_its_page_and_an_edited_one_says_so(
     changed = opened(hit["url"], **cookie)
     assert "stands still" in marked(changed)
     assert re.search(r'class="note">[^<]*changed', changed.text)
+    assert not any(sentence in changed.text for sentence in CHANGED_FILE.values())
+    file = tmp_path / "papers" / "rules.md"
+    file.write_text("# Rules\n")
+    assert CHANGED_FILE["changed"] in opened(hit["url"], **cookie).text
+    file.rename(file.with_name("elsewhere.md"))
+    assert CHANGED_FILE["gone"] in opened(hit["url"], **cookie).text
     admin("remove", hit["id"].partition("/")[0], "--data", data)
     assert opened(hit["url"], **cookie).status_code == 404
 
