@@ -218,7 +218,8 @@ class App:
         try:
             arguments = tools.SearchArguments.model_validate(raw_arguments)
         except ValidationError as error:
-            hidden = tools.arguments_not_offered(self.settings, tool, principal)
+            usual = tools.usual_plan(self.settings, tool, principal)
+            hidden = tools.arguments_not_offered(self.settings.server, tool, principal, usual)
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
         desk = await self.lazy_desk.desk()
@@ -262,7 +263,9 @@ class App:
         if arguments.query is None and arguments.related is None:
             raise InvalidRequestError(NOTHING_ASKED)
         changes_vectors = arguments.vectors not in {None, self.settings.server.include_vectors}
-        if changes_vectors and "vectors" in tools.fixed_arguments(self.settings, tool, principal):
+        if changes_vectors and "vectors" in tools.fixed_arguments(
+            tools.usual_plan(self.settings, tool, principal)
+        ):
             raise InvalidRequestError("vectors is fixed by the operator; leave it out.")
         if arguments.explain and not self.settings.server.explain:
             raise InvalidRequestError("The operator has not enabled explain; leave it out.")

@@ -153,7 +153,7 @@ def tool_pair(
     first ingestion began.
     """
     server, opener, defaults = settings.server, tool.opener, usual_plan(settings, tool, principal)
-    search = _search_schema(settings, tool, principal, defaults)
+    search = _search_schema(server, tool, principal, defaults)
     described = tool.description or search_description(opener.name if opener else "", sources=tool.sources)
     described += INCOMPLETE.format(first_ingestion.astimezone(UTC)) if first_ingestion else ""
     pair = [
@@ -181,18 +181,18 @@ def tool_pair(
 
 
 def _search_schema(
-    settings: Settings, tool: ToolSettings, principal: Principal, defaults: SearchPlan
+    server: ServerSettings, tool: ToolSettings, principal: Principal, defaults: SearchPlan
 ) -> dict[str, Any]:
     """The arguments of a search tool, with the operator's defaults and without those that aren't offered."""
     schema = argument_schema(SearchArguments)
     properties, max_limit = schema["properties"], bounds(principal.bindings).limit
-    properties["max_chars"]["default"] = settings.server.max_chars
+    properties["max_chars"]["default"] = server.max_chars
     properties["limit"] |= {"default": min(defaults.limit, max_limit), "maximum": max_limit}
     properties["mode"]["default"] = defaults.mode
-    if settings.server.profiles:
-        profiles = {"type": "string", "enum": list(settings.server.profiles)}
+    if server.profiles:
+        profiles = {"type": "string", "enum": list(server.profiles)}
         properties["profile"] = profiles | {"description": "Retrieval profile."}
-    _leave_out(schema, _undescribed(tool) | arguments_not_offered(settings, tool, principal))
+    _leave_out(schema, _undescribed(tool) | arguments_not_offered(server, tool, principal, defaults))
     if "related" not in properties:
         schema["required"] = ["query"]
         properties["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."

@@ -201,24 +201,28 @@ def usual_plan(settings: Settings, tool: ToolSettings, principal: Principal) -> 
         return make_plan(answers.SearchRequest("?"), settings.search, replace(principal, bindings=()))
 
 
-def arguments_not_offered(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
-    """The arguments of a search tool that the operator fixed, withheld or didn't enable, and void ones."""
+def arguments_not_offered(
+    server: ServerSettings, tool: ToolSettings, principal: Principal, usual: SearchPlan
+) -> set[str]:
+    """The arguments of a search tool that the operator fixed, withheld or didn't enable, and void ones.
+
+    `usual` is the tool's `usual_plan` for the principal.
+    """
     bound = bounds(principal.bindings)
     offered = {
-        "profile": bool(settings.server.profiles) and not bound.profiles,
-        "explain": settings.server.explain,
+        "profile": bool(server.profiles) and not bound.profiles,
+        "explain": server.explain,
         "collections": bound.collections is None or len(bound.collections) > 1,
     }
     return (
-        fixed_arguments(settings, tool, principal)
+        fixed_arguments(usual)
         | withheld_arguments(tool)
         | {name for name, is_offered in offered.items() if not is_offered}
     )
 
 
-def fixed_arguments(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
+def fixed_arguments(usual: SearchPlan) -> set[str]:
     """The arguments whose values no request may choose."""
-    usual = usual_plan(settings, tool, principal)
     names = {*get_args(Overridable)} - {*usual.overrides}
     return names | OF_EXACT if "mode" in names and usual.mode != "exact" else names
 

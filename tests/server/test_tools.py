@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.config.server_settings import ToolSettings
+from rag.config.settings import Settings
+from rag.corpus import Binding, Principal
 from server.handlers import NO_TOOL
+from server.tool_listing import tool_pair
 from tests.server.conftest import call
 
 if TYPE_CHECKING:
@@ -27,6 +31,15 @@ def arguments_of(wire: Wire) -> Message:
     (search, _) = wire.result("tools/list")["tools"]
     properties: Message = search["inputSchema"]["properties"]
     return properties
+
+
+def test_a_tool_that_can_t_search_is_warned_of_once_and_still_listed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asker = Principal("default", bindings=(Binding(profile="gone"),))
+    search, _ = tool_pair(Settings(), ToolSettings(), asker, ())
+    assert "limit" in search.input_schema["properties"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def ids(wire: Wire, **arguments: object) -> list[str]:
