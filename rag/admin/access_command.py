@@ -20,7 +20,7 @@ from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, access_state, log_act
 from rag.admin.command_line import command, options
-from rag.admin.sources_command import NameIndex, open_reader, open_tables, readable_tables, reply_names
+from rag.admin.sources_command import NameIndex, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json, print_result
 from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
@@ -110,7 +110,7 @@ async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
 ) -> None:
     """Show who may see sources."""
-    reader = open_reader(settings, once=True)
+    reader = DeskReader.of(settings, once=True)
     sources = await named_sources(settings, names, collection, reader)
     for source in await _with_effective_access(settings, sources):
         _print(source, source.access, as_json=as_json)
@@ -145,7 +145,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     requested = requested_access(visibility, allow, deny)
     if requested is None or not (visibility or allow):
         raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
-    reader, record = open_reader(settings, once=True), requested.record("restricted")
+    reader, record = DeskReader.of(settings, once=True), requested.record("restricted")
     sources = await named_sources(settings, names, collection, reader)
 
     def changed(before: Access | None) -> Access:
@@ -204,7 +204,7 @@ async def explain_command(
         rule.bare_name("user", user) if user else None,
         frozenset(rule.bare_name("group", group) for group in groups),
     )
-    sources = await named_sources(settings, (name,), None, open_reader(settings, once=True))
+    sources = await named_sources(settings, (name,), None, DeskReader.of(settings, once=True))
     if len(sources) > 1:
         raise InvalidRequestError(f"{name!r} matches {len(sources)} sources. Name one.")
     case = settings.access.letter_case
@@ -302,7 +302,7 @@ def _entries_command(
         entries: tuple[str, ...],
         as_json: bool,
     ) -> None:
-        reader = open_reader(settings, once=True)
+        reader = DeskReader.of(settings, once=True)
         sources = await named_sources(settings, names, collection, reader)
         granted, revoked = (entries, ()) if act == "access grant" else ((), entries)
         await _warn_of_unknown_entries(settings, reader, granted, revoked)

@@ -21,7 +21,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from rag.access.tenants import storages_of, tenants
-from rag.admin.sources_command import folder_bytes, open_reader
+from rag.admin.sources_command import folder_bytes
 from rag.config.load import setting_values
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -107,7 +107,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 async def _collections(settings: Settings) -> AsyncIterator[str]:
-    reader = open_reader(settings)
+    reader = DeskReader.of(settings)
     for tenant in _tenants(settings):
         for collection in await _made(reader, tenant):
             embedder = f"{collection.embedder.provider}, {collection.embedder.dimension} dimensions"
@@ -145,7 +145,7 @@ def _tenants(settings: Settings) -> Sequence[str]:
 async def _names(settings: Settings, config: Path) -> dict[str, str]:
     """The replacement of each confidential name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
-    reader = open_reader(settings)
+    reader = DeskReader.of(settings)
     with suppress(RefdeskError):
         addresses = storages_of(settings.data).values()
         names |= {address: f"STORAGE-{number}" for number, address in enumerate(addresses, 1)}

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rag.access.rule import visible
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, command
-from rag.admin.sources_command import open_collections, open_reader
+from rag.admin.sources_command import open_collections
 from rag.admin.terminal import FAILED, Group, print_result
 from rag.config.settings import Settings
 from rag.corpus import AccessRecord, LetterCase, Principal
@@ -35,6 +35,7 @@ from rag.search.reply.reply_parts import page_of
 from rag.search.reply.untrusted import label
 from rag.store.care.tenant_backup import checked_archive, cited_texts
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import PURGED
 from rag.uris import split_citation
 
@@ -88,7 +89,7 @@ async def check_command(
     async with Desk.open(settings, os.environ) as desk:
         checked = await check_answer(desk, principal, text)
     if backup:
-        removed = await open_reader(settings, once=True).removed_records(principal.tenant)
+        removed = await DeskReader.of(settings, once=True).removed_records(principal.tenant)
         checked = await to_thread.run_sync(
             _with_texts_of, backup, checked, removed, principal, settings.access.letter_case
         )

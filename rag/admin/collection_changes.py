@@ -20,7 +20,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, language_option, same_desk
 from rag.admin.sharing import UNLESS, first_visibility
-from rag.admin.sources_command import open_collections, open_reader
+from rag.admin.sources_command import open_collections
 from rag.admin.terminal import print_result
 from rag.config.settings import Settings
 from rag.corpus import (
@@ -41,6 +41,7 @@ from rag.models.embed import open_embedder
 from rag.report import counted, one_line
 from rag.store.read.catalog import check_embedder, check_ingestible, check_writable
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection, open_writer
 from rag.store.write.desk_folder import prepare
 from rag.store.write.make_collection import ensure_collection
@@ -329,7 +330,7 @@ async def create_collection(
 
 async def check_is_new(settings: Settings, name: str) -> None:
     """Raise ConfigurationError if the tenant has a collection of this name, or the name is not valid."""
-    collections = await open_reader(settings).collections(tenant_of(settings))
+    collections = await DeskReader.of(settings).collections(tenant_of(settings))
     if valid_name(name) in {collection.name for collection in collections}:
         raise ConfigurationError(f"The collection {name!r} already exists.")
 
@@ -495,7 +496,7 @@ async def tags_of(settings: Settings, name: str) -> list[Collection]:
     """The tags of a collection, which may itself have been removed."""
     return [
         collection
-        for collection in await open_reader(settings).collections(tenant_of(settings))
+        for collection in await DeskReader.of(settings).collections(tenant_of(settings))
         if collection.tag_of == name
     ]
 

@@ -24,7 +24,6 @@ from rag.admin.orphaned_documents import note_folders, orphaned_by_command
 from rag.admin.progress_bar import shown_progress
 from rag.admin.runs_command import count_known_failures, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import arguments, echo
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings, model_name
 from rag.config.origin_settings import FolderOrigin, OriginSettings
@@ -43,6 +42,7 @@ from rag.models.embed.embedding_cache import CachedEmbedder, EmbeddingCache, del
 from rag.report import counted
 from rag.run_history import runs_of
 from rag.store.read.catalog import check_embedder
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.access_writer import Pairs
 from rag.store.write.change_collection import drop_if_empty, open_writer
 from rag.store.write.collection_writer import CollectionWriter
@@ -287,7 +287,7 @@ async def chosen_embedder(
     """
     if requested:
         settings.embedder_named(requested)
-    collections = await open_reader(settings, once=True).collections(tenant)
+    collections = await DeskReader.of(settings, once=True).collections(tenant)
     stored = next((collection for collection in collections if collection.name == name), None)
     if stored:
         _check(settings, stored, requested)

@@ -30,7 +30,6 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options
 from rag.admin.sharing import Exposure, exposures, reachable
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_result, table_lines
 from rag.answers import MAX_LIMIT
 from rag.config.profiles import DEFAULT_PROFILE
@@ -39,6 +38,7 @@ from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, NotFoundError, StoreError
 from rag.home import Home, local_folder
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
 
@@ -86,7 +86,7 @@ async def credential_binding(
         raise ConfigurationError(f"--{option}: {mistake}.") from error
     _check_settings(bound, settings)
     if bound.collections is not None or bound.filter is not None:
-        _check_collections(bound, await open_reader(settings).collections(tenant))
+        _check_collections(bound, await DeskReader.of(settings).collections(tenant))
     return bound
 
 

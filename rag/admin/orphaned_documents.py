@@ -17,7 +17,6 @@ from shlex import quote
 from pydantic import TypeAdapter, ValidationError
 
 from rag.access.tenants import tenants
-from rag.admin.sources_command import open_reader
 from rag.config.origin_settings import FolderOrigin
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -26,6 +25,7 @@ from rag.home import Home
 from rag.ingest.source_files import is_gone, place_of, printable
 from rag.report import counted
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import origins_folder, write_whole
 
@@ -74,7 +74,7 @@ async def orphaned_documents(settings: Settings, tenant: str = "") -> list[Orpha
     Raises:
         ConfigurationError, StoreError: the desk can't be read.
     """
-    reader, tenant_names = open_reader(settings), tenants(settings.data)
+    reader, tenant_names = DeskReader.of(settings), tenants(settings.data)
     orphans: list[OrphanedDocuments] = []
     for name in [tenant] if tenant else tenant_names:
         tenant_named = name if len(tenant_names) > 1 else ""

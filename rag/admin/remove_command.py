@@ -20,7 +20,6 @@ from rag.admin.sources_command import (
     NameIndex,
     folder_bytes,
     open_collections,
-    open_reader,
     readable_tables,
     reply_names,
 )
@@ -36,6 +35,7 @@ from rag.originals import local_path
 from rag.report import counted, names_briefly
 from rag.store.read import catalog
 from rag.store.read.collection_reader import CollectionReader
+from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
 from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
@@ -337,7 +337,7 @@ async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
 
 async def _forget_removed_collections(settings: Settings) -> None:
     data, tenant = local_folder(settings.home), tenant_of(settings)
-    there = {collection.name for collection in await open_reader(settings).collections(tenant)}
+    there = {collection.name for collection in await DeskReader.of(settings).collections(tenant)}
     with _writing(data):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
         if removed := cached - there:

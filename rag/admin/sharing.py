@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from rag.access.keys import ApiKey, keys_in
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import same_desk
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import arguments
 from rag.config.settings import Settings
 from rag.corpus import Collection, Visibility
@@ -111,7 +110,7 @@ async def exposures(
     Raises:
         RefdeskError: the desk can't be read.
     """
-    reader, ways = open_reader(settings, once=True), askers(settings, tenant)
+    reader, ways = DeskReader.of(settings, once=True), askers(settings, tenant)
     return await _exposures(settings, reader, tenant, ways, name, intended=intended)
 
 
@@ -123,7 +122,7 @@ async def unchosen_exposures(settings: Settings) -> AsyncIterator[tuple[str, Exp
     Raises:
         RefdeskError: the keys can't be read.
     """
-    reader, keys = open_reader(settings), defaultdict[str, list[ApiKey]](list)
+    reader, keys = DeskReader.of(settings), defaultdict[str, list[ApiKey]](list)
     for key in keys_in(settings.common_home).keys:
         keys[key.tenant].append(key)
     for tenant in tenants(settings.common_home):

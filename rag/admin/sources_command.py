@@ -13,14 +13,13 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 import click
 
-from rag.access.tenants import home_of, tenant_of, tenants
+from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import collection_option, command, same_desk
 from rag.admin.terminal import echo, print_json, print_result, table_lines
 from rag.config.settings import Settings
@@ -95,20 +94,12 @@ async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
     return ids[0]
 
 
-def open_reader(settings: Settings, *, once: bool = False) -> DeskReader:
-    """A reader of the desk. With `once`, it looks for no commits after it has opened a table in a bucket."""
-    return DeskReader(
-        settings.home,
-        timeout_seconds=settings.search.timeout_seconds,
-        urls=settings.search.urls,
-        home_of=partial(home_of, settings),
-        once=once,
-    )
+open_reader = DeskReader.of  # as config_command calls it
 
 
 async def collections_by_tenant(settings: Settings) -> dict[str, tuple[Collection, ...]]:
     """The collections of all tenants; raises StoreError if the catalog can't be read."""
-    reader = open_reader(settings)
+    reader = DeskReader.of(settings)
     return {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
 
 
@@ -119,7 +110,7 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
         NotFoundError: no collection has this name.
         ConfigurationError: the data folder is missing or not one of refdesk's.
     """
-    return await open_tables(open_reader(settings), tenant_of(settings), name)
+    return await open_tables(DeskReader.of(settings), tenant_of(settings), name)
 
 
 async def open_tables(reader: DeskReader, tenant: str, name: str | None) -> list[CollectionReader]:

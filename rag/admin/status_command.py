@@ -140,7 +140,7 @@ class TenantSize:
 
 
 async def _show_installation(settings: Settings, *, as_json: bool) -> None:
-    home, reader = settings.home, sources_command.open_reader(settings)
+    home, reader = settings.home, DeskReader.of(settings)
     sizes, storages = sources_command.table_sizes(home), storages_of(home)
     all_sizes = [
         await _size_elsewhere(settings, reader, name)

@@ -13,12 +13,12 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, confirmed_option
 from rag.admin.key_command import revoke_keys
 from rag.admin.runs_command import forget_runs
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import Group, echo, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, RefdeskError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report import counted
+from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import drop_tenant
 from rag.store.write.desk_folder import (
     forget_console,
@@ -74,7 +74,7 @@ def _absolute(storage: str) -> str:
 @command("list", tenant_command, of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
-    reader, storages = open_reader(settings), storages_of(settings.home)
+    reader, storages = DeskReader.of(settings), storages_of(settings.home)
     names = await reader.collection_names()
     storage: dict[str, dict[str, str]] = {tenant: {"storage": at} for tenant, at in storages.items()}
     for tenant, about in storage.items():
@@ -125,7 +125,7 @@ async def remove_command(settings: Settings, *, name: str, without_storage: bool
     own_home = settings.home_at(storage) if storage and not without_storage else None
     is_empty = without_storage or (own_home and is_given_up(own_home))
     of_tenant = None if is_empty else at_tenant(settings, name)
-    collections = await open_reader(of_tenant).collections(name) if of_tenant else ()
+    collections = await DeskReader.of(of_tenant).collections(name) if of_tenant else ()
     collection_names = [collection.name for collection in collections]
     revoke_keys(settings.home, name)
     gone = {name: ({"collections": collection_names}, None)}

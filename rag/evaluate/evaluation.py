@@ -11,12 +11,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from rag.access.rule import DEFAULT_TENANT
-from rag.access.tenants import home_of, tenant_of
+from rag.access.tenants import tenant_of
 from rag.answers import Mode, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, IngestSettings, Settings, StorageSettings
 from rag.corpus import Collection, LanguageChoice, Principal
@@ -185,13 +184,7 @@ async def _prepare(
     collection: str | None,
     absent: frozenset[str],
 ) -> PreparedSet:
-    reader = DeskReader(
-        settings.home,
-        timeout_seconds=settings.search.timeout_seconds,
-        letter_case=settings.access.letter_case,
-        urls=settings.search.urls,
-        home_of=partial(home_of, settings),
-    )
+    reader = DeskReader.of(settings)
     usual = settings.principal.of_tenant(settings.principal.tenant or DEFAULT_TENANT)
     askers = [question.asking.principal or usual for question in judged.questions]
     catalogs = {

@@ -10,14 +10,13 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack
 
 from anyio import to_thread
 
-from rag.access.tenants import check_tenant, home_of
+from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
 from rag.config.mistakes import check_consistent, stages_of
 from rag.config.profiles import CustomStage
@@ -142,15 +141,11 @@ class Desk:
             # In the thread that will call them: a database may be used only where it was opened.
             configured = load_retrievers(settings.retrievers)
             served = Retrievers([*configured, *retrievers])
-        reader = DeskReader(
-            settings.home,
-            timeout_seconds=settings.search.timeout_seconds,
-            letter_case=settings.access.letter_case,
-            urls=settings.search.urls,
+        reader = DeskReader.of(
+            settings,
             seen_as=seen_as,
             index_cache_bytes=settings.search.most_cached,
             memory_bytes=settings.search.bytes_in_memory,
-            home_of=partial(home_of, settings),
         )
         breakers = {kind: Breaker() for kind in ENDPOINTS}
         breakers |= {f"embedding {name}": Breaker() for name in settings.embedders}

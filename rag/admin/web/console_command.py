@@ -34,7 +34,6 @@ from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import command, settings_file
-from rag.admin.sources_command import open_reader
 from rag.admin.terminal import echo, print_json
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
 from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
@@ -43,6 +42,7 @@ from rag.admin.web.console_state import Health
 from rag.config.settings import Settings
 from rag.search.desk import Desk
 from rag.search.search_plan import with_every_override
+from rag.store.read.desk_reader import DeskReader
 from rag.uris import PASSAGE_PAGES
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ async def console_command(settings: Settings, *, port: int, opens: bool, as_json
                 settings_file(),
                 door,
                 desk,
-                open_reader(settings),
+                DeskReader.of(settings),
                 Health(settings, settings_file()),
             )
             if as_json:

@@ -14,6 +14,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -22,7 +23,7 @@ import anyio
 import anyio.lowlevel
 from anyio import to_thread
 
-from rag.access.tenants import tenants
+from rag.access.tenants import home_of, tenants
 from rag.corpus import AccessRecord, Collection, LetterCase
 from rag.errors import RefdeskError, StoreError
 from rag.home import Bucket, Home, data_folder_problem
@@ -46,6 +47,7 @@ from rag.store.read.sources_reader import AccessReader
 if TYPE_CHECKING:
     import lancedb
 
+    from rag.config.settings import Settings
     from rag.store.read.attached.attached_reader import AttachedTables
 
 log = logging.getLogger(__name__)
@@ -109,6 +111,29 @@ class DeskReader:
         self._home_of = home_of
         self._once = once
         self._elsewhere: dict[str, DeskReader] = {}  # by tenant, least recently used first
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        seen_as: Callable[[Collection], Collection] | None = None,
+        index_cache_bytes: int = INDEX_CACHE_BYTES,
+        memory_bytes: int = 0,
+        once: bool = False,
+    ) -> DeskReader:
+        """The reader of the desk that the settings name, as they say."""
+        return cls(
+            settings.home,
+            timeout_seconds=settings.search.timeout_seconds,
+            letter_case=settings.access.letter_case,
+            urls=settings.search.urls,
+            seen_as=seen_as,
+            index_cache_bytes=index_cache_bytes,
+            memory_bytes=memory_bytes,
+            home_of=partial(home_of, settings),
+            once=once,
+        )
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
         """The tenant's collections, ordered by name; none before the first ingestion.
