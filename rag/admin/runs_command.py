@@ -6,7 +6,6 @@ without an end. `rag.run_history` reads the files.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +26,8 @@ from rag.home import Bucket, Home, names
 from rag.ingest.report import NOT_THERE, Report
 from rag.report import counted, one_line
 from rag.run_history import FailedFile, IngestionRun, collections_by_run, run_file_name, runs_of
-from rag.store.write.bucket_objects import delete, put, put_new
+from rag.store.write.bucket_objects import put_new
+from rag.store.write.desk_folder import make_private, remove, write
 from rag.store.write.locks import locked
 
 WAIT_SECONDS = 15
@@ -215,12 +215,11 @@ def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
     `MOST_RUNS` are removed.
 
     Raises:
-        OSError: the folder can't be written.
-        StoreError: the bucket can't be.
+        OSError, ConfigurationError, StoreError: the folder or the bucket can't be written.
     """
     numbered = collections_by_run(data, tenant)
     for id_ in sorted(numbered)[: -MOST_RUNS + 1 or None] if len(numbered) >= MOST_RUNS else ():
-        _delete(data, _name(tenant, id_, numbered[id_]), _claim(tenant, id_))
+        remove(data, _name(tenant, id_, numbered[id_]), _claim(tenant, id_))
     id_ = max(numbered, default=0) + 1
     while isinstance(data, Bucket) and not put_new(data, _claim(tenant, id_), b""):
         id_ += 1  # of another collection's run that begins now
@@ -229,7 +228,7 @@ def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
 
 
 def end_run(data: Home, tenant: str, id_: int, run: IngestionRun) -> None:
-    """Replace the file of a run, in one step. Raises OSError or StoreError, as `begin_run`."""
+    """Replace the file of a run, in one step. Raises as `begin_run`."""
     _write(data, _name(tenant, id_, run.collection), run)
 
 
@@ -244,7 +243,7 @@ def forget_names(data: Home, tenant: str, collection: str) -> None:
 def forget_runs(data: Home, tenant: str) -> None:
     """Remove all runs of a tenant."""
     folder = f"runs/{tenant}"
-    _delete(data, *(f"{folder}/{name}" for name in names(data, folder)))
+    remove(data, *(f"{folder}/{name}" for name in names(data, folder)))
     if not isinstance(data, Bucket):
         with suppress(FileNotFoundError):
             (data / folder).rmdir()
@@ -264,23 +263,7 @@ def _claim(tenant: str, id_: int) -> str:
     return f"runs/{tenant}/{id_:06d}"
 
 
-def _delete(data: Home, *names: str) -> None:
-    if isinstance(data, Bucket):
-        delete(data, names)
-        return
-    for name in names:
-        (data / name).unlink(missing_ok=True)
-
-
 def _write(data: Home, name: str, run: IngestionRun) -> None:
-    content = run.model_dump_json().encode("utf-8", "replace")
-    if isinstance(data, Bucket):
-        put(data, name, content)
-        return
-    file = data / name
-    for folder in (file.parent.parent, file.parent):
-        folder.mkdir(mode=0o700, exist_ok=True)
-    draft = file.with_suffix(".draft")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(content)
-    draft.replace(file)
+    if not isinstance(data, Bucket):
+        make_private((data / name).parent)
+    write(data, name, run.model_dump_json().encode("utf-8", "replace"))

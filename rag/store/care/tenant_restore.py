@@ -338,7 +338,7 @@ class _Switch:
             if await _catalog(data) is None and not storages_of(
                 data
             ):  # owner files depend on the present key
-                desk_folder.take_key(data, loaded.key)
+                desk_folder.write(data, "key", loaded.key)
             database = await with_catalog(data)
             backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
             key = desk_folder.read_key(data)

@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from rag.access.tenants import OWNER, owner_in, owner_of, tenant_file
+from rag.access.tenants import OWNER, owner_in, owner_of
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, Home, desk_around, local_folder, overview_file, unfinished_copy
@@ -240,13 +240,32 @@ def _create(home: Home, name: str, content: bytes) -> None:
         write_whole(home / name, content)
 
 
+def write(home: Home, name: str, content: bytes) -> None:
+    """Write a file of the desk in one step, over any earlier one; its folder exists.
+
+    Raises:
+        ConfigurationError, StoreError: it can't be written.
+    """
+    if isinstance(home, Bucket):
+        put(home, name, content)
+    else:
+        write_whole(home / name, content)
+
+
+def remove(home: Home, *names: str) -> None:
+    """Delete those of these files of the desk that exist."""
+    if isinstance(home, Bucket):
+        delete(home, names)
+        return
+    for name in names:
+        (home / name).unlink(missing_ok=True)
+
+
 def forget_tenant(data: Home, tenant: str) -> None:
     """Delete a tenant without collections, and the remaining files about its documents."""
-    if isinstance(data, Bucket):
-        delete(data, [f"tenants/{tenant}"])
-        return
-    overview_file(data, tenant).unlink(missing_ok=True)
-    tenant_file(data, tenant).unlink(missing_ok=True)
+    if not isinstance(data, Bucket):
+        overview_file(data, tenant).unlink(missing_ok=True)
+    remove(data, f"tenants/{tenant}")
 
 
 def claim_storage(data: Home, tenant: str, storage: Home) -> None:
@@ -289,11 +308,8 @@ def give_up(storage: Home) -> None:
 
 def forget_owner(storage: Home) -> None:
     """Delete the note of `give_up`, and the folder if it is empty then."""
-    if isinstance(storage, Bucket):
-        delete(storage, [OWNER])
-        return
-    (storage / OWNER).unlink(missing_ok=True)
-    if not _has_something(storage):
+    remove(storage, OWNER)
+    if not (isinstance(storage, Bucket) or _has_something(storage)):
         storage.rmdir()
 
 
@@ -379,18 +395,6 @@ def make_key(data: Home) -> None:
         ConfigurationError: it can't be written.
     """
     _create(data, "key", secrets.token_bytes(32))
-
-
-def take_key(data: Home, key: bytes) -> None:
-    """Give a desk without collections the key of a backup.
-
-    Raises:
-        ConfigurationError, StoreError: it can't be written.
-    """
-    if isinstance(data, Bucket):
-        put(data, "key", key)
-    else:
-        write_whole(data / "key", key)
 
 
 def write_whole(file: Path, content: bytes) -> None:
