@@ -23,6 +23,7 @@ from rag.corpus import Collection
 from rag.errors import RefdeskError
 from rag.home import Home
 from rag.ingest.source_files import is_gone, place_of, printable
+from rag.originals import is_below
 from rag.report import counted
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
@@ -227,7 +228,7 @@ def _current_folders(
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
     """Whether a path is one of these folders or lies in one."""
-    return any(path == folder or path.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+    return any(is_below(path, folder) for folder in folders)
 
 
 def _outermost_gone(folder: str) -> str:
