@@ -98,7 +98,13 @@ async def remove_command(
     """
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or use --all.")
-    (table,) = await open_collections(settings, collection)
+    try:
+        (table,) = await open_collections(settings, collection)
+    except NotFoundError:
+        if everything or collection != DEFAULT_COLLECTION:
+            raise
+        # Nobody named that collection, so say where the source is instead.
+        raise NotFoundError(await _not_there(settings, sources[0], collection)) from None
     async with access_table(settings.home, table.collection.tenant) as access:
         records = await access.records()
     sources_there = await table.listing()

@@ -188,6 +188,17 @@ def test_commands_refuse_a_name_that_several_have_and_list_them(inside: Desk, pl
     assert len(inside.sources()) == 3
 
 
+def test_a_source_to_remove_is_looked_for_where_no_collection_has_the_usual_name(
+    inside: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.md").write_text("# The plan\n\nA pendulum.\n")
+    inside.run("ingest", tmp_path / "plan.md", "--collection", "notes")
+    assert "--collection notes" in inside.failure("remove", "The plan")
+    assert "no collection 'other'" in inside.failure("remove", "The plan", "--collection", "other")
+    assert "no collection 'documents'" in inside.failure("remove", "--all")
+    assert len(inside.json("remove", "The plan", "--collection", "notes")["removed"]) == 1
+
+
 MAIL, NOTE, OTHER, IN_ZIP, ITS_NOTE = ("m" * 16, "n" * 16, "o" * 16, "z" * 16, "y" * 16)
 URIS = {
     MAIL: "file:///d/m.eml",
