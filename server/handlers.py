@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 NO_PICTURES = "There is no picture of this page: the operator has not enabled pictures. Leave picture out."
 NO_PICTURE_OF_LIST = "A list has no picture. Open one of its documents with picture."
 PICTURED = "The image is page {} of {}."
-NO_TOOL = "There is no tool {!r}."
+NO_TOOL = "There is no tool {!r}. Tools: {}."
 PAGE_SIZE = 50  # sources in one page of resources/list
 MAX_RESOURCE_CHARS = 200_000
 MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
@@ -205,7 +205,8 @@ class App:
                 return partial(self._fetch, asker)
         if name == server_settings.PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
-        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64]))
+        there = ", ".join(listed.name for tool in mine for listed in (tool, tool.opener) if listed)
+        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64], there or "none"))
 
     async def _search(
         self,

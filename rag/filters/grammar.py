@@ -331,7 +331,9 @@ def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple
 def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
     checked = _CHECKS[type_](value)
     if checked is None:
-        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.")
+        several = isinstance(value, list) and "$in" in OPERATORS[type_]
+        hint = " For one of several values, use $in." if several else ""
+        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.{hint}")
     return checked
 
 

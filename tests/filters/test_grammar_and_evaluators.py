@@ -278,7 +278,8 @@ def test_a_value_of_another_type_is_refused_with_what_is_wanted(field: str, valu
             refusals.add(_refusal({field: {operator: [value]}}))
         elif operator != "$exists":
             refusals.add(_refusal({field: {operator: value}}))
-    assert refusals == {f"{field}: a value must be {WANTED[field]}."}
+    hint = " For one of several values, use $in." if isinstance(value, list) and field != "final" else ""
+    assert refusals == {f"{field}: a value must be {WANTED[field]}.{hint}"}
 
 
 def test_one_value_of_another_type_refuses_a_whole_list() -> None:

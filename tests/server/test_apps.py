@@ -160,7 +160,9 @@ def test_hosts_without_the_extension_get_what_a_server_without_the_page_says(
         ("tools/call", "page_picture"),
         ("resources/read", None),
     }
-    assert plain.tool("page_picture", id=id_)["message"] == NO_TOOL.format("page_picture")
+    assert plain.tool("page_picture", id=id_)["message"] == NO_TOOL.format(
+        "page_picture", "search, get_source"
+    )
 
 
 @pytest.mark.parametrize(

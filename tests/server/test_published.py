@@ -205,7 +205,9 @@ def test_resources_and_completions_show_what_some_tool_may_show(wire: Wire, ids:
 @pytest.mark.parametrize("name", ["search", "get_source", "fetch", "SEARCH_RULES", "search_rules "])
 def test_there_is_no_other_tool(wire: Wire, name: str) -> None:
     error = wire.error("tools/call", {"name": name, "arguments": {"query": "pendulum", "id": "a" * 16}})
-    assert error["message"] == f"There is no tool {name!r}."
+    said, _, named = error["message"].partition(" Tools: ")
+    assert said == f"There is no tool {name!r}."
+    assert {"search_rules", "open_rules"} <= {*named.rstrip(".").split(", ")}
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +249,7 @@ def test_a_bound_key_sees_and_calls_only_its_tools_and_only_what_both_admit(
     for name in ("search_notes", "open_notes", "search"):
         arguments = {"query": "pendulum", "id": ids["travel"]}
         refused = _called(remote, rules, "tools/call", name=name, arguments=arguments)
-        assert refused["error"]["message"] == NO_TOOL.format(name)
+        assert refused["error"]["message"] == NO_TOOL.format(name, "search_rules, open_rules")
     assert (resources(free), resources(rules)) == (ALL, RULES)
     assert (titles_found(recent, "search_rules"), titles_found(recent, "search_notes")) == ({"travel"}, NOTES)
     assert resources(recent) == {"travel", "meeting"}

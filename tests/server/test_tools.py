@@ -337,6 +337,6 @@ def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(
     names = [tool["name"] for tool in plain.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source"]
     reply = plain.post(world.ann, call("fetch", id="a" * 16))
-    assert reply.json()["error"]["message"] == NO_TOOL.format("fetch")
+    assert reply.json()["error"]["message"] == NO_TOOL.format("fetch", "search, get_source")
     results = plain.tool(world.ann, "search", query="pendulum")["structuredContent"]["results"]
     assert all("url" not in hit for hit in results)

@@ -273,11 +273,11 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     ),
     "two values for one": (
         query(conditions=[condition("year", "$eq", "1", "2")]),
-        "year: a value must be a whole number within ±2^53.",
+        "year: a value must be a whole number within ±2^53. For one of several values, use $in.",
     ),
     "no value": (
         query(conditions=[condition("maker", "$eq")]),
-        "maker: a value must be a string of at most 512 characters.",
+        "maker: a value must be a string of at most 512 characters. For one of several values, use $in.",
     ),
     "an order of strings": (
         query(conditions=[condition("maker", "$gt", "a")]),
