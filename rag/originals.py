@@ -301,24 +301,16 @@ def expiry(
     """The moment at which a stored document expires; None if it stays.
 
     `keep_days` count from the document's own date, else from the last change of its file, else
-    from its ingestion; a date in the future doesn't count. An earlier expiry in its metadata wins.
+    from its ingestion; a date in the future doesn't count. An earlier expiry in its metadata wins, which
+    ingestion has checked and written in UTC.
     """
-    stated = _stated_expiry(metadata)
+    stated = datetime.fromisoformat(metadata[EXPIRES]) if EXPIRES in metadata else None
     if not keep_days:
         return stated
     changed = _changed_at(file) if file else None
     since = min(date or changed or ingested_at, ingested_at)
     until = NEVER if keep_days > (NEVER - since).days else since + timedelta(days=keep_days)
     return until if stated is None else min(stated, until)
-
-
-def _stated_expiry(metadata: Mapping[str, str]) -> datetime | None:
-    """The stated expiry, which ingestion has checked and written in UTC."""
-    try:
-        moment = datetime.fromisoformat(metadata[EXPIRES]) if EXPIRES in metadata else None
-    except ValueError:
-        return None  # ingested before refdesk knew this key
-    return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
 
 def _changed_at(file: FileState) -> datetime | None:

@@ -229,12 +229,17 @@ def test_a_date_in_the_future_prolongs_nothing() -> None:
 
 
 def test_the_earlier_of_statement_and_days_counts_and_without_both_nothing_expires() -> None:
-    assert of(30, says="2026-06-10") == datetime(2026, 6, 10, tzinfo=UTC)
-    assert of(30, says="2036-06-10") == INGESTED + 30 * DAY
-    assert of(0, says="2036-06-10") == datetime(2036, 6, 10, tzinfo=UTC)
+    early, late = (stated(written) for written in ("2026-06-10", "2036-06-10"))
+    assert of(30, says=early) == datetime(2026, 6, 10, tzinfo=UTC)
+    assert of(30, says=late) == INGESTED + 30 * DAY
+    assert of(0, says=late) == datetime(2036, 6, 10, tzinfo=UTC)
     assert of(0) is None
     assert of(36500 * 100) == NEVER
-    assert of(0, says="as an earlier version stored it") is None
+
+
+def test_a_damaged_expiry_doesn_t_keep_a_document_for_ever() -> None:
+    with pytest.raises(ValueError, match="soon"):
+        of(0, says="soon")
 
 
 def test_a_clock_that_is_set_back_goes_on_from_where_it_was() -> None:

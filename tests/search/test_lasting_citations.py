@@ -180,7 +180,7 @@ async def test_a_citation_of_what_may_not_be_read_is_answered_as_one_of_nothing(
     elif kind == "bound out":
         asker = Principal("default", "ann", bindings=(Binding(collections=("others",)),))
     else:
-        metadata = {"expires": "2020-01-01"}
+        metadata = {"expires": "2020-01-01T00:00:00+00:00"}
         await shelf.put("rules", "New.", *PARAGRAPHS, metadata=metadata)
         await _expiring(shelf)
     await shelf.put("other", "Rule 7 of others.", collection="others")
