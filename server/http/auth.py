@@ -241,8 +241,6 @@ NOT_ACCEPTED = "You are signed in at the identity provider, but its token isn't 
 TOO_LARGE = "Its token is too large for a cookie. The operator can have the issuer send fewer claims."
 ASK_OPERATOR = "The operator's log has the reason."
 
-log = logging.getLogger(__name__)
-
 
 class PageSignIn:
     """The routes of the pages: a passage for a signed-in person, and the redirect back from the issuer."""

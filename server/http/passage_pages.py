@@ -221,7 +221,6 @@ SIGN_IN = (
     "this desk, and open this address again."
 )
 WRONG_HOST = "Documents are shown at {} only. Open the address that the citation has."
-log = logging.getLogger(__name__)
 
 
 class LocalPages:

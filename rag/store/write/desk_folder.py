@@ -39,7 +39,6 @@ RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten so
 RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last free space of a disk
 FETCHING = "fetching"
 """The mark of an incompletely fetched desk (`rag.store.care.bucket_moves`)."""
-"""The folder of a restore that is not in force yet, and its lock (`rag.store.care.tenant_restore`)."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from rag.corpus import Attachment, Collection, FieldType
 
-if TYPE_CHECKING:
     Kind = Callable[[pa.DataType], bool]
 
 BETWEEN = "chr(31)"  # a control character between the values that a digest is made of
