@@ -236,10 +236,9 @@ class McpEndpoint:
 
 
 def _too_many(error: BusyError, *, close: bool = False) -> Response:
-    """The 429 for a rejected request; with `close`, its connection is closed, too."""
+    """The 429 for a rejected request, which is noted."""
     note_refusal(str(error))
-    headers = {"Retry-After": str(error.retry_seconds)} | ({"Connection": "close"} if close else {})
-    return JSONResponse({"error": "busy", "error_description": str(error)}, status_code=429, headers=headers)
+    return clients.busy_response(str(error), error.retry_seconds, close=close)
 
 
 class SseEndpoint:

@@ -394,7 +394,8 @@ class FailureLimit:
         failures, credentials = self._failures.get(client.block), self._digest(scope)
         seconds = failures.recent.retry_seconds if failures and not client.shared else 0
         if failures and seconds and credentials not in self._valid and not failures.may_try(credentials):
-            await _too_many_failures(seconds)(scope, receive, send)
+            reason = f"Too many requests without valid credentials. Try again in {seconds} s."
+            await busy_response(reason, seconds, close=True)(scope, receive, send)
             return
 
         async def observe(message: Message) -> None:
@@ -432,7 +433,7 @@ class FailureLimit:
         self._failures[client.block].note(credentials)
 
 
-def _too_many_failures(seconds: int) -> JSONResponse:
-    description = f"Too many requests without valid credentials. Try again in {seconds} s."
-    headers = {"Retry-After": str(seconds), "Connection": "close"}
-    return JSONResponse({"error": "busy", "error_description": description}, status_code=429, headers=headers)
+def busy_response(reason: str, seconds: int, *, close: bool = False) -> JSONResponse:
+    """The 429 for a rejected request; with `close`, its connection is closed, too."""
+    headers = {"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {})
+    return JSONResponse({"error": "busy", "error_description": reason}, status_code=429, headers=headers)
