@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
+from unicodedata import normalize
 
 import click
 from anyio import to_thread
@@ -23,7 +25,7 @@ from rag.admin.command_line import command, options
 from rag.admin.sources_command import NameIndex, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json, print_result
 from rag.config.settings import Settings
-from rag.corpus import Access, AccessRecord, LetterCase, Principal, Visibility
+from rag.corpus import Access, AccessRecord, Collection, LetterCase, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.requested_access import RequestedAccess
 from rag.ingest.source_files import document_name, is_local, place_of
@@ -160,7 +162,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     if not sources:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
     await _warn_of_unknown_entries(settings, reader, allow, deny)
-    folders = await to_thread.run_sync(_named_folders, settings, names, sources)
+    folders = await to_thread.run_sync(named_folders, settings, names, sources)
     await _change(settings, "access set", sources, changed, folders, as_json=as_json)
 
 
@@ -307,7 +309,7 @@ def _entries_command(
         granted, revoked = (entries, ()) if act == "access grant" else ((), entries)
         await _warn_of_unknown_entries(settings, reader, granted, revoked)
         changed = change(settings, entries)
-        folders = await to_thread.run_sync(_named_folders, settings, names, sources)
+        folders = await to_thread.run_sync(named_folders, settings, names, sources)
         await _change(settings, act, sources, changed, folders, grant=granted, as_json=as_json)
 
     run.help = help_text
@@ -400,29 +402,37 @@ def _source_accesses(
     return by_id
 
 
-def _named_folders(
+def named_folders(
     settings: Settings, names: Iterable[str], sources: Sequence[SourceAccess]
 ) -> list[AccessRecord]:
     """The folders of this machine among the names of sources, each as its first record would be.
 
     A folder that is named by a link gets two records, of the link and of its target: tomorrow the link may
-    lead elsewhere. A first record has the narrowest visibility that its collections give new documents.
+    lead elsewhere. So does one whose accents are stored otherwise. A first record has the narrowest
+    visibility that its collections give new documents.
     """
-    files = [
-        (place_of(source.uri), source.table.collection)
-        for source in sources
-        if source.table and is_local(source.uri)
-    ]
-    folders: list[AccessRecord] = []
-    absolute = (os.path.realpath, os.path.abspath)
-    real_paths = {Path(path_of(name)): Path(os.path.realpath(name)) for name in names for path_of in absolute}
-    for path, real in real_paths.items():
-        inside = {collection.name: collection for file, collection in files if real in file.parents}
-        if inside:
-            usual = min(collection.visibility for collection in inside.values())  # restricted first
-            ids, uri = SourceIds(inside[min(inside)], read_key(settings.home)), path.as_uri()
-            folders.append(AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1)))
-    return folders
+    below: dict[Path, dict[str, Collection]] = defaultdict(dict)  # the collections of what lies there
+    for source in sources:
+        if source.table and is_local(source.uri):
+            for folder in place_of(source.uri).parents:
+                below[folder][source.table.collection.name] = source.table.collection
+    composed: dict[str, list[Path]] = defaultdict(list)
+    for folder in below:
+        composed[normalize("NFC", str(folder))].append(folder)
+    collections: dict[Path, dict[str, Collection]] = defaultdict(dict)  # by folder and name
+    for name in names:
+        real = Path(os.path.realpath(name))
+        for folder in [real] if real in below else composed.get(normalize("NFC", str(real)), ()):
+            for path in (folder, real, Path(os.path.abspath(name))):  # noqa: PTH100 links stay
+                collections[path] |= below[folder]
+    key = read_key(settings.home) if collections else b""
+    return [_first_record(path, inside, key) for path, inside in collections.items()]
+
+
+def _first_record(folder: Path, inside: Mapping[str, Collection], key: bytes) -> AccessRecord:
+    usual = min(collection.visibility for collection in inside.values())  # restricted first
+    ids, uri = SourceIds(inside[min(inside)], key), folder.as_uri()
+    return AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1))
 
 
 async def _change(  # noqa: PLR0913 the change, and how it is reported

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rag.access.rule import bare_name, check_access, valid_entries
+from rag.admin.access_command import SourceAccess, named_folders
 from rag.admin.sources_command import NameIndex
+from rag.config.settings import Settings
 from rag.ingest.requested_access import UNKNOWN_VISIBILITY
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.admin.conftest import Desk
@@ -189,6 +193,19 @@ def test_all_of_a_collection_are_taken_without_matching_names(
     monkeypatch.delattr(NameIndex, "of")
     run = office.inside.run("access", "show", "--collection", "documents", "--json")
     assert {json.loads(line)["id"] for line in run.stdout.splitlines()} == {*ids.values()}
+
+
+def test_folders_among_many_names_are_found_in_linear_time(
+    tmp_path: Path, lines_run: Callable[[Callable[[], object]], int]
+) -> None:
+    table: Any = SimpleNamespace(collection=SimpleNamespace(name="documents"))
+
+    def lines_of(count: int) -> int:
+        names = [f"/d/{number}.md" for number in range(count)]
+        sources = [SourceAccess(name, f"file://{name}", "", None, table, None) for name in names]
+        return lines_run(lambda: named_folders(Settings(data=tmp_path), names, sources))
+
+    assert lines_of(80) < 3 * lines_of(40)
 
 
 def test_people_read_who_may_see_a_source_by_its_id_or_uri(office: Office) -> None:

@@ -594,6 +594,20 @@ def test_a_change_of_a_folder_counts_for_what_comes_into_it_later(life: Life) ->
     assert life.visible_to(NOBODY) == outside | inside | {"hr/later.md", "hr/last.md", "new/last.md"}
 
 
+def test_a_change_of_a_folder_counts_however_its_accents_are_stored(life: Life) -> None:
+    stored, typed = (unicodedata.normalize(form, "Gehälter") for form in ("NFD", "NFC"))
+    life.write(f"{stored}/pay.md", secret("pay"))
+    menu, plan = life.write("menu.md", OPEN), life.write("plan.md", f"{OPEN}\nA plan.\n")
+    life.ingest()
+    life.inside.run("access", "set", life.folder / typed, "--visibility", "restricted", "--allow", "group:hr")
+    menu.rename(life.folder / stored / "menu.md")
+    (life.folder / typed).mkdir()
+    plan.rename(life.folder / typed / "plan.md")
+    life.ingest()
+    assert life.visible_to(NOBODY) == {"open.md"}
+    assert len(life.visible_to(OF_HR)) == 4
+
+
 def test_a_folder_that_is_new_is_as_confidential_as_all_that_is_around_it(life: Life) -> None:
     pay, sick = life.write("hr/pay.md", secret("pay")), life.write("hr/ill/sick.md", secret("sick"))
     life.ingest()
