@@ -28,7 +28,7 @@ from rag.access.rule import BoundTo, walls
 from rag.access.tenants import check_tenant, tenant_of
 from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import unchosen_exposures
-from rag.admin.sources_command import collections_by_tenant, open_reader
+from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import FAILED, Group, echo, print_json
 from rag.config.load import environment_name, setting_values
 from rag.config.mistakes import stages_of
@@ -46,6 +46,7 @@ from rag.models.rerank import open_reranker
 from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
+from rag.store.read.desk_reader import DeskReader
 from rag.uris import redirect_target, refused_redirect
 
 State = Literal["ok", "note", "wrong"]
@@ -316,7 +317,7 @@ async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding
     """A finding for each attached table and each retriever."""
     collections = set[tuple[str, str]]()
     with suppress(RefdeskError):  # which the embedders' findings say
-        reader = open_reader(settings)
+        reader = DeskReader.of(settings)
         for collection in await _collections(settings):
             collections.add((collection.tenant, collection.name))
             if collection.attached:

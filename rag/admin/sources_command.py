@@ -94,9 +94,6 @@ async def _single_id(tables: Sequence[CollectionReader], name: str) -> str:
     return ids[0]
 
 
-open_reader = DeskReader.of  # as config_command calls it
-
-
 async def collections_by_tenant(settings: Settings) -> dict[str, tuple[Collection, ...]]:
     """The collections of all tenants; raises StoreError if the catalog can't be read."""
     reader = DeskReader.of(settings)
