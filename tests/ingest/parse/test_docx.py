@@ -499,6 +499,21 @@ def test_what_lies_in_a_cell_stays_in_the_cell() -> None:
     assert text.endswith("| 1 | Boxed. (picture: A plan) |")
 
 
+def test_a_list_goes_on_in_the_box_of_a_cell() -> None:
+    boxed = drawn(f"<w:txbxContent>{_numbered('two', 1)}</w:txbxContent>")
+    row = f"<w:tr><w:tc>{p('a')}</w:tc><w:tc>{_numbered('one', 1)}{boxed}</w:tc></w:tr>"
+    body = f"<w:tbl>{row}</w:tbl>{_numbered('three', 1)}"
+    assert parse(word(body, numbering=NUMBERING), "a.docx").text == "| a | 1. one 2. two |\n\n3. three"
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_pictures_in_cells_take_no_longer_in_a_document_of_many_styles() -> None:
+    styles = "".join(f'<w:style w:styleId="{n}"><w:name w:val="Own {n}"/></w:style>' for n in range(1_000))
+    row = f"<w:tr><w:tc>{p('a')}</w:tc><w:tc>{drawn('', 'A plan')}</w:tc></w:tr>"
+    text = parse(word(f"<w:tbl>{row * 1_000}</w:tbl>", styles=xml("w:styles", styles)), "a.docx").text
+    assert text.count("(picture: A plan)") == 1_000
+
+
 def test_imported_files_are_text_of_the_document() -> None:
     related = {"h": "aFChunk h.htm", "d": "aFChunk d.docx", "t": "aFChunk t.txt", "x": "aFChunk gone.htm"}
     more: dict[str, str | bytes] = {

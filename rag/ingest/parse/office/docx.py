@@ -194,11 +194,10 @@ class _Reader:
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
         """The lines of a figure in a table cell."""
-        inner = _Reader(self._package, self._main)
-        inner._figure(drawn)
-        self.hidden += inner.hidden
-        self.unread += inner.unread
-        yield from filter(None, inner.draft.text.split("\n"))
+        draft, self.draft = self.draft, Draft()
+        self._figure(drawn)
+        draft, self.draft = self.draft, draft
+        yield from filter(None, draft.text.split("\n"))
 
     def _collect_cover(self, paragraph: Element, text: str, level: int) -> None:
         """Collect the large words on the first page, until a heading is found."""
