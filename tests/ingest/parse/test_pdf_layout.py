@@ -887,6 +887,14 @@ def test_the_frames_of_keys_and_tick_boxes_divide_no_line() -> None:
     assert parsed([*keys, *boxes], drawn=drawn).text == "Press Ctrl and Esc now.\n\nx yes\nx yes\nx yes"
 
 
+@pytest.mark.usefixtures("in_linear_time")
+def test_a_drawing_of_thousands_of_frames_among_its_words_is_read() -> None:
+    places = [(20 + 14 * (n % 40), 20 + 9 * (n // 40)) for n in range(2_000)]
+    drawn = "".join(f"{x} {y} 9 8 re S " for x, y in places)
+    words = [At(x - 4, y + 2, "of it", 4) for x, y in places]
+    assert parsed(words, drawn=drawn).text.count("of") == len(words)
+
+
 def _indented(*lines: tuple[float, str]) -> list[str]:
     """The parts that these lines become, each moved in by so many points."""
     document = parsed([At(50 + moved, 700 - 12 * row, text) for row, (moved, text) in enumerate(lines)])

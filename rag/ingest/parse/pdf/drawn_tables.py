@@ -251,7 +251,7 @@ def _by_cell(grid: _Grid, first: Mapping[_Place, _Place], lines: Sequence[Line])
 
 def _has_several(cell: Sequence[Line]) -> bool:
     """Whether texts stand side by side in a cell."""
-    return any(len(joined_row(row, ())) > 1 for row in level_rows(cell))
+    return any(len(joined_row(row)) > 1 for row in level_rows(cell))
 
 
 def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
@@ -329,7 +329,7 @@ def _cell(lines: Sequence[Line], size: float) -> Line:
     """The lines of a cell as one."""
     text = ""
     for row in level_rows(lines):
-        words = " ".join(line.text for line in joined_row(row, ()))
+        words = " ".join(line.text for line in joined_row(row))
         text = with_next_line(text, words) if text else words
     bold = all(line.bold for line in lines)
     return Line(text, lines[0].box, size, bold, order=min(line.order for line in lines))

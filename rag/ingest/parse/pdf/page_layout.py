@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, box_around, is_between
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, box_around, rules_between
 
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""
@@ -39,13 +41,16 @@ _BULLET = re.compile(r"[•●▪▫◦‣⁃∙·■□✓✔➢➤►\uf000-\u
 _NUMBERED = re.compile(r"[–—*-]|\(?(\d{1,2}|[a-z]|[ivx]{1,4})[.)]", re.IGNORECASE)
 _MARKED_TEXT = 20  # characters of an item at least, without its number
 _MARK_GAP = 4.0  # times the size of the letters: how far the text of an item stands from its mark
+_TOP = itemgetter(1)
 _SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
 
 
 def rows_of(lines: Sequence[Line], rules: Sequence[Box]) -> Iterator[list[Row]]:
     """The rows of each region of a page: of each column, and of what stands across columns."""
+    uprights = sorted(rule for rule in rules if rule.right - rule.left < _GUTTER < rule.height)
+    level = sorted((rule for rule in rules if rule.height < _GUTTER), key=_TOP)
     for region in _regions(sorted(lines, key=lambda line: line.box.top), joined_rules(rules), _DEPTH):
-        yield [joined_row(row, rules) for row in level_rows(region)]
+        yield [joined_row(row, uprights, level) for row in level_rows(region)]
 
 
 def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterator[Sequence[Line]]:
@@ -339,8 +344,12 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
-def joined_row(row: Row, rules: Sequence[Box]) -> Row:
-    """A row in reading order, with lines that are close to each other joined, unless they are two cells."""
+def joined_row(row: Row, uprights: Sequence[Box] = (), level: Sequence[Box] = ()) -> Row:
+    """A row in reading order, with lines that are close to each other joined, unless they are two cells.
+
+    Two cells have one of the upright rules, which are sorted by `left`, between them, and some of the level
+    ones, sorted by `top`, meet it.
+    """
     if len(row) == 1 or all(line.table for line in row):  # `page_tables` knows the direction of a drawn table
         return row
     backwards = _runs_left(row)
@@ -352,7 +361,7 @@ def joined_row(row: Row, rules: Sequence[Box]) -> Row:
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
         reach = _MARK_GAP if _is_list_mark(last, line, row) else _NEAR
         is_near = gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN)
-        if is_near and not line.table and not _are_cells(last.box, line.box, rules):
+        if is_near and not line.table and not _are_cells(last.box, line.box, uprights, level):
             largest = max(last, line, key=lambda part: len(part.text))
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",
@@ -364,16 +373,16 @@ def joined_row(row: Row, rules: Sequence[Box]) -> Row:
     return joined
 
 
-def _are_cells(box: Box, following: Box, rules: Sequence[Box]) -> bool:
+def _are_cells(box: Box, following: Box, uprights: Sequence[Box], level: Sequence[Box]) -> bool:
     """Whether an upright rule parts two lines, and level ones meet it from both sides, as in a table."""
-    for upright in rules:
-        if upright.right - upright.left < _GUTTER < upright.height and is_between(box, following, upright):
-            left, top, right, bottom = upright
-            near = Box(left - _SAME_EDGE, top - _MEETING, right + _SAME_EDGE, bottom + _MEETING)
-            level = [rule for rule in rules if rule.height < _GUTTER and rule.touches(near)]
-            reach = box_around([upright, *level])
-            if reach.left < near.left and near.right < reach.right:
-                return True
+    for upright in rules_between(box, following, uprights):
+        left, top, right, bottom = upright
+        near = Box(left - _SAME_EDGE, top - _MEETING, right + _SAME_EDGE, bottom + _MEETING)
+        first = bisect_left(level, near.top - _GUTTER, key=_TOP)
+        last = bisect_right(level, near.bottom, key=_TOP)
+        reach = box_around([upright, *(rule for rule in level[first:last] if rule.touches(near))])
+        if reach.left < near.left and near.right < reach.right:
+            return True
     return False
 
 
