@@ -44,7 +44,7 @@ from rag.ingest import document_languages, prepare
 from rag.ingest.chunk import passages
 from rag.ingest.chunk_vectors import calibration, vectors_of_texts
 from rag.ingest.parse import markdown, source_code
-from rag.ingest.parse.document_parts import block
+from rag.ingest.parse.document_parts import block, paragraphs
 from rag.ingest.split_text import Reading
 from rag.models.embed import Embedder
 from rag.store.read import schema
@@ -256,9 +256,8 @@ def _with_pages(new_passages: Sequence[Passage], stored: WholeSource) -> list[Pa
 
 # Documents from their stored texts.
 
-_GAP = re.compile(r"\n[^\S\n]*\n\s*")
 _KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (
-    ("table", re.compile(r"[^\n]*\|[^\n]*\n[^\S\n]*\|?[^\S\n]*:?-[-:| \t]*(?:\n|$)")),
+    ("table", re.compile(r"[^\n|]*+\|[^\n]*+\n[^\S\n]*+(?:\|[^\S\n]*+)?:?-[-:| \t]*+(?:\n|$)")),
     ("list", re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)])[ \t]")),
     ("code", re.compile(r"```|~~~|    \S")),
 )
@@ -288,28 +287,18 @@ def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:
     """The stored headings, and between them a block for each paragraph."""
     at = 0
     for heading in outline:
-        yield from _gap_blocks(text, at, heading.start)
+        yield from _likely_blocks(text, at, heading.start)
         line = text.find("\n", heading.start)
         at = len(text) if line < 0 else line
         heading_blocks = block(text, "heading", heading.start, at, level=heading.level)
         yield from (replace(heading_block, title=heading.title) for heading_block in heading_blocks)
-    yield from _gap_blocks(text, at, len(text))
+    yield from _likely_blocks(text, at, len(text))
 
 
-def _gap_blocks(text: str, start: int, end: int) -> Iterator[Block]:
-    for gap in _GAP.finditer(text, start, end):
-        yield from _block(text, start, gap.start())
-        start = gap.end()
-    yield from _block(text, start, end)
-
-
-def _block(text: str, start: int, end: int) -> Iterator[Block]:
-    for paragraph in block(text, "paragraph", start, end):
-        kind = next(
-            (kind for kind, form in _KINDS if form.match(text, paragraph.start, paragraph.end)),
-            paragraph.kind,
-        )
-        yield replace(paragraph, kind=kind)
+def _likely_blocks(text: str, start: int, end: int) -> Iterator[Block]:
+    for paragraph in paragraphs(text, start, end):
+        kinds = (kind for kind, form in _KINDS if form.match(text, paragraph.start, paragraph.end))
+        yield replace(paragraph, kind=next(kinds, paragraph.kind))
 
 
 # The language of a collection.

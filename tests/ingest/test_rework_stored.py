@@ -318,6 +318,13 @@ def test_blocks_without_a_parser_follow_headings_and_blank_lines() -> None:
     ]
 
 
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("text", ["|" * 200_000 + "\nabc", "a | b\n" + " " * 200_000 + "c"])
+def test_a_text_that_begins_like_a_table_is_read_in_linear_time(text: str) -> None:
+    source, _, _ = stored(Document(text, "T", "text/html", ()), "page.html")
+    assert [block.kind for block in document_of(source, (), text).blocks] == ["paragraph"]
+
+
 def stored(document: Document, name: str) -> tuple[Source, tuple[Heading, ...], str]:
     values: dict[str, Any] = dict.fromkeys(("id", "collection", "uri", "digest"), "x")
     values |= {"title": document.title, "mime_type": document.mime_type, "metadata": {"path": name}}

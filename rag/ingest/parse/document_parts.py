@@ -120,13 +120,15 @@ def block(
         yield Block(kind, *span, level, title_line(title))
 
 
-def paragraphs(text: str, *, kind: BlockKind = "paragraph") -> Iterator[Block]:
-    """A block for each part of a text between blank lines."""
-    start = 0
-    for gap in _BLANK_LINES.finditer(text):
+def paragraphs(
+    text: str, start: int = 0, end: int | None = None, *, kind: BlockKind = "paragraph"
+) -> Iterator[Block]:
+    """A block for each part of `text[start:end]` between blank lines."""
+    end = len(text) if end is None else end
+    for gap in _BLANK_LINES.finditer(text, start, end):
         yield from block(text, kind, start, gap.start())
         start = gap.end()
-    yield from block(text, kind, start, len(text))
+    yield from block(text, kind, start, end)
 
 
 class MergedCells:
