@@ -26,6 +26,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from rag.errors import ParseError
+from rag.ingest.parse.document_parts import alternative_text
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, Pdfium, sheet_of
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
@@ -407,7 +408,7 @@ def _alternative_texts(pdfium: Pdfium, page: Pdfium) -> Iterator[Addition]:
         for mark, text in texts.items():
             box = places.get(mark, Box(0, 0, 0, 0))
             below = box._replace(top=box.top, bottom=box.top + _LINE)  # of the file: y grows upwards
-            yield Addition(f"[Picture: {text}]", below, is_note=mark not in places)
+            yield Addition(text, below, is_note=mark not in places)
     finally:
         pdfium.FPDF_StructTree_Close(tree)
 
@@ -424,7 +425,7 @@ def _alternatives(pdfium: Pdfium, tree: Pdfium) -> Iterator[tuple[int, str]]:
         part, depth = waiting.pop(0)
         if not part or depth > _DEPTH:
             continue
-        if text := _text(pdfium.FPDF_StructElement_GetAltText, part):
+        if text := alternative_text(_text(pdfium.FPDF_StructElement_GetAltText, part)):
             mark = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(part, 0)
             yield (mark if mark >= 0 else -number - 1), text
             continue
@@ -459,4 +460,5 @@ def _text(read: Any, *of: object) -> str:  # noqa: ANN401 a function of pdfium
     buffer = ctypes.create_string_buffer(length)
     kind = read.argtypes[len(of)]
     read(*of, ctypes.cast(buffer, kind), length)
-    return " ".join(buffer.raw[: length - 2].decode("utf-16-le", "replace").split())
+    text = buffer.raw[: length - 2].decode("utf-16-le", "replace")
+    return " ".join(text.rstrip("\0").split())  # some programs write the end, too
