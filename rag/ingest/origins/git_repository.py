@@ -64,7 +64,7 @@ async def _discover(git: _Git, origin: GitOrigin, context: OriginContext) -> Ori
     dates = await git.dates(origin.folder) if origin.dates else {}
     documents: dict[str, str] = {}
     for path, entry in tree.items():
-        if path.endswith(SIDECAR_SUFFIX) or not context.is_wanted(path) or _is_hidden(path, context):
+        if path.endswith(SIDECAR_SUFFIX) or not context.is_wanted(path):
             continue
         if entry.mode in _KINDS:
             findings.ignored_for(path, _KINDS[entry.mode])
@@ -117,10 +117,6 @@ async def _contents(
 def _token(path: str, tree: Mapping[str, _TreeEntry], dates: Mapping[str, str]) -> str:
     sidecar = tree.get(path + SIDECAR_SUFFIX)
     return " ".join((tree[path].blob, sidecar.blob if sidecar else "", dates.get(path, ""))).strip()
-
-
-def _is_hidden(path: str, context: OriginContext) -> bool:
-    return not context.settings.hidden and any(part.startswith(".") for part in path.split("/"))
 
 
 async def _open_repository(origin: GitOrigin, folder: Path, environment: Mapping[str, str]) -> _Git:

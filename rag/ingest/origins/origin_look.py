@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from rag.config.settings import IngestSettings
 from rag.ingest.containers import MAX_CONTAINER_BYTES, Spool
-from rag.ingest.discover import Discovery, is_wanted, unsupported
+from rag.ingest.discover import Discovery, is_left_out, is_wanted, unsupported
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import Outcome
 from rag.ingest.source_files import LocalFile, place_of, printable
@@ -101,8 +101,8 @@ class OriginContext:
         return {uri for uri in self.stored if uri.partition("#")[0] not in reported}
 
     def is_wanted(self, path: str) -> bool:
-        """Whether `include` and `exclude` admit a document at this path."""
-        if matches(path, self.settings.exclude):
+        """Whether `hidden`, `include` and `exclude` admit a document at this path."""
+        if is_left_out(path, self.settings):
             return False
         return not self.settings.include or matches(path, self.settings.include)
 

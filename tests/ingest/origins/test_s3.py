@@ -127,6 +127,15 @@ async def test_only_what_changed_is_fetched(site: Site, desk: OriginContext) -> 
     ]
 
 
+@pytest.mark.anyio
+async def test_hidden_objects_are_read_only_if_hidden_files_are(site: Site, desk: OriginContext) -> None:
+    keys = ("a.md", ".obsidian/notes.md", "a/.draft.md", "a/..md/c.md")
+    Bucket(site, {f".r/{key}": b"# A" for key in keys})
+    assert names(await looked(site, desk, prefix=".r")) == ["a.md"]
+    all_files = replace(desk, settings=IngestSettings(hidden=True))
+    assert names(await looked(site, all_files, prefix=".r")) == sorted(keys)
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_bucket_that_cannot_be_listed_as_a_whole_is_not_taken_for_an_empty_one(

@@ -221,6 +221,14 @@ async def test_an_overloaded_server_is_asked_again_as_late_as_it_says(
 HTML = {"Content-Type": "text/html"}
 
 
+async def test_an_address_with_a_dot_is_not_hidden(site: Site, desk: OriginContext) -> None:
+    site.pages |= {"/": page("/.well-known/security.txt"), "/.well-known/security.txt": b"Contact us."}
+    assert names_of(await look_through_site(origin(f"{site.url}/", depth=1), desk)) == [
+        ".well-known/security.txt",
+        "index",
+    ]
+
+
 async def test_robots_are_obeyed(site: Site, desk: OriginContext) -> None:
     ours = b"User-agent: refdesk\nDisallow: /private*.html$\nAllow: /\n"
     site.pages |= {
