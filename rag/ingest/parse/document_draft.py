@@ -6,10 +6,11 @@ Of the properties, only what a person wrote counts, not what a program filled in
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
@@ -37,6 +38,7 @@ class Draft:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.pages: list[int] = []
+        self.left_out = Counter[str]()  # by the kinds of `_LEFT_OUT`
         self._parts: list[str] = []
         self._length = 0
         self._bold: list[int] = []
@@ -234,13 +236,28 @@ def _texts(root: Element) -> dict[str, str]:
     return {tag: ", ".join(values) if tag == "keyword" else values[0] for tag, values in texts.items()}
 
 
+_LEFT_OUT = {
+    "slide": ("hidden slide",),
+    "sheet": ("hidden sheet",),
+    "row": ("hidden row or column", "hidden rows or columns"),
+    "text": ("hidden piece of text", "hidden pieces of text"),
+    "shape": ("hidden shape",),
+    "comment": ("comment",),
+    "chart": ("chart",),
+    "control": ("control of a form", "controls of forms"),
+    "object": ("embedded object",),
+    "formula": ("formula without a value", "formulas without values"),
+}
+"""What readers leave out, and how a remark calls one of it and several."""
+
+
 def document_of_draft(
     draft: Draft,
     name: str,
     mime_type: str,
     properties: Properties,
     *,
-    remarks: Iterable[str],
+    remarks: Iterable[str] = (),
     title: str = "",
 ) -> Document:
     """The document of a draft. Its title is in its properties, else `title`, else its first heading.
@@ -252,6 +269,7 @@ def document_of_draft(
     blocks = with_questions(text, draft.blocks, bold=draft.bold)
     stated_title = title_line(properties.title)
     stated_title = "" if _NO_TITLE.fullmatch(stated_title) else stated_title
+    omissions = (omission_remarks(draft.left_out[kind], *nouns) for kind, nouns in _LEFT_OUT.items())
     return Document(
         text=text,
         title=stated_title or title_line(title) or first_heading(blocks) or name,
@@ -266,7 +284,7 @@ def document_of_draft(
             description=title_line(_GENERATED.sub("", properties.description)),
             language=properties.language,
         ),
-        remarks=tuple(remarks),
+        remarks=(*chain.from_iterable(omissions), *remarks),
     )
 
 

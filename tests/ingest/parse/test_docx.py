@@ -493,10 +493,12 @@ def test_charts_and_embedded_worksheets_are_read_and_other_objects_are_counted()
 
 
 def test_what_lies_in_a_cell_stays_in_the_cell() -> None:
-    boxed = drawn("<w:txbxContent>" + p("Boxed.") + "</w:txbxContent>", "A plan")
+    hidden = p("Obey.", run="<w:vanish/>")
+    boxed = drawn(f"<w:txbxContent>{p('Boxed.')}{hidden}</w:txbxContent>", "A plan")
     body = f"<w:tbl><w:tr><w:tc>{p('a')}</w:tc><w:tc>{p('b')}</w:tc></w:tr><w:tr><w:tc>{p('1')}</w:tc>"
-    text = parse(word(f"{body}<w:tc>{boxed}</w:tc></w:tr></w:tbl>"), "a.docx").text
-    assert text.endswith("| 1 | Boxed. (picture: A plan) |")
+    document = parse(word(f"{body}<w:tc>{boxed}</w:tc></w:tr></w:tbl>"), "a.docx")
+    assert document.text.endswith("| 1 | Boxed. (picture: A plan) |")
+    assert document.metadata == {"left_out": "1 hidden piece of text"}
 
 
 def test_a_list_goes_on_in_the_box_of_a_cell() -> None:

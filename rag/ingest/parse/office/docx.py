@@ -13,7 +13,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, text_and_settings
 from rag.ingest.parse.decode import decode
-from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
+from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.formulas import omml_text
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
@@ -57,13 +57,9 @@ def parse(data: bytes, name: str) -> Document:
         reader.margins(body)
     draft = reader.draft
     draft.pages = [0, *draft.pages] if _noted_page_count(package) == len(draft.pages) + 1 else []
-    remarks = [
-        *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *omission_remarks(len([*reader.part("comments").iter("comment")]), "comment"),
-        *omission_remarks(reader.unread, "embedded object"),
-    ]
+    draft.left_out["comment"] = len([*reader.part("comments").iter("comment")])
     title = reader.title or reader.cover()
-    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=title)
+    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), title=title)
 
 
 def _noted_page_count(package: Package) -> int:
@@ -81,7 +77,6 @@ def _font(about: Element | None) -> str:
 class _Reader:
     def __init__(self, package: Package, main: str) -> None:
         self.draft = Draft()
-        self.hidden = self.unread = 0
         self.title = ""
         self._cover: list[tuple[int, str]] = []
         self._first_page_ended = False
@@ -123,10 +118,10 @@ class _Reader:
             read = html_page.parse if data.lstrip()[:1] == b"<" else text_and_settings.parse
             document = parse(data, "") if data.startswith(ZIP) else read(decode(data)[0], "")
         except ParseError:
-            self.unread += 1
+            self.draft.left_out["object"] += 1
             return
         if data.startswith(b"{\\rtf") or not document.blocks:
-            self.unread += 1
+            self.draft.left_out["object"] += 1
         else:
             self.draft.document(document)
 
@@ -190,13 +185,14 @@ class _Reader:
             drawings_and_forms.write_figure(self.draft, element, self._package, self._main)
             if element.tag == "OLEObject" and not element.get("ProgID", "").startswith("Equation"):
                 path = self._path(element.get("r:id", ""))
-                self.unread += not xlsx.write_embedded(self.draft, self._package, path)
+                self.draft.left_out["object"] += not xlsx.write_embedded(self.draft, self._package, path)
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
         """The lines of a figure in a table cell."""
         draft, self.draft = self.draft, Draft()
         self._figure(drawn)
         draft, self.draft = self.draft, draft
+        self.draft.left_out += draft.left_out
         yield from filter(None, draft.text.split("\n"))
 
     def _collect_cover(self, paragraph: Element, text: str, level: int) -> None:
@@ -244,7 +240,7 @@ class _Reader:
         vanish = child(about, "vanish")
         hidden = is_on(about, "vanish") if vanish is not None else self._styles[value(about, "rStyle")].hidden
         if hidden or _is_tiny(about):
-            self.hidden += any((text.text or "").strip() for text in run.iter("t"))
+            self.draft.left_out["text"] += any((text.text or "").strip() for text in run.iter("t"))
             return ""
         height = HEIGHTS.get(value(about, "vertAlign"), 0)
         text = "".join(self._character(part) for part in run)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -17,7 +16,6 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import (
     Draft,
     document_of_draft,
-    omission_remarks,
     open_document_properties,
 )
 from rag.ingest.parse.document_parts import alternative_text, numeral
@@ -89,17 +87,9 @@ def parse(data: bytes, name: str) -> Document:
         reader.draft.pages = [0, *reader.draft.pages] if reader.draft.pages else []
     else:
         raise ParseError("it isn't a text, spreadsheet or presentation", "unsupported")
-    remarks = [
-        *omission_remarks(reader.hidden["slide"], "hidden slide"),
-        *omission_remarks(reader.hidden["sheet"], "hidden sheet"),
-        *omission_remarks(reader.hidden["row"], "hidden row or column", "hidden rows or columns"),
-        *omission_remarks(reader.hidden["text"], "hidden piece of text", "hidden pieces of text"),
-        *omission_remarks(reader.hidden["comment"], "comment"),
-        *omission_remarks(reader.hidden["object"], "embedded object"),
-    ]
     meta = package.xml_if_there("meta.xml") if package else next(descendants(content, "meta"), Element(""))
     properties = open_document_properties(meta)
-    return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
+    return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, title=title)
 
 
 def _margins(roots: Sequence[Element]) -> Iterator[Element]:
@@ -203,7 +193,6 @@ class _Reader:
     ) -> None:
         """`controls` are form values by id; embedded objects are in the `package`, if the file isn't flat."""
         self.draft = Draft()
-        self.hidden: Counter[str] = Counter()
         self.title = ""
         self._styles = styles
         self._controls = controls
@@ -228,9 +217,9 @@ class _Reader:
             elif element.tag == "soft-page-break":
                 self.draft.page()
             elif element.tag == "annotation":
-                self.hidden["comment"] += 1
+                self.draft.left_out["comment"] += 1
             elif element.get("display") in {"none", "condition"} and element.tag == "section":
-                self.hidden["text"] += 1
+                self.draft.left_out["text"] += 1
             elif element.tag in _FIGURES:
                 self._figure(element)
             elif element.tag not in _LEFT_OUT:
@@ -280,7 +269,7 @@ class _Reader:
         tables = [*root.iter("table")]
         formulas = ["".join(source.itertext()) for source in root.iter("annotation")]
         formulas = formulas or [*map(mathml_text, root.iter("math"))]
-        self.hidden["object"] += not (tables or formulas)
+        self.draft.left_out["object"] += not (tables or formulas)
         titles = [self.cell_text(title) for title in root.iter("title")] if tables else []
         plot = next(root.iter("plot-area"), root)
         sources = _SHEET_OF_CELLS.findall(plot.get("cell-range-address", ""))
@@ -296,7 +285,7 @@ class _Reader:
         text = as_struck(self.inline(paragraph), is_struck=style.struck)
         level = paragraph.get("outline-level", "1")
         if style.hidden:
-            self.hidden["text"] += bool(text.strip())
+            self.draft.left_out["text"] += bool(text.strip())
         elif paragraph.tag == "h" and text.strip():
             self.draft.heading(text, int(level) if level in set("123456789") else 1)
         elif style.name == "Title" and text.strip():
@@ -336,7 +325,7 @@ class _Reader:
             case "note":
                 return self.draft.note(lambda: self._note_text(element))
             case "annotation" | "hidden-text" | "hidden-paragraph":
-                self.hidden["comment" if element.tag == "annotation" else "text"] += 1
+                self.draft.left_out["comment" if element.tag == "annotation" else "text"] += 1
                 return ""
             case "control":
                 return self._words(element)
@@ -344,7 +333,7 @@ class _Reader:
                 self._frames.append(element)
                 return ""
             case "span" if self.style(element).hidden:
-                self.hidden["text"] += 1
+                self.draft.left_out["text"] += 1
                 return ""
             case _:
                 text = "" if element.tag in _LEFT_OUT else self.inline(element)
@@ -388,7 +377,7 @@ class _Reader:
                 text = as_struck(self.inline(element), is_struck=style.struck)
                 texts.append("" if style.hidden else text)
             elif element.tag == "annotation":
-                self.hidden["comment"] += 1
+                self.draft.left_out["comment"] += 1
             elif element.tag in _WORDS:
                 texts.append(self._words(element))
             elif element.tag not in _LEFT_OUT:
@@ -419,10 +408,10 @@ def read_sheets(reader: _Reader, spreadsheet: Element) -> None:
     """Write the sheets that aren't hidden."""
     tables = spreadsheet.findall("table")
     visible = [table for table in tables if not reader.style(table).hidden]
-    reader.hidden["sheet"] += len(tables) - len(visible)
+    reader.draft.left_out["sheet"] += len(tables) - len(visible)
     names = {table.get("name", "") for table in visible}
     for table in visible:
-        reader.hidden["row"] += write_sheet(reader.draft, _sheet(reader, table, names))
+        write_sheet(reader.draft, _sheet(reader, table, names))
 
 
 def _sheet(reader: _Reader, table: Element, names: Collection[str]) -> Sheet:
@@ -483,7 +472,7 @@ def read_slides(reader: _Reader, presentation: Element) -> None:
     for number, page in enumerate(presentation.iterfind("page"), 1):
         reader.draft.page()
         if reader.style(page).hidden:
-            reader.hidden["slide"] += 1
+            reader.draft.left_out["slide"] += 1
             continue
         _slide(reader, page, number)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
-from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
+from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.pdf.pdf_words import Box
@@ -39,20 +39,13 @@ def parse(data: bytes, name: str) -> Document:
     for path in paths:  # a hostile file lists a slide again and again
         if path in package:
             reader.slide(path)
-    remarks = [
-        *omission_remarks(reader.hidden_slides, "hidden slide"),
-        *omission_remarks(reader.hidden_shapes, "hidden shape"),
-        *omission_remarks(reader.comments, "comment"),
-        *omission_remarks(reader.unread, "embedded object"),
-        *reader.unreadable,
-    ]
-    return document_of_draft(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
+    about = core_properties(package)
+    return document_of_draft(reader.draft, name, MIME_TYPE, about, remarks=reader.unreadable)
 
 
 class _Reader:
     def __init__(self, package: Package) -> None:
         self.draft = Draft()
-        self.hidden_slides = self.hidden_shapes = self.comments = self.unread = 0
         self.unreadable: list[str] = []
         self._package = package
         self._layouts: dict[str, dict[tuple[str, str], Box]] = {}
@@ -68,10 +61,10 @@ class _Reader:
             self.unreadable.append(f"slide {self._number} is damaged")
             return
         if slide.get("show") in {"0", "false"}:
-            self.hidden_slides += 1
+            self.draft.left_out["slide"] += 1
             return
         comments = self._package.related_xml(path, "comments")
-        self.comments += sum(comment.tag in _COMMENTS for comment in comments.iter())
+        self.draft.left_out["comment"] += sum(comment.tag in _COMMENTS for comment in comments.iter())
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
         shown_shapes = list(self._shapes_in_order(child(slide, "cSld", "spTree"), boxes))
         shapes = [shape for shape in shown_shapes if _placeholder(shape)[0] not in _FURNITURE]
@@ -112,7 +105,7 @@ class _Reader:
     def _is_hidden(self, shape: Element) -> bool:
         about = next((child(part, "cNvPr") for part in shape if part.tag.startswith("nv")), None)
         hidden = about is not None and about.get("hidden") in {"1", "true"}
-        self.hidden_shapes += hidden
+        self.draft.left_out["shape"] += hidden
         return hidden
 
     def _boxes_of_layout(self, path: str) -> dict[tuple[str, str], Box]:
@@ -136,7 +129,7 @@ class _Reader:
             drawings_and_forms.write_figure(self.draft, element, self._package, slide)
             for embedded in element.iter("oleObj"):
                 path = self._package.target(slide, embedded.get("r:id", ""))
-                self.unread += not xlsx.write_embedded(self.draft, self._package, path)
+                self.draft.left_out["object"] += not xlsx.write_embedded(self.draft, self._package, path)
 
     def _write(self, lines: Sequence[tuple[str, int, str]]) -> None:
         for text, depth, mark in lines:

@@ -9,7 +9,7 @@ from typing import Any
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
+from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
 from rag.ingest.parse.document_parts import join_surrogates
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
 
@@ -111,17 +111,12 @@ def parse(data: bytes, name: str) -> Document:
     reader.read(data)
     about = {name: "".join(reader.own.get(word, ())).strip() for word, name in _PROPERTIES.items()}
     properties = Properties(modified=reader.saved, **about)
-    remarks = [
-        *omission_remarks(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *omission_remarks(reader.comments, "comment"),
-    ]
-    return document_of_draft(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
+    return document_of_draft(reader.draft, name, MIME_TYPE, properties)
 
 
 class _Reader:
     def __init__(self) -> None:
         self.draft = Draft()
-        self.hidden = self.comments = 0
         self.own: dict[str, list[str]] = {}
         self.saved = ""
         self._codec = "cp1252"
@@ -228,7 +223,7 @@ class _Reader:
             self._state = replace(self._state, into=name)
         elif word in _SKIPPED or (starred and word != "shpinst"):
             self._in_fonts = word == "fonttbl"
-            self.comments += word == "annotation"
+            self.draft.left_out["comment"] += word == "annotation"
             self._state = replace(self._state, into="skipped")
         else:
             return False
@@ -338,7 +333,7 @@ class _Reader:
             if match := _HEADING.match(text.strip()):
                 self._styles[self._style] = int(match[1] or 1)
         elif state.hidden and state.into in {"body", "footnote", "margins"}:
-            self.hidden += bool(text.strip())
+            self.draft.left_out["text"] += bool(text.strip())
         elif state.into != "body":
             self.own.setdefault(state.into, []).append(text)
         else:

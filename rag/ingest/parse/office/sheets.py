@@ -46,13 +46,13 @@ class _Row(NamedTuple):
     cells: dict[int, str]
 
 
-def write_sheet(draft: Draft, sheet: Sheet) -> int:
-    """Write a sheet unless it is empty. Returns the number of its hidden rows and columns."""
+def write_sheet(draft: Draft, sheet: Sheet) -> None:
+    """Write a sheet unless it is empty, and count its hidden rows and columns."""
     _repeat_merged(sheet)
-    hidden = _remove_hidden(sheet)
+    draft.left_out["row"] += _remove_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
     if not (rows or sheet.boxes or sheet.charts):
-        return hidden
+        return
     draft.heading(sheet.name, 1)
     writer = _Writer(draft, {(row, first): last for row, first, _, last in sheet.merged})
     for group in _groups(rows, sheet.hidden_rows):
@@ -67,7 +67,6 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     for caption, chart in sheet.charts:
         draft.paragraph(caption)
         draft.table(chart)
-    return hidden
 
 
 def _repeat_merged(sheet: Sheet) -> None:

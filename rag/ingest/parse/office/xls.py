@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft, omission_remarks
+from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
 from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, OLE
@@ -43,22 +43,15 @@ def parse(data: bytes, name: str) -> Document:
         if "ncrypt" in str(error):
             raise ParseError(ENCRYPTED, "encrypted") from error
         raise ParseError("the file is damaged: it isn't an Excel workbook") from error
-    draft, hidden_sheets, hidden, comments = Draft(), 0, 0, 0
+    draft = Draft()
     for sheet in book.sheets():
         if sheet.visibility:
-            hidden_sheets += 1
+            draft.left_out["sheet"] += 1
         else:
-            hidden += write_sheet(draft, _sheet(book, sheet))
-            comments += len(sheet.cell_note_map)
-    objects = object_counts(_records(data))
-    remarks = [
-        *omission_remarks(hidden_sheets, "hidden sheet"),
-        *omission_remarks(hidden, "hidden row or column", "hidden rows or columns"),
-        *omission_remarks(comments, "comment"),
-        *omission_remarks(objects["chart"], "chart"),
-        *omission_remarks(objects["control"], "control of a form", "controls of forms"),
-    ]
-    return document_of_draft(draft, name, MIME_TYPE, ole_properties(data), remarks=remarks, title=name)
+            write_sheet(draft, _sheet(book, sheet))
+            draft.left_out["comment"] += len(sheet.cell_note_map)
+    draft.left_out += object_counts(_records(data))
+    return document_of_draft(draft, name, MIME_TYPE, ole_properties(data), title=name)
 
 
 def _records(data: bytes) -> bytes:

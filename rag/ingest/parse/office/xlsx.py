@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft, omission_remarks
+from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.office import drawings_and_forms
 from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
@@ -60,21 +60,12 @@ def parse(data: bytes, name: str) -> Document:
     """The document of a workbook, without hidden content and comments; remarks count these."""
     package = Package(data)
     book = _Book(package, package.related_as("", "officeDocument") or "xl/workbook.xml")
-    draft, hidden = Draft(), 0
+    draft = Draft()
     for name_, (kind, path) in book.visible.items():
         if kind in _READ and path in package:
-            hidden += write_sheet(draft, book.sheet(name_, path))
-    remarks = [
-        *omission_remarks(len(book.sheets) - len(book.visible), "hidden sheet"),
-        *omission_remarks(hidden, "hidden row or column", "hidden rows or columns"),
-        *omission_remarks(book.left_out["shape"], "hidden shape"),
-        *omission_remarks(book.left_out["comment"], "comment"),
-        *omission_remarks(book.left_out["chart"], "chart"),
-        *omission_remarks(book.left_out["control"], "control of a form", "controls of forms"),
-        *omission_remarks(book.left_out["object"], "embedded object"),
-        *omission_remarks(book.unknown, "formula without a value", "formulas without values"),
-    ]
-    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
+            write_sheet(draft, book.sheet(name_, path))
+    draft.left_out += book.left_out + Counter(sheet=len(book.sheets) - len(book.visible))
+    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), title=name)
 
 
 def write_embedded(draft: Draft, package: Package, path: str) -> bool:
@@ -117,7 +108,6 @@ class _Book:
         """Kind and path of the part of each sheet, by its name."""
         visible = (sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible")
         self.visible = {name: self.sheets[name] for name in visible}
-        self.unknown = 0
         self.left_out = Counter[str]()
         self._package = package
         self._ranges = {
@@ -179,7 +169,7 @@ class _Book:
         match cell.get("t", "n") if value else "":
             case "":
                 inline = child(cell, "is")
-                self.unknown += child(cell, "f") is not None
+                self.left_out["formula"] += child(cell, "f") is not None
                 return _text(inline) if inline is not None else ""
             case "s":
                 at = whole_number(value)
@@ -302,8 +292,8 @@ class _Book:
         if name and name != sheet.name:
             kind, path = self.sheets.get(name, ("", ""))
             if name not in self._lists and kind == "worksheet" and path in self._package:
-                unknown = self.unknown
-                self._lists[name], self.unknown = self._cells_of(name, path)[0], unknown
+                unknown = self.left_out["formula"]
+                self._lists[name], self.left_out["formula"] = self._cells_of(name, path)[0], unknown
             sheet = self._lists.get(name, Sheet(name))
         first_row, first, last_row, last = area
         rows = (
