@@ -452,6 +452,23 @@ def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Ori
     assert failed["reason"] == "the repository has no such branch, tag or commit (ref)"
 
 
+def test_a_state_that_cannot_be_written_stops_no_other_origin(origins: Origins) -> None:
+    repository = origins.folder / "repository"
+    repository.mkdir()
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    (repository / "manual.md").write_text("# Manual\n\nThe pendulum swings.\n")
+    commit(repository, "one")
+    of_git = {"type": "git", "repository": str(repository), "ref": "main"}
+    origins.set(first=of_git, second=of_git)
+    origins.sync()
+    (state,) = origins.desk.data.rglob("first.json")
+    state.unlink()
+    state.mkdir()
+    report = origins.sync(code=3)
+    assert "can't be written" in report["first"]["error"]
+    assert report["second"]["counts"]["unchanged"] == 1
+
+
 def test_a_rule_about_a_repository_without_news_matches_as_before(origins: Origins) -> None:
     repository = origins.folder / "repository"
     (repository / "board").mkdir(parents=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -21,6 +19,7 @@ from rag.ingest.ingest_run import DiscoveryInput
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, prefix_of_origin
 from rag.ingest.report import Outcome
 from rag.ingest.requested_access import Rights
+from rag.store.write.desk_folder import writable, write_whole
 from rag.store.write.table_rows import KnownSource
 
 VERSION = 1
@@ -130,7 +129,8 @@ class OriginRun:
         A document that was fetched but not stored has no state, so that it is fetched again.
 
         Raises:
-            OSError: the state can't be written. The next run fetches more than it must.
+            ConfigurationError: the state can't be written. The next run fetches more than it must.
+            StoreError: the disk is full.
         """
         stored = {outcome.source_id for outcome in outcomes if outcome.outcome not in {"removed", "missing"}}
         discovery = self._findings.discovery
@@ -147,16 +147,10 @@ class OriginRun:
             for key, entry in self._findings.state.items()
             if (source_digest := digest(entry))
         }
-        if not documents:
-            self._file.unlink(missing_ok=True)
-            return
+        with writable(f"the state of origins.{self.name} can't be written"):
+            if not documents:
+                self._file.unlink(missing_ok=True)
+                return
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         state = {"kind": [VERSION, self.origin.type], "recipe": self._recipe, "documents": documents}
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self.folder)  # only its owner can read it
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(state, file)
-            Path(name).replace(self._file)
-        except BaseException:
-            Path(name).unlink()
-            raise
+        write_whole(self._file, json.dumps(state).encode())
