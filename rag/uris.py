@@ -3,7 +3,7 @@
 Our URIs are refdesk://{collection}/{source_id}[@{revision}][/{seq}[-{seq}]]. With its revision, a citation
 lasts: it is found again after the document was edited.
 
-On the web: the addresses of documents, and the targets of redirects.
+On the web: the addresses of documents, and what replies ask for: redirects, and how long to wait.
 
 In a document: printed page numbers, also of all pages as one text ("i to iv, 1 to 120"), and cells of a
 spreadsheet; A2 is the second one of the first column.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import PurePosixPath
 from urllib.error import HTTPError
@@ -245,6 +246,22 @@ def refused_redirect(address: str, error: BaseException) -> str:
     cause = error.__cause__
     location = cause.headers.get("Location", "") if isinstance(cause, HTTPError) else ""
     return redirect_target(address, location) if location else ""
+
+
+def seconds_asked(retry_after: str) -> float | None:
+    """The seconds to wait that Retry-After asks for, None if it is missing or invalid.
+
+    It is a number of seconds or a date (RFC 9110, section 10.2.3).
+    """
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 it is slow to load
+
+    if re.fullmatch(r"[0-9]+", retry_after := retry_after.strip()):
+        return float(retry_after)
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
 PAGE_LABELS_KEY = "page_labels"

@@ -19,6 +19,7 @@ from rag.uris import (
     parse_id,
     range_id,
     resource_uri,
+    seconds_asked,
     split_citation,
     split_id,
     web_address,
@@ -249,3 +250,26 @@ def test_no_path_leaves_the_host_or_comes_back_changed(path: str) -> None:
     parts = urlsplit(address)
     assert (parts.scheme, parts.netloc, parts.query, parts.fragment) == ("https", "w.example", "", "")
     assert unquote(parts.path) == f"/docs/{path}"
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [
+        (" 7 ", 7),
+        ("86400000000", 86_400_000_000),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        ("Sun, 06 Nov 1994 08:49:37", 0),
+        ("", None),
+        ("-1", None),
+        ("soon", None),
+        ("Sun, 99 Nov 1994 08:49:37 GMT", None),
+    ],
+)
+def test_a_reply_asks_to_wait_in_seconds_or_until_a_date(retry_after: str, seconds: float | None) -> None:
+    assert seconds_asked(retry_after) == seconds
+
+
+def test_a_date_without_a_zone_is_one_of_greenwich() -> None:
+    with_zone, without = (seconds_asked(f"Fri, 01 Jan 2100 00:00:00{zone}") for zone in (" GMT", ""))
+    assert with_zone
+    assert without == pytest.approx(with_zone, abs=60)

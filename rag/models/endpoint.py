@@ -13,12 +13,9 @@ import json
 import logging
 import random
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -28,7 +25,7 @@ import openai
 from rag.config.model_settings import EndpointOptions
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, Call, HeldBackError, RefusedError
-from rag.uris import redirect_target
+from rag.uris import redirect_target, seconds_asked
 
 if TYPE_CHECKING:
     import httpx2
@@ -312,24 +309,8 @@ def _retry_after(error: CallError) -> str:
 
 
 def delay_after(attempt: int, retry_after: str) -> float:
-    """Seconds to wait after the failed `attempt` (from 1): Retry-After, or exponential backoff with jitter.
-
-    Retry-After is a number of seconds or a date (RFC 9110, section 10.2.3). One that is neither is ignored.
-    """
-    if re.fullmatch(r"[0-9]{1,9}", retry_after):
-        return min(int(retry_after), LONGEST_WAIT)
-    if (seconds := _seconds_until(retry_after)) is not None:
-        return min(max(seconds, 0.0), LONGEST_WAIT)
+    """Seconds to wait after failed `attempt` (from 1): Retry-After, or exponential backoff with jitter."""
+    if (seconds := seconds_asked(retry_after)) is not None:
+        return min(seconds, LONGEST_WAIT)
     jitter = random.uniform(0, FIRST_DELAY / 2)  # noqa: S311 it only spreads clients out, so it need not be unpredictable
     return FIRST_DELAY * 2.0 ** (attempt - 1) + jitter
-
-
-def _seconds_until(date: str) -> float | None:
-    """The seconds until an HTTP date, None if it isn't one."""
-    if not date:
-        return None
-    try:
-        moment = parsedate_to_datetime(date)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time()

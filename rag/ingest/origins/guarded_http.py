@@ -13,8 +13,6 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
@@ -243,14 +241,3 @@ def _why(error: BaseException) -> str:
     if isinstance(error, httpcore2.ConnectError):
         return "no connection could be made"
     return "the connection broke, or the answer was not valid HTTP"
-
-
-def seconds_to_wait(headers: Mapping[str, str], now: datetime) -> float:
-    """The seconds from `now` that Retry-After asks for; 0 if it is missing or invalid."""
-    header = headers.get("retry-after", "").strip()
-    if header.isdecimal():
-        return float(header[:6])
-    try:
-        return max(0.0, (parsedate_to_datetime(header) - now).total_seconds())
-    except (TypeError, ValueError):
-        return 0.0

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from rag.config.origin_settings import WebOrigin
-from rag.ingest.origins.guarded_http import MAX_REDIRECTS, RETRIED, Client, Reply, seconds_to_wait
+from rag.ingest.origins.guarded_http import MAX_REDIRECTS, RETRIED, Client, Reply
 from rag.ingest.origins.origin_look import (
     FetchError,
     GoneError,
@@ -46,6 +45,7 @@ from rag.ingest.origins.page_links import (
 from rag.ingest.parse.decode import in_utf8
 from rag.ingest.report import Outcome
 from rag.ingest.source_files import printable
+from rag.uris import seconds_asked
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -415,7 +415,8 @@ class Visitor:
             reply = await self.client.get(url, headers, max_bytes=max_bytes)
             self.fetched += 1
             self.received += len(reply.body)
-            wait = max(seconds_to_wait(reply.headers, datetime.now(UTC)), self.delay * 2**attempt)
+            asked = seconds_asked(reply.headers.get("retry-after", "")) or 0.0
+            wait = max(asked, self.delay * 2**attempt)
             if reply.status not in RETRIED or attempt == ATTEMPTS or wait > LONGEST_WAIT:
                 break
             await anyio.sleep(wait)
