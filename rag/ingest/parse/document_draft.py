@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import clean, date, facts, first_heading, shifted, title_line
-from rag.ingest.parse.titles_and_questions import with_questions
+from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
@@ -176,19 +176,6 @@ def _without_breaks(text: str) -> tuple[list[int], str]:
     return [*accumulate(map(len, parts[:-1]))], "".join(parts)
 
 
-_NO_TITLE = re.compile(
-    r"(?i)untitled.*|microsoft (?:word|powerpoint|excel) ?-? .*|(?:new )?microsoft .* document"
-    r"|powerpoint[- ](?:presentation|präsentation|presentatie)|презентация powerpoint|powerpoint 演示文稿"
-    r"|(?:présentation|presentación|apresentação|presentazione)(?: de| do| di)? powerpoint"
-    r"|(?:document|dokument|slide|folie|book|mappe|presentation|präsentation|spreadsheet|title|titel|template"
-    r"|vorlage|pptx?|docx?|xlsx?|excel|word)[ _-]?\d*"
-    r"|.*\.(?:docx?|docm|dotx?|pptx?|potx?|xlsx?|xltx?|od[tsp]|ot[tsp]|rtf|pdf)|[a-z]:\\.*|file:.*"
-)
-_NOBODY = re.compile(
-    r"(?i)python-docx|python-pptx|openpyxl|apache poi|microsoft office[ -](?:user|anwender)|author|users?|win"
-    r"|pc|admin|administrator|unknown|root|owner|default|none|-|windows[ -]user|windows-benutzer"
-    r"|utilisateur.*|usuario.*"
-)
 _GENERATED = re.compile(r"(?i)\Agenerated (?:by|using) .*\Z")
 _TEMPLATES = frozenset({"2013-12-23T23:15:00+00:00", "2013-01-27T09:14:16+00:00"})
 """When the templates of python-docx and python-pptx were saved: every document made with them says so."""
@@ -268,7 +255,7 @@ def document_of_draft(
     text = draft.text
     blocks = with_questions(text, draft.blocks, bold=draft.bold)
     stated_title = title_line(properties.title)
-    stated_title = "" if _NO_TITLE.fullmatch(stated_title) else stated_title
+    stated_title = "" if MADE_UP_TITLE.fullmatch(stated_title) else stated_title
     omissions = (omission_remarks(draft.left_out[kind], *nouns) for kind, nouns in _LEFT_OUT.items())
     return Document(
         text=text,
@@ -289,7 +276,7 @@ def document_of_draft(
 
 
 def _authors(text: str) -> Iterator[str]:
-    return (person for person in map(title_line, text.split(";")) if not _NOBODY.fullmatch(person))
+    return (person for person in map(title_line, text.split(";")) if not MADE_UP_AUTHOR.fullmatch(person))
 
 
 def _saved_at(text: str) -> datetime | None:

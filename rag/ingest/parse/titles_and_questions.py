@@ -43,6 +43,24 @@ _PROPOSAL = re.compile(r"(?:[bcdefhijknps]|er|dr)[ei]p|erc|rfc|adr")  # as of Py
 _NOTHING = re.compile(
     r"(?i)[\W_]*|\(?(?:anonymous|unspecified|untitled(?:[ -]document)?|no title|unbenannt|null|undefined)\)?"
 )
+MADE_UP_TITLE = re.compile(
+    r"(?i)[\W_]*|untitled.*|microsoft (?:word|powerpoint|excel) ?- .*"
+    r"|(?:new )?microsoft .* (?:document|presentation|worksheet)"
+    r"|powerpoint[- ](?:presentation|präsentation|presentatie)|презентация powerpoint|powerpoint 演示文稿"
+    r"|(?:présentation|presentación|apresentação|presentazione)(?: de| do| di)? powerpoint"
+    r"|(?:document|dokument|slide|folie|book|mappe|presentation|präsentation|spreadsheet|title|titel|template"
+    r"|vorlage|pptx?|docx?|xlsx?|excel|word)[ _-]?\d*"
+    r"|[(\[]?(?:untitled|unnamed|anonymous|unspecified|unknown|no ?title|none|null)[)\]]? ?\d*"
+    r"|.*\.(?:docx?|docm|dotx?|pptx?|potx?|xlsx?|xltx?|od[tsp]|ot[tsp]|rtf|pdf|indd|tex|dvi|html?)"
+    r"|(?:[a-z]:)?[\\/].*|file:.*"
+)
+"""Titles that programs write into the properties of office documents and PDFs."""
+MADE_UP_AUTHOR = re.compile(
+    r"(?i)\W*|python-docx|python-pptx|openpyxl|apache poi|(?:microsoft office[ -])?(?:users?|anwender)|author"
+    r"|\(?(?:unknown|anonymous)\)?|admin|administrator|root|owner|default|none|win|pc|windows[ -]user"
+    r"|windows-benutzer|utilisateur.*|usuario.*"
+)
+"""Authors that they write there."""
 _NOTION = re.compile(r" [0-9a-f]{32}(?:_all)?$")
 _JOINED = re.compile(r"[a-z]{2,}(?:-[a-z]{2,})+")
 

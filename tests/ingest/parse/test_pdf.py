@@ -176,6 +176,9 @@ def test_a_pdf_without_a_title_has_that_of_its_outline_or_of_its_first_page(
         "(anonymous)",
         "Untitled 1",
         "unknown",
+        "[Untitled]",
+        "Vorlage 2",
+        "PowerPoint-Präsentation",
         "?????????",
     ],
 )

@@ -34,6 +34,7 @@ from rag.ingest.parse.pdf.page_tables import (
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, Pdfium, most_letters
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
 from rag.ingest.parse.pdf.running_lines import bodies_of
+from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text
 
@@ -188,18 +189,6 @@ def _title(outline: Sequence[OutlineEntry], pages: Sequence[Sequence[PagePart]])
     return title_in(outline) or (words if may_be_title(words) else "")
 
 
-_FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|xlsx?|pptx?|od[tsp]|indd|tex|dvi|pdf|html?)"
-_PROGRAM = (
-    r"microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide|book|presentation) ?\d*"
-)
-_NAMELESS = r"[(\[]?(untitled|unnamed|anonymous|unspecified|unknown|no ?title|title|none|null)\b[)\]]? ?\d*"
-_NO_TITLE = re.compile(rf"{_PROGRAM}|{_NAMELESS}|{_FILE}|untitled.*|[\W_]*", re.IGNORECASE)
-_NO_SUBJECT = re.compile(_NAMELESS, re.IGNORECASE)
-_NO_AUTHOR = re.compile(
-    r"(microsoft office )?user|admin(istrator)?|\(?(unknown|anonymous)\)?|root|\W*", re.IGNORECASE
-)
-
-
 class PdfProperties(NamedTuple):
     """The title of a PDF, "" if a program made it up, and its metadata."""
 
@@ -273,12 +262,12 @@ def _properties(reader: PdfReader) -> PdfProperties:
     title = _line(stated and stated.title) or _line(next(iter(((xmp and xmp.dc_title) or {}).values()), ""))
     subject = _line(stated and stated.subject)
     metadata = facts(
-        author="" if _NO_AUTHOR.fullmatch(author) else author,
+        author="" if MADE_UP_AUTHOR.fullmatch(author) else author,
         keywords=_line(stated and stated.keywords) or _joined_names((xmp and xmp.dc_subject) or ()),
-        subject="" if _NO_SUBJECT.fullmatch(subject) else subject,
+        subject="" if MADE_UP_TITLE.fullmatch(subject) else subject,
         language=str(reader.root_object.get("/Lang", "")),
     )
-    return PdfProperties("" if _NO_TITLE.fullmatch(title) else title, metadata)
+    return PdfProperties("" if MADE_UP_TITLE.fullmatch(title) else title, metadata)
 
 
 def _line(value: object) -> str:
