@@ -61,7 +61,8 @@ _NAMES = listed_pairs("""
     latin1 cp1252|latin2 iso8859-2|latin3 iso8859-3|latin4 iso8859-4|latin5 cp1254|latin9 iso8859-15
     latin10 iso8859-16|ansinew cp1252|applemac mac-roman|utf8x utf-8|utf8mb3 utf-8|utf8mb4 utf-8
     cp65001 utf-8|maccyr mac-cyrillic|koi8-ru koi8-u|isolatin cp1252|macosroman mac-roman
-    ks_c_5601 cp949|x-windows-949 cp949|x-windows-950 big5hkscs|shift-jis cp932
+    cp10000 mac-roman|cp10007 mac-cyrillic|ks_c_5601 cp949|x-windows-949 cp949
+    x-windows-950 big5hkscs|shift-jis cp932
 """)
 """Labels of LaTeX, databases and old mail programs that the WHATWG's table doesn't have."""
 _CODECS = {"gbk": "gb18030", "euc-kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs"}
@@ -175,8 +176,7 @@ def in_utf8(data: bytes, label: str) -> bytes:
 
 def recoded(data: bytes) -> bytes:
     """A text in UTF-8, whatever its encoding; binary data stays as it is."""
-    wide = _mark_of(data) or _unmarked_unicode(data)
-    if not wide and (b"\x00" in data or _CONTROL.search(data[:_HEAD].decode("latin-1"))):
+    if not _unicode_codec(data) and (b"\x00" in data or _CONTROL.search(data[:_HEAD].decode("latin-1"))):
         return data
     try:
         return _decode(data, declared_in(data)).text.encode("utf-8", "replace")
@@ -198,7 +198,7 @@ def unicode_text(data: bytes, errors: str = "strict") -> str:
         ParseError: the file is in another encoding.
     """
     try:
-        return data.decode(_mark_of(data) or _unmarked_unicode(data) or "utf-8", errors)
+        return data.decode(_unicode_codec(data) or "utf-8", errors)
     except UnicodeDecodeError as error:
         raise ParseError("it is not in UTF-8. Save it as UTF-8") from error
 
@@ -251,17 +251,34 @@ def _mark_of(data: bytes) -> str:
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
 
 
+def _unicode_codec(data: bytes) -> str:
+    return _mark_of(data) or _unmarked_unicode(data)
+
+
+def decoded_unicode(data: bytes) -> Decoded | None:
+    """The text of bytes with a byte order mark, or of UTF-16 or UTF-32 without one; None for others.
+
+    Raises:
+        ParseError: the bytes are damaged.
+    """
+    codec = _unicode_codec(data)
+    try:
+        return Decoded(data.decode(codec), codec) if codec else None
+    except UnicodeDecodeError as error:
+        raise ParseError(f"invalid {codec.removesuffix('-sig').upper()} text") from error
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are valid UTF-8."""
+    return _strictly_decoded(data, "utf-8") is not None
+
+
 def _decode(data: bytes, declared: str) -> Decoded:
-    if mark := _mark_of(data):
-        try:
-            return Decoded(data.decode(mark), mark)
-        except UnicodeDecodeError as error:
-            raise ParseError(f"invalid {mark.removesuffix('-sig').upper()} text") from error
-    codec = codec_of(declared)
-    if wide := _unmarked_unicode(data):
-        return Decoded(data.decode(wide), wide)
+    if decoded := decoded_unicode(data):
+        return decoded
     if b"\x00" in data:
         raise ParseError(BINARY, "unsupported")
+    codec = codec_of(declared)
     if decoded := _decoded_as_stated(data, declared, codec):
         return decoded
     losses = (_decoded_with_losses(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)

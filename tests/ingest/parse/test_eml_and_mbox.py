@@ -112,10 +112,10 @@ def test_a_text_is_read_whatever_its_charset_is_called(charset: str, encoding: s
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_mail_is_read_however_its_file_was_saved(encoding: str, end: str) -> None:
-    assert parsed((HEADERS + "\nTick tock.\n").replace("\n", end).encode(encoding)).text.endswith(
-        "Tick tock."
-    )
+@pytest.mark.parametrize("above", ["", "\n"])
+def test_a_mail_is_read_however_its_file_was_saved(encoding: str, end: str, above: str) -> None:
+    mail = (above + HEADERS + "\nTick tock.\n").replace("\n", end)
+    assert parsed(mail.encode(encoding)).text.endswith("Tick tock.")
 
 
 @pytest.mark.parametrize(

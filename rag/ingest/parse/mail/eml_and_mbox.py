@@ -9,7 +9,6 @@ Outlook wraps what it attaches in winmail.dat. Source: [MS-OXTNEF].
 
 from __future__ import annotations
 
-import codecs
 import email.generator  # which `Message.as_bytes` would import later, when it can't
 import email.parser
 import re
@@ -29,7 +28,7 @@ from pathlib import PurePath
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
-from rag.ingest.parse.decode import decode, decode_part
+from rag.ingest.parse.decode import decode_part, decoded_unicode
 from rag.ingest.parse.document_parts import (
     GAP,
     Member,
@@ -171,11 +170,6 @@ def _quoted_heading(line: str) -> str:
 
 MAX_HEADER = 20_000  # characters, some thousand recipients; longer headers take too long to decode
 
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _USUAL = {"from", "to", "subject", "date", "received", "message-id", "return-path", "mime-version"}
 
 
@@ -275,14 +269,9 @@ def file_name(part: Message) -> str:
 
 def _mail_bytes(data: bytes) -> bytes:
     """The mail in bytes as sent: some programs save mails as UTF-16."""
-    data = data.lstrip(b"\r\n\t ") if data[:1].isspace() else data
-    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
-    if not encoding and b"\x00" in data[:4]:
-        encoding = "utf-16-be" if data[0] == 0 else "utf-16-le"
-    try:
-        return data.decode(encoding).encode() if encoding else data
-    except UnicodeError:
-        return decode(data)[0].encode()
+    decoded = decoded_unicode(data)
+    data = decoded.text.encode() if decoded else data
+    return data.lstrip(b"\r\n\t ") if data[:1].isspace() else data
 
 
 _SUFFIXES = {

@@ -331,7 +331,7 @@ class _Html:
         elif word in {b"f", b"fcharset"}:
             self._set_font(word, number or b"0")
         elif word == b"ansicpg" and number:
-            self._codec = rtf.codec_of(int(number))
+            self._codec = rtf.codec_of_page(int(number))
         elif word == b"u" and number:
             self._write(chr(int(number) % 0x10000))
             self._skip = 1  # the fallback for programs that don't know the character

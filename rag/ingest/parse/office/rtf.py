@@ -8,7 +8,7 @@ from typing import Any
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.decode import decode_part
+from rag.ingest.parse.decode import codec_of, decode_part, is_utf8
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
 from rag.ingest.parse.document_parts import join_surrogates
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
@@ -137,7 +137,7 @@ class _Reader:
         self._moment: dict[str, int] = {}
 
     def read(self, data: bytes) -> None:
-        self._is_utf8 = not data.isascii() and _is_utf8(data)
+        self._is_utf8 = not data.isascii() and is_utf8(data)
         starred, at = False, 0
         while match := TOKEN.search(data, at):
             at = match.end()
@@ -212,7 +212,9 @@ class _Reader:
         elif self._in_fonts and word == "f":
             self._font = number
         elif self._in_fonts and word in {"fcharset", "cpg"}:
-            self._fonts[self._font] = CHARSETS.get(number, "") if word == "fcharset" else codec_of(number)
+            self._fonts[self._font] = (
+                CHARSETS.get(number, "") if word == "fcharset" else codec_of_page(number)
+            )
 
     def _opens(self, word: str, *, starred: bool) -> bool:
         """Set the destination of a group; False if the word isn't one."""
@@ -286,7 +288,7 @@ class _Reader:
             case "deff":
                 self._default_font = number or 0
             case "ansicpg" if number:
-                self._codec = codec_of(number)
+                self._codec = codec_of_page(number)
             case "mac" | "pc" | "pca":
                 self._codec = _CODE_PAGES[word]
 
@@ -382,18 +384,6 @@ def _height(word: str, number: int | None) -> int:
     return HEIGHTS.get(word, 0)
 
 
-def _is_utf8(data: bytes) -> bool:
-    try:
-        return bool(data.decode())
-    except UnicodeDecodeError:
-        return False
-
-
-def codec_of(number: int) -> str:
+def codec_of_page(number: int) -> str:
     """The codec of a code page, given by its number."""
-    codec = {65001: "utf-8", 10000: "mac-roman"}.get(number, f"cp{number}")
-    try:
-        b"x".decode(codec)
-    except LookupError:
-        return "cp1252"
-    return codec
+    return codec_of(f"cp{number}") or "cp1252"

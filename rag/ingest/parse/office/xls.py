@@ -128,8 +128,6 @@ _ISO = {
 
 
 _UTF_16 = 1200  # a code page
-_LABELS = {10000: "macintosh", 10007: "x-mac-cyrillic"}
-"""Encodings of code pages whose label isn't `cp` and the number."""
 
 
 def open_ole(data: bytes) -> OleFileIO:
@@ -180,4 +178,4 @@ def _property_text(text: bytes | str | None, codepage: int | None) -> str:
     number = (codepage or 1252) & 0xFFFF
     if number == _UTF_16:
         return text.decode("utf-16-le", "replace").strip("\x00 ")
-    return decode_part(text.strip(b"\x00 "), _LABELS.get(number, f"cp{number}")).text
+    return decode_part(text.strip(b"\x00 "), f"cp{number}").text
