@@ -244,7 +244,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: s
             discovery.outcomes.append(_link(entry.path, root))
         elif entry.is_folder:
             waiting += _entries(entry.path, discovery, settings)
-        elif settings.include and not _matches(name, settings.include):
+        elif settings.include and not fits(name, settings.include):
             continue
         elif not is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
             discovery.outcomes.append(_ignored_outcome(entry.path))
@@ -334,7 +334,7 @@ def is_left_out(name: str, settings: IngestSettings) -> bool:
 
 def _left_out_here(name: str, settings: IngestSettings) -> bool:
     hidden = name.rpartition("/")[2].startswith(".") and not settings.hidden
-    return hidden or _matches(name, settings.exclude)
+    return hidden or fits(name, settings.exclude)
 
 
 def is_wanted(name: str, settings: IngestSettings) -> bool:
@@ -355,7 +355,7 @@ def _is_recognized(path: Path, settings: IngestSettings) -> bool:
     return is_recognized(data or b"", path.name)
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def fits(name: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the whole path or its last part; * matches across folders."""
     last = name.rpartition("/")[2]
     return any(fnmatchcase(name, pattern) or fnmatchcase(last, pattern) for pattern in patterns)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +41,7 @@ from rag.corpus import (
 from rag.errors import ParseError, WithheldError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
 from rag.ingest.chunk import passages
+from rag.ingest.discover import fits
 from rag.ingest.document_admission import DocumentAdmission
 from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.parse import document_parts
@@ -131,13 +131,7 @@ def usual_tokens(embedder: EmbedderIdentity) -> int:
 
 def chunking_of(name: str, chunkings: Iterable[Chunking], max_tokens: int) -> Chunking:
     """The first chunking that matches a file's path for readers or its name, completed by `max_tokens`."""
-    last = name.rpartition("/")[2]
-    matching = (
-        chunking
-        for chunking in chunkings
-        if fnmatchcase(name, chunking.match) or fnmatchcase(last, chunking.match)
-    )
-    chosen = next(matching, Chunking())
+    chosen = next((chunking for chunking in chunkings if fits(name, [chunking.match])), Chunking())
     return replace(chosen, max_tokens=chosen.max_tokens or max_tokens, match="*")
 
 

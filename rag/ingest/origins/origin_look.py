@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from rag.config.settings import IngestSettings
 from rag.ingest.containers import MAX_CONTAINER_BYTES, Spool
-from rag.ingest.discover import Discovery, is_left_out, is_wanted, unsupported
+from rag.ingest.discover import Discovery, fits, is_left_out, is_wanted, unsupported
 from rag.ingest.parse.parsers import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.report import Outcome
 from rag.ingest.source_files import LocalFile, place_of, printable
@@ -146,6 +146,4 @@ def suffix_of(path: str) -> str:
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the path, its last part, or a folder in it; * matches across folders."""
-    parts = path.split("/")
-    heads = ["/".join(parts[: end + 1]) for end in range(len(parts))]
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in (*heads, *parts))
+    return any(fits(head, patterns) for head in accumulate(path.split("/"), "{}/{}".format))
