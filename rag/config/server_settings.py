@@ -215,6 +215,11 @@ class ClientSettings(Section):
     groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
 
 
+ScopeName = Annotated[
+    str, matching(r"[!#-\[\]-~]+", "a scope as tokens have it: ASCII without spaces, quotes and backslashes")
+]
+
+
 class OAuthSettings(Section):
     """Which issuer's tokens are accepted, and how their claims map to tenants, users and groups."""
 
@@ -228,7 +233,7 @@ class OAuthSettings(Section):
     groups_required: Literal["auto", "always", "never"] = "auto"
     scope_prefix: Annotated[str, matching(r'[^\s"\\]*', "a text without spaces, quotes and backslashes")] = ""
     clients: dict[str, ClientSettings] = Field(default={})
-    scopes: dict[str, CredentialBoundTo] = Field(default={})
+    scopes: dict[ScopeName, CredentialBoundTo] = Field(default={})
     page_client: str = ""
 
 

@@ -36,7 +36,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from rag.access.keys import SEARCH_SCOPE, keys_in
+from rag.access.keys import keys_in
 from rag.access.tenants import tenants
 from rag.config.server_settings import LOOPBACK, HttpSettings, own_url, resource_url
 from rag.config.settings import Settings
@@ -299,7 +299,7 @@ def http_app(
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
     def authorized(app: ASGIApp) -> ASGIApp:
-        return middleware.RequireScope(app, SEARCH_SCOPE, metadata, settings.oauth.scope_prefix)
+        return middleware.RequireScope(app, metadata, settings.oauth)
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")

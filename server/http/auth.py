@@ -55,7 +55,7 @@ from rag.home import Bucket, Home, data_folder_problem
 from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.call_audit import note_caller, note_refusal
 from server.http.clients import Caller
-from server.http.oauth import GroupsMatter, JwtVerifier
+from server.http.oauth import GroupsMatter, JwtVerifier, missing_scope, requested_scopes
 from server.http.passage_pages import ROUTE, PassagePages, refusal
 from server.lazy_desk import LazyDesk
 
@@ -280,12 +280,11 @@ class PageSignIn:
         address, _ = await self._issuer_endpoints()
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
         challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-        scopes = (SEARCH_SCOPE, *self._oauth.scopes)
         parameters = {
             "response_type": "code",
             "client_id": self._oauth.page_client,
             "redirect_uri": self._back,
-            "scope": " ".join(self._oauth.scope_prefix + scope for scope in scopes),
+            "scope": requested_scopes(self._oauth),
             "resource": self._resource,
             "state": state,
             "code_challenge": challenge,
@@ -338,7 +337,7 @@ class PageSignIn:
             return refusal(HTTPStatus.FORBIDDEN, NOT_ACCEPTED.format(TOO_LARGE))
         caller = None if token.startswith(PREFIX) else await self._caller(token)
         if caller is None or SEARCH_SCOPE not in caller.scopes:
-            reason = (caller.refusal if caller else "") or ASK_OPERATOR
+            reason = caller.refusal or missing_scope(self._oauth) if caller else ASK_OPERATOR
             return refusal(HTTPStatus.FORBIDDEN, NOT_ACCEPTED.format(reason))
         reply = RedirectResponse(f"{PASSAGE_PAGES}/{quote(id_, safe='/@')}#{CITED}", 303)
         _set_cookie(reply, TOKEN, token, None)

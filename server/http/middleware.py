@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -15,8 +15,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from rag.access.keys import SEARCH_SCOPE
+from rag.config.server_settings import OAuthSettings
 from server.call_audit import RefusalLog, RequestInfo, current_request, note_refusal, refusal_fields
 from server.http.clients import AddressResolver, Caller
+from server.http.oauth import missing_scope, requested_scopes
 from server.stdio import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, error, is_vast, read_message
 
 if TYPE_CHECKING:
@@ -228,40 +231,43 @@ class CancelOnDisconnect:
 
 
 class RequireScope:
-    """Answers 401 or 403 unless the caller is authenticated and has the scope.
+    """Answers 401 or 403 unless the caller is authenticated and has the scope of searches.
 
-    Where tokens are accepted, `metadata_url` tells clients who issues them. Clients request the scope with
-    `prefix` before it.
+    It tells clients which scopes to ask for. Where tokens are accepted, `metadata_url` tells them whom. A
+    caller whom no scope would help is told why, and not to sign in again.
     """
 
-    def __init__(self, app: ASGIApp, scope: str, metadata_url: str, prefix: str) -> None:
+    def __init__(self, app: ASGIApp, metadata_url: str, oauth: OAuthSettings) -> None:
         self._app = app
-        self._scope = scope
-        self._metadata_url = metadata_url
-        self._asked_for = prefix + scope
+        self._metadata = {"resource_metadata": metadata_url} if metadata_url else {}
+        self._scope = {"scope": requested_scopes(oauth)}
+        self._missing = missing_scope(oauth)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request of a caller with the scope; tell others where to get a token."""
         user = scope.get("user")
         if not isinstance(user, AuthenticatedUser):
-            refused = self._refusal(
-                401, "invalid_token", f"Authentication required: {_credentials_problem(scope)}"
-            )
-        elif self._scope not in user.scopes:
+            description = f"Authentication required: {_credentials_problem(scope)}"
+            challenge = self._challenge("invalid_token", description, self._scope)
+            body = {"error": "invalid_token", "error_description": description}
+            refused: Response = JSONResponse(body, 401, challenge)
+        elif SEARCH_SCOPE not in user.scopes:
             reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
-            refused = self._refusal(403, "insufficient_scope", reason or f"Required scope: {self._scope}")
+            if reason:
+                challenge = self._challenge("access_denied", reason, {})
+            else:
+                challenge = self._challenge("insufficient_scope", self._missing, self._scope)
+            refused = _message(error(None, types.INVALID_REQUEST, reason or self._missing), 403, challenge)
         else:
             await self._app(scope, receive, send)
             return
         await refused(scope, receive, send)
 
-    def _refusal(self, status: int, error: str, description: str) -> JSONResponse:
+    def _challenge(self, code: str, description: str, scope: Mapping[str, str]) -> dict[str, str]:
         note_refusal(description)
-        parameters = {"error": error, "error_description": description, "scope": self._asked_for}
-        parameters |= {"resource_metadata": self._metadata_url} if self._metadata_url else {}
-        challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items())
-        body = {"error": error, "error_description": description}
-        return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": challenge})
+        parameters = {"error": code, "error_description": description, **scope, **self._metadata}
+        values = ", ".join(f'{name}="{value}"' for name, value in parameters.items())
+        return {"WWW-Authenticate": f"Bearer {values}"}
 
 
 class JsonRpcCheck:
@@ -281,8 +287,7 @@ class JsonRpcCheck:
         refused = _refusal_of(first.get("body", b"")) if first and posted else None
         if refused:
             note_refusal(refused.error.message)
-            body = refused.model_dump_json(by_alias=True, exclude_unset=True)
-            await Response(body, 400, media_type="application/json")(scope, receive, send)
+            await _message(refused, 400)(scope, receive, send)
             return
 
         async def replay() -> Message:
@@ -291,6 +296,12 @@ class JsonRpcCheck:
             return message or await receive()
 
         await self._app(scope, replay, send)
+
+
+def _message(refused: types.JSONRPCError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """A refusal as a message of the protocol, which clients show to people."""
+    body = refused.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(body, status, headers, media_type="application/json")
 
 
 def _refusal_of(body: bytes) -> types.JSONRPCError | None:

@@ -58,6 +58,10 @@ class IncompleteTokenError(Exception):
     """A valid token that doesn't identify its user; the message tells the user what the issuer must send."""
 
 
+class UnboundTokenError(Exception):
+    """A valid token without any of the scopes that the operator has bound."""
+
+
 class JwtVerifier(TokenVerifier):
     """Verifies tokens of the configured issuer for this resource."""
 
@@ -79,15 +83,18 @@ class JwtVerifier(TokenVerifier):
             reason = str(error) if isinstance(error, RejectedTokenError) else type(error).__name__
             note_refusal(f"invalid token: {reason}")
             return None
-        principal, refusal = NOBODY, ""
+        principal, refusal, scopes = NOBODY, "", list[str]()
         try:
             principal = await self._principal(claims)
+            scopes = scopes_of(claims)
         except IncompleteTokenError as error:
             refusal = NOT_IN_HEADERS.sub("?", str(error))
+        except UnboundTokenError:
+            pass  # another token of the same client may do
         return Caller(
             token="",
             client_id=client_of(claims) or claims["sub"],
-            scopes=[] if refusal else scopes_of(claims),
+            scopes=scopes,
             expires_at=int(claims["exp"]) + LEEWAY_SECONDS,  # the SDK compares it without any leeway
             resource=self._resource,
             subject=claims["sub"],
@@ -159,13 +166,13 @@ class JwtVerifier(TokenVerifier):
         """The bindings of the token's scopes. All apply, so that each scope narrows.
 
         Raises:
-            IncompleteTokenError: the operator has bound scopes, and the token has none of these. Otherwise a
+            UnboundTokenError: the operator has bound scopes, and the token has none of these. Otherwise a
                 client would reach more by requesting fewer scopes.
         """
         bound = self._settings.scopes
         mine = [bound[scope].binding for scope in dict.fromkeys(scopes_of(claims)) if scope in bound]
         if bound and not mine:
-            raise IncompleteTokenError(f"The token needs one of these scopes: {' '.join(bound)}.")
+            raise UnboundTokenError
         return tuple(mine)
 
     async def _groups(self, claims: Mapping[str, Any], tenant: str) -> frozenset[str]:
@@ -230,6 +237,26 @@ def _check_times(claims: Mapping[str, Any]) -> None:
         raise RejectedTokenError("it is valid for too long")
 
 
+def _bound_scopes(settings: OAuthSettings) -> tuple[str, ...]:
+    """The scopes of which a token needs one, beside that of searches; none if that one is bound itself."""
+    return () if SEARCH_SCOPE in settings.scopes else tuple(settings.scopes)
+
+
+def requested_scopes(settings: OAuthSettings) -> str:
+    """The scopes that clients shall ask the issuer for: that of searches, and the first of the bound ones.
+
+    With all bound scopes, a token would reach only what all admit, which may be nothing.
+    """
+    scopes = (SEARCH_SCOPE, *_bound_scopes(settings)[:1])
+    return " ".join(settings.scope_prefix + scope for scope in scopes)
+
+
+def missing_scope(settings: OAuthSettings) -> str:
+    """What to say of a token that lacks a scope."""
+    bound = _bound_scopes(settings)
+    return f"Required scope: {SEARCH_SCOPE}" + (f", and one of these: {' '.join(bound)}" if bound else "")
+
+
 def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str) -> Route:
     """The route at which clients learn who issues tokens for the resource (RFC 9728), called `title`.
 
@@ -239,7 +266,9 @@ def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str
     document = {
         "resource": resource,
         "authorization_servers": [settings.issuer],
-        "scopes_supported": [settings.scope_prefix + scope for scope in (SEARCH_SCOPE, *settings.scopes)],
+        "scopes_supported": [
+            settings.scope_prefix + scope for scope in dict.fromkeys((SEARCH_SCOPE, *settings.scopes))
+        ],
         "bearer_methods_supported": ["header"],
         "resource_name": title,
     }

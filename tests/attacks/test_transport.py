@@ -406,7 +406,8 @@ def test_d4_d10_a_token_for_something_else_opens_no_door(signed_in: Remote, crow
             assert answer.status == status
             challenge = answer.head.lower().partition(b"www-authenticate: ")[2]
             assert challenge.startswith(b'bearer error="')
-            assert (b"insufficient_scope" in challenge) is (status == 403)
+            assert (b"insufficient_scope" in challenge) is ("scope" in claims)
+            assert (b"access_denied" in challenge) is (status == 403 and "scope" not in claims)
             assert b"resource_metadata=" in challenge
             assert person.canary.encode() not in answer.body
         assert finds(with_token(signed_in, token(), person), person)

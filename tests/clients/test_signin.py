@@ -28,7 +28,7 @@ from anyio import to_thread
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
@@ -63,6 +63,7 @@ SECRET = "a-secret-of-thirty-two-characters"  # noqa: S105 of a provider that li
 BY_ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ANN, BOB = {"tenant": "Acorn Ltd", "groups": ["hr"]}, {"tenant": "Acorn Ltd", "groups": []}
 EVERYTHING, OPEN = {"open", "secret"}, {"open"}
+SCOPES = ["papers:read", "nothing:read"]
 
 
 def _key(name: str) -> tuple[rsa.RSAPrivateKey, dict[str, Any]]:
@@ -134,6 +135,7 @@ class Issuer:
             "keys": self.keys,
             "idp": [_public(IDP_JWK)],
             "clients": CLIENTS,
+            "scopes": [SEARCH_SCOPE, *SCOPES],
             "ttl": ttl,
         }
         directory["people"] = {"ann": ANN, "bob": BOB, "": ANN} | people
@@ -236,6 +238,17 @@ def issuer(early: Remote, stopped: Issuer) -> Issuer:
 def desk(issuer: Issuer, config: Path, lasting_listen: Callable[..., Remote]) -> Remote:
     assert issuer.process
     return lasting_listen(config.parent / "data", config=str(config))
+
+
+@pytest.fixture(scope="module")
+def bound(issuer: Issuer, config: Path, lasting_listen: Callable[..., Remote]) -> Remote:
+    """A server that needs one of two scopes; a token with both reaches nothing."""
+    assert issuer.process
+    papers, nothing = SCOPES
+    tables = f'[oauth.scopes."{papers}"]\n[oauth.scopes."{nothing}"]\ncollections = ["nothing"]\n'
+    file = config.with_name("bound.toml")
+    file.write_text(config.read_text() + tables)
+    return lasting_listen(config.parent / "data", config=str(file))
 
 
 class Proxy(httpx2.AsyncBaseTransport):
@@ -383,6 +396,43 @@ async def test_people_sign_in_from_nothing_and_see_what_their_groups_may(
         assert (line["user"], line["oauth_client"]) == (person, token["client_id"])
 
 
+@pytest.mark.anyio
+async def test_people_sign_in_where_scopes_are_bound_and_a_client_asks_for_no_more_than_it_needs(
+    bound: Remote,
+) -> None:
+    ann, memory = Person("ann"), Memory()
+    async with connected(Proxy(bound), ann.auth(memory)) as client:
+        assert await _titles(client) == EVERYTHING
+    assert ann.signed_in == 1
+    assert _claims(memory.token)["scope"].split() == [SEARCH_SCOPE, "papers:read"]
+
+
+@pytest.mark.anyio
+async def test_a_client_whose_token_lacks_a_scope_that_is_bound_by_now_asks_for_it(
+    desk: Remote, bound: Remote
+) -> None:
+    bob, memory = Person("bob"), Memory()
+    async with connected(Proxy(desk), bob.auth(memory)) as client:
+        assert await _titles(client) == OPEN
+    memory.client = None  # the provider gives a registered client no other scopes than it registered for
+    async with connected(Proxy(bound), bob.auth(memory)) as client:
+        assert await _titles(client) == OPEN
+    assert bob.signed_in == 2
+
+
+@pytest.mark.anyio
+async def test_who_may_not_enter_reads_why_and_signs_in_once(issuer: Issuer, bound: Remote) -> None:
+    ann = Person("ann")
+    issuer.tell(ann=ANN | {"tenant": "Unknown Ltd"})
+    try:
+        with pytest.RaisesGroup(pytest.RaisesExc(MCPError, match="names no tenant"), flatten_subgroups=True):
+            async with connected(Proxy(bound), ann.auth(Memory())):
+                pass
+    finally:
+        issuer.tell()
+    assert ann.signed_in == 1
+
+
 async def _citations(desk: Remote, token: str) -> dict[str, str]:
     """The addresses of the pages of all that a token's holder finds."""
     arguments = {"query": "pendulum", "limit": 50}
@@ -420,6 +470,15 @@ async def test_a_citation_opens_in_a_browser_for_whom_the_issuer_vouches_and_for
 
 
 @pytest.mark.anyio
+async def test_a_citation_opens_for_whom_it_was_found_where_scopes_are_bound(
+    issuer: Issuer, bound: Remote
+) -> None:
+    urls = await _citations(bound, issuer.token(scope=f"{SEARCH_SCOPE} papers:read"))
+    async with httpx2.AsyncClient(transport=Proxy(bound)) as browser:
+        assert (await Person("ann").open(browser, urls["open"])).status_code == 200
+
+
+@pytest.mark.anyio
 async def test_no_sign_in_to_the_pages_is_taken_over_or_repeated(issuer: Issuer, desk: Remote) -> None:
     url = (await _citations(desk, issuer.token()))["open"]
     async with (
@@ -447,15 +506,15 @@ async def test_a_token_that_is_not_accepted_ends_the_sign_in_with_the_reason(
     issuer: Issuer, desk: Remote
 ) -> None:
     url = (await _citations(desk, issuer.token()))["open"]
-    twists = {"payload": {"tenant": "Unknown Ltd"}}
-    issuer.tell(twists=twists)
-    try:
-        async with httpx2.AsyncClient(transport=Proxy(desk)) as browser:
-            refused = await Person("ann").open(browser, url)
-    finally:
-        issuer.tell()
-    assert refused.status_code == 403
-    assert "names no tenant" in refused.text
+    for claims, why in (({"tenant": "Unknown Ltd"}, "names no tenant"), ({"scope": ""}, "Required scope")):
+        issuer.tell(twists={"payload": claims})
+        try:
+            async with httpx2.AsyncClient(transport=Proxy(desk)) as browser:
+                refused = await Person("ann").open(browser, url)
+        finally:
+            issuer.tell()
+        assert refused.status_code == 403
+        assert why in refused.text
 
 
 @pytest.mark.anyio
@@ -502,7 +561,7 @@ async def test_clients_sign_in_by_themselves_if_the_settings_say_who_they_are(
     assert _claims(unlisted)["groups"] == ["hr"]  # and yet
     refused = desk.post(unlisted, **HOST)
     assert refused.status_code == 403
-    assert "oauth.clients" in refused.json()["error_description"]
+    assert "oauth.clients" in refused.json()["error"]["message"]
 
 
 @pytest.mark.anyio

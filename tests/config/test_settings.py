@@ -226,6 +226,13 @@ def test_an_address_that_stands_for_several_is_refused(setting: str, address: st
         HttpSettings.model_validate({f"allowed_{setting}": [f"{address}:*"]})
 
 
+@pytest.mark.parametrize("name", ["", "hb read", 'hb"', "hb\\", "büro:read", "hb\\n"])
+def test_a_scope_that_no_token_could_have_is_refused(write: Write, name: str) -> None:
+    assert "hb:read" in load_settings(write('[oauth.scopes."hb:read"]\n'), {}).oauth.scopes
+    complaint = _complaint(write(f"[oauth.scopes]\n{json.dumps(name, ensure_ascii=False)} = {{}}\n"))
+    assert "a scope as tokens have it" in complaint
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -22,11 +22,12 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 import server.http.oauth
 from rag.access.keys import SEARCH_SCOPE
+from rag.access.rule import CredentialBoundTo
 from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from server.http.clients import NOBODY, Caller
-from server.http.oauth import JwtVerifier
+from server.http.oauth import JwtVerifier, requested_scopes
 from tests.server.conftest import ENVELOPE, message
 
 if TYPE_CHECKING:
@@ -636,7 +637,7 @@ def test_a_server_refuses_tokens_that_dont_tell_groups_from_the_moment_that_a_re
         assert remote.post(_token(tenant="Birch Ltd", **claims), **HOST).status_code == 200
         refused = remote.post(_token(azp="claude", **claims), **HOST)
         assert refused.status_code == 403
-        reason = refused.json()["error_description"]
+        reason = refused.json()["error"]["message"]
         line = next(entry for entry in reversed(remote.log()) if entry.get("why") == reason)
         assert (line["oauth_client"], line["subject"]) == ("claude", "ann")
         assert "user" not in line
@@ -766,10 +767,35 @@ async def test_a_token_without_a_bound_scope_is_nobodys_where_scopes_are_bound(
     caller = await _verifier(issuer, scopes=SCOPES).verify_token(token)
     assert isinstance(caller, Caller)
     assert (caller.principal, caller.scopes) == (NOBODY, [])
-    assert caller.refusal == "The token needs one of these scopes: handbook final all."
+    assert caller.refusal == ""  # another token may do
     free = await _verifier(issuer).verify_token(token)
     assert isinstance(free, Caller)
     assert free.principal == ANN
+
+
+@pytest.mark.parametrize(
+    ("bound", "requested"),
+    [
+        ([], [SEARCH_SCOPE]),
+        (["hb:read", "all:read"], [SEARCH_SCOPE, "hb:read"]),
+        (["hb:read", SEARCH_SCOPE], [SEARCH_SCOPE]),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "api://1f0c/"])
+@pytest.mark.anyio
+async def test_a_client_is_told_to_ask_for_scopes_that_are_enough_and_for_no_more(
+    issuer: Issuer, bound: list[str], requested: list[str], prefix: str
+) -> None:
+    """With more bound scopes than one, a token reaches only what all of them admit."""
+    scopes = dict.fromkeys(bound, CredentialBoundTo())
+    settings = OAuthSettings(scopes=scopes, scope_prefix=prefix)
+    assert requested_scopes(settings).split() == [prefix + scope for scope in requested]
+    for scope in [requested, *([requested[:1], requested[1:]] if requested[1:] else [[]])]:
+        caller = await _verifier(issuer, scopes={name: {} for name in bound}).verify_token(
+            _token(scope=" ".join(scope))
+        )
+        assert isinstance(caller, Caller)
+        assert (SEARCH_SCOPE in caller.scopes) is (scope == requested)
 
 
 EXTENSIONS = "io.modelcontextprotocol"
@@ -818,9 +844,35 @@ def test_clients_are_told_scopes_as_the_issuer_knows_them(
     remote = listen(world.data, config=_signing(issuer, tmp_path, f'scope_prefix = "{prefix}"', scopes))
     document = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST).json()
     assert document["scopes_supported"] == [f"{prefix}{SEARCH_SCOPE}", f"{prefix}handbook:read"]
-    assert f'scope="{prefix}{SEARCH_SCOPE}"' in remote.post(None, **HOST).headers["WWW-Authenticate"]
+    requested = f'scope="{prefix}{SEARCH_SCOPE} {prefix}handbook:read"'
+    assert requested in remote.post(None, **HOST).headers["WWW-Authenticate"]
     assert remote.post(_token(scope=f"{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 200
-    assert remote.post(_token(scope=f"{prefix}{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 403
+    needed = f"Required scope: {SEARCH_SCOPE}, and one of these: handbook:read"
+    for scope in (f"{prefix}{SEARCH_SCOPE} handbook:read", SEARCH_SCOPE, "handbook:read", ""):
+        refused = remote.post(_token(scope=scope), **HOST)
+        assert (refused.status_code, refused.json()["error"]["message"]) == (403, needed)
+        assert 'error="insufficient_scope"' in refused.headers["WWW-Authenticate"]
+        assert requested in refused.headers["WWW-Authenticate"]
+
+
+def test_a_client_whom_no_scope_would_help_is_told_why_and_not_to_sign_in_again(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    remote = listen(world.data, config=_signing(issuer, tmp_path, '[oauth.scopes."handbook:read"]'))
+    nobodys: list[dict[str, Any]] = [
+        *({"tenant": "Cedar Ltd"}, {"sub": ""}, {"groups": "hr"}),
+        {"sub": "robot", "client_id": "robot"},
+    ]
+    for scope in (SEARCH_SCOPE, "handbook:read", ""):
+        for claims in nobodys:
+            refused = remote.post(_token(**claims, scope=scope), **HOST)
+            assert refused.status_code == 403
+            reason = refused.json()["error"]["message"]
+            assert reason.startswith("The token")
+            challenge = refused.headers["WWW-Authenticate"]
+            assert f'error="access_denied", error_description="{reason}"' in challenge
+            assert "scope=" not in challenge
+        assert "scope=" in remote.post(_token(scope=scope), **HOST).headers["WWW-Authenticate"]
 
 
 def test_a_client_for_pages_without_tokens_is_refused() -> None:

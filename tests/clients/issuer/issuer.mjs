@@ -1,11 +1,11 @@
 // A certified OpenID provider as the desk's issuer: node issuer.mjs FILE. The file is read anew for each token, so
-// that tests change people and tokens while it runs: {port, keys, idp, people, clients, ttl, twists}.
+// that tests change people and tokens while it runs: {port, keys, idp, people, clients, scopes, ttl, twists}.
 import { readFileSync } from 'node:fs';
 import { createLocalJWKSet, jwtVerify } from 'jose';
 import { Provider } from 'oidc-provider';
 
 const now = () => JSON.parse(readFileSync(process.argv[2], 'utf8'));
-const { port, keys, idp, clients } = now();
+const { port, keys, idp, clients, scopes } = now();
 const SCOPE = 'refdesk:search';
 const BY_ASSERTION = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
 const issuer = `http://127.0.0.1:${port}`;
@@ -13,7 +13,7 @@ const issuer = `http://127.0.0.1:${port}`;
 const provider = new Provider(issuer, {
   clients,
   jwks: { keys },
-  scopes: ['openid', 'offline_access', SCOPE],
+  scopes: ['openid', 'offline_access', ...scopes],
   claims: { openid: ['sub'] },
   pkce: { required: () => true },
   findAccount: (_context, id) => now().people[id] && { accountId: id, claims: () => ({ sub: id }) },
@@ -47,7 +47,7 @@ const provider = new Provider(issuer, {
 function getResourceServerInfo(_context, resource) {
   const [{ alg }] = keys;
   return {
-    scope: SCOPE,
+    scope: scopes.join(' '),
     audience: resource,
     accessTokenFormat: 'jwt',
     accessTokenTTL: now().ttl,
