@@ -176,7 +176,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         return exit_code(report)
     if dry_run:
         rehearsed = await make_dry_run(*target, removes=yes, embedder_name=options.embedder_name)
-        notes = rehearsed.report.notes + unmatched_notes(rehearsed.report.unmatched_rules)
+        unmatched = unmatched_notes(rehearsed.report.unmatched_rules, settings.access.rules)
+        notes = rehearsed.report.notes + unmatched
         rehearsed = replace(rehearsed, report=replace(rehearsed.report, notes=notes))
         return show_dry_run(rehearsed, as_json=as_json)
     if page:

@@ -225,10 +225,10 @@ async def _with_notes(
     """The report with notes on the model and on what is open to others, and the number of known failures.
 
     `by_command`: no origin was read, so the report tells of folders that no run reads any more, and of rules
-    that matched nothing. A rule may be about other origins; `refdesk-admin sync` knows them all.
+    that applied to nothing. A rule may be about other origins; `refdesk-admin sync` knows them all.
     """
     collection = writer.collection
-    unmatched = unmatched_notes(report.unmatched_rules) if by_command else ()
+    unmatched = unmatched_notes(report.unmatched_rules, settings.access.rules) if by_command else ()
     former = await orphaned_by_command(settings, writer) if by_command else []
     foreign = await foreign_documents_notes(settings, writer, report)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]

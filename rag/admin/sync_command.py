@@ -97,7 +97,8 @@ def _note_unmatched_rules(settings: Settings, results: Mapping[str, Mapping[str,
     if results.keys() != settings.origins.keys():
         return
     unmatched = set.intersection(*(set(result.get("unmatched_rules", ())) for result in results.values()))
-    for note in unmatched_notes(rule.path for rule in settings.access.rules if rule.path in unmatched):
+    patterns = (rule.path for rule in settings.access.rules if rule.path in unmatched)
+    for note in unmatched_notes(patterns, settings.access.rules):
         echo(f"Note: {note}", err=True)
 
 

@@ -154,10 +154,21 @@ def _url_template(url: str) -> str:
 UrlTemplate = Annotated[str, AfterValidator(_url_template)]
 
 
+PathPattern = Annotated[
+    str,
+    matching(
+        r"(?!\.{1,2}/)(?!.*/\.{0,2}/)[^\\]*[^/\\]",
+        "a pattern that a path can match, like hr/* for the files of a folder: with / between folders and "
+        "none at its end, and without . and .. as folders",
+    ),
+]
+"""A glob pattern of paths with at least one that matches it."""
+
+
 class AccessRule(Section):
     """Access to the sources whose path, relative to the ingested folder, matches a glob pattern."""
 
-    path: str
+    path: PathPattern
     visibility: Visibility = "restricted"
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()

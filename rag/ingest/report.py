@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -11,12 +11,13 @@ from shlex import quote
 from typing import Literal, get_args
 
 from rag.access.rule import in_words, is_narrowed, same_access, visible_to_nobody
-from rag.config.settings import IngestSettings
+from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access, AccessRecord, Source
 from rag.errors import Cause, ConfigurationError, EmptyFileError, ParseError, ProviderError
 from rag.ingest.parse import xberg_formats
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
+from rag.ingest.requested_access import covered_rules
 from rag.ingest.source_files import LocalFile, document_name, path_of
 from rag.report import counted, names_briefly
 from rag.runtime import install_command
@@ -460,9 +461,16 @@ class AccessReport:
             )
 
 
-def unmatched_notes(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Notes on the access rules with these patterns, which matched nothing: one may be misspelt."""
-    return tuple(f"The access rule for {pattern} matched no file." for pattern in patterns)
+def unmatched_notes(patterns: Iterable[str], rules: Sequence[AccessRule]) -> tuple[str, ...]:
+    """Notes on those of the access rules that applied to nothing: one may be misspelt, or stand too late."""
+    covered = covered_rules(rules)
+    return tuple(covered.get(pattern) or _unmatched_note(pattern) for pattern in patterns)
+
+
+def _unmatched_note(pattern: str) -> str:
+    of_folder = "" if "*" in pattern else f" For the files of a folder, write {pattern}/*."
+    why = "none matches it, or rules before it match."
+    return f"The access rule for {pattern} applied to no file: {why}{of_folder}"
 
 
 def _forgetting(gone: AccessRecord) -> str:

@@ -212,6 +212,28 @@ def _matches(path: Path, pattern: str) -> bool:
     return fnmatchcase(whole.casefold(), pattern.casefold())
 
 
+def covered_rules(rules: Sequence[AccessRule]) -> dict[str, str]:
+    """What to say of each rule that can apply to no file, because one before it matches all of its files."""
+    notes = dict[str, str]()
+    for number, rule in enumerate(rules):
+        earlier = next((before.path for before in rules[:number] if _covers(before.path, rule.path)), None)
+        if earlier is not None:
+            notes[rule.path] = (
+                f"The access rule for {rule.path} applies to no file: the rule for {earlier} stands before "
+                "it and matches the same files. Put the narrower rule first."
+            )
+    return notes
+
+
+def _covers(pattern: str, other: str) -> bool:
+    """Whether a pattern matches all that another matches, as far as examples tell.
+
+    Example: "*" covers "hr/*", and "hr/*" covers "hr/pay/*"; "*.md" doesn't cover "hr/*".
+    """
+    examples = (other.replace("*", text).replace("?", "q") for text in ("x", "any/file.any"))
+    return all(_matches(Path("/any", example), pattern) for example in examples)
+
+
 UNKNOWN_VISIBILITY = "its visibility must be tenant or restricted"
 
 

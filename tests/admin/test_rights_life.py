@@ -25,7 +25,7 @@ from mcp.client.stdio import stdio_client
 
 from rag.access.rule import in_words
 from rag.corpus import Access
-from rag.ingest.report import BACK_AS_BEFORE
+from rag.ingest.report import BACK_AS_BEFORE, unmatched_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,7 +276,7 @@ def test_a_rule_holds_whatever_part_of_the_folder_is_ingested(life: Life, part: 
     life.write("HR/more.md", secret("more"))
     report = life.ingest(paths=(life.folder / part, life.folder / "HR", life.folder / "open.md"))
     assert report["unmatched_rules"] == ["law/*"]
-    assert report["notes"] == ["The access rule for law/* matched no file."]
+    assert report["notes"] == [*unmatched_notes(["law/*"], ())]
     assert life.visible_to(NOBODY) == {"open.md"}
     assert len(life.visible_to(OF_HR)) == 3
 

@@ -350,7 +350,7 @@ BOARD = '[access]\nrules = [{ path = "board/*", allow = ["group:board"] }]\n\n'
 
 def notes_of_rules(run: CompletedProcess[str]) -> list[str]:
     """The notes on rules, by what `ingest` says of one that matches nothing."""
-    (told,) = unmatched_notes(["board/*"])
+    (told,) = unmatched_notes(["board/*"], ())
     return [line for line in (run.stdout + run.stderr).splitlines() if line.endswith(told)]
 
 

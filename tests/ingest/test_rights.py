@@ -20,7 +20,8 @@ from rag.errors import ParseError
 from rag.ingest import access_decision
 from rag.ingest.access_decision import TABLE, Claims, Floor, Narrowing, Place, Recorded, Row, Situation
 from rag.ingest.discover import Discovery
-from rag.ingest.requested_access import UNKNOWN_VISIBILITY, RequestedAccess, Rights
+from rag.ingest.report import unmatched_notes
+from rag.ingest.requested_access import UNKNOWN_VISIBILITY, RequestedAccess, Rights, covered_rules
 from rag.ingest.source_files import LocalFile, folder_of, place_of
 from rag.store.write.access_claim import Claim, Policy, limits, settle
 from rag.store.write.table_rows import KnownSource
@@ -95,6 +96,42 @@ def test_rules_that_match_no_file_are_named() -> None:
     files = [Path("/data/hr/a.md"), Path("/data/b.txt")]
     assert rights.unmatched(files) == ["hr/pay/*"]
     assert rights.unmatched([Path("/data/HR/pay/x")]) == ["hr/*", "*.txt"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "covered"),
+    [
+        ("*", "hr/*", True),
+        ("hr/*", "*", False),
+        ("*/*", "hr/*", True),
+        ("hr/*", "HR/pay/*", True),
+        ("hr/*", "hr/pay.md", True),
+        ("hr/pay.md", "hr/*", False),
+        ("*.md", "hr/*", False),
+        ("*.md", "hr/*.md", True),
+        ("/srv/hr/*", "hr/*", False),
+        ("hr/*", "/srv/hr/*", True),
+        ("hr/?", "hr/*", False),
+        ("hr/*", "hr/*", True),
+    ],
+)
+def test_a_rule_that_stands_too_late_is_told_by_the_one_before_it(
+    first: str,
+    second: str,
+    covered: bool,  # noqa: FBT001 a parameter of a test
+) -> None:
+    rules = [AccessRule(path=path) for path in (first, second)]
+    assert list(covered_rules(rules)) == ([second] if covered else [])
+    (note,) = unmatched_notes([second], rules)
+    assert (f"the rule for {first} stands before it" in note) is covered
+
+
+@pytest.mark.parametrize("path", ["", "hr/", "./hr/*", "../hr/*", "hr/./*", "hr//*", "hr\\*", "hr/../*"])
+def test_a_pattern_that_no_path_matches_is_refused(path: str) -> None:
+    for right in ("hr/*", "*", "/srv/hr/*", "hr", "hr/.hidden/*", "*/..x/[!a]?.md", "büro/*"):
+        AccessRule(path=right)
+    with pytest.raises(ValidationError, match=r"like hr/\* for the files of a folder"):
+        AccessRule(path=path)
 
 
 def test_rules_that_the_command_overrules_are_named() -> None:
