@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,7 +31,7 @@ from rag.admin.command_line import command, settings_file
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import FAILED, Group, echo, print_json
-from rag.config.load import environment_name, setting_values
+from rag.config.load import environment_name, named_values, setting_values
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
@@ -39,6 +40,7 @@ from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import RefdeskError
 from rag.home import data_folder_problem
+from rag.ingest.requested_access import covered_rules
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import MAX_UNRELATED, cosines_in
@@ -92,7 +94,7 @@ async def setting_findings(
             yield _check_finding(f"stage {stage.called}", load, "the function can be imported")
     async for finding in _external_findings(settings):
         yield finding
-    for part, problem in await binding_problems(settings):
+    for part, problem in chain(await binding_problems(settings), _rule_problems(settings)):
         yield SettingFinding(part, "wrong", problem)
     exposure = _exposure_finding(settings)
     for finding in chain(_origin_findings(settings), [exposure], _address_findings(settings.http)):
@@ -187,6 +189,11 @@ def _origin_findings(settings: Settings) -> Iterator[SettingFinding]:
             yield SettingFinding(f"origin {name}", "wrong" if missing else "ok", text)
 
 
+def _rule_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    for pattern, problem in covered_rules(settings.access.rules).items():
+        yield f"access rule {pattern}", problem
+
+
 def _tenant_finding(settings: Settings) -> SettingFinding:
     try:
         return SettingFinding("tenant", "ok", tenant_of(settings))
@@ -197,16 +204,17 @@ def _tenant_finding(settings: Settings) -> SettingFinding:
 
 
 async def _oauth_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
-    """A note for each tenant that tokens may name but that doesn't exist, and findings about the issuer."""
+    """A note for each tenant that the settings name but that doesn't exist, and findings about the issuer."""
     tenant_names = {
-        *settings.oauth.tenants.values(),
-        *(client.tenant for client in settings.oauth.clients.values()),
+        *((tenant, "oauth") for tenant in settings.oauth.tenants.values()),
+        *((client.tenant, "oauth") for client in settings.oauth.clients.values()),
+        *((tenant, "search.of_tenants") for tenant in settings.search.of_tenants),
     }
-    for tenant in sorted(tenant_names):
+    for tenant, part in sorted(tenant_names):
         try:
             check_tenant(settings.home, tenant)
         except RefdeskError as error:
-            yield SettingFinding("oauth", "note", str(error))
+            yield SettingFinding(part, "note", str(error))
     if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
         for finding in await to_thread.run_sync(lambda: list(issuer_findings(settings.oauth))):
             yield finding
@@ -398,7 +406,7 @@ CollectionsByTenant: TypeAlias = "Mapping[str, Sequence[Collection]]"
 
 
 async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
-    """The bindings that match nothing or name what doesn't exist: each with what is wrong."""
+    """The parts that match nothing or name what doesn't exist: each with what is wrong."""
     try:
         keys, collections = keys_in(settings.home).keys, await collections_by_tenant(settings)
     except RefdeskError as error:
@@ -408,10 +416,34 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
         of_settings.append(("search.collections", BoundTo(collections=usual)))
     problems = [(part, _collections_problem(bound, collections)) for part, bound in of_settings]
+    problems += _search_problems(settings, collections)
     for key in keys:
         of_tenant = {key.tenant: collections.get(key.tenant, ())}
         problems.append((f"key {key.id}", _key_problem(key, settings, of_tenant)))
     return [(part, problem) for part, problem in problems if problem]
+
+
+def _search_problems(
+    settings: Settings, collections: CollectionsByTenant
+) -> Iterator[tuple[str, str | None]]:
+    """What is wrong with the collections that [search] names, and with the filters in it."""
+    search, every = settings.search, [*chain.from_iterable(collections.values())]
+    for table in ("of_collections", "urls"):
+        names = getattr(search, table).keys() - settings.retrievers.keys()
+        yield f"search.{table}", _missing_problem(sorted(names), every)
+    filters = {f"profile {name}": profile.filter for name, profile in search.profiles.items()}
+    for part, filter_ in ({"search.filter": search.filter or None} | filters).items():
+        yield part, _collections_problem(BoundTo(filter=filter_), collections)
+    for tenant, profile in search.of_tenants.items():
+        of_tenant = {tenant: collections.get(tenant, ())}
+        yield f"search.of_tenants.{tenant}", _collections_problem(BoundTo(filter=profile.filter), of_tenant)
+
+
+def _missing_problem(names: Iterable[str], every: Sequence[Collection]) -> str | None:
+    """Which collections there are not; None while there are no collections."""
+    known = {collection.name for collection in every}
+    missing = [name for name in names if name not in known]
+    return f"There is no collection {', '.join(missing)}." if every and missing else None
 
 
 def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> str | None:
@@ -422,12 +454,12 @@ def _collections_problem(bound: BoundTo, collections: CollectionsByTenant) -> st
         for collection in every
         if bound.collections is None or collection.name in bound.collections
     ]
-    names = {collection.name for collection in bound_collections}
-    if every and (missing := [name for name in bound.collections or () if name not in names]):
-        return f"There is no collection {', '.join(missing)}."
+    if missing := _missing_problem(bound.collections or (), every):
+        return missing
     if bound_collections and all(
         walls([bound.binding], collection) is None for collection in bound_collections
     ):
+        names = {collection.name for collection in bound_collections}
         return f"The filter doesn't fit the declared fields of any collection ({', '.join(sorted(names))})."
     return None
 
@@ -445,6 +477,7 @@ def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTena
     return _collections_problem(bound, collections)
 
 
+BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that TOML takes without quotes
 STATE_WIDTH = 7  # of "wrong" and a gap
 
 
@@ -487,9 +520,11 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
 
 def _settings(settings: Settings, *, everything: bool) -> Iterator[str]:
     """A line for each setting, or only for those that differ from their defaults."""
-    for keys, value in setting_values(settings, changed_only=not everything):
+    values = setting_values(settings, changed_only=not everything)
+    for keys, value in chain(values, named_values(settings)):
         text = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
-        yield f"{'.'.join(keys)} = {text}{_origin(keys)}"
+        path = ".".join(key if BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False) for key in keys)
+        yield f"{path} = {text}{_origin(keys)}"
 
 
 def _origin(keys: tuple[str, ...]) -> str:

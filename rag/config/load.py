@@ -137,16 +137,18 @@ def _read(path: Path, *, required: bool, kind: str = "settings file") -> str:
 
 
 def setting_keys() -> dict[tuple[str, ...], Any]:
-    """The path of every setting and its type, in the order of the file."""
+    """The path of every setting and its type, in the order of the file, but for tables of chosen keys."""
+    fields = _fields(Settings, ())
+    return {keys: _annotation(info) for keys, info in fields if get_origin(info.annotation) is not dict}
 
-    def leaves(model: type[BaseModel], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-        for name, info in model.model_fields.items():
-            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-                yield from leaves(info.annotation, (*above, name))
-            elif get_origin(info.annotation) is not dict:  # whose keys the operator chooses
-                yield (*above, name), _annotation(info)
 
-    return dict(leaves(Settings, ()))
+def _fields(model: type[BaseModel], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """The path of every setting, and of every table whose keys the operator chooses."""
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _fields(info.annotation, (*above, name))
+        else:
+            yield (*above, name), info
 
 
 def setting_values(settings: Settings, *, changed_only: bool) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -156,6 +158,32 @@ def setting_values(settings: Settings, *, changed_only: bool) -> Iterator[tuple[
         value = functools.reduce(operator.getitem, keys, values)
         if not changed_only or value != functools.reduce(operator.getitem, keys, usual):
             yield keys, value
+
+
+def named_values(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path and the value, as JSON has it, of what was set in tables whose keys the operator chooses."""
+    tables = (keys for keys, info in _fields(Settings, ()) if get_origin(info.annotation) is dict)
+    set_values = settings.model_dump(mode="json", exclude_unset=True)
+    values, usual = settings.model_dump(mode="json"), Settings().model_dump(mode="json")
+    for keys in tables:
+        set_table, table, usual_table = (
+            functools.reduce(_part, keys, source) for source in (set_values, values, usual)
+        )
+        for name, value in set_table.items():
+            if table[name] != usual_table.get(name):  # or it is a profile that is built in
+                yield from _leaves((*keys, name), value)
+
+
+def _part(table: dict[str, Any], key: str) -> dict[str, Any]:
+    return dict(table.get(key, {}))
+
+
+def _leaves(keys: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], object]]:
+    if not (isinstance(value, dict) and value):
+        yield keys, value
+        return
+    for key, part in value.items():
+        yield from _leaves((*keys, key), part)
 
 
 def _annotation(info: FieldInfo) -> Any:  # noqa: ANN401 an annotation is anything

@@ -377,6 +377,62 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Check) -> None:
     assert not findings.keys() & {"tool search", "scope all"}
 
 
+def test_names_in_the_tables_of_search_that_nothing_has_are_wrong(
+    check: Check, scripts: Scripts, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    scripts.admin("collection", "create", "documents", "--field", "status=string", "--data", data)
+    text = """
+        search.filter = {{ {field} = "x" }}
+        [search.profiles.final]
+        filter = {{ {field} = "final" }}
+        [search.of_collections]
+        {collection} = "fast"
+        [search.urls]
+        {collection} = "https://desk.example.com/{{path}}"
+        [search.of_tenants.{tenant}]
+        filter = {{ {field} = "final" }}
+        """
+    wrong = text.format(field="statuss", collection="handbok", tenant="default")
+    code, findings = check(wrong, "--data", data)
+    assert code
+    for part in ("search.filter", "profile final", "search.of_tenants.default"):
+        assert findings[part].startswith("wrong The filter doesn't fit the declared fields")
+    for part in ("search.of_collections", "search.urls"):
+        assert findings[part] == NO_COLLECTION.format("handbok")
+    right = text.format(field="status", collection="documents", tenant="nope")
+    code, findings = check(right, "--data", data)
+    assert (code, findings.keys() & {"search.filter", "profile final", "search.urls"}) == (0, set())
+    assert findings["search.of_tenants"].startswith("note There is no tenant 'nope'")
+
+
+def test_tables_whose_keys_the_operator_chooses_are_printed(scripts: Scripts, tmp_path: Path) -> None:
+    lines = [
+        f'origins.x.path = "{tmp_path}"',
+        "search.profiles.final.limit = 5",
+        'search.profiles.final.filter.year."$gte" = 2020',
+        'search.of_collections.documents = "fast"',
+        'oauth.tenants."Acorn Ltd" = "default"',
+        'oauth.scopes."hb:read".collections = ["documents"]',
+        'oauth.scopes."all:read" = {}',
+    ]
+    file = tmp_path / "config.toml"
+    file.write_text("\n".join(['origins.x.type = "folder"', *lines]))
+    for flags in ((), ("--all",)):
+        printed = scripts.admin("config", "check", "--config", file, *flags).stdout.splitlines()
+        assert [line for line in printed if line in lines] == lines
+        assert not [line for line in printed if line.startswith("search.profiles.fast")]
+
+
+def test_an_access_rule_that_stands_too_late_is_wrong(check: Check) -> None:
+    rules = [f'{{ path = "{path}", allow = ["group:x"] }}' for path in ("*", "hr/*")]
+    code, findings = check(f"access.rules = [{', '.join(rules)}]")
+    assert code
+    assert "the rule for * stands before it" in findings["access rule hr/*"]
+    code, findings = check(f"access.rules = [{', '.join(reversed(rules))}]")
+    assert (code, "access rule *" in findings) == (0, False)
+
+
 def test_a_key_that_names_what_is_no_longer_there_is_wrong(
     check: Check, scripts: Scripts, tmp_path: Path
 ) -> None:
