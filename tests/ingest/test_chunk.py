@@ -292,6 +292,18 @@ def test_other_names_of_a_note_are_context_beside_its_title() -> None:
     assert "old" not in "".join(contexts)
 
 
+@pytest.mark.parametrize("body", ["# Ann\n\nSings.", "## Morning\n\nSings.", f"{sentences(50)}"])
+def test_properties_are_the_beginning_of_the_first_passage(body: str) -> None:
+    names = ("phone", "birthday", "company", "owner", "due", "status")
+    entries = "\n".join(f"{name}: some words of it" for name in names)
+    document = parse(f"---\n{entries}\n---\n{body}".encode(), "a.md")
+    first, *_ = passages(document, token_spans=word_spans, limit=120)
+    text = document.text[first.start : first.end]
+    assert text.startswith("phone: some words of it")
+    assert text.split("status: some words of it")[1].strip().startswith(body[:15])
+    assert first.section == tuple(heading.title for heading in document.outline)
+
+
 # Each strategy of cutting, its sizes, and which one applies.
 
 PROSE = """# Handbook

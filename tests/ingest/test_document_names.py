@@ -187,6 +187,18 @@ async def test_a_renamed_file_is_found_by_its_new_name_alone_and_nothing_is_embe
     assert notes.embedder.texts == []
 
 
+@pytest.mark.parametrize("mode", ["sparse", "exact"])
+async def test_what_people_read_above_a_note_is_found_by_its_words_and_a_change_of_it_counts(
+    notes: Notes, mode: Mode
+) -> None:
+    text = "---\nphone: '5550192'\n---\n# Ann\n\nSings.\n"
+    await notes.ingest({"Ann.md": text, "Bo.md": "# Bo\n\nSings.\n"})
+    assert await notes.named("5550192", mode=mode) == ["Ann.md"]
+    await notes.ingest({"Ann.md": text.replace("5550192", "5550377")})
+    assert await notes.named("5550192", mode=mode) == []
+    assert await notes.named("5550377", mode=mode) == ["Ann.md"]
+
+
 @pytest.mark.slow
 async def test_names_stay_when_the_words_are_analysed_in_another_language(notes: Notes) -> None:
     await notes.ingest({"Kubernetes.md": KUBERNETES, "Uhren.md": "# Zeit\n\nEs ist spät.\n"})

@@ -298,9 +298,12 @@ async def test_a_writer_that_knows_the_former_tables_writes_to_none_of_them(data
             pass
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_blocks_of_a_stored_text_are_those_of_its_file(name: str) -> None:
-    parsed = parse(TEXTS[name].encode(), name)
+NOTE = "---\nowner: '[[Ann]]'\ndue: 2024-06-30\n---\n\n## Delta\n\nThe escapement of delta.\n"
+
+
+@pytest.mark.parametrize(("name", "content"), [*TEXTS.items(), ("note.md", NOTE)])
+def test_the_blocks_of_a_stored_text_are_those_of_its_file(name: str, content: str) -> None:
+    parsed = parse(content.encode(), name)
     assert document_of(*stored(parsed, name)).blocks == parsed.blocks
 
 

@@ -18,13 +18,15 @@ from rag.ingest.parse.document_draft import omission_remarks, unread_files
 from rag.ingest.parse.document_parts import (
     Lines,
     alternative_text,
+    block,
     date,
     line_blocks,
     listed_names,
+    shifted,
     title_line,
     with_facts,
 )
-from rag.ingest.parse.front_matter import ACCESS_KEYS, split_front_matter
+from rag.ingest.parse.front_matter import ACCESS_KEYS, readable_lines, split_front_matter
 from rag.ingest.parse.text_and_settings import parse_yaml
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import one_line, without_note_ids
@@ -48,6 +50,8 @@ _KINDS: dict[str, BlockKind] = {
     "code_block": "code",
 }
 _SENTENCE = 3  # words, at least
+_BREAK = "  "  # Markdown's line break; by it, a stored text that is parsed again has the same properties
+_PROPERTIES = re.compile(rf"(?:[^\W\d_][\w -]{{0,60}}: [^\n]*\S{_BREAK}\n)+(?=\n)")
 _ACCESS = re.compile(
     rf"^[\"']?(?:{'|'.join(sorted(ACCESS_KEYS))})[\"']?[ \t]*[:=][^\n]*(?:\n[ \t-][^\n]*)*+\n?",
     re.MULTILINE | re.IGNORECASE,
@@ -89,9 +93,27 @@ def parse(text: str, name: str) -> Document:
     if not body.strip() and _is_content(entries):
         return _home_page(parse_yaml(_ACCESS.sub("", text.strip("-+ \n")), name), entries, remarks)
     body, omissions = _without_internal_markup(without_note_ids(body))
+    head = written[0] if (written := _PROPERTIES.match(body)) else ""
+    body = body[len(head) :]
     blocks = tuple(markdown_blocks(body))
     title = markdown_title(body, blocks, entries) or name
-    return _stated(Document(body, title, MIME_TYPE, blocks, remarks=(*remarks, *omissions)), entries)
+    document = Document(body, title, MIME_TYPE, blocks, remarks=(*remarks, *omissions))
+    return _stated(_with_properties(document, head, entries), entries)
+
+
+def _with_properties(document: Document, head: str, entries: Mapping[str, str]) -> Document:
+    """The document with the properties that people read above it, after a `head` of the text that has some.
+
+    They are a heading without title: it stays with the text below and names no section.
+    """
+    lines = _without_internal_markup("\n".join(readable_lines(entries, document.title)))[0].splitlines()
+    head += "".join(f"{line.rstrip()}{_BREAK}\n" for line in lines)
+    if not head:
+        return document
+    text = document.text.lstrip("\n")
+    below = shifted(document.blocks, len(head) + 1 + len(text) - len(document.text))
+    blocks = (*block(head, "heading", 0, len(head)), *below)
+    return replace(document, text=f"{head}\n{text}", blocks=blocks)
 
 
 def _stated(document: Document, entries: Mapping[str, str]) -> Document:

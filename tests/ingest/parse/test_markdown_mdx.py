@@ -108,11 +108,34 @@ def test_front_matter_states_facts_under_shared_names() -> None:
     assert metadata == {"authors.name": "Ann, Bo", "author": "Ann, Bo", "Lang": "en_GB", "language": "en-GB"}
 
 
-def test_front_matter_is_metadata_and_not_text() -> None:
-    document = parse(b"---\ntitle: T\ndate: 2024-05-01\nstatus: draft\n---\nText.", "a.md")
-    assert document.text == "Text."
+def test_front_matter_is_metadata_and_what_people_read_of_it_is_text(shape: Shape) -> None:
+    text = "---\ntitle: T\ndate: 2024-05-01\nowner: '[[Ann]]'\ndraft: true\n---\n\n# Plan\n\nText."
+    document = parse(text.encode(), "a.md")
+    assert document.text == "owner: Ann  \n\n# Plan\n\nText."
     assert document.date == datetime(2024, 5, 1, tzinfo=UTC)
-    assert document.metadata == {"status": "draft"}
+    assert document.metadata == {"owner": "[[Ann]]", "draft": "true"}
+    assert shape(text, "a.md") == [("heading", "owner: Ann"), ("heading", "# Plan"), ("paragraph", "Text.")]
+    assert [heading.title for heading in document.outline] == ["Plan"]
+
+
+def test_front_matter_that_only_programs_read_is_no_text() -> None:
+    document = parse(b"---\nlayout: post\nweight: 10\nallow: group:law\n---\nText.", "a.md")
+    assert document.text == "Text."
+    assert document.metadata == {"layout": "post", "weight": "10", "allow": "group:law"}
+
+
+def test_comments_in_properties_are_left_out() -> None:
+    text = "---\nowner: Ann %%really Bo%%\nsize: 3 <!-- or 4 -->\n---\nText."
+    assert parse(text.encode(), "a.md").text == "owner: Ann  \nsize: 3  \n\nText."
+
+
+def test_a_note_of_properties_alone_has_them_as_text() -> None:
+    document = parse(b"---\nphone: +49 171 5550192\ntags: [people]\n---\n", "Ann Lee.md")
+    assert (document.title, document.text.strip()) == ("Ann Lee", "phone: +49 171 5550192")
+
+
+def test_a_first_line_below_properties_is_still_the_title() -> None:
+    assert parse(b"---\nmood: 4\n---\n**Bold title**\n\nText here.", "a.md").title == "Bold title"
 
 
 def test_a_home_page_whose_text_is_in_its_front_matter_is_read() -> None:
