@@ -65,15 +65,30 @@ _INCLUDE = (  # of mdBook, which puts other files there
     r"(?P<file>[^{}\n:]*)[^{}\n]*\}\}"
 )
 _IN_LIST_OR_QUOTE = r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
+_INDENTED = r"(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*"
+_PERCENT = (  # two signs in an address, around a variable's name, in a format as of printf, behind numbers
+    r"https?://(?:[^\s%<>]|%(?!%)|%%[0-9a-f]{2}|%%(?-i:[A-Z_]+)%%)+"
+    r"|(?!^%%\w+%%[ \t]*$)%%(?:\{[^%\n]*|(?-i:[A-Z_]+))%%"
+    r"|%[-+#0]*[\d*]*(?:\.[\d*]+)?[a-z]%%"
+    r"|\d%%(?!\w)|\d[ \xa0]%%(?!\w)[^%\n]*\d[ \xa0]?%%(?!\w)"
+    r"|%{4,}"
+)
+_NEXT_BLOCK = r"[ \t]*\n|[ \t>]*(?:[|#]|`{3}|~{3}|(?:[-*+]|\d{1,9}[.)])[ \t])|\Z"
+_INSIDE = rf"(?:\[\[[^\[\]\n]*\]\]|[^%%\n%s]|%%(?!%%)|\n(?!{_NEXT_BLOCK}))*+"
+_COMMENT = (  # of Obsidian; %%i is a variable; a row of a table has comments within its cells
+    r"^[ \t]*%%(?![%{])(?=(?:[^%\n]|%(?!%))*(?:%%[ \t]*)?$)(?s:.*?)(?:%%|\Z)"
+    r"|(?<!\\)%%(?!\{)"
+    rf"(?={_INSIDE % '|'}%%|{_INSIDE % ''}%%(?![^|\n]*\|))"
+    rf"(?:(?=\s){_INSIDE % ''}%%|(?!\s){_INSIDE % ''}(?:(?<!\s)%%|%%(?!\w)))"
+)
 _UNSHOWN = re.compile(
     rf"(?P<code>^{_IN_LIST_OR_QUOTE}(?P<fence>`{{3,}}|~{{3,}})[^\n]*\n(?s:.*?)(?:^[ \t>]*(?P=fence)|\Z)"
     r"|`[^`\n]+`"
     r"|\{%-?[ \t]*highlight\b(?:[^{]|\{(?!%-?[ \t]*(?:end)?highlight\b))*+\{%-?[ \t]*endhighlight"
     r"|<pre\b(?:[^<]|<(?!/?pre\b))*+</pre"
-    r"|^(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*)"
-    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?!(?-i:[A-Z_]+)%%)(?=\S)[^%\n|]*(?<=\S)%%(?=\s|\Z)"
-    r"|^[ \t]*%%(?![%{])[^%\n|]*%%[ \t]*$|^%%[ \t]*$(?s:.{0,5000}?)^%%[ \t]*$"
-    r"|<!--(?:[^<]|<(?!!--)){0,5000}?-->)"
+    rf"|(?:(?<=\n\n)|\A){_INDENTED}(?:\n{_INDENTED})*"  # right below a paragraph it would belong to it
+    rf"|{_PERCENT})"
+    rf"|(?P<comment>{_COMMENT}|<!--(?:[^<]|<(?!!--)){{0,5000}}?-->)"
     r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
     rf"|(?<!\\){_INCLUDE}|(?<!\\)\{{\{{#(?:title|quiz)[ \t]+[^{{}}\n]*\}}\}}"
     r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
