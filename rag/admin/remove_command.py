@@ -98,13 +98,7 @@ async def remove_command(
     """
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or use --all.")
-    try:
-        (table,) = await open_collections(settings, collection)
-    except NotFoundError:
-        if everything or collection != DEFAULT_COLLECTION:
-            raise
-        # Nobody named that collection, so say where the source is instead.
-        raise NotFoundError(await _not_there(settings, sources[0], collection)) from None
+    table = await _collection_with(settings, sources, collection)
     async with access_table(settings.home, table.collection.tenant) as access:
         records = await access.records()
     sources_there = await table.listing()
@@ -218,6 +212,17 @@ def _gone(records: Iterable[AccessRecord]) -> dict[str, tuple[State, State]]:
         record.id: ({"uri": record.uri, **(access_state(record.access) or {})}, None)
         for record in sorted(records, key=attrgetter("id"))
     }
+
+
+async def _collection_with(settings: Settings, sources: Sequence[str], name: str) -> CollectionReader:
+    """The collection of this name. If only the default is missing, the error says where the source is."""
+    try:
+        (table,) = await open_collections(settings, name)
+    except NotFoundError:
+        if not sources or name != DEFAULT_COLLECTION:
+            raise
+        raise NotFoundError(await _not_there(settings, sources[0], name)) from None
+    return table
 
 
 async def _not_there(settings: Settings, name: str, collection: str) -> str:

@@ -104,9 +104,7 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
         database = await with_catalog(data)
-        if tenant_existed and not has_tenant(data, tenant):
-            raise NotFoundError(f"The tenant {tenant!r} was removed meanwhile.")
-        note_tenant(data, tenant)
+        _note(data, tenant, existed=tenant_existed)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if rows:
@@ -138,6 +136,12 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
+
+
+def _note(data: Home, tenant: str, *, existed: bool) -> None:
+    if existed and not has_tenant(data, tenant):
+        raise NotFoundError(f"The tenant {tenant!r} was removed meanwhile.")
+    note_tenant(data, tenant)
 
 
 def _checked(
