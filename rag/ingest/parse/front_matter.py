@@ -31,6 +31,7 @@ _JSON = re.compile(r'\{\s*"')
 _JSON_END = re.compile(r"^\}[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"(?:[^\S\n]*+(?:#[^\n]*+)?\n)*+")
 _ENTRY = re.compile(r"""^(?:[^\W\d][\w.-]*+|"[^"\n]++"|'[^'\n]++')[ \t]*+:(?!\S)""", re.MULTILINE)
+_BEGIN = re.compile(rf"{_ENTRY.pattern}|{_JSON.pattern}", re.MULTILINE)
 _PROSE = re.compile(r"^[^\S\n]*\n(?![^\n]*:(?:\s|$))[^\W\d_][^\n]*$", re.MULTILINE)
 """A blank line, then one that isn't an entry, item or comment: valid YAML has it in quotation marks only."""
 _ACCESS_ENTRY = re.compile(rf"\b({'|'.join(sorted(ACCESS_KEYS))})[\"']?\s*[:=]", re.IGNORECASE)
@@ -65,7 +66,7 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
         return _split_json(text)
     fenced = _FENCED.match(text)
     blank = _BLANK.match(fenced[1]) if fenced else None
-    if not fenced or not blank or not _ENTRY.match(fenced[1], blank.end()):
+    if not fenced or not blank or not _BEGIN.match(fenced[1], blank.end()):
         return FrontMatter({}), text
     front_matter = _within_limit(fenced[1], _yaml)
     if front_matter.remarks and _PROSE.search(fenced[1]) and not _ACCESS_ENTRY.search(fenced[1]):

@@ -229,6 +229,8 @@ def test_json_is_front_matter_if_a_text_follows_on_a_new_line() -> None:
     (entries, _), body = split_front_matter('{\n"tags": ["a", "b"],\n"allow": ["user:x"]\n}\nText')
     assert (entries, body.strip()) == ({"tags": "a, b", "allow": "user:x"}, "Text")
     assert split_front_matter('{"tags": 1} is an object')[1] == '{"tags": 1} is an object'
+    fenced = '---\n{"tags":["a", "b"],"allow":["user:x"]}\n---\nText'
+    assert split_front_matter(fenced) == (({"tags": "a, b", "allow": "user:x"}, ()), "Text")
 
 
 @pytest.mark.parametrize(
