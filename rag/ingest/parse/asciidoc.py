@@ -21,9 +21,8 @@ from rag.ingest.parse.document_parts import (
     compose,
     date,
     facts,
-    first_heading,
 )
-from rag.ingest.parse.titles_and_questions import heading_words, starred, with_questions
+from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
 from rag.report import counted, names_briefly
 from rag.text.table_heads import pipe_table
 
@@ -92,7 +91,10 @@ def parse(text: str, name: str) -> Document:
     included = [match[1] for match in filter(None, map(_INCLUDE.match, lines))]
     return Document(
         text=body,
-        title=stated.get("title", "") or first_heading(blocks) or stated.get("navtitle", "") or name,
+        title=stated.get("title", "")
+        or first_heading(body, blocks, name)
+        or stated.get("navtitle", "")
+        or name,
         mime_type="text/asciidoc",
         blocks=blocks,
         date=date(stated.get("revdate", "") or day),

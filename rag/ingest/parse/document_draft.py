@@ -14,8 +14,13 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
-from rag.ingest.parse.document_parts import clean, date, facts, first_heading, shifted, title_line
-from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, with_questions
+from rag.ingest.parse.document_parts import clean, date, facts, shifted, title_line
+from rag.ingest.parse.titles_and_questions import (
+    MADE_UP_AUTHOR,
+    MADE_UP_TITLE,
+    first_heading,
+    with_questions,
+)
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
@@ -54,6 +59,11 @@ class Draft:
     def bold(self) -> frozenset[int]:
         """The start offsets of bold paragraphs."""
         return frozenset(self.blocks[at].start for at in self._bold)
+
+    @property
+    def first_title(self) -> str:
+        """The title of the first heading: of slides, that of the first slide."""
+        return next((block.title for block in self.blocks if block.kind == "heading" and block.title), "")
 
     def heading(self, text: str, level: int, *, title: str | None = None) -> None:
         """Add a heading on one line. An empty `title` ends the section above without naming a new one."""
@@ -259,7 +269,7 @@ def document_of_draft(
     omissions = (omission_remarks(draft.left_out[kind], *nouns) for kind, nouns in _LEFT_OUT.items())
     return Document(
         text=text,
-        title=stated_title or title_line(title) or first_heading(blocks) or name,
+        title=stated_title or title_line(title) or first_heading(text, blocks, name) or name,
         mime_type=mime_type,
         blocks=blocks,
         pages=tuple(min(at, len(text)) for at in draft.pages),

@@ -186,30 +186,6 @@ def with_capped_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     return tuple(replace(block, level=MAX_LEVEL) if block.level > MAX_LEVEL else block for block in blocks)
 
 
-_VERSION = re.compile(
-    r"(?i)(?<![\w.])v?\d+\.\d+|\b\d{4}-\d\d(?:-\d\d)?\b|\bunreleased\b|^v?(?:ersion)?\s*\d+\W*$"
-)
-
-
-def first_heading(blocks: tuple[Block, ...]) -> str:
-    """The title of the first level 1 heading, else of the first heading, or "".
-
-    It is "", too, if that is one of several versions or days, as in a changelog: it names a part only.
-    """
-    headings = [block for block in blocks if block.kind == "heading" and block.title]
-    if not headings:
-        return ""
-    first = next((block for block in headings if block.level == 1), headings[0])
-    beside = (block for block in headings if block.level == first.level and block is not first)
-    is_one_of_several = is_version(first.title) and any(is_version(block.title) for block in beside)
-    return "" if is_one_of_several else first.title
-
-
-def is_version(heading: str) -> bool:
-    """Whether a heading is about a version or a day: "v1.2.0", "[Unreleased]", "2024-03-01"."""
-    return bool(_VERSION.search(heading))
-
-
 def title_line(words: str) -> str:
     """A title for display: one line, without hidden characters, at most `TITLE_LENGTH` characters."""
     return one_line(clean(words[: 2 * TITLE_LENGTH]))[:TITLE_LENGTH].rstrip()

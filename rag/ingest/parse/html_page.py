@@ -22,9 +22,9 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
-from rag.ingest.parse.document_parts import clean, date, facts, first_heading, listed_names
+from rag.ingest.parse.document_parts import clean, date, facts, listed_names
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.titles_and_questions import with_questions
+from rag.ingest.parse.titles_and_questions import first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import with_replacements, without_note_ids
@@ -95,7 +95,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
-        title=head.title or head.open_graph.get("title") or first_heading(blocks) or name,
+        title=head.title or head.open_graph.get("title") or first_heading(content, blocks, name) or name,
         mime_type="text/html",
         blocks=blocks,
         date=_published_at(head.meta_tags, text),

@@ -16,6 +16,7 @@ from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
 from rag.ingest.parse.latex_title_block import statements, with_title_block
+from rag.ingest.parse.titles_and_questions import first_heading
 from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line, sentences
@@ -148,7 +149,7 @@ def parse(text: str, name: str) -> Document:
     keywords = _KEYWORDS.search(text)
     return Document(
         text=whole,
-        title=reader.plain(stated.title) or document_parts.first_heading(blocks) or name,
+        title=reader.plain(stated.title) or first_heading(whole, blocks, name) or name,
         mime_type="text/x-tex",
         blocks=blocks,
         date=day,

@@ -111,7 +111,7 @@ def parse(text: str, name: str) -> Document:
     head = written[0] if (written := _PROPERTIES.match(body)) else ""
     body = body[len(head) :]
     blocks = tuple(markdown_blocks(body))
-    title = markdown_title(body, blocks, entries) or name
+    title = markdown_title(body, name, blocks, entries) or name
     document = Document(body, title, MIME_TYPE, blocks, remarks=(*remarks, *omissions))
     return _stated(_with_properties(document, head, entries), entries)
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks, unread_files
-from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, first_heading, line_blocks
+from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, line_blocks
 from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
-from rag.ingest.parse.titles_and_questions import heading_words, starred, with_questions
+from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
 
 ORG_SUFFIXES = (".org",)
 
@@ -44,7 +44,7 @@ def parse_org(text: str, name: str) -> Document:
     return Document(
         text=body,
         title=heading_words(_readable_org(" ".join(stated.get("title", []))))
-        or first_heading(blocks)
+        or first_heading(body, blocks, name)
         or name,
         mime_type="text/org",
         blocks=blocks,
@@ -166,7 +166,7 @@ def parse_rst(text: str, name: str) -> Document:
     if not headers.title:  # fields come first, or after the title
         after = next((block.end for block in blocks if block.kind == "heading"), 0)
         headers = next(filter(None, map(_fields, (text, text[after:]))), headers)
-    title = headers.title or first_heading(blocks) or name
+    title = headers.title or first_heading(text, blocks, name) or name
     return Document(
         text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata, remarks=remarks
     )

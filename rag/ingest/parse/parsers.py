@@ -40,11 +40,11 @@ from rag.ingest.parse import (
 )
 from rag.ingest.parse.decode import decode, without_encoded_data
 from rag.ingest.parse.decode import prepare as prepare_detection
-from rag.ingest.parse.document_parts import Member, first_heading, title_line, with_capped_levels
+from rag.ingest.parse.document_parts import Member, title_line, with_capped_levels
 from rag.ingest.parse.mail import calendars, eml_and_mbox, outlook
 from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
-from rag.ingest.parse.titles_and_questions import file_title, is_title, with_questions
+from rag.ingest.parse.titles_and_questions import file_title, first_heading, is_title, with_questions
 from rag.ingest.parse.zip_package import OLE, ZIP
 from rag.text.plain_text import with_line_ends
 
@@ -255,7 +255,7 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
         raise EmptyFileError(EMPTY)
     title = title_line(document.title)
     if title and not is_title(title):
-        title = title_line(first_heading(document.blocks))
+        title = title_line(first_heading(document.text, document.blocks, name))
     if title == title_line(name) or not is_title(title):
         title = title_line(named_after(name))
     return dataclasses.replace(

@@ -12,12 +12,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
 from rag.corpus import Block
 from rag.ingest.parse.document_parts import block as trimmed_block
-from rag.ingest.parse.document_parts import first_heading, title_line
+from rag.ingest.parse.document_parts import title_line
 
 LABELS = ("sidebar_label", "linktitle", "nav_title", "navtitle", "short_title", "name")
 """Keys of front matter that site generators show in menus, in lower case, the most telling one first."""
@@ -63,6 +64,19 @@ MADE_UP_AUTHOR = re.compile(
 """Authors that they write there."""
 _NOTION = re.compile(r" [0-9a-f]{32}(?:_all)?$")
 _JOINED = re.compile(r"[a-z]{2,}(?:-[a-z]{2,})+")
+_NAMING = re.compile(r"\d+|[^\W\d_]+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_UNWORDED = re.compile(
+    r"<[^<>]*>|!?\[+[^\[\]]*\]+(?:\([^()]*\))?|\(picture[^()]*\)|\{[^{}]*\}|^\([\w-]+\)=$|[\W_]",
+    re.MULTILINE,
+)
+"""Tags, links, pictures, attributes and labels, as they stand above the title of a page."""
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?:\d{4})?(?!\d)")  # 2024, 20240312
+_NO_NAME = re.compile(
+    r"(?i)(?:default|document|dokument|download|export|file|home|index|main|page|readme(?:[\W_].*)?|scan|text"
+    r"|unbenannt|untitled|[a-z])?[\W\d_]*|(?=.*\d)[0-9a-f-]{8,}|(?-i:(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z\d]{16,})"
+)
+"""Names of files that programs give: "README", "export-1", "001", a digest, a random id."""
 
 
 def heading_words(heading: str) -> str:
@@ -84,8 +98,51 @@ def _shown(mark: re.Match[str]) -> str:
     return mark["code"] or mark["marked"] or mark["lined"] or mark["escaped"] or ""
 
 
-def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:
-    """The title of a Markdown text, "" if nothing in it looks like one.
+def first_heading(text: str, blocks: Sequence[Block], name: str) -> str:
+    """The heading that is the title of a document in a file of this name, "" if there is none.
+
+    It can only be the first one of level 1, or the first one if none has this level. If others are on its
+    level or above it, it heads a section, unless the text begins with it and it shares words with the name of
+    the file, and more than the others do. If there are no others, it is the title if the text begins with it,
+    or if it shares words with the name. In a file whose name says nothing, it is the title in any case.
+
+    Example: "# Attendees" and "# Notes" in "Meeting Cumulo.md" -> ""; in "attendees-2024.md" -> "Attendees".
+    """
+    headings = [block for block in blocks if block.kind == "heading" and block.title]
+    if not headings:
+        return ""
+    first = next((block for block in headings if block.level == 1), headings[0])
+    words, of_name = _words(first.title), _words(_stem(name))
+    if words == of_name or not _says_something(name):
+        return first.title
+    above = takewhile(lambda block: block is not first, blocks)
+    begins = not any(block.kind != "code" and _says_words(text, block) for block in above)
+    shared = len(words & of_name)
+    is_about = 0 < min(len(words), len(of_name)) <= 2 * shared
+    beside = {block.title for block in headings if block.level <= first.level} - {first.title}
+    if beside:
+        is_title = begins and is_about and shared > max(len(_words(title) & of_name) for title in beside)
+    else:
+        is_title = begins or is_about
+    return first.title if is_title else ""
+
+
+def _says_something(name: str) -> bool:
+    """Whether a file's name tells what is in it: "Meeting Cumulo.md" and "2024-03-12.md" do."""
+    return bool(_YEAR.search(_stem(name)) or not _NO_NAME.fullmatch(_stem(name)))
+
+
+def _says_words(text: str, block: Block) -> bool:
+    return bool(_UNWORDED.sub("", text[block.start : block.end]))
+
+
+def _words(text: str) -> set[str]:
+    """The words of a title or a name: "ch07_OpenJS" -> {"ch", "7", "open", "js"}."""
+    return {word.lstrip("0").casefold() for word in _NAMING.findall(_HUMP.sub(" ", text))}
+
+
+def markdown_title(text: str, name: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:
+    """The title of a Markdown text in a file of this name, "" if nothing in it looks like one.
 
     In this order: the front matter's title, the first heading of level 1 (also in HTML, as in many READMEs),
     the front matter's label for menus, the first heading, a first line that is a paragraph of its own.
@@ -94,13 +151,14 @@ def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, s
     stated = filled.get("title", "")
     outermost = (block for block in blocks if block.kind == "heading" and block.level == 1 and block.title)
     first = next(outermost, None)
+    heading = first_heading(text, blocks, name)
     candidates = (
         heading_words(stated) if "[[" in stated else stated,
         _html_heading(text, blocks, before=first.start if first else len(text)),
-        first_heading(blocks) if first else "",
+        heading if first else "",
         next((filled[key] for key in LABELS if filled.get(key)), ""),
-        first_heading(blocks),
-        _first_line(text, blocks),
+        heading,
+        _first_line(text, blocks, name),
     )
     return numbered_title(next(filter(None, candidates), ""), filled)
 
@@ -116,16 +174,24 @@ def _html_heading(text: str, blocks: Iterable[Block], before: int) -> str:
     return ""
 
 
-def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
-    """The first paragraph if it is one short line that is bold or isn't a sentence, before other text."""
+def _first_line(text: str, blocks: tuple[Block, ...], name: str) -> str:
+    """The first paragraph if it is one short line that is bold or isn't a sentence, before other text.
+
+    Above headings, or if it isn't bold, it is often a tag or a date. Then a name of the file that says
+    something has precedence.
+    """
     visible = (block for block in blocks if not text.startswith(("<!--", "[!["), block.start))
     first = next(visible, None)
     if not first or first is blocks[-1] or first.kind != "paragraph" or first.end - first.start > _TITLE_LINE:
         return ""
     line = text[first.start : first.end].lstrip("#")  # "#Title" is how people wrote it before CommonMark
     if bold := _BOLD.fullmatch(line):
-        return heading_words(bold[2]).rstrip(":")
-    return "" if "\n" in line or _NO_TITLE.match(line) else heading_words(line).strip("*_ ")
+        title = heading_words(bold[2]).rstrip(":")
+        has_precedence = not any(block.kind == "heading" for block in blocks)
+    else:
+        title = "" if "\n" in line or _NO_TITLE.match(line) else heading_words(line).strip("*_ ")
+        has_precedence = False
+    return title if has_precedence or not _says_something(name) else ""
 
 
 def numbered_title(title: str, entries: Mapping[str, str]) -> str:
@@ -153,9 +219,13 @@ def file_title(name: str) -> str:
     "ISO-8601 2024-05.txt" -> "ISO-8601 2024-05"; ".profile" -> ".profile". The id that Notion appends is
     removed.
     """
-    stem = _NOTION.sub("", PurePath(name).stem)
+    stem = _stem(name)
     words = stem.replace("_", " ").strip() or stem
     return words.replace("-", " ") if _JOINED.fullmatch(words) else words
+
+
+def _stem(name: str) -> str:
+    return _NOTION.sub("", PurePath(name).stem)
 
 
 MAX_QUESTION = 300  # characters; a longer question is a text

@@ -12,8 +12,9 @@ from typing import Any
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_parts import clean, first_heading, title_line
+from rag.ingest.parse.document_parts import clean, title_line
 from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.titles_and_questions import first_heading
 
 OFFICE_SUFFIXES = (".doc", ".dot", ".ppt", ".pps", ".pot", ".xlsb", ".xla", ".xlam")
 """Of Microsoft Office. Files of these names often have the content of a format with a parser of ours."""
@@ -59,7 +60,7 @@ def parse(data: bytes, name: str) -> Document:
     metadata = _metadata(read.metadata)
     return Document(
         text=text,
-        title=metadata.pop("title", "") or first_heading(blocks) or name,
+        title=metadata.pop("title", "") or first_heading(text, blocks, name) or name,
         mime_type=read.mime_type.lower(),
         blocks=blocks,
         metadata=metadata,

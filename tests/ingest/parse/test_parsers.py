@@ -181,15 +181,55 @@ def test_without_a_title_of_its_own_a_document_is_called_as_its_file_in_words(na
     [
         ("CHANGES.md", "## Version 8.5\n\nNew.\n\n## Version 8.4\n\nOld.\n", "CHANGES"),
         ("CHANGES.md", "# v2\n\nNew.\n\n# v1\n\nOld.\n", "CHANGES"),
-        ("CHANGES.md", "## [Unreleased]\n\nNew.\n\n## [1.0.0] - 2024-01-01\n\nOld.\n", "CHANGES"),
         ("CHANGES.rst", "Version 8.5\n-----------\n\nNew.\n\nVersion 8.4\n-----------\n\nOld.\n", "CHANGES"),
         ("CHANGES.adoc", "== 8.5\n\nNew.\n\n== 8.4\n\nOld.\n", "CHANGES"),
         ("log.md", "## 2024-03-02\n\nTwo.\n\n## 2024-03-01\n\nOne.\n", "log"),
-        ("notes.md", "# Release 8.5\n\n## New\n\nAll.\n", "Release 8.5"),
-        ("x.md", "# Clocks\n\nAll.\n\n# Version 2.0\n\nNew.\n", "Clocks"),
+        (
+            "2024-03-12.md",
+            "<< [[2024-03-11]] | [[2024-03-13]] >>\n\n## Morning\n\nA\n\n## Log\n\nB",
+            "2024-03-12",
+        ),
+        ("Meeting Cumulo.md", "## Attendees\n\nAnn\n\n## Notes\n\nNo.", "Meeting Cumulo"),
+        ("Lena Hoffmann.md", "# Contact\n\n12\n\n# Notes\n\nNo.", "Lena Hoffmann"),
+        ("Detached HEAD.md", "Where it points.\n\n## The HEAD\n\nA\n\n## Get back\n\nB", "Detached HEAD"),
+        ("Plans and limits.md", "# Plans\n\nA\n\n# Limits\n\nB", "Plans and limits"),
+        ("Cookies.md", "Small files.\n\n## States\n\nTwo.", "Cookies"),
+        ("Drums.md", "#music\n\n## Snare\n\nA\n\n## Tom\n\nB", "Drums"),
+        ("Offer.org", "* Scope\nA\n* Price\nB", "Offer"),
+        ("Offer.tex", "\\section{Scope} A\n\n\\section{Price} B", "Offer"),
+        ("Offer.html", "<h1>Scope</h1><p>A</p><h1>Price</h1><p>B</p>", "Offer"),
     ],
 )
-def test_the_first_version_of_a_changelog_is_not_its_title(name: str, text: str, title: str) -> None:
+def test_the_first_of_several_sections_is_not_the_title(name: str, text: str, title: str) -> None:
+    assert parse(text.encode(), name).title == title
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("notes.md", "# Release 8.5\n\n## New\n\nAll.\n", "Release 8.5"),
+        ("Meeting 06.md", "# Implementers' Call 6\n\nA\n\n# Summary\n\nB", "Implementers' Call 6"),
+        ("OpenJS.md", "# The Open JS Initiative\n\nA\n\n# Members\n\nB", "The Open JS Initiative"),
+        ("terraform-cloud.md", "See.\n\n## Terraform Cloud\n\nA\n\n## Log\n\nB", "Terraform Cloud"),
+        ("clocks.md", "[Home](x) ![](y)\n\n# All of time\n\nA", "All of time"),
+        ("threading.rst", ".. _threads:\n\nPools\n=====\n\nA\n", "Pools"),
+        *(
+            (f"{stem}.md", "# Time\n\nA\n\n# Install\n\nB", "Time")
+            for stem in (
+                "README",
+                "README.de",
+                "index",
+                "export-1",
+                "012",
+                "3f2a9c1d4e5b",
+                "UkLhcujsRG1aNy2DcLcor",
+            )
+        ),
+    ],
+)
+def test_a_first_heading_is_the_title_if_it_is_alone_or_tells_of_the_file(
+    name: str, text: str, title: str
+) -> None:
     assert parse(text.encode(), name).title == title
 
 

@@ -78,6 +78,7 @@ def parse(data: bytes, name: str) -> Document:
     elif (slides := child(body, "presentation")) is not None:
         kind = "presentation"
         read_slides(reader, slides)
+        title = reader.draft.first_title
     elif (text := child(body, "text")) is not None:
         kind = "text"
         _blank_deleted(text)

@@ -39,8 +39,8 @@ def parse(data: bytes, name: str) -> Document:
     for path in paths:  # a hostile file lists a slide again and again
         if path in package:
             reader.slide(path)
-    about = core_properties(package)
-    return document_of_draft(reader.draft, name, MIME_TYPE, about, remarks=reader.unreadable)
+    about, title = core_properties(package), reader.draft.first_title
+    return document_of_draft(reader.draft, name, MIME_TYPE, about, remarks=reader.unreadable, title=title)
 
 
 class _Reader:
