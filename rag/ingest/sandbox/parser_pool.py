@@ -58,14 +58,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Numeric libraries would start threads, which takes memory and is forbidden once confined."""
 
 
-async def parse_safely(
-    data: bytes,
-    name: str,
-    *,
-    budget: Budget,
-    ocr_seconds: float = 0.0,
-    memory_bytes: int = MEMORY_BYTES,
-) -> Document:
+async def parse_safely(data: bytes, name: str, *, budget: Budget, ocr_seconds: float = 0.0) -> Document:
     """Parse a file in the sandbox, and charge its budget.
 
     With `ocr_seconds`, a file that may be a scan gets OCR, and a budget of its own of that many seconds.
@@ -77,7 +70,7 @@ async def parse_safely(
     with_ocr = family == OCR
     if with_ocr:
         budget = Budget(max(budget.left, ocr_seconds))
-    async with _lend_process(family, budget, memory_bytes) as child:
+    async with _lend_process(family, budget) as child:
         with anyio.fail_after(budget.patience):
             request = parser_child.SCAN if with_ocr else parser_child.PARSE
             await child.ask(request, data, name, math.ceil(budget.left))
@@ -105,7 +98,7 @@ async def members_safely(
         ParseError: the file can't be unpacked within the limits. Members may have come before.
     """
     before = budget.spent
-    async with _lend_process(family_of(data, name), budget, MEMORY_BYTES) as child:
+    async with _lend_process(family_of(data, name), budget) as child:
         with anyio.fail_after(budget.patience):
             await child.ask(parser_child.MEMBERS, data, name, math.ceil(budget.left))
             while True:
@@ -129,10 +122,10 @@ async def end_idle() -> None:
 
 
 @asynccontextmanager
-async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator[_Child]:
+async def _lend_process(family: str, budget: Budget) -> AsyncIterator[_Child]:
     """Lend a parser process; its crashes and timeouts become ParseErrors and are charged to the budget."""
     try:
-        async with _borrow_process(memory_bytes, family) as child:
+        async with _borrow_process(family) as child:
             yield child
     except TimeoutError as error:
         budget.spent = budget.seconds
@@ -142,7 +135,7 @@ async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> Async
         raise ParseError("the parser returned an invalid document", "crashed") from error
     except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
         raise ParseError(
-            f"parsing crashed or needed over {memory_bytes >> 20} MB of memory", "crashed"
+            f"parsing crashed or needed over {MEMORY_BYTES >> 20} MB of memory", "crashed"
         ) from error
 
 
@@ -150,7 +143,6 @@ async def _lend_process(family: str, budget: Budget, memory_bytes: int) -> Async
 class _Child:
     process: Process
     answers: BufferedByteReceiveStream
-    memory_bytes: int
     family: str
 
     async def ask(self, request: bytes, data: bytes, name: str, seconds: int) -> None:
@@ -201,12 +193,12 @@ _pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes"
 
 
 @asynccontextmanager
-async def _borrow_process(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
-    """A process with this memory limit. It returns to the pool unless the file breaks it."""
+async def _borrow_process(family: str) -> AsyncIterator[_Child]:
+    """A process for this family. It returns to the pool unless the file breaks it."""
     pool = await _pool()
     async with pool.limiter:
-        idle = await _take_idle_process(pool, memory_bytes, family)
-        child = idle or await _start_process(memory_bytes, family)
+        idle = await _take_idle_process(pool, family)
+        child = idle or await _start_process(family)
         try:
             yield child
         except ParseError as error:
@@ -235,9 +227,8 @@ async def _return_process(pool: _Pool, child: _Child) -> None:
         await pool.idle.pop(0).end()
 
 
-async def _take_idle_process(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
-    fitting = [child for child in pool.idle if (child.memory_bytes, child.family) == (memory_bytes, family)]
-    for child in fitting:
+async def _take_idle_process(pool: _Pool, family: str) -> _Child | None:
+    for child in [child for child in pool.idle if child.family == family]:
         pool.idle.remove(child)
         if child.process.returncode is None:
             return child
@@ -245,21 +236,21 @@ async def _take_idle_process(pool: _Pool, memory_bytes: int, family: str) -> _Ch
     return None
 
 
-async def _start_process(memory_bytes: int, family: str) -> _Child:
+async def _start_process(family: str) -> _Child:
     """A new process that is ready. It imports from the same folders, but never from the working folder.
 
     Raises:
         ParseError: the process doesn't start.
     """
     where = [path for path in sys.path if Path(path).is_absolute()]
-    command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), family, *where]
+    command = [sys.executable, "-I", "-c", PROGRAM, str(MEMORY_BYTES), family, *where]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | ONE_THREAD
     try:
         process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     except OSError as error:
         raise ParseError(f"the parser process can't be started: {error.strerror}", "crashed") from error
     assert process.stdout  # noqa: S101 for the type checker: it is a pipe by default
-    child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes, family)
+    child = _Child(process, BufferedByteReceiveStream(process.stdout), family)
     try:
         with anyio.fail_after(START_SECONDS):
             ready = (await child.receive())[:2] == (parser_child.READY, b"")

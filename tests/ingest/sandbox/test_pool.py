@@ -197,11 +197,12 @@ async def test_a_slow_file_does_not_hold_up_what_else_is_to_do() -> None:
     assert tasks.cancel_scope.cancelled_caught
 
 
-async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None:
+async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox, "MEMORY_BYTES", 300 * MEGABYTE)
     with pytest.raises(ParseError, match="needed over 300 MB"):
-        await parse_safely(
-            _pdf([HELLO + b" " * 250_000_000]), "a.pdf", budget=Budget(60), memory_bytes=300 * MEGABYTE
-        )
+        await parse_safely(_pdf([HELLO + b" " * 250_000_000]), "a.pdf", budget=Budget(60))
     assert (await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))).text == "Hello"
 
 
@@ -235,7 +236,7 @@ async def _kill_when_busy(before: set[int]) -> None:
 
 
 async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() -> None:
-    child = await sandbox._start_process(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf.pdf_document")  # noqa: SLF001 the outer limit would be faster
+    child = await sandbox._start_process("rag.ingest.parse.pdf.pdf_document")  # noqa: SLF001 the outer limit would be faster
     await child.ask(PARSE, _pdf([HELLO]), "a.pdf", 0)
     assert (await child.receive())[1] == b"Hello"
     await child.ask(PARSE, _slow(), "a.pdf", 0)
