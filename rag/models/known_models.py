@@ -76,7 +76,7 @@ class KnownModel(BaseModel):
         shared = self.model_dump(
             include=set(ModelFacts.__dataclass_fields__) & set(type(self).model_fields), exclude={"files"}
         )
-        return ModelFacts(**shared, files=files, normalise=True)
+        return ModelFacts(**shared, files=files)
 
 
 class _List(BaseModel):

@@ -43,10 +43,10 @@ class ModelFacts:
 
     `repository` and `revision`, a commit, are the origin of files from a hub; an own model has neither.
     `graph` is the path of the ONNX graph below the folder. `dense` are the folders of the dense layers that
-    follow the pooling, in order. `normalise` says whether the model was trained for vectors of unit length.
-    `dimension` is that of a whole vector, and `truncations` are the smaller ones that it may be cut to.
-    `window` is in tokens, special ones included. `baseline` is the cosine of unrelated texts, as measured
-    when the model was installed; what a collection goes by is measured when it is built.
+    follow the pooling, in order. `dimension` is that of a whole vector, and `truncations` are the smaller
+    ones that it may be cut to. `window` is in tokens, special ones included. `baseline` is the cosine of
+    unrelated texts, as measured when the model was installed; what a collection goes by is measured when it
+    is built.
     """
 
     name: str
@@ -58,7 +58,6 @@ class ModelFacts:
     graph: str = "model.onnx"
     pooling: Pooling | None = None
     dense: tuple[str, ...] = ()
-    normalise: bool | None = None
     dimension: int | None = None
     truncations: tuple[int, ...] = ()
     query_prefix: str | None = None
@@ -167,7 +166,6 @@ def published_facts(folder: Path) -> ModelFacts:
         graph=next((name for name in GRAPHS if (folder / name).is_file()), GRAPHS[0]),
         pooling=_pooling(folder, pooling[0]) if pooling else None,
         dense=dense,
-        normalise=any(kind == "Normalize" for kind, _ in steps) if steps else None,
         dimension=_dimension(folder, pooling, dense),
         truncations=tuple(config.get("matryoshka_dimensions") or ()),
         query_prefix=prompts.get("query"),
