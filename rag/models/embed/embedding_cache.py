@@ -52,7 +52,6 @@ OTHER_MODEL = (
     "model, ingest into a new collection."
 )
 _TABLES = """
-DROP TABLE IF EXISTS vectors;
 CREATE TABLE IF NOT EXISTS vectors16 (
     key BLOB PRIMARY KEY, model BLOB NOT NULL, owner TEXT NOT NULL, used INTEGER NOT NULL,
     vector BLOB NOT NULL
