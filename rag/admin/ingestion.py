@@ -31,13 +31,12 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Collection, LanguageChoice, Vectors
 from rag.errors import ConfigurationError
 from rag.home import local_folder, look_once
-from rag.ingest.chunk_vectors import CONTROL
 from rag.ingest.document_admission import open_moderation
 from rag.ingest.document_languages import LanguageSample, fitting_embedder
 from rag.ingest.ingest_run import Executor, Instructions, ingest
 from rag.ingest.report import Bill, InterruptedRunError, Report, unmatched_notes
 from rag.ingest.requested_access import RequestedAccess, Rights
-from rag.models.embed import Embedder, open_embedder
+from rag.models.embed import CONTROL, Embedder, open_embedder
 from rag.models.embed.embedding_cache import CachedEmbedder, EmbeddingCache, delete, fingerprint
 from rag.report import counted
 from rag.run_history import runs_of

@@ -22,7 +22,7 @@ from rag.errors import ProviderError
 from rag.ingest.prepare import Prepared
 from rag.ingest.report import Progress
 from rag.ingest.source_files import LocalFile
-from rag.models.embed import Embedder
+from rag.models.embed import CONTROL, Embedder
 from rag.models.embed.calibration import (
     MIN_PASSAGES,
     cosine_elsewhere,
@@ -34,7 +34,6 @@ from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
 
 EMBED_AT_ONCE = 256  # texts per call of the embedder, so that large files show progress
-CONTROL = "refdesk"  # every model has a vector for it
 
 
 async def vectors_of_texts(embedder: Embedder, texts: Iterable[str]) -> Vectors:

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.text import table_heads
-from rag.text.plain_text import TABLE_RULE, Span, sentence_ends, trimmed
+from rag.text.plain_text import CJK, TABLE_RULE, Span, sentence_ends, trimmed
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]
 
@@ -33,7 +33,7 @@ GLUE = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # white space, but BERT's tokenizer joins
 
 _SPACES = frozenset(filter(str.isspace, map(chr, range(0x3001)))).difference(GLUE)
 _MEASURE_WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
-_SIGN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_SIGN = re.compile(f"[{CJK}]")
 
 
 @dataclass(frozen=True, slots=True)

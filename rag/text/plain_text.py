@@ -125,12 +125,12 @@ def _blanked(match: re.Match[str]) -> str:
 MAX_INDENT = 200  # characters: deeper than any code, and a hostile line of blanks must not fill a reply
 
 _CLOSERS = r"[\"'”’»)\]*_]"
-_CJK_END, _CJK_CLOSERS = "。！？｡", "」』”’）》】"
-_CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces
+CJK_END, CJK_CLOSERS = "。！？｡", "」』”’）》】"
+CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces
 
 _SENTENCE = re.compile(
     rf"(?P<end>[.!?…؟।]{_CLOSERS}{{0,3}}+)\s++(?![a-z])"
-    rf"|[{_CJK_END}][{_CJK_CLOSERS}]*+(?![{_CJK_END}])"
+    rf"|[{CJK_END}][{CJK_CLOSERS}]*+(?![{CJK_END}])"
 )
 _ABBREVIATION = re.compile(
     r"(?<!\w)(?:[^\W\d_]"  # an initial, or the last letter of "e.g."
@@ -156,7 +156,7 @@ _BLOCK = re.compile(
     r"|(?<![^\n])#{1,6}[ \t][^\n]*+\n"  # the end of a heading
     r"|\n(?=[ \t]*+(?:(?:[-*+•]|\(?\d{1,9}[.)]|#{1,6})[ \t]|\|))"  # before an item, a heading or a row
 )
-_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
 _NOTE_ID = re.compile(r"%20[0-9a-f]{32}(?=[./)])")  # in a link; in prose, such digits can be a checksum
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _ASKING = re.compile("[?\uff1f\u061f\u055e\u037e]\\W*$")  # also full-width, Arabic, Armenian, Greek

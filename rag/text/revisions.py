@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rag.text.plain_text import Span
+from rag.text.plain_text import CJK, CJK_CLOSERS, CJK_END, Span
 
 MAX_FORMER = 20  # revisions of a source that are kept
 MAX_PASSAGES = 10_000  # of a kept revision: comparing two of them takes a second or two
@@ -48,7 +48,7 @@ _REVISION = struct.Struct(">8sI")
 _SPACES = np.array([code for code in range(0x3001) if chr(code).isspace()])
 _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
 _ENDS = re.compile(r"[.!?…:;。！？｡][\"'”’»)\]*_」』”’）》】]{0,3}\Z")
-_UNSPACED = re.compile(r"[。！？｡」』”’）》】\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile(f"[{CJK_END}{CJK_CLOSERS}{CJK}]")
 
 
 def mark(passage: str) -> bytes:

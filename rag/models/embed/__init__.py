@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 TextKind = Literal["query", "document"]
+CONTROL = "refdesk"
+"""A text that every model embeds: if it fails, too, the model is at fault and not a text."""
 log = logging.getLogger(__name__)
 LOADED_AGAIN_SECONDS = 30  # before another attempt to load a model, which can cost seconds of CPU
 

@@ -19,7 +19,7 @@ from rag.config.model_settings import EmbedderSettings
 from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, RefusedError
-from rag.models.embed import TextKind, unit_rows
+from rag.models.embed import CONTROL, TextKind, unit_rows
 from rag.models.endpoint import Endpoint, delay_after, open_endpoint
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 Encoding = Literal["base64", "float"]
-CONTROL = "refdesk"
-"""A text that every model embeds: if it fails, too, the model is at fault and not a text."""
 
 
 @dataclass(slots=True)
