@@ -266,7 +266,7 @@ def model_name(model: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:NAME_LENGTH].strip("-")
 
 
-def _in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
+def in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
     """An ONNX model with the path to its folder, if the settings give only its name."""
     if model.provider != "onnx" or model.path is not None or "data" not in validated:
         return model
@@ -274,7 +274,7 @@ def _in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
     return model.model_copy(update={"path": folder / model_name(model.model)})
 
 
-def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
+def without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
     """The embedder without the default key variable, unless it is OpenAI's: no other server gets that key."""
     is_asked = "api_key_env" in embedder.model_fields_set
     if is_asked or urlsplit(embedder.base_url).hostname == OPENAI_HOST:

@@ -37,10 +37,10 @@ from rag.config.model_settings import (
     KeyVariable,
     Located,
     RerankerSettings,
-    _in_folder,
-    _without_strange_key,
+    in_folder,
     model_name,
     unknown_embedder,
+    without_strange_key,
 )
 from rag.config.origin_settings import OriginSettings
 from rag.config.profiles import (
@@ -350,19 +350,19 @@ class Settings(Section):
             raise ValueError(
                 f"'{DEFAULT_EMBEDDER}' is the name of the embedder in [embedder]; give this one another name"
             )
-        return {name: _without_strange_key(embedder) for name, embedder in embedders.items()}
+        return {name: without_strange_key(embedder) for name, embedder in embedders.items()}
 
     @field_validator("embedder", "reranker")
     @classmethod
     def _located(cls, model: Located, info: ValidationInfo) -> Located:
-        return _in_folder(model, info.data)
+        return in_folder(model, info.data)
 
     @field_validator("embedders")
     @classmethod
     def _all_located(
         cls, embedders: dict[str, EmbedderSettings], info: ValidationInfo
     ) -> dict[str, EmbedderSettings]:
-        return {name: _in_folder(embedder, info.data) for name, embedder in embedders.items()}
+        return {name: in_folder(embedder, info.data) for name, embedder in embedders.items()}
 
     @property
     def common_home(self) -> Home:

@@ -41,7 +41,7 @@ from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
-from rag.text.flags import MASKS, Flag, Span, spans_in
+from rag.text.flags import MASKS, Flag, FlaggedSpan, spans_in
 from rag.text.plain_text import with_replacements
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
     )
 
 
-def _with_masks(text: str, spans: Sequence[Span]) -> str:
+def _with_masks(text: str, spans: Sequence[FlaggedSpan]) -> str:
     return with_replacements(text, ((span.start, span.end, MASKS[span.flag]) for span in spans))
 
 
@@ -357,12 +357,12 @@ class _Shift:
     """Maps positions in a text to positions after spans were replaced by masks."""
 
     starts: Sequence[int]
-    spans: Sequence[Span]
+    spans: Sequence[FlaggedSpan]
     before: Sequence[int]
     """The shift of each span by the masks before it."""
 
     @classmethod
-    def of(cls, spans: Sequence[Span]) -> _Shift:
+    def of(cls, spans: Sequence[FlaggedSpan]) -> _Shift:
         longer = [len(MASKS[span.flag]) - (span.end - span.start) for span in spans]
         return cls([span.start for span in spans], spans, [0, *accumulate(longer)])
 

@@ -343,7 +343,7 @@ def _possible_spans(text: str) -> Iterator[tuple[int, int]]:
             at = match.start() + 1
 
 
-class Span(NamedTuple):
+class FlaggedSpan(NamedTuple):
     """A part of a text, text[start:end], that has a flag."""
 
     start: int
@@ -351,26 +351,26 @@ class Span(NamedTuple):
     flag: Flag
 
 
-def spans_in(text: str, chosen: Collection[Flag]) -> list[Span]:
+def spans_in(text: str, chosen: Collection[Flag]) -> list[FlaggedSpan]:
     """The spans of these flags in a text, in order; overlapping ones become one.
 
     A span is the value alone, without a word like "phone" before it. A private key has all its lines.
-    Example: "Tel.: 030 901820-12" -> [Span(6, 19, "phone")].
+    Example: "Tel.: 030 901820-12" -> [FlaggedSpan(6, 19, "phone")].
     """
     patterns = (pair for pair in _hinted_patterns(text) if pair[0] in chosen)
     spans = [_span(flag, match) for flag, pattern in patterns for match in _matches(flag, pattern, text)]
-    apart: list[Span] = []
+    apart: list[FlaggedSpan] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if apart and span.start < apart[-1].end:
             last = apart.pop()
             longer = span if span.end - span.start > last.end - last.start else last
-            apart.append(Span(last.start, max(last.end, span.end), longer.flag))
+            apart.append(FlaggedSpan(last.start, max(last.end, span.end), longer.flag))
         else:
             apart.append(span)
     return apart
 
 
-def _span(flag: Flag, match: re.Match[str]) -> Span:
+def _span(flag: Flag, match: re.Match[str]) -> FlaggedSpan:
     """The value in a match, without the words that announce it."""
     start, end, text = match.start(), match.end(), match.string
     if flag == "email":
@@ -385,10 +385,10 @@ def _span(flag: Flag, match: re.Match[str]) -> Span:
         # Stop at the beginning of the next key: otherwise many beginnings would take quadratic time.
         edge = _KEY_EDGE.search(text, end)
         if edge and edge["end"]:
-            return Span(start, edge.end(), flag)
+            return FlaggedSpan(start, edge.end(), flag)
         lines = _KEY_LINES.match(text, end, edge.start() if edge else len(text))
         end = lines.end() if lines else end
-    return Span(start, end, flag)
+    return FlaggedSpan(start, end, flag)
 
 
 @cache

@@ -1,7 +1,8 @@
 """Reads the files of a git repository at a ref from its objects, never from a work tree.
 
 No hook, filter, pager or external program of the repository runs, and only the ref is fetched: a repository
-and its configuration can be hostile. A file with an unchanged blob is not read.
+and its configuration can be hostile. A file with an unchanged blob is not read again, unless its name didn't
+tell its type and its content was none of ours.
 """
 
 from __future__ import annotations
