@@ -131,7 +131,7 @@ class Package:
 
 
 def xml_root(data: bytes, name: str) -> ET.Element:
-    """The root of an XML document, without namespaces.
+    """The root of an XML document, without namespaces, and with the alternatives that a recent program shows.
 
     An attribute keeps the prefix `r:` if it refers to another part.
 
@@ -144,7 +144,20 @@ def xml_root(data: bytes, name: str) -> ET.Element:
         raise ParseError(f"the file is damaged: its part {name} is not valid XML") from error
     for element in root.iter():
         simplify(element)
+    if next(root.iter("AlternateContent"), None) is not None:
+        for parent in [*root.iter()]:
+            parent[:] = [shown for element in parent for shown in _shown(element)]
     return root
+
+
+def _shown(element: ET.Element) -> Iterator[ET.Element]:
+    """An element; of alternatives the content of the first, which is for the most recent programs."""
+    if element.tag != "AlternateContent":
+        yield element
+        return
+    for choice in [*descendants(element, "Choice")][:1]:
+        for inner in choice:
+            yield from _shown(inner)
 
 
 def whole_number(text: str, default: int = 0, *, max_digits: int = 9) -> int:

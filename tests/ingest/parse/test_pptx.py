@@ -227,3 +227,17 @@ def test_a_cell_that_goes_over_rows_is_in_each_of_them() -> None:
     data = f"<a:graphic><a:graphicData><a:tbl>{rows}</a:tbl></a:graphicData></a:graphic>"
     text = parse(slides(f"<p:graphicFrame>{data}</p:graphicFrame>"), "a.pptx").text
     assert text.endswith("| Monday | nine |\n| Monday | ten |")
+
+
+def test_of_alternatives_the_first_is_read_wherever_they_stand() -> None:
+    def alternatives(new: str, old: str) -> str:
+        choice = f"<mc:Choice>{new}</mc:Choice><mc:Fallback>{old}</mc:Fallback>"
+        return f"<mc:AlternateContent>{choice}</mc:AlternateContent>"
+
+    def formula(letter: str) -> str:
+        return f"<a:r><a:t>{letter} </a:t></a:r><a:m><m:oMath><m:r><m:t>{letter}</m:t></m:r></m:oMath></a:m>"
+
+    inner = alternatives(formula("x"), formula("y"))
+    shapes = shape("T", "title") + shape("@").replace("<a:r><a:t>@</a:t></a:r>", inner)
+    text = parse(slides(alternatives(alternatives(shapes, shape("older")), shape("old"))), "a.pptx").text
+    assert text.split() == ["T", "x", "x"]

@@ -229,8 +229,6 @@ class _Reader:
             elif element.tag == "sdt":
                 content = child(element, "sdtContent")
                 texts.append(self._inline(content) if content is not None else "")
-            elif element.tag == "AlternateContent":
-                texts.append(self._inline(_preferred_alternative(element)))
             elif element.tag in {"oMath", "oMathPara"}:
                 texts.append(f" {omml_text(element)} ")
         return "".join(texts)
@@ -260,8 +258,6 @@ class _Reader:
             return _CHARACTERS[part.tag]
         if part.tag in {"footnoteReference", "endnoteReference"}:
             return self._note(part)
-        if part.tag == "AlternateContent":
-            return "".join(self._character(inner) for inner in _preferred_alternative(part))
         if part.tag == "ruby":
             base = child(part, "rubyBase")
             return self._inline(base) if base is not None else ""
@@ -348,25 +344,16 @@ def _blocks(parent: Element) -> Iterator[Element]:
                     yield from _blocks(content)
         elif element.tag in _TRANSPARENT:
             yield from _blocks(element)
-        elif element.tag == "AlternateContent":
-            yield from _blocks(_preferred_alternative(element))
         elif element.tag == "tr" and child(element, "trPr", "del") is not None:
             continue
         else:
             yield element
 
 
-def _preferred_alternative(alternatives: Element) -> Element:
-    """The alternative that a recent program shows."""
-    return next((alternative for alternative in alternatives if alternative.tag == "Choice"), alternatives)
-
-
 def _outermost_elements(parent: Element, tag: str) -> Iterator[Element]:
     for element in parent:
         if element.tag == tag:
             yield element
-        elif element.tag == "AlternateContent":
-            yield from _outermost_elements(_preferred_alternative(element), tag)
         else:
             yield from _outermost_elements(element, tag)
 

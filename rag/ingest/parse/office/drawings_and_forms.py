@@ -87,7 +87,7 @@ def paragraph_text(paragraph: Element) -> str:
             texts.append(typefaces.as_struck(run, is_struck=is_struck))
         elif element.tag == "br":
             texts.append("\n")
-        elif element.tag in {"m", "AlternateContent"}:
+        elif element.tag == "m":
             texts += [omml_text(math) for math in element.iter("oMath")]
     return typefaces.with_scripts("".join(texts))
 

@@ -147,9 +147,7 @@ class _Reader:
 
 def _shapes(tree: Element | None) -> Iterator[Element]:
     for element in tree if tree is not None else ():
-        if element.tag == "AlternateContent":
-            yield from _shapes(child(element, "Choice"))
-        elif element.tag in _SHAPES:
+        if element.tag in _SHAPES:
             yield element
 
 

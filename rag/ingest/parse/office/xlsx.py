@@ -192,9 +192,6 @@ class _Book:
         """Add the boxes and charts on a sheet, and write its controls into their cells."""
         drawing = self._package.related_as(path, "drawing")
         root = self._package.xml_if_there(drawing)
-        for alternatives in [*root.iter("AlternateContent")]:
-            for for_older_programs in [*descendants(alternatives, "Fallback")]:
-                alternatives.remove(for_older_programs)
         labels = {
             id_: text
             for shape in root.iter("sp")
