@@ -45,7 +45,7 @@ from rag.ingest.discover import fits
 from rag.ingest.document_admission import DocumentAdmission
 from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.parse import document_parts
-from rag.ingest.parse.decode import is_utf8, recoded, unicode_text
+from rag.ingest.parse.decode import recoded, unicode_text
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
 from rag.ingest.parse.parsers import LEFT_OUT, may_be_scanned
@@ -110,12 +110,20 @@ def content_digest(data: bytes) -> str:
     editors and archives change them.
     """
     plain = (
-        (data if is_utf8(data) and b"\x00" not in data else recoded(data))  # UTF-16 has NUL
+        (data if _is_utf8(data) else recoded(data))
         .removeprefix(codecs.BOM_UTF8)
         .replace(b"\r\n", b"\n")
         .rstrip()
     )
     return hashlib.blake2b(plain, digest_size=16).hexdigest()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\x00" not in data  # as UTF-16 has
 
 
 CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS = 254, 320
