@@ -23,6 +23,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
+from rag.ingest.parse.html_exports import without_ways_of_programs
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
@@ -88,6 +89,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     text, orders = without_hidden_orders(text)
     page = _convert(text, _PAGE)
     head = page.metadata.document
+    text, title, comments = without_ways_of_programs(text)
     text = without_site_boxes(text, is_site=is_site)
     content, labels, ends = html_widgets.without_marks(
         _marked_content(main_part(text)) or _marked_content(text)
@@ -95,7 +97,11 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
-        title=head.title or head.open_graph.get("title") or first_heading(content, blocks, name) or name,
+        title=head.title
+        or head.open_graph.get("title")
+        or title
+        or first_heading(content, blocks, name)
+        or name,
         mime_type="text/html",
         blocks=blocks,
         date=_published_at(head.meta_tags, text),
@@ -106,7 +112,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
             language=head.language,
             description=head.description or head.open_graph.get("description"),
         ),
-        remarks=tuple(omission_remarks(orders, *HIDDEN_ORDERS)),
+        remarks=(*omission_remarks(orders, *HIDDEN_ORDERS), *omission_remarks(comments, "comment")),
     )
 
 

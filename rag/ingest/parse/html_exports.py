@@ -1,0 +1,135 @@
+"""What word processors write into a page in ways of their own, turned into plain HTML before its conversion.
+
+Google Docs states the title by a class of its paragraph, and the level of a list by the end of a class. It
+writes comments and footnotes at the end, and leads links over its own address. Word has other names for some
+of these.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from rag.text.plain_text import with_replacements
+
+_TITLE = re.compile(
+    r"<p\b(?:(?=[^<>]*\bid\s?=\s?[\"']h\.)(?=[^<>]*\bclass\s?=\s?[\"'](?:[\w-]+ )*title[\"' ])"
+    r"|(?=[^<>]*\bclass\s?=\s?[\"']?MsoTitle\b))[^<>]*>((?:[^<]|<(?!/?p\b)){1,2000})</p\s*>",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"<[^<>]*>")
+_AROUND = re.compile(r"</?(?:p|div|span)\b[^<>]*>", re.IGNORECASE)
+_INSIDE = r"(?:[^<]|<(?!/?div\b))*+</div\s*>"
+_BEFORE_LINK = r"<div\b[^<>]*>(?:\s|<(?!/?div\b|/?a\b)[^<>]*>)*<a\b[^<>]{0,500}?\bhref\s?=\s?[\"']?#"
+_COMMENT = re.compile(rf"{_BEFORE_LINK}(?:cmnt_ref|_msoanchor_)\d+{_INSIDE}", re.IGNORECASE)
+_NOTE = re.compile(
+    rf"{_BEFORE_LINK}(?:_?ftn(?:t_)?ref|sdfootnote)(?P<number>\d+)(?P<text>{_INSIDE})", re.IGNORECASE
+)
+_MARK = re.compile(
+    r"(?:<sup\b[^<>]*>\s*)?<a\b[^<>]{0,500}?\bhref\s?=\s?[\"']?#(?:(?P<comment>cmnt|_msocom_)|_?ftnt?|sdfootnote)(?P<number>\d+)"
+    r"(?:sym)?\b[^<>]*>(?:[^<]|<(?!/?a\b))*?</a\s*>(?:\s*</sup\s*>)?",
+    re.IGNORECASE,
+)
+_BLOCK_END = re.compile(r"(?=</li\s*>)|(?<=</p>)|(?<=</h[1-6]>)", re.IGNORECASE)
+_FAR = 20_000  # characters from a mark to the end of its block
+_REDIRECT = re.compile(
+    r"(\bhref\s?=\s?[\"'])https?://(?:(?:www\.)?google\.[a-z.]{2,6}/url|(?:www\.)?youtube\.com/redirect|lm?\.facebook\.com/l\.php"
+    r"|slack-redir\.net/link|[a-z0-9]+\.safelinks\.protection\.outlook\.com/)"
+    r"\?(?:[^\"'<>]{0,2000}?(?:&|;))?(?:q|url|u)=(https?(?::|%3a)[^\"'<>&\s]{1,2000})[^\"'<>]*",
+    re.IGNORECASE,
+)
+_LEVEL = re.compile(
+    r"(?P<end></li\s*>\s*</(?:ul|ol)\s*>\s*)?(?P<open><(?P<tag>ul|ol)\b[^<>]{0,500}?\blst-\w+-(?P<level>\d)\b[^<>]*>)"
+    r"|</(?:ul|ol)\s*>",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"\.([\w-]{1,100})\s*\{([^{}]{0,2000})\}")
+_BOLD = re.compile(r"font-weight\s*:\s*(?:bold|[6-9]00)\b", re.IGNORECASE)
+_SPAN = re.compile(
+    r"<span\b[^<>]{0,500}?\bclass\s?=\s?[\"']([^\"'<>]{1,500})[\"'][^<>]{0,500}>([^<>]+)</span", re.IGNORECASE
+)
+
+
+class Export(NamedTuple):
+    """A page as plain HTML, its title if a paragraph is one, and the number of comments left out."""
+
+    page: str
+    title: str = ""
+    comments: int = 0
+
+
+def without_ways_of_programs(page: str) -> Export:
+    """The page with its title as a heading, notes below what refers to them, and lists inside each other.
+
+    Example: '<p class="c1 title">Trip</p>' -> '<h1>Trip</h1>' with the title "Trip".
+    """
+    page, comments = _COMMENT.subn("", with_real_addresses(page))
+    first = _TITLE.search(page)
+    title = " ".join(html.unescape(_TAG.sub("", first[1])).split()) if first else ""
+    page = _with_notes_below(_TITLE.sub(r"<h1>\1</h1>", page))
+    return Export(_with_bold_classes(_with_nested_lists(page)), title, comments)
+
+
+def with_real_addresses(page: str) -> str:
+    """The page with links that lead where they say, not over a service that counts or checks them."""
+    return _REDIRECT.sub(lambda link: link[1] + html.escape(unquote(html.unescape(link[2]))), page)
+
+
+def _with_notes_below(page: str) -> str:
+    """The page with each footnote below the block that refers to it, and without marks of comments."""
+    notes = {note["number"]: _words(note["text"]) for note in _NOTE.finditer(page)}
+    page = _NOTE.sub("", page)
+    changes: list[tuple[int, int, str]] = []
+    for mark in _MARK.finditer(page):
+        note = "" if mark["comment"] else notes.pop(mark["number"], "")
+        if not note and not mark["comment"]:
+            continue
+        changes.append((*mark.span(), f"[^{mark['number']}]" if note else ""))
+        if note:
+            end = _BLOCK_END.search(page, mark.end(), mark.end() + _FAR)
+            at = end.start() if end else mark.end()
+            changes.append((at, at, f"<p>[^{mark['number']}]: {note}</p>"))
+    return with_replacements(page, sorted(changes, key=lambda change: change[:2]))
+
+
+def _words(note: str) -> str:
+    """The text of a note, with its links, but without the number at its beginning, which leads back."""
+    return _AROUND.sub("", note.partition("</a>")[2]).replace("&nbsp;", " ").strip()
+
+
+def _with_nested_lists(page: str) -> str:
+    """The page with lists of a deeper level inside the item above them."""
+    levels: list[tuple[str, int]] = []  # the lists that are open, and their levels
+
+    def nested(match: re.Match[str]) -> str:
+        if not match["open"]:
+            ends = "".join(f"</li></{tag}>" for tag, _ in levels[-2::-1])
+            levels.clear()
+            return match[0] + ends
+        tag, level = match["tag"], int(match["level"])
+        if not match["end"] or not levels:
+            levels[:] = [(tag, level)]
+            return match[0]
+        if level > levels[-1][1]:
+            levels.append((tag, level))
+            return match["open"]
+        ends = ""
+        while len(levels) > 1 and levels[-1][1] > level:
+            ends += f"</li></{levels.pop()[0]}>"
+        return f"{ends}</li>" if ends else match[0]
+
+    return _LEVEL.sub(nested, page) if "lst-" in page else page
+
+
+def _with_bold_classes(page: str) -> str:
+    """The page with <b> in spans that are bold by a class of its own style sheet."""
+    bold = {rule[1] for rule in _RULE.finditer(page[: page.lower().find("</style")]) if _BOLD.search(rule[2])}
+
+    def marked(span: re.Match[str]) -> str:
+        above = span.string[max(0, span.string.rfind("<", 0, span.start())) : span.start()]
+        is_bold = not bold.isdisjoint(span[1].split()) and span[2].strip() and above[:2].lower() != "<h"
+        return span[0].replace(f">{span[2]}</", f"><b>{span[2]}</b></") if is_bold else span[0]
+
+    return _SPAN.sub(marked, page) if bold else page

@@ -1,0 +1,129 @@
+"""Pages that word processors export."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag.ingest.parse.html_exports import without_ways_of_programs
+from rag.ingest.parse.html_page import parse as parse_page
+from rag.ingest.parse.parsers import parse
+
+
+def text_of(html: str) -> str:
+    return parse(f"<html><body>{html}</body></html>".encode(), "a.html").text
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        '<p class="c4 title" id="h.x1"><span class="c1">Trip &amp; <b>visit</b></span></p>',
+        "<p class=MsoTitle>Trip &amp; visit</p>",
+    ],
+)
+def test_a_paragraph_in_the_style_of_a_title_is_the_title_and_a_heading(title: str) -> None:
+    style, sections = (
+        "<style>.c1{font-weight:700}</style>",
+        "<h1>Flights</h1><p>Two.</p><h1>Hotel</h1><p>One.</p>",
+    )
+    html = f"{style}<p>Ann</p>{title}{sections}"
+    document = parse(html.encode(), "letter.html")
+    assert document.title == "Trip & visit"
+    assert [block.title for block in document.blocks if block.kind == "heading"] == [
+        "Trip & visit",
+        "Flights",
+        "Hotel",
+    ]
+
+
+def test_cards_of_a_site_are_no_titles() -> None:
+    document = parse(b'<h1>Shop</h1><p class="title">Clock</p><p>New.</p>', "shop.html")
+    assert (document.title, document.text) == ("Shop", "# Shop\n\nClock\n\nNew.")
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        (
+            '<p>To the zoo<sup><a href="#cmnt1" id="cmnt_ref1">[a]</a></sup>.</p>'
+            '<div class="c1"><p><a href="#cmnt_ref1" id="cmnt1">[a]</a><span>On Monday?</span></p></div>'
+        ),
+        (
+            '<p>To the zoo<a href="#_msocom_1" name="_msoanchor_1">[A1]</a>.</p>'
+            "<div style='mso-element:comment'><p class=MsoCommentText>"
+            '<a href="#_msoanchor_1">[A1]</a>On Monday?</p></div>'
+        ),
+    ],
+)
+def test_comments_are_left_out_and_counted(html: str) -> None:
+    document = parse_page(html, "a")
+    assert (document.text, document.remarks) == ("To the zoo.", ("1 comment was left out",))
+
+
+@pytest.mark.parametrize(
+    ("mark", "note"),
+    [
+        ('<sup><a href="#ftnt1" id="ftnt_ref1">[1]</a></sup>', '<a href="#ftnt_ref1" id="ftnt1">[1]</a>'),
+        ('<a href="#_ftn1" name="_ftnref1"><span>[1]</span></a>', '<a href="#_ftnref1" name="_ftn1">[1]</a>'),
+        (
+            '<a href="#sdfootnote1sym" name="sdfootnote1anc"><sup>1</sup></a>',
+            '<a href="#sdfootnote1anc">1</a>',
+        ),
+    ],
+)
+def test_a_footnote_stands_below_the_block_that_refers_to_it(mark: str, note: str) -> None:
+    html = f'<p>It costs 12{mark}.</p><p>Bye.</p><hr><div><p>{note}<span>&nbsp;See <a href="https://x.org/a">x</a></span></p></div>'
+    assert text_of(html).startswith("It costs 12[^1].\n\n[^1]: See [x](https://x.org/a)\n\nBye.")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://www.google.com/url?q=https://zoo.example/a%3Fx%3D1%26y&amp;sa=D&amp;ust=17&amp;usg=AO",
+        "https://www.youtube.com/redirect?event=video&amp;q=https%3A%2F%2Fzoo.example%2Fa%3Fx%3D1%26y",
+        "https://l.facebook.com/l.php?u=https%3A%2F%2Fzoo.example%2Fa%3Fx%3D1%26y&amp;h=AT0",
+        "https://slack-redir.net/link?url=https%3A%2F%2Fzoo.example%2Fa%3Fx%3D1%26y",
+        "https://eur01.safelinks.protection.outlook.com/?url=https%3A%2F%2Fzoo.example%2Fa%3Fx%3D1%26y&amp;data=05",
+    ],
+)
+def test_a_link_over_a_service_leads_where_it_says(address: str) -> None:
+    assert (
+        text_of(f'<p>See <a href="{address}">the zoo</a>.</p>')
+        == "See [the zoo](https://zoo.example/a?x=1&y)."
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["https://zoo.example/url?q=https://x.org/", "https://www.google.com/url?q=javascript:x"]
+)
+def test_other_links_stay(address: str) -> None:
+    assert text_of(f'<p>See <a href="{address}">the zoo</a>.</p>') == f"See [the zoo]({address})."
+
+
+def test_lists_stand_on_the_levels_that_their_classes_name() -> None:
+    levels = [(0, "a"), (1, "b"), (2, "c"), (0, "d"), (1, "e")]
+    lists = "".join(f'<ul class="c1 lst-kix_x2-{level} start"><li>{item}</li></ul>' for level, item in levels)
+    assert text_of(f"{lists}<p>x</p>") == "- a\n  * b\n    + c\n- d\n  * e\n\nx"
+
+
+def test_words_that_a_class_makes_bold_are_bold() -> None:
+    words = '<p>On <span class="c1 c3">Friday</span> <span class="c1">at 9</span></p>'
+    assert text_of(f"<style>.c3{{color:red;font-weight:700}}</style>{words}") == "On **Friday** at 9"
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<div><p>",
+        "<div><a href='#cmnt_ref1",
+        "<div><p><a href='#ftnt_ref1'>",
+        "<sup><a href='#ftnt1'>",
+        "<p id='h.' class='title'>",
+        "<ul class='lst-kix_a-1'><li></li></ul>",
+        "<ul class='lst-kix_a-1'",
+        "<a href='https://www.google.com/url?",
+        "<style>.c{font-weight:700}",
+    ],
+)
+def test_hostile_exports_cost_no_more_than_their_length(part: str) -> None:
+    without_ways_of_programs(part * 20_000)
