@@ -31,6 +31,23 @@ _MARKS = re.compile("[\ufdd0-\ufddf]")
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 _VALUELESS = frozenset({"hidden", "password", "submit", "button", "image", "reset", "file"})
+_TICKS = re.compile(
+    r"<(?!input\b)(?P<tag>[a-z][\w-]*+)(?P<attributes>[^<>]{0,2000}?(?:\bcheckbox-(?:on|off)\b|\baria-checked\b"
+    r"|\bdata-(?:inline-task-id|checked|list|task-state|tag)\b)[^<>]{0,2000})>(?P<end>\s*</(?P=tag)\s*>)?",
+    re.IGNORECASE,
+)
+_TICKED_ROLES = frozenset({"checkbox", "switch", "radio", "menuitemcheckbox", "menuitemradio"})
+_STATES = {
+    **dict.fromkeys(("true", "checked", "done", "to-do:completed"), True),
+    **dict.fromkeys(("false", "unchecked", "todo", "to-do"), False),
+}
+_HAS_INPUT = re.compile(r"(?:\s|<(?!input\b)[^<>]{1,500}>){0,10}<input\b", re.IGNORECASE)
+_CHIP = r"(?:[\w-]*(?:selected-value|badge|chip|label|lozenge|pill)|tag)(?![\w-])"
+_CHIPS = re.compile(
+    rf"(<(?P<tag>span|a)\b[^<>]{{0,500}}?\bclass\s?=\s?[\"'](?P<chip>{_CHIP})[^<>]{{0,500}}>[^<>]{{1,200}}</(?P=tag)>)"
+    r"(?=<(?P=tag)\b[^<>]{0,500}?\bclass\s?=\s?[\"'](?P=chip)(?![\w-]))",
+    re.IGNORECASE,
+)
 _CELLS = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,2000})>", re.IGNORECASE)
 _SPANS = re.compile(r"\browspan\s*=\s*[\"']?\d{1,9}[\"']?", re.IGNORECASE)
 _SUMMARY = re.compile(r"(<summary\b[^<>]{0,2000}>\s*)(?:<h[1-6]\b[^<>]{0,2000}>)?", re.IGNORECASE)
@@ -78,9 +95,36 @@ def with_widgets_as_text(page: str) -> str:
     superscripts and subscripts.
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
+    page = _TICKS.sub(_tick, _CHIPS.sub(r"\1, ", page))
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
     page = with_list_labels(_with_labels(_with_script_marks(_MARKS.sub("", page))))
     return _SEEN.sub(_TagTexts().text, page)
+
+
+def _tick(tag: re.Match[str]) -> str:
+    """A tag with a checkbox behind it if it is ticked or not; an empty one as a checkbox."""
+    state = _state(_attributes(tag["attributes"]))
+    if state is None or _HAS_INPUT.match(tag.string, tag.end()):
+        return tag[0]
+    is_shown = tag["end"] and tag["tag"].casefold() not in {"li", "td"}
+    opening, end = ("", "") if is_shown else (tag[0].removesuffix(tag["end"] or ""), tag["end"] or "")
+    return f"{opening}{ticked(state)} {end}"
+
+
+def _state(attributes: dict[str, str]) -> bool | None:
+    """Whether an element is ticked, as it states for Notion, Confluence, ARIA, Quill or OneNote."""
+    classes = attributes.get("class", "").split()
+    if "checkbox-on" in classes or "checkbox-off" in classes:
+        return "checkbox-on" in classes
+    if "data-inline-task-id" in attributes:
+        return "checked" in classes
+    if attributes.get("role") in _TICKED_ROLES:
+        return attributes.get("aria-checked") == "true"
+    stated = (
+        attributes.get(key, "").casefold()
+        for key in ("data-checked", "data-list", "data-task-state", "data-tag")
+    )
+    return next((_STATES[state] for state in stated if state in _STATES), None)
 
 
 def with_formulas(page: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages that word processors export."""
+"""Pages that word processors export, and ticks and values as programs for notes and tasks write them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from rag.ingest.parse.html_exports import without_ways_of_programs
 from rag.ingest.parse.html_page import parse as parse_page
+from rag.ingest.parse.html_widgets import with_widgets_as_text
 from rag.ingest.parse.parsers import parse
 
 
@@ -110,6 +111,45 @@ def test_words_that_a_class_makes_bold_are_bold() -> None:
     assert text_of(f"<style>.c3{{color:red;font-weight:700}}</style>{words}") == "On **Friday** at 9"
 
 
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ('<ul class="to-do-list"><li><div class="checkbox checkbox-on"></div> Rope</li></ul>', "- [x] Rope"),
+        ('<ul class="to-do-list"><li><div class="checkbox checkbox-off"></div> Rope</li></ul>', "- [ ] Rope"),
+        (
+            '<ul><li class="checked" data-inline-task-id="2">Rope<li data-inline-task-id="3">Tar</ul>',
+            "- [x] Rope\n- [ ] Tar",
+        ),
+        ('<div><span role="checkbox" aria-checked="true"></span>Rope</div>', "[x] Rope"),
+        ('<ul><li role="checkbox" aria-checked="false">Rope</li></ul>', "- [ ] Rope"),
+        ('<p><button role="switch" aria-checked="true"></button>Rope</p>', "[x] Rope"),
+        ('<ol><li data-list="checked">Rope</li></ol>', "1. [x] Rope"),
+        ('<p data-tag="to-do:completed">Rope</p>', "[x] Rope"),
+        ('<div data-task-local-id="1" data-task-state="TODO">Rope</div>', "[ ] Rope"),
+        (
+            '<ul><li data-checked="true"><label><input type="checkbox" checked></label>Rope</ul>',
+            "- [x] Rope",
+        ),
+        ('<ul><li data-checked="true">Rope</li></ul>', "- [x] Rope"),
+        ('<ul><li data-list="bullet" class="checked">Rope</li></ul>', "- Rope"),
+    ],
+)
+def test_ticks_are_read_as_programs_write_them(html: str, expected: str) -> None:
+    assert text_of(html) == expected
+
+
+@pytest.mark.parametrize("chip", ["selected-value", "badge", "MuiChip-label", "aui-lozenge", "tag"])
+def test_values_beside_each_other_stay_apart(chip: str) -> None:
+    values = "".join(
+        f'<span class="{chip} blue{at}">{value}</span>' for at, value in enumerate(("sync", "harbor"))
+    )
+    assert text_of(f"<p>Tags: {values}</p><p>x</p>") == "Tags: sync, harbor\n\nx"
+
+
+def test_words_in_spans_of_any_class_stay_together() -> None:
+    assert text_of('<p><span class="c1">har</span><span class="c1">bor</span></p>') == "harbor"
+
+
 @pytest.mark.usefixtures("in_linear_time")
 @pytest.mark.parametrize(
     "part",
@@ -123,7 +163,10 @@ def test_words_that_a_class_makes_bold_are_bold() -> None:
         "<ul class='lst-kix_a-1'",
         "<a href='https://www.google.com/url?",
         "<style>.c{font-weight:700}",
+        "<li aria-checked ",
+        "<a-",
+        "<span class='badge'>x</span>",
     ],
 )
 def test_hostile_exports_cost_no_more_than_their_length(part: str) -> None:
-    without_ways_of_programs(part * 20_000)
+    with_widgets_as_text(without_ways_of_programs(part * 20_000).page)
