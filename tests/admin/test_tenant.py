@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.access.rule import valid_name
-from rag.admin.ingestion import chosen_embedder
-from rag.store.write.change_collection import drop_tenant
-from rag.store.write.desk_folder import forget_tenant
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.admin.ingestion import ChosenEmbedder
-    from rag.config.settings import Settings
     from tests.admin.conftest import Desk
 
 pytestmark = pytest.mark.slow
@@ -57,27 +52,6 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
     assert "no tenant 'acme'" in desk.failure("tenant", "remove", "acme", "--yes")
     assert not [path for path in desk.data.rglob("*") if "acme" in path.name and path.suffix != ".lock"]
     assert desk.titles("pendulum") == ["ours"]
-
-
-@pytest.mark.parametrize("is_removed", [True, False])
-def test_an_ingestion_that_began_before_doesnt_bring_a_removed_tenant_back(
-    inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_removed: bool
-) -> None:
-    inside.run("ingest", _paper(tmp_path, "ours", "pendulum"))
-    inside.run("tenant", "create", "acme")
-    theirs = _paper(tmp_path, "theirs", "pendulum")
-
-    async def chosen_meanwhile(settings: Settings, tenant: str, *arguments: Any) -> ChosenEmbedder:  # noqa: ANN401
-        if is_removed:
-            await drop_tenant(settings.home, tenant, ())
-            forget_tenant(settings.home, tenant)
-        return await chosen_embedder(settings, tenant, *arguments)
-
-    monkeypatch.setattr("rag.admin.ingestion.chosen_embedder", chosen_meanwhile)
-    run = inside.run("ingest", theirs, "--tenant", "acme", "--collection", "new", code=1 if is_removed else 0)
-    assert ("'acme' was removed" in run.stderr) is is_removed
-    names = [tenant["name"] for tenant in inside.json("tenant", "list")["tenants"]]
-    assert names == (["default"] if is_removed else ["acme", "default"])
 
 
 STEPS = (

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.access.tenants import OWNER, has_tenant
+from rag.access.tenants import OWNER
 from rag.corpus import (
     DEFAULT_EMBEDDER,
     AccessRecord,
@@ -42,7 +42,7 @@ from rag.corpus import (
     Policy,
     Visibility,
 )
-from rag.errors import ConfigurationError, NotFoundError, RefdeskError
+from rag.errors import ConfigurationError, RefdeskError
 from rag.home import SET_PATH, Bucket, Home, read
 from rag.store.read import catalog, schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
@@ -81,7 +81,6 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     keep_days: int = 0,
     visibility_is_set: bool = False,
     known: Collection | None = None,
-    tenant_existed: bool = False,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
@@ -90,11 +89,9 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     keeps its own and a new one gets `DEFAULT_LANGUAGE`. `created_at` is now by default; a caller that passes
     it can tell by it whether the collection is new. An `attached` collection must be new, and gets no tables.
     `known` is a collection in a bucket that the caller has just read: it is only checked, because opening it
-    for writing reads it again. The tenant is made, too, unless `tenant_existed` when the caller began: then
-    it was removed since.
+    for writing reads it again.
 
     Raises:
-        NotFoundError: the tenant was removed meanwhile.
         ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
             or the data folder can't be made.
     """
@@ -104,7 +101,7 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
         database = await with_catalog(data)
-        _note(data, tenant, existed=tenant_existed)
+        note_tenant(data, tenant)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if rows:
@@ -136,12 +133,6 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
-
-
-def _note(data: Home, tenant: str, *, existed: bool) -> None:
-    if existed and not has_tenant(data, tenant):
-        raise NotFoundError(f"The tenant {tenant!r} was removed meanwhile.")
-    note_tenant(data, tenant)
 
 
 def _checked(
