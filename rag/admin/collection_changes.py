@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 import click
 
 from rag.access.rule import valid_name
-from rag.access.tenants import tenant_of
+from rag.access.tenants import has_tenant, tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, language_option, same_desk
 from rag.admin.sharing import UNLESS, first_visibility
@@ -322,6 +322,7 @@ async def create_collection(
     }
     properties["visibility"] = visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": properties["visibility"], "fields": dict(fields)}
+    properties["tenant_is_there"] = has_tenant(settings.home, tenant)
     identity = await identity_of(settings, embedder_name)
     prepare(settings.home)
     with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):

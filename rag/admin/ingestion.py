@@ -16,7 +16,7 @@ import anyio
 from anyio import to_thread
 
 from rag.access.rule import narrower, same_access, valid_name
-from rag.access.tenants import tenant_of
+from rag.access.tenants import has_tenant, tenant_of
 from rag.admin.audit_command import ActName, access_act, log_act
 from rag.admin.command_line import keep_overview
 from rag.admin.ingest_output import print_summary
@@ -110,6 +110,7 @@ async def run_ingest(
             language=options.language,
             created_at=began,
             visibility=first_visibility(settings),
+            tenant_is_there=has_tenant(settings.home, tenant),
         )
         choose = partial(chosen_embedder, settings, tenant, name, paths, options.embedder_name)
         choice, embedder, target = await _target(settings, stack, choose, make)

@@ -19,11 +19,10 @@ from rag.errors import ConfigurationError, NotFoundError, RefdeskError
 from rag.models.embed.embedding_cache import cache_file, forget
 from rag.report import counted
 from rag.store.read.desk_reader import DeskReader
-from rag.store.write.change_collection import drop_tenant
+from rag.store.write.change_collection import drop_tenant, end_tenant
 from rag.store.write.desk_folder import (
     forget_console,
     forget_owner,
-    forget_tenant,
     give_up,
     is_given_up,
     prepare,
@@ -141,7 +140,7 @@ async def remove_command(settings: Settings, *, name: str, without_storage: bool
         forget_console(settings.data, name)
         if own_home:
             give_up(own_home)
-        forget_tenant(settings.home, name)  # last, so that a removal that was killed can be repeated
+        await end_tenant(settings.home, name)  # last, so that a removal that was killed can be repeated
         if own_home:
             forget_owner(own_home)
     contents = f"{counted(len(collections), 'collection')} and all access records"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from anyio import to_thread
 
 from rag.access.rule import valid_name
+from rag.store.write.make_collection import ensure_collection
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ STEPS = (
     "rag.admin.tenant_command.forget",
     "rag.admin.tenant_command.forget_runs",
     "rag.admin.tenant_command.forget_console",
-    "rag.admin.tenant_command.forget_tenant",
+    "rag.admin.tenant_command.end_tenant",
 )
 SECRET = b"zanzibar"
 
@@ -85,6 +88,33 @@ def two_tenants(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPa
     about = f"About {SECRET.decode()}"
     desk.run("collection", "set", "documents", "--tenant", "acme", "--description", about)
     return desk.data
+
+
+@pytest.mark.parametrize("tenant", ["default", "acme"])
+def test_an_ingestion_that_has_begun_brings_no_removed_tenant_back(
+    desk: Desk, inside: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tenant: str
+) -> None:
+    """Neither the only one of a desk nor one of several."""
+    first, second = (_paper(tmp_path, name, "pendulum") for name in ("first", "second"))
+    for name in {"default", tenant}:
+        inside.run("tenant", "create", name)
+        inside.run("ingest", first, "--tenant", name)
+    removed: list[str] = []
+
+    async def late(*arguments: Any, **more: Any) -> object:  # noqa: ANN401 as the original's
+        remove = partial(desk.json, "tenant", "remove", tenant, "--yes")
+        removed.append((await to_thread.run_sync(remove))["removed"])
+        return await ensure_collection(*arguments, **more)
+
+    ingest = ("ingest", second, "--collection", "fresh", "--tenant", tenant)
+    with monkeypatch.context() as patch:
+        patch.setattr("rag.admin.ingestion.ensure_collection", late)
+        assert f"The tenant {tenant!r} was removed" in inside.misuse(*ingest)
+    assert removed == [tenant]
+    assert tenant not in {found["name"] for found in inside.json("tenant", "list")["tenants"]}
+    inside.run("tenant", "create", tenant)
+    inside.run(*ingest)
+    assert [hit["title"] for hit in inside.hits("pendulum", "--tenant", tenant)] == ["second"]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.rpartition(".")[2])

@@ -130,7 +130,7 @@ REMOVING = (
     "rag.store.write.change_collection.collection_tables.drop_tables",
     "rag.admin.tenant_command.forget_runs",
     "rag.store.write.desk_folder._delete_desk",
-    "rag.admin.tenant_command.forget_tenant",
+    "rag.admin.tenant_command.end_tenant",
 )
 """The steps of a removal that is repeated by the same command, each time from the first step on."""
 

@@ -15,9 +15,10 @@ import lancedb
 import pytest
 
 from rag.access.rule import predicate
+from rag.access.tenants import tenants
 from rag.config.settings import Settings
 from rag.corpus import Access, Collection, Principal
-from rag.errors import ConfigurationError
+from rag.errors import BusyError, ConfigurationError
 from rag.search.desk import Desk
 from rag.store.read import desk_reader, rows_in_memory, strict_reader
 from rag.store.read.collection_reader import CollectionReader
@@ -26,8 +27,12 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.read.sources_reader import AccessReader
 from rag.store.write import table_maintenance
 from rag.store.write.access_writer import change_access
-from rag.store.write.change_collection import change_collection, drop_collection, drop_tenant
-from rag.store.write.desk_folder import forget_tenant
+from rag.store.write.change_collection import (
+    change_collection,
+    drop_collection,
+    drop_tenant,
+    end_tenant,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,13 +204,29 @@ async def test_a_server_goes_on_for_others_while_a_tenant_is_removed_with_its_ro
         before = await _titles(desk, "a")
         assert await _titles(desk, "b") != before
         await drop_tenant(tmp_path, "b", await desk._reader.collections("b"))  # noqa: SLF001 its definitions
-        forget_tenant(tmp_path, "b")
+        await end_tenant(tmp_path, "b")
         assert await _titles(desk, "a") == before != set()
         with pytest.raises(ConfigurationError, match="no tenant 'b'"):
             await _titles(desk, "b")
         await _fill(small_desk, tmp_path, "b")
         assert await _titles(desk, "b")
         assert await _titles(desk, "a") == before
+
+
+async def test_a_tenant_in_which_a_collection_was_made_while_it_was_removed_stays_to_be_removed_again(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    reader = DeskReader(tmp_path, timeout_seconds=15)
+    for tenant in "ab":
+        await _fill(small_desk, tmp_path, tenant)
+    await drop_tenant(tmp_path, "b", await reader.collections("b"))
+    await _fill(small_desk, tmp_path, "b")  # by a command that had begun before
+    with pytest.raises(BusyError):
+        await end_tenant(tmp_path, "b")
+    assert tenants(tmp_path) == ("a", "b")
+    await drop_tenant(tmp_path, "b", await reader.collections("b"))
+    await end_tenant(tmp_path, "b")
+    assert tenants(tmp_path) == ("a",)
 
 
 async def test_rows_in_memory_are_counted_by_what_is_held_and_stay_within_their_limit(

@@ -23,7 +23,13 @@ from rag.store.write import collection_tables, table_maintenance
 from rag.store.write.access_writer import Around, access_table, nothing_around
 from rag.store.write.collection_tables import forget_swept, is_swept
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.desk_folder import empty_spool, forget_origins, read_key, spending_reserve
+from rag.store.write.desk_folder import (
+    empty_spool,
+    forget_origins,
+    forget_tenant,
+    read_key,
+    spending_reserve,
+)
 from rag.store.write.evaluation_runs import drop_runs
 from rag.store.write.locks import Lease, locked, open_in_turn
 from rag.store.write.table_maintenance import rows_of
@@ -275,7 +281,7 @@ async def drop_if_empty(data: Home, collection: Collection) -> None:
 async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]) -> None:
     """Drop a tenant's collections, evaluation runs and access records, so that no file holds them.
 
-    The tenant itself stays until `forget_tenant`, so that a killed removal can be repeated.
+    The tenant itself stays until `end_tenant`, so that a killed removal can be repeated.
 
     Raises:
         BusyError: another process is writing to one of the collections.
@@ -294,6 +300,20 @@ async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]
             _, (catalog_table,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
             # Old versions of the catalog hold descriptions.
             await table_maintenance.purge_rows(data, catalog_table, "definition")
+
+
+async def end_tenant(data: Home, tenant: str) -> None:
+    """Delete a tenant after `drop_tenant`. From then on no running command can make a collection in it.
+
+    Raises:
+        BusyError: a command has made one after `drop_tenant`.
+    """
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("removing the tenant"):
+        database = await connect(data)
+        table = await open_if_there(database, schema.COLLECTIONS)
+        if table is not None and await table.count_rows(f"tenant = {literal(tenant)}"):
+            raise BusyError(f"A collection was made in the tenant {tenant!r} in the meantime. Try again.")
+        forget_tenant(data, tenant)
 
 
 def in_catalog(tenant: str, name: str) -> str:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.access.tenants import OWNER
+from rag.access.tenants import OWNER, has_tenant
 from rag.corpus import (
     DEFAULT_EMBEDDER,
     AccessRecord,
@@ -81,6 +81,7 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     keep_days: int = 0,
     visibility_is_set: bool = False,
     known: Collection | None = None,
+    tenant_is_there: bool = False,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
@@ -89,17 +90,20 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
     keeps its own and a new one gets `DEFAULT_LANGUAGE`. `created_at` is now by default; a caller that passes
     it can tell by it whether the collection is new. An `attached` collection must be new, and gets no tables.
     `known` is a collection in a bucket that the caller has just read: it is only checked, because opening it
-    for writing reads it again.
+    for writing reads it again. If the `tenant_is_there` for the caller, it isn't made again: somebody may
+    have removed it since.
 
     Raises:
-        ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
-            or the data folder can't be made.
+        ConfigurationError: the tenant was removed; or the collection was made with another embedder or
+            language, it is attached or to be attached, or the data folder can't be made.
     """
     prepare(data)
     if known and isinstance(data, Bucket):
         return _checked(known, embedder, language)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
+        if tenant_is_there and not has_tenant(data, tenant):
+            raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
         database = await with_catalog(data)
         note_tenant(data, tenant)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
