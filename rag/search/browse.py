@@ -323,7 +323,7 @@ async def document_list(
         InvalidRequestError: the filter or `after` is not valid.
     """
     # Imported here, because a server lists its tools before it imports numpy.
-    from rag.search.view import filtered_views, joined_names, path_notes  # noqa: PLC0415
+    from rag.search.view import filtered_views, joined_names, path_notes, value_notes  # noqa: PLC0415
 
     first, _, folder = path.strip("/").partition("/")
     named_views = [
@@ -347,11 +347,10 @@ async def document_list(
     notes = [UNLISTED.format(joined_names(unlisted))] if unlisted else []
     notes += [WITHOUT_DATE.format(undated)] if undated else []
     page_of_list = page.folder(path.strip("/"), notes)
-    return (
-        page_of_list
-        if page_of_list.documents
-        else replace(page_of_list, notes=(*page_of_list.notes, *path_notes(narrowed)))
-    )
+    if page_of_list.documents:
+        return page_of_list
+    reasons = path_notes(narrowed) or await value_notes(narrowed)
+    return replace(page_of_list, notes=(*page_of_list.notes, *reasons))
 
 
 async def _documents_below(view: View, folder: str) -> AsyncIterator[list[tuple[Source, bool]]]:

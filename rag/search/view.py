@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, product
 
 from anyio import to_thread
 
@@ -25,6 +26,7 @@ from rag.filters.grammar import (
     OneOf,
     Ordered,
     Present,
+    conditions,
     filterable,
     leaf_predicate,
     leaves,
@@ -226,9 +228,10 @@ class View:
         """Whether a source satisfies the filter, unless it is decided by chunk."""
         if self.filter is None or self.is_by_section:
             return True
-        return isinstance(source, StoredSource) and matches(self.filter, self._values(source))
+        return isinstance(source, StoredSource) and matches(self.filter, self.values(source))
 
-    def _values(self, source: StoredSource) -> Mapping[str, Value]:
+    def values(self, source: StoredSource) -> Mapping[str, Value]:
+        """What a filter can be on: the attributes of a source and its declared fields."""
         return source.values(self.table.collection.fields)
 
     @property
@@ -243,7 +246,7 @@ class View:
         if self.filter is None or not self.is_by_section:
             return True
         section = {OF_CHUNKS: chunk.section} if chunk.section else {}
-        return matches(self.filter, {**self._values(source), **section})
+        return matches(self.filter, {**self.values(source), **section})
 
     def may_match_now(self, source: StoredSource) -> bool:
         """Whether only the filter withholds the source, which may have changed since it was resolved."""
@@ -328,6 +331,48 @@ def _paths(filter_: Filter) -> Iterator[str]:
                 yield from map(str, values)
             case Like("path", _, "$prefix", text):
                 yield text
+
+
+OTHER_VALUES = "No document has the {} of the filter; there are: {}."
+MOST_VALUES = 10  # of a field in a note; of more, only those that differ in letter case are named
+
+
+async def value_notes(views: Sequence[View]) -> list[str]:
+    """A note for each condition of a filter without documents whose value no readable one has.
+
+    There is none where it would take a read of all rows of an attached table, or can't be known.
+    """
+    if any(view.table.collection.attached or view.table.retrieves or view.table.failed for view in views):
+        return []
+    wanted = {
+        leaf.field: [_shown(value) for value in leaf.values]
+        for view in views
+        for leaf in (conditions(view.filter) if view.filter else ())
+        if isinstance(leaf, OneOf) and leaf.type != "datetime" and leaf.field != OF_CHUNKS
+    }
+    there = {name: set[str]() for name in wanted}
+    for view in views if wanted else ():
+        async with aclosing(view.walk()) as walk:
+            async for batch in walk:
+                for values, name in product(map(view.values, batch), wanted):
+                    value = values.get(name, ())
+                    there[name].update(map(_shown, value if isinstance(value, tuple | list) else (value,)))
+    return [
+        OTHER_VALUES.format(name, ", ".join(others))
+        for name, texts in wanted.items()
+        if there[name].isdisjoint(texts) and (others := _others(there[name], texts))
+    ]
+
+
+def _others(there: Collection[str], asked: Iterable[str]) -> list[str]:
+    """The values to name instead of those that were asked for."""
+    folded = {text.casefold() for text in asked}
+    alike = sorted(text for text in there if text.casefold() in folded)
+    return alike or (sorted(there) if len(there) <= MOST_VALUES else [])
+
+
+def _shown(value: object) -> str:
+    return label(str(value).lower() if isinstance(value, bool) else str(value))
 
 
 SOME_UNDATED = "A filter on dates finds only documents that state one, and some don't."
