@@ -40,7 +40,8 @@ HIDDEN_ORDERS = (
     "hidden piece of text that looks like instructions to a model",
     "hidden pieces of text that look like instructions to a model",
 )
-_NOISE = ["nav", "script", "style", "template", "noscript", "[role=navigation]"]
+_NOISE = ["nav", "script", "style", "template", "noscript", "[role=navigation]", "[role=contentinfo]"]
+_OF_CONFLUENCE = ["#breadcrumb-section", ".toc-macro", ".expand-control-icon", ".collapse-source"]
 _ANCHORS = ["a.headerlink", "a.anchor-link", "a.hash-link", ".mw-editsection"]  # "¶" and "[edit]" at headings
 _AS_IT_IS = PreprocessingOptions(enabled=False)
 _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
@@ -49,7 +50,7 @@ _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
 def _options(*unread: str) -> ConversionOptions:
     return ConversionOptions(
         extract_metadata=False,
-        exclude_selectors=[*_NOISE, *_ANCHORS, *unread],
+        exclude_selectors=[*_NOISE, *_OF_CONFLUENCE, *_ANCHORS, *unread],
         preprocessing=_AS_IT_IS,
         compact_tables=True,
         autolinks=False,
@@ -67,6 +68,10 @@ _SCRIPT_LINK = re.compile(
 _MAIL_LINK = re.compile(r"\[([^\[\]\s@]+@[^\[\]\s@]+)\]\(mailto:([^()\s?]+)(?:\?[^()\s]*)?\)", re.IGNORECASE)
 _DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
 _JSON_DATE = re.compile(r'"datePublished"\s{0,3}:\s{0,3}"([^"<>\\]{4,40})"')
+_CHANGED = re.compile(
+    r"""\bclass\s?=\s?["']page-metadata["'][^<>]{0,200}>((?:[^<]|<(?!/div\b)){1,1000}+)</div"""
+)
+"""Who has changed a page of Confluence, and when: "… last modified by <span>Ann</span> on Mar 12, 2024"."""
 _TIME = re.compile(r"<time\b[^<>]{0,500}>", re.IGNORECASE)
 _MOMENT = re.compile(r"\bdatetime\s?=\s?[\"']?([^\"'<>]{4,40})", re.IGNORECASE)
 _PUBLISHED = re.compile(
@@ -154,11 +159,13 @@ def _convert(html: str, options: ConversionOptions) -> ConversionResult:
 
 
 def _published_at(meta: dict[str, str], html: str) -> datetime | None:
-    """When a page was published; a time in its text can be of anything."""
+    """When a page was published, or one of Confluence was changed; a time in its text can be of anything."""
+    changed = _CHANGED.search(html)
+    words = changed[1].rpartition(">")[2].split() if changed else []
     in_json = (match[1] for match in _JSON_DATE.finditer(html))
     in_text = (match[1] for tag in _TIME.finditer(html) if (match := _MOMENT.search(tag[0])) and _is_own(tag))
-    stated = (*(meta.get(key, "") for key in _DATES), next(in_json, ""), next(in_text, ""))
-    return next(filter(None, map(date, stated)), None)
+    stated = (*(meta.get(key, "") for key in _DATES), next(in_json, ""), " ".join(words[-3:]), *words[-1:])
+    return next(filter(None, map(date, (*stated, next(in_text, "")))), None)
 
 
 def _is_own(time: re.Match[str]) -> bool:

@@ -52,6 +52,11 @@ _CELLS = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,2000})>", re.IGNORECASE)
 _SPANS = re.compile(r"\browspan\s*=\s*[\"']?\d{1,9}[\"']?", re.IGNORECASE)
 _SUMMARY = re.compile(r"(<summary\b[^<>]{0,2000}>\s*)(?:<h[1-6]\b[^<>]{0,2000}>)?", re.IGNORECASE)
 _DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
+_DIV = re.compile(r"<(/?)div\b([^<>]{0,2000})>", re.IGNORECASE)
+_EXPANDER = re.compile(r"""\bclass\s?=\s?["'](?:[^"'<>]*\s)?expand-con(?:(?P<box>tainer)|trol)(?![\w-])""")
+_PAGE_SECTION = re.compile(
+    r"""<h2(\b[^<>]{0,500}\bclass\s?=\s?["']pageSectionTitle["'][^<>]{0,500}>[^<>]{0,500}</)h2>"""
+)
 _BUTTON = re.compile(r"<button\b[^<>]{0,2000}>([^<>]{1,300}\?)\s*</button\s*>", re.IGNORECASE)
 _TERMS = re.compile(r"<(/?)(dl|dt|dd)\b[^<>]{0,2000}>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{1,2000}>")
@@ -231,7 +236,7 @@ def without_marks(text: str) -> tuple[str, list[int], list[int]]:
 
 def _with_labels(page: str) -> str:
     """The page with marks at the labels of collapsible pieces, and at the ends of these pieces."""
-    page = _SUMMARY.sub(rf"\1{LABEL}", page)
+    page = _SUMMARY.sub(rf"\1{LABEL}", _with_tags_of_html(page))
     page = _DETAILS_END.sub(rf"\g<0><p>{LABEL_END}</p>", page)
     page = _BUTTON.sub(r"<p><strong>\1</strong></p>", page)
     marks, lists = list[tuple[int, str]](), list[list[re.Match[str]]]()
@@ -244,6 +249,29 @@ def _with_labels(page: str) -> str:
         elif lists and not is_end:
             lists[-1].append(tag)
     return with_replacements(page, ((at, at, mark) for at, mark in sorted(marks)))
+
+
+def _with_tags_of_html(page: str) -> str:
+    """The page of Confluence with its expanders as <details>, and what is below its text as sections of it.
+
+    Example: '<div class="expand-container"><div class="expand-control">A</div>b</div>' ->
+    '<details><summary>A</summary>b</details>'.
+    """
+    page = _PAGE_SECTION.sub(r"<h1\1h1>", page)
+    if "expand-container" not in page:
+        return page
+    tags: list[tuple[int, int, str]] = []
+    opened: list[str] = []  # the name that each open <div> has now
+    for tag in _DIV.finditer(page):
+        if tag[1]:
+            name = opened.pop() if opened else ""
+        else:
+            expander = _EXPANDER.search(tag[2])
+            name = "" if not expander else "details" if expander["box"] else "summary"
+            opened.append(name)
+        if name:
+            tags.append((*tag.span(), f"<{tag[1]}{name}>"))
+    return with_replacements(page, tags)
 
 
 def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]]:
