@@ -9,8 +9,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import pairwise
+from datetime import UTC, datetime
+from itertools import pairwise, zip_longest
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_parts import (
     Lines,
     Part,
-    block,
     compose,
     date,
+    heading,
     line_blocks,
     paragraphs,
     with_letters,
@@ -46,11 +46,16 @@ _TITLES = (
 
 
 _MESSAGE = re.compile(
-    r"^\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}:\d\d(?::\d\d)?(?:[ \u202f][AaPp]\.?[Mm]\.?)?"
+    r"^\[?(?P<first>\d{1,4})(?P<joint>[./-])(?P<second>\d{1,2})[./-](?P<third>\d{1,4}),? "
+    r"\d{1,2}:\d\d(?::\d\d)?(?:[ \u202f][AaPp]\.?[ \xa0\u202f]?[Mm]\.?)?"
     r"(?:\]| -) (?P<who>[^\n:]{1,80}): ",
     re.MULTILINE,
 )
 """A line that begins a message of a chat, as WhatsApp exports it: "[12.03.23, 14:05:33] Ann: Hello"."""
+_MONTH_FIRST = ("third", "first", "second")
+_ORDERS = (("third", "second", "first"), _MONTH_FIRST, ("first", "second", "third"))
+"""Where year, month and day stand: 31/12/2024, 12/31/2024, 2024-12-31."""
+_BEGINNING = 2009  # the first year of WhatsApp
 _FEWEST = 3  # messages that make a text a chat, if they begin at a quarter of its lines
 
 
@@ -61,15 +66,44 @@ def _messages(text: str) -> list[re.Match[str]]:
 
 
 def _chat(text: str, messages: list[re.Match[str]], name: str) -> Document:
-    """The document of a chat: a block for each message.
+    """The document of a chat: a paragraph for each message, and a section for each day if days are clear.
 
     Phones call every chat "_chat.txt", so such a file is named after its writers.
     """
-    borders = pairwise([0, *(message.start() for message in messages), len(text)])
-    blocks = tuple(part for start, end in borders for part in block(text, "paragraph", start, end))
+    days = _days(messages)
+    ends = [*(message.start() for message in messages[1:]), len(text)]
+    parts, last = [Part("paragraph", text[: messages[0].start()])], None
+    for message, end, day in zip_longest(messages, ends, days):
+        parts += [heading(f"{day:%Y-%m-%d}", 1)] if day != last else []
+        parts.append(Part("paragraph", text[message.start() : end]))
+        last = day
+    body, blocks = compose(parts)
     writers = [*dict.fromkeys(message["who"].strip(" ~") for message in messages)]
     title = f"Chat: {', '.join(writers[:MAX_WRITERS])}" if name == "_chat.txt" else name
-    return Document(text, title, "text/plain", blocks)
+    return Document(body, title, "text/plain", blocks, date=last)
+
+
+def _days(messages: Sequence[re.Match[str]]) -> list[datetime]:
+    """The days of messages; none if the file doesn't tell which numbers are months: 03/04/24 alone doesn't.
+
+    It does if the other reading is no calendar, as a month 13 isn't, or doesn't run forward, as a chat does.
+    """
+    possible = {days for order in _ORDERS if (days := _days_in(messages, *order))}
+    told = possible if len(possible) == 1 else {days for days in possible if [*days] == sorted(days)}
+    return [*told.pop()] if len(told) == 1 else []
+
+
+def _days_in(messages: Sequence[re.Match[str]], *order: str) -> tuple[datetime, ...]:
+    """The days of messages whose numbers are year, month and day in this order; none if they can't be."""
+    if order == _MONTH_FIRST and any(message["joint"] == "." for message in messages):
+        return ()  # nobody writes 12.31.2024
+    century = 2000 if order[0] == "third" and len(messages[0]["third"]) == 2 else 0  # noqa: PLR2004 digits
+    dates = (map(int, message.group(*order)) for message in messages)
+    try:
+        days = tuple(datetime(century + year, month, day, tzinfo=UTC) for year, month, day in dates)
+    except ValueError:
+        return ()
+    return days if min(days).year >= _BEGINNING else ()
 
 
 def parse(text: str, name: str) -> Document:
@@ -79,8 +113,8 @@ def parse(text: str, name: str) -> Document:
     if messages := _messages(text):
         return _chat(text, messages, name)
     headers = rfc822_headers(text)
-    heading = next((match[1] for pattern in _TITLES if (match := pattern.match(text))), "")
-    title = headers.title or heading or name
+    first_line = next((match[1] for pattern in _TITLES if (match := pattern.match(text))), "")
+    title = headers.title or first_line or name
     blocks = tuple(paragraphs(text))
     return Document(text, title, "text/plain", blocks, date=headers.date, metadata=headers.metadata)
 

@@ -388,16 +388,48 @@ def test_other_json_stays_what_it_is(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "begin", ["[12.03.23, 14:{:02}:33]", "3/12/23, 2:{:02} PM -", "2023-03-12, 14:{:02} -"]
+    ("begin", "days"),
+    [
+        ("[12.03.23, 14:{:02}:33]", ["# 2023-03-12"]),
+        ("3/12/23, 2:{:02} PM -", []),
+        ("3/12/23, 2:{:02} p. m. -", []),
+        ("2023-03-12, 14:{:02} -", ["# 2023-03-12"]),
+    ],
 )
-def test_a_chat_of_whatsapp_is_cut_between_messages(begin: str) -> None:
+def test_a_chat_of_whatsapp_is_cut_between_messages(begin: str, days: list[str]) -> None:
     lines = [f"{begin.format(at)} Ann: Message {at}. It goes on.\nNext line." for at in range(5)]
     document = parse("\n".join(lines).encode(), "_chat.txt")
-    assert texts_of(document) == lines
+    assert texts_of(document) == [*days, *lines]
     assert document.title == "Chat: Ann"
     named = parse("\n".join(lines).encode(), "WhatsApp Chat with Ann.txt")
     assert named.title == "WhatsApp Chat with Ann"
     assert {block.kind for block in parse("\n".join(lines).encode(), "a.log").blocks} == {"code"}
+
+
+@pytest.mark.parametrize(
+    ("dates", "days"),
+    [
+        (["30/04/2024", "30/04/2024", "01/05/2024"], ["2024-04-30", "2024-05-01"]),
+        (["4/30/24", "5/1/24", "5/1/24"], ["2024-04-30", "2024-05-01"]),
+        (["2024/04/05", "2024/04/05", "2024/05/06"], ["2024-04-05", "2024-05-06"]),
+        (["04.05.24", "04.05.24", "01.06.24"], ["2024-05-04", "2024-06-01"]),
+        (["11/03/24", "12/03/24", "01/04/24"], ["2024-03-11", "2024-03-12", "2024-04-01"]),
+        (["3/11/24", "3/12/24", "4/1/24"], ["2024-03-11", "2024-03-12", "2024-04-01"]),
+        (["05/05/24", "05/05/24", "06/06/24"], ["2024-05-05", "2024-06-06"]),
+        (["03/04/24", "03/04/24", "03/04/24"], []),
+        (["03/04/24", "04/04/24", "05/04/24"], []),
+        (["13/14/24", "03/04/24", "03/04/24"], []),
+        (["03/30/24", "30/03/24", "03/04/24"], []),
+    ],
+)
+def test_days_of_whatsapp_are_sections_if_the_file_tells_which_number_is_the_month(
+    dates: list[str], days: list[str]
+) -> None:
+    text = "\n".join(f"{date}, 20:15 - Ann: Hello" for date in dates)
+    document = parse(text.encode(), "_chat.txt")
+    assert [heading.title for heading in document.outline] == days
+    assert document.text.count("Ann: Hello") == len(dates)
+    assert (document.date and document.date.date().isoformat()) == (days[-1] if days else None)
 
 
 def test_a_text_with_a_few_moments_is_no_chat() -> None:
