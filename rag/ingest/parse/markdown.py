@@ -75,7 +75,7 @@ _PERCENT = (  # two signs in an address, around a variable's name, in a format a
 )
 _NEXT_BLOCK = r"[ \t]*\n|[ \t>]*(?:[|#]|`{3}|~{3}|(?:[-*+]|\d{1,9}[.)])[ \t])|\Z"
 _INSIDE = rf"(?:\[\[[^\[\]\n]*\]\]|[^%%\n%s]|%%(?!%%)|\n(?!{_NEXT_BLOCK}))*+"
-_NOTE_COMMENT = (  # of Obsidian; %%i is a variable; a row of a table has comments within its cells
+_OBSIDIAN_COMMENT = (  # in its notes; %%i is a variable; a row of a table has comments within its cells
     r"^[ \t]*%%(?![%{])(?=(?:[^%\n]|%(?!%))*(?:%%[ \t]*)?$)(?s:.*?)(?:%%|\Z)"
     r"|(?<!\\)%%(?!\{)"
     rf"(?={_INSIDE % '|'}%%|{_INSIDE % ''}%%(?![^|\n]*\|))"
@@ -88,7 +88,7 @@ _UNSHOWN = re.compile(
     r"|<pre\b(?:[^<]|<(?!/?pre\b))*+</pre"
     rf"|(?:(?<=\n\n)|\A){_INDENTED}(?:\n{_INDENTED})*"  # right below a paragraph it would belong to it
     rf"|{_PERCENT})"
-    rf"|(?P<comment>{_NOTE_COMMENT}|<!--(?:[^<]|<(?!!--)){{0,5000}}?-->)"
+    rf"|(?P<comment>{_OBSIDIAN_COMMENT}|<!--(?:[^<]|<(?!!--)){{0,5000}}?-->)"
     r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
     rf"|(?<!\\){_INCLUDE}|(?<!\\)\{{\{{#(?:title|quiz)[ \t]+[^{{}}\n]*\}}\}}"
     r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
