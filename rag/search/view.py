@@ -350,18 +350,24 @@ async def value_notes(views: Sequence[View]) -> list[str]:
         for leaf in (conditions(view.filter) if view.filter else ())
         if isinstance(leaf, OneOf) and leaf.type != "datetime" and leaf.field != OF_CHUNKS
     }
-    there = {name: set[str]() for name in wanted}
-    for view in views if wanted else ():
-        async with aclosing(view.walk()) as walk:
-            async for batch in walk:
-                for values, name in product(map(view.values, batch), wanted):
-                    value = values.get(name, ())
-                    there[name].update(map(_shown, value if isinstance(value, tuple | list) else (value,)))
+    there = await _values_there(views, wanted) if wanted else {}
     return [
         OTHER_VALUES.format(name, ", ".join(others))
         for name, texts in wanted.items()
         if there[name].isdisjoint(texts) and (others := _others(there[name], texts))
     ]
+
+
+async def _values_there(views: Sequence[View], names: Collection[str]) -> dict[str, set[str]]:
+    """What readable documents have in these fields and attributes, as it is shown."""
+    there = {name: set[str]() for name in names}
+    for view in views:
+        async with aclosing(view.walk()) as walk:
+            async for batch in walk:
+                for values, name in product(map(view.values, batch), names):
+                    value = values.get(name, ())
+                    there[name].update(map(_shown, value if isinstance(value, tuple | list) else (value,)))
+    return there
 
 
 def _others(there: Collection[str], asked: Iterable[str]) -> list[str]:
