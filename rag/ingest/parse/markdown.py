@@ -69,7 +69,7 @@ _INDENTED = r"(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed:
 _PERCENT = (  # two signs in an address, around a variable's name, in a format as of printf, behind numbers
     r"https?://(?:[^\s%<>]|%(?!%)|%%[0-9a-f]{2}|%%(?-i:[A-Z_]+)%%)+"
     r"|(?!^%%\w+%%[ \t]*$)%%(?:\{[^%\n]*|(?-i:[A-Z_]+))%%"
-    r"|%[-+#0]*[\d*]*(?:\.[\d*]+)?[a-z]%%"
+    r"|%[-+#0]{0,4}[\d*]{0,3}(?:\.[\d*]{1,3})?[a-z]%%"
     r"|\d%%(?!\w)|\d[ \xa0]%%(?!\w)[^%\n]*\d[ \xa0]?%%(?!\w)"
     r"|%{4,}"
 )

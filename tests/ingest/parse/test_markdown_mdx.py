@@ -256,6 +256,7 @@ def test_what_a_book_includes_is_named() -> None:
         "- ",
         "|%% ",
         "%%a|",
+        "%" + "0" * 50,
         "- %% ",
         "%% a\n",
         "\n\n    a",
