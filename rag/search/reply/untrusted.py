@@ -70,6 +70,9 @@ _REFERENCE = re.compile(
 )
 _NEARBY = re.compile(r"^ {0,3}\[[^\[\]\\\n]+\]:[ \t]+(?!/)[\w.#/%-]+[ \t]*$", re.MULTILINE)
 """A definition with a relative target: no other host gets a request."""
+_FOOTNOTE = re.compile(r"[ \t>*+\d.)-]*\[\^[^\s\[\]\\]+\](?=:[ \t]+[^\s:/\\&<>\[\]]+(?!\S))")
+"""A footnote that begins with a word: also where its sign is unknown, it names no other host."""
+_EMBEDDED_NOTE = re.compile(r"!\[\[(?!//)[^\[\]\\:<>&\n]+\]\](?![ \t]*\n?[ \t]*[\[(])")
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(`{3,}|~{3,})(.*)")
 _TICKS = re.compile("`+")
 
@@ -205,9 +208,14 @@ class _Marks:
 
 
 def _images(text: str) -> Iterator[int]:
-    """Behind each "!" of an image. Without an address, it is code behind a word, "#" or "(": `vec![1]`."""
+    """Behind each "!" of an image. Without an address, it is code behind a word, "#" or "(": `vec![1]`.
+
+    `![[Plan#Risks]]` shows a note in another one, and no address.
+    """
     addressed = text.rfind("](")
     for image in _IMAGE.finditer(text):
+        if _EMBEDDED_NOTE.match(text, image.start()):
+            continue
         name = _LABEL.match(text, image.start(), image.start() + MAX_TAG)
         plain = image.start() > addressed or (name and text[name.end() : name.end() + 1] != "(")
         if not plain or not _BEFORE_CODE.match(text[max(0, image.start() - 1) : image.start()]):
@@ -218,7 +226,9 @@ def _references(text: str) -> Iterator[int]:
     """Before each ":" of a line that defines a reference to another host."""
     for line in _REFERENCE.finditer(text):
         if not _NEARBY.match(text, line.start()):
-            yield from (line.start() + colon.start() + 1 for colon in re.finditer(r"\]:", line[0]))
+            note = _FOOTNOTE.match(text, line.start())
+            colons = (line.start() + colon.start() + 1 for colon in re.finditer(r"\]:", line[0]))
+            yield from (colon for colon in colons if not note or colon != note.end())
 
 
 def _outside_code(text: str, places: Sequence[int]) -> list[int]:

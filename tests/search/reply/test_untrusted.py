@@ -47,6 +47,7 @@ PIECES = [
     *("!", "[", "]", "(", ")", "<", ">", "\\", "`", "*", "a", " ", "\n", "\n\n", "\r", "\t", '"'),
     *("```", "~~~", "````", "\n```\n", "\n~~~\n", "\n``` x\n", "- ", "> ", "1. ", "   ", "    "),
     *(URL, f"]({URL})", f"![a]({URL})", "![r]", "![r][]", f"\n[r]: {URL}\n", f"<{URL}>", "]:", "\n["),
+    *("\n[^r]: a a", "\n[^r]: ", "![^r]", "![[a]]", "![["),
     *(f"<img alt='!' src={URL}", "<IMG", "<image ", "<div>", "</div>", "<!--", "-->", "img ", "/", "?"),
     *("\u200b", "\u200d", "\ufe0f", "\u2028", "\x0b", "\x85", "\U000e0041", "☺", "می", "&lt;"),
     *FETCHING,
@@ -124,6 +125,9 @@ def _references(text: str) -> dict[str, object]:
         ("<\u200biframe\ufe01 src=x>a\u202e</iframe>", "< iframe src=x>a< /iframe>"),
         ("![a [b]](x) vec![1]", "! [a [b]](x) vec![1]"),
         (f"[a]: b.html\n[r]: {URL}", f"[a]: b.html\n[r] : {URL}"),
+        (f"[^1]: See [r]: {URL}", f"[^1]: See [r] : {URL}"),
+        (f"[^1]: {URL}\n[^2]:\n  {URL}", f"[^1] : {URL}\n[^2] :\n  {URL}"),
+        (f"![[{URL}]] ![[//x/y]] ![[a]](x)", f"! [[{URL}]] ! [[//x/y]] ! [[a]](x)"),
         ("a\u2028b\u2029c\x85d\re", "a\nb\nc\nd\ne"),
     ],
 )
@@ -151,6 +155,7 @@ def test_nothing_that_fetches_is_left_and_a_person_can_still_read_it(text: str) 
         "Wow! [a](b)",
         "if x[0]: y = z[1:2][i]: pass\nlet v: Vec[int]: a",
         "see [1], [2]: both",
+        "deep.[^1] ![[Plan#Risks|risks]]\n\n[^1]: Measured in 2022.\n> [^note-2]: § 5, see https://x.example",
         "👩‍⚕️ می‌خواهم",
     ],
 )
@@ -290,7 +295,21 @@ def test_what_is_clean_stays_clean(text: str) -> None:
 @pytest.mark.parametrize(
     "piece",
     [
-        *("!", "![", "<img ", "![a](", "![[a]", "![a](x", "!<img", "```a\n![x](y)\n", "]:![", "<a", "<"),
+        *(
+            "!",
+            "![",
+            "<img ",
+            "![a](",
+            "![[a]",
+            "![[a]]",
+            "[^a]: ",
+            "![a](x",
+            "!<img",
+            "```a\n![x](y)\n",
+            "]:![",
+            "<a",
+            "<",
+        ),
         *("[a]:\n", "[\n", "[", "> ", "1.", "\\[", "\ufe01", "می\u200c"),
     ],
 )
