@@ -509,6 +509,16 @@ def test_a_message_without_headers_has_the_sender_and_date_of_its_line() -> None
     assert mail.text.endswith("Note: this")
 
 
+def test_a_message_without_a_subject_is_called_by_its_sender_and_day() -> None:
+    sent = "Date: Tue, 12 Mar 2024 10:00:00 +0100\nMessage-ID: <CAF7a9c81@mail.example>"
+    box = "\n\n".join(
+        f"From ann@x.org Tue Mar 12 10:00:00 2024\nFrom: Ann <ann@x.org>\n{line}{sent}\n\nText."
+        for line in ("", "Subject:\n", "Subject: Keys\n")
+    )
+    titles = [member.stated.get("title", "") for member in members(box.encode(), "a.mbox")]
+    assert titles == ["(no subject), Ann, 2024-03-12", "(no subject), Ann, 2024-03-12", ""]
+
+
 def test_a_mailbox_of_empty_messages_has_no_content() -> None:
     with pytest.raises(EmptyFileError):
         parse(f"{DATED}\n\n{SECOND}".encode(), "a.mbox")

@@ -491,14 +491,20 @@ def parse_mailbox(data: bytes, name: str) -> Document:
 
 
 def mailbox_members(data: bytes, _name: str) -> Iterator[Member]:
-    """The messages, named by their ids, which stay the same when other messages are deleted."""
+    """The messages, named by their ids, which stay the same when other messages are deleted.
+
+    A message without a subject is called by its sender and day: "(no subject), Ann, 2024-03-12".
+    """
     names = UniqueNames()
     for message in _messages(data):
         try:
-            id_ = header(message_of(_head(message)), "message-id").strip("<>")
+            head = message_of(_head(message))
         except ParseError:
-            id_ = ""
-        yield Member(names.take(safe_name(f"{id_ or sha256(message).hexdigest()[:16]}.eml")), message)
+            head = Message()
+        id_ = header(head, "message-id").strip("<>") or sha256(message).hexdigest()[:16]
+        about = (*(name.partition(" <")[0] for name in people(head, "from")), _day(head))
+        title = "" if header(head, "subject") else ", ".join(filter(None, ("(no subject)", *about)))
+        yield Member(names.take(safe_name(f"{id_}.eml")), message, facts(title=title))
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
@@ -546,6 +552,10 @@ def _row(data: bytes) -> dict[str, object]:
         message = message_of(_head(data))
     except ParseError:
         return {}
-    sent = _sent_in_zone(message)
     row: dict[str, object] = {"subject": header(message, "subject"), "from": people(message, "from")}
-    return {**row, "date": f"{sent:%Y-%m-%d}" if sent else ""}
+    return {**row, "date": _day(message)}
+
+
+def _day(message: Message) -> str:
+    sent = _sent_in_zone(message)
+    return f"{sent:%Y-%m-%d}" if sent else ""
