@@ -255,7 +255,11 @@ ROOTS = frozenset({"rss", "feed", "rdf", "en-export"})
 _ENTRIES = frozenset({"item", "entry", "note"})
 _CONTENT = ("encoded", "content", "description", "summary")
 _MIME_TYPES = {"feed": "application/atom+xml", "en-export": "application/enex+xml"}
-_TODO = re.compile(r"<en-todo\b([^<>]{0,100})>")
+_ENML = re.compile(  # what HTML doesn't have
+    r"<en-todo\b(?P<state>[^<>]{0,100})>"
+    r"|(?P<item><li\b[^<>]{0,300}--en-checked:(?P<item_state>[^<>]{0,300})>(?:\s{0,9}<div\b[^<>]{0,300}>)?)"
+    r"|(?P<encrypted><en-crypt\b[^<>]{0,300}>[^<]*)"
+)
 _FEED_DATES = ("pubdate", "published", "updated", "date", "modified", "created")
 _DEEPEST = 6  # levels of headings
 _INDENT = "  "
@@ -320,16 +324,29 @@ def _head(entry: Element) -> Iterator[Part]:
 
 
 def _body(entry: Element) -> str:
+    tasks = "\n".join(_task(task) for task in named(entry, {"task"}))
     for name in _CONTENT:
         for element in named(entry, {name}):
             inner = "".join(ET.tostring(child, encoding="unicode") for child in element)
-            content = _TODO.sub(_checkbox, f"{element.text or ''}{inner}")
-            return html_page.content_of(content) if "<" in content or "&" in content else words(element)
-    return ""
+            content = _ENML.sub(_as_html, f"{element.text or ''}{inner}")
+            body = html_page.content_of(content) if "<" in content or "&" in content else words(element)
+            return GAP.join(filter(None, (body, tasks)))
+    return tasks
 
 
-def _checkbox(todo: re.Match[str]) -> str:
-    return f'<input type="checkbox" {"checked" if "true" in todo[1] else ""}>'
+def _as_html(enml: re.Match[str]) -> str:
+    """A box of a check list as a control, in older and newer notes; and a word for what is encrypted."""
+    if enml["encrypted"]:
+        return "(encrypted)"
+    is_done = "true" in (enml["state"] or enml["item_state"])
+    return f'{enml["item"] or ""}<input type="checkbox" {"checked" if is_done else ""}>'
+
+
+def _task(task: Element) -> str:
+    """A task of Evernote 10: "- [ ] Call Ann (due 2024-11-30)"."""
+    values = {name_of(child): words(child) for child in task}
+    tick, due = "x" if values.get("taskstatus") == "completed" else " ", date(values.get("duedate", ""))
+    return f"- [{tick}] {values.get('title', '')}" + (f" (due {due:%Y-%m-%d})" if due else "")
 
 
 def _feed_address(element: Element) -> str:

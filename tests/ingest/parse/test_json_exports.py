@@ -462,6 +462,24 @@ def test_notes_of_evernote_are_sections_with_what_is_ticked() -> None:
     assert "iVBOR" not in document.text
 
 
+def test_ticks_and_tasks_of_newer_evernote_are_read_and_what_is_encrypted_is_said() -> None:
+    items = "".join(
+        f'<li style="--en-checked:{state};"><div>{text}</div></li>'
+        for state, text in (("true", "mileage sent"), ("false", "discount asked"))
+    )
+    text = f"""<en-export><note><title>Car</title>
+<content><![CDATA[<en-note><ul style="--en-todo:true;">{items}</ul>
+<div>PIN: <en-crypt cipher="AES">RU5DMG==</en-crypt></div></en-note>]]></content>
+<task><title>Cancel it</title><taskStatus>open</taskStatus><dueDate>20241130T000000Z</dueDate></task>
+<task><title>Sign it</title><taskStatus>completed</taskStatus></task></note></en-export>"""
+    assert parse(text.encode(), "a.enex").text.split("\n\n")[1:] == [
+        "- [x] mileage sent",
+        "- [ ] discount asked",
+        "PIN: (encrypted)",
+        "- [ ] Cancel it (due 2024-11-30)\n- [x] Sign it",
+    ]
+
+
 ID = "1a2b3c4d5e6f708192a3b4c5d6e7f809"
 
 
