@@ -52,6 +52,8 @@ _KINDS: dict[str, BlockKind] = {
 _SENTENCE = 3  # words, at least
 _BREAK = "  "  # Markdown's line break; by it, a stored text that is parsed again has the same properties
 _PROPERTIES = re.compile(rf"(?:[^\W\d_][\w -]{{0,60}}: [^\n]*\S{_BREAK}\n)+(?=\n)")
+_DATES = ("date", "updated", "modified", "lastmod", "created")
+"""Entries that date a text: what its author says, else its last change."""
 _ACCESS = re.compile(
     rf"^[\"']?(?:{'|'.join(sorted(ACCESS_KEYS))})[\"']?[ \t]*[:=][^\n]*(?:\n[ \t-][^\n]*)*+\n?",
     re.MULTILINE | re.IGNORECASE,
@@ -133,10 +135,10 @@ def _with_properties(document: Document, head: str, entries: Mapping[str, str]) 
 
 def _stated(document: Document, entries: Mapping[str, str]) -> Document:
     """The document with the date and the metadata of its front matter."""
-    day = date(entries.get("date", ""))
-    header_keys = {"title", "date"} if day else {"title"}
+    days = {key: day for key in _DATES if (day := date(entries.get(key, "")))}
+    header_keys = {"title", "date"} if "date" in days else {"title"}
     metadata = with_facts({key: value for key, value in entries.items() if key not in header_keys})
-    return replace(document, date=day, metadata=metadata)
+    return replace(document, date=next(iter(days.values()), None), metadata=metadata)
 
 
 def _is_content(entries: Mapping[str, str]) -> bool:

@@ -158,6 +158,19 @@ def test_a_page_with_nothing_but_a_title_is_empty() -> None:
         parse(b"---\ntitle: Part one of it\nauthor:\n  name: Ann Lee\n---\n", "a.md")
 
 
+@pytest.mark.parametrize(
+    ("lines", "day"),
+    [
+        ("created: 2024-03-12T08:15\nupdated: 2024-03-14 09:00:00Z", datetime(2024, 3, 14, 9, tzinfo=UTC)),
+        ("created: 2024-03-12", datetime(2024, 3, 12, tzinfo=UTC)),
+        ("created: 2024-03-12\nmodified: '{{date}}'", datetime(2024, 3, 12, tzinfo=UTC)),
+        ("updated: 2024-03-14\ndate: 2024-03-01", datetime(2024, 3, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_note_without_a_date_has_that_of_its_last_change(lines: str, day: datetime) -> None:
+    assert parse(f"---\n{lines}\n---\nText.".encode(), "a.md").date == day
+
+
 def test_a_date_that_is_none_stays_metadata() -> None:
     document = parse(b"---\ndate: spring\n---\nText.", "a.md")
     assert (document.date, document.metadata) == (None, {"date": "spring"})
