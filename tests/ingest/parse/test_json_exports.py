@@ -432,6 +432,19 @@ def test_days_of_whatsapp_are_sections_if_the_file_tells_which_number_is_the_mon
     assert (document.date and document.date.date().isoformat()) == (days[-1] if days else None)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[12/3/24, 8:15:02\u202fp.\u00a0m.] Ana: Hola",
+        "12/3/24, 8:15 p. m. - Ana: Hola",
+        "[2024. 3. 12. 오후 8:15:02] 민수: 네",
+        "[2024/3/12 下午8:15:02] 王: 好",
+    ],
+)
+def test_a_chat_is_recognized_however_a_phone_writes_the_half_of_the_day(line: str) -> None:
+    assert parse("\n".join([line] * 3).encode(), "_chat.txt").title.startswith("Chat: ")
+
+
 def test_a_text_with_a_few_moments_is_no_chat() -> None:
     text = "\n".join(["12.03.23, 14:05 - Ann: Hello"] * 3 + ["line"] * 20)
     assert len(parse(text.encode(), "a.txt").blocks) == 1
