@@ -243,7 +243,7 @@ def _unreadable_access(block: str) -> dict[str, str]:
 # matters in 30 public vaults and sites: there, of 35 entries that are only true or false, three say something
 # to a reader, and of nested ones few but names of authors do.
 
-_NAME = re.compile(r"[^\W\d_][\w -]{0,60}")  # that of a nested entry has a dot
+_NAME = re.compile(r"[^\W\d_][\w -]{0,60}")  # a nested entry has a dot in its name
 _ELSEWHERE = ACCESS_KEYS | listed_names("""
     alias aliases expires id lang language linktitle locale short_title shorttitle tag tags title uid url uuid
 """)

@@ -110,7 +110,7 @@ def parse(text: str, name: str) -> Document:
     if not body.strip() and _is_content(entries):
         return _home_page(parse_yaml(_ACCESS.sub("", text.strip("-+ \n")), name), entries, remarks)
     body, omissions = _without_internal_markup(without_note_ids(body))
-    head = written[0] if (written := _PROPERTIES.match(body)) else ""
+    head = lines[0] if (lines := _PROPERTIES.match(body)) else ""
     body = body[len(head) :]
     blocks = tuple(markdown_blocks(body))
     title = markdown_title(body, name, blocks, entries) or name

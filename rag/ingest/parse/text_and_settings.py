@@ -89,11 +89,12 @@ def _chat(text: str, messages: list[re.Match[str]], name: str) -> Document:
 def _days(messages: Sequence[re.Match[str]]) -> list[datetime]:
     """The days of messages; none if the file doesn't tell which numbers are months: 03/04/24 alone doesn't.
 
-    It does if the other reading is no calendar, as a month 13 isn't, or doesn't run forward, as a chat does.
+    It does if the other reading has a month 13, or doesn't run forward, as a chat does.
     """
-    possible = {days for order in _ORDERS if (days := _days_in(messages, *order))}
-    told = possible if len(possible) == 1 else {days for days in possible if [*days] == sorted(days)}
-    return [*told.pop()] if len(told) == 1 else []
+    readings = {days for order in _ORDERS if (days := _days_in(messages, *order))}
+    if len(readings) > 1:
+        readings = {days for days in readings if [*days] == sorted(days)}
+    return [*readings.pop()] if len(readings) == 1 else []
 
 
 def _days_in(messages: Sequence[re.Match[str]], *order: str) -> tuple[datetime, ...]:
