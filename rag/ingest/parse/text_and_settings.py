@@ -186,6 +186,7 @@ _DIALOGUE = re.compile(
     r"^Dialogue:[^,\n]*,(\d+):(\d{2}):(\d{2})[^,\n]*,[^,\n]*,[^,\n]*,(?:[^,\n]*,){5}(.*)$", re.MULTILINE
 )
 _VOICE = re.compile(r"<v(?:\.[^ \t>]+)?[ \t]+([^>]+)>")
+_TURN = re.compile(r"(?P<speaker>[^\W\d_][\w .,'’()-]{0,60}): ")
 _MARKUP = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]*\}")
 _DRAWING = re.compile(r"\{[^{}\n]*\\p[1-9][^{}\n]*\}[^{}\n]*")  # commands that draw, up to the next marks
 _SPEECH_TITLE = re.compile(r"\A\s*WEBVTT[ \t]+(?:-[ \t]*)?([^\n]+)|^Title:[ \t]*(\S[^\n]*)$", re.MULTILINE)
@@ -241,18 +242,23 @@ def _without_repeats(cues: Iterable[_Cue]) -> Iterator[_Cue]:
         lines = [line for line in cue.text.split("\n") if line]
         new = [line for line in lines if line not in before]
         before = lines or before
-        if new:
-            yield _Cue(cue.second, one_line(" ".join(new)))
+        yield from (_Cue(cue.second, one_line(line)) for line in new)
 
 
 def _sections(cues: list[_Cue]) -> Iterator[Part]:
-    start, speech = cues[0].second, ""
+    """The speech of each minute, a line for each turn of a speaker whose name is stated."""
+    start, speech, speaker = cues[0].second, "", ""
     for cue in cues:
         full = cue.second - start >= _SECTION
         if full and (_SPOKEN.search(speech) or cue.second - start >= 2 * _SECTION):
             yield from _section_at(start, speech)
-            start, speech = cue.second, ""
-        speech = f"{speech} {cue.text}".strip()
+            start, speech, speaker = cue.second, "", ""
+        turn = _TURN.match(cue.text)
+        goes_on = not turn or turn["speaker"] == speaker
+        between = " " if goes_on else "\n"
+        words = cue.text[turn.end() :] if turn and goes_on else cue.text
+        speech = f"{speech}{between}{words}".strip()
+        speaker = turn["speaker"] if turn else speaker
     yield from _section_at(start, speech)
 
 

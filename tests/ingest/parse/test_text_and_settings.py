@@ -169,6 +169,19 @@ def test_captions_that_roll_up_are_said_once() -> None:
     assert parse(f"WEBVTT\n\n{cues}".encode(), "a.vtt").text == "00:00:01\n\nThe clock ticks."
 
 
+def test_each_turn_of_a_named_speaker_is_a_line() -> None:
+    spoken = {
+        1: "<v Ann>Who signs\nthe lease?</v>",
+        5: "Bo T.: I do.",
+        9: "Bo T.: On Friday.",
+        75: "Bo T.: Or later.",
+    }
+    cues = [f"00:{at // 60:02}:{at % 60:02}.000 --> 00:02:00.000\n{said}\n" for at, said in spoken.items()]
+    assert parse("\n".join(["WEBVTT\n", *cues]).encode(), "a.vtt").text == (
+        "00:00:01\n\nAnn: Who signs the lease?\nBo T.: I do. On Friday.\n\n00:01:15\n\nBo T.: Or later."
+    )
+
+
 def test_without_a_time_there_are_no_subtitles() -> None:
     with pytest.raises(ParseError, match="no subtitles"):
         parse(b"WEBVTT\n\nThe clock ticks.", "a.vtt")
