@@ -6,7 +6,7 @@ Parse only in the sandbox: the XML of a small file can be large.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
@@ -53,6 +53,7 @@ def parse(data: bytes, name: str) -> Document:
     body = child(package.xml(main), "body")
     if body is not None:
         drawings_and_forms.fill_controls(body)
+        _join_paragraphs(body)
         reader.blocks(body)
         reader.margins(body)
     draft = reader.draft
@@ -348,6 +349,17 @@ def _blocks(parent: Element) -> Iterator[Element]:
             continue
         else:
             yield element
+
+
+def _join_paragraphs(body: Element) -> None:
+    """Put each paragraph whose end is deleted at the beginning of the next one, whose style both have."""
+    for parent in [*body.iter()]:
+        for paragraph, following in pairwise([*parent]):
+            is_joined = child(paragraph, "pPr", "rPr", "del") is not None
+            if is_joined and paragraph.tag == following.tag == "p":
+                at = int(child(following, "pPr") is not None)
+                following[at:at] = [part for part in paragraph if part.tag != "pPr"]
+                paragraph[:] = [part for part in paragraph if part.tag == "pPr"]
 
 
 def _outermost_elements(parent: Element, tag: str) -> Iterator[Element]:
