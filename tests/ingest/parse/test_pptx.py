@@ -172,6 +172,24 @@ def test_a_table_and_a_chart_are_rows() -> None:
     ]
 
 
+def test_the_numbers_of_a_chart_are_read_as_its_format_shows_them() -> None:
+    point = '<c:pt idx="{}"><c:v>{}</c:v></c:pt>'
+    months = f"<c:cat><c:formatCode>yyyy-mm</c:formatCode>{point.format(0, 45413)}</c:cat>"
+    shares = f"<c:val><c:formatCode>0%</c:formatCode>{point.format(0, 0.62)}</c:val>"
+    own = point.format(0, 0.625).replace("idx", 'formatCode="0.0%" idx')
+    single = f"<c:val><c:formatCode>General</c:formatCode>{own}</c:val>"
+    series = f"<c:ser>{months}{shares}</c:ser><c:ser>{single}</c:ser>"
+    parts: dict[str, Any] = {
+        "ppt/slides/_rels/slide1.xml.rels": relations(c="chart ../charts/chart1.xml"),
+        "ppt/charts/chart1.xml": f'<c:chartSpace xmlns:c="c"><c:chart>{series}</c:chart></c:chartSpace>',
+    }
+    chart = '<a:graphic><a:graphicData><p:chart r:id="c"/></a:graphicData></a:graphic>'
+    document = parse(
+        slides(shape("T", "title") + f"<p:graphicFrame>{chart}</p:graphicFrame>", **parts), "a.pptx"
+    )
+    assert document.text.endswith("| 2024-05 | 62% | 62.5% |")
+
+
 def test_a_presentation_of_pictures_has_no_text_and_a_program_s_title_is_none() -> None:
     with pytest.raises(EmptyFileError):
         parse(slides("<p:pic><p:nvPicPr><p:cNvPr id='1' name='x'/></p:nvPicPr></p:pic>"), "a.pptx")

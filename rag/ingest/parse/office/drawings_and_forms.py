@@ -15,6 +15,7 @@ from rag.ingest.parse import typefaces
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.document_parts import alternative_text
 from rag.ingest.parse.formulas import omml_text
+from rag.ingest.parse.office.number_formats import formatted
 from rag.ingest.parse.pdf.pdf_words import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, is_on, value, whole_number
 
@@ -50,17 +51,19 @@ def chart_rows(root: Element) -> tuple[str, list[list[str]]]:
 def _points(series: Element, name: str) -> list[str]:
     """The cached data points in a part of a series, in order; missing ones are empty."""
     points: dict[int, str] = {}
+    whole = series.findtext(f"{name}//formatCode", "")
     for point in series.iterfind(f"{name}//pt"):
         at, text = point.get("idx", ""), child(point, "v")
         if at.isdecimal() and len(at) < 5 and text is not None:  # noqa: PLR2004 digits
-            points[int(at)] = _plain_number(text.text or "")
+            points[int(at)] = _shown_number(text.text or "", point.get("formatCode", whole))
     return [points.get(at, "") for at in range(max(points) + 1)] if points else []
 
 
-def _plain_number(number: str) -> str:
-    """A number as people write it: "4.3000000000000007" -> "4.3"."""
+def _shown_number(number: str, form: str) -> str:
+    """A number as people see it: ("0.62", "0%") -> "62%", ("4.3000000000000007", "") -> "4.3"."""
     try:
-        return f"{float(number):.12g}"
+        is_plain = form in {"", "General"}
+        return f"{float(number):.12g}" if is_plain else formatted(float(number), form)
     except ValueError:
         return number
 
