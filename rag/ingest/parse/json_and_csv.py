@@ -17,14 +17,14 @@ from pathlib import PurePath
 from typing import Any
 
 from rag.corpus import Block, Document
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import json_exports
 from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
 from rag.ingest.parse.source_code import code_blocks
 from rag.text import plain_text
 from rag.text.table_heads import is_header
 
-JSON_SUFFIXES = (".json", ".jsonc")
+JSON_SUFFIXES = (".json", ".jsonc", ".canvas")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 _DECIMAL = "\ufdd0"  # a noncharacter before a decimal that stays as it is spelled: 1.10 is not 1.1
@@ -39,6 +39,9 @@ def parse_json(text: str, name: str) -> Document:
 
     A list of objects is read as records, one block each. Other JSON stays as it is, or becomes one record if
     its lines are too long to read. A single record states the document's title and `url`.
+
+    Raises:
+        EmptyFileError: it has no values, or is a note that was thrown away.
     """
     path = PurePath(name)
     value, name = _lenient_value(text), path.name
@@ -46,6 +49,10 @@ def parse_json(text: str, name: str) -> Document:
         return json_exports.feed_document(value, name)
     if chat := json_exports.chat_document(value, name, path.parent.name):
         return chat
+    if note := json_exports.note_document(value, name):
+        return note
+    if value in ([], {}, "", None):
+        raise EmptyFileError("it has no values")
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(_lenient_value(text, as_spelled=True), name, "application/json")
     letters = with_letters(text)

@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, TypeGuard
 
 from rag.corpus import Document
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page, markdown
 from rag.ingest.parse.document_parts import Part, clean, date, facts, heading, title_line
 from rag.ingest.parse.xml_document import composed_entries, entry_head
@@ -176,6 +176,59 @@ def _string(item: object, key: str) -> str:
     """The text that a mapping has under a key; "" for anything else."""
     value = _mapping(item).get(key)
     return value if isinstance(value, str) else ""
+
+
+_CARDS = frozenset({"text", "file", "link", "group"})
+
+
+def note_document(value: object, name: str) -> Document | None:
+    """The document of a note of Google Keep or a canvas of Obsidian, None for other JSON values.
+
+    Raises:
+        EmptyFileError: the note is in the trash.
+    """
+    note = _mapping(value)
+    edited, cards = note.get("userEditedTimestampUsec"), _dicts(note.get("nodes"))
+    if "isTrashed" in note and isinstance(edited, int):
+        if note["isTrashed"] is True:
+            raise EmptyFileError("the note isn't kept")
+        text, blocks = composed_entries([((), "\n\n".join(filter(None, _keep_texts(note))))])
+        title = _feed_text(note, "title") or name
+        return Document(text, title, "application/json", blocks, date=_moment(edited / 1e6))
+    if cards and all(card.get("type") in _CARDS and "x" in card for card in cards):
+        text, blocks = composed_entries(
+            ((), text) for text in _canvas_texts(cards, _dicts(note.get("edges")))
+        )
+        return Document(text, name, "application/json", blocks)
+    return None
+
+
+def _keep_texts(note: Mapping[str, object]) -> Iterator[str]:
+    """The labels of a note, its text, its list with what is ticked, and the pages that it links."""
+    yield " ".join(f"#{label}" for item in _dicts(note.get("labels")) if (label := _feed_text(item, "name")))
+    yield clean(_string(note, "textContent"))
+    yield "\n".join(
+        f"- [{'x' if item.get('isChecked') is True else ' '}] {_feed_text(item, 'text')}"
+        for item in _dicts(note.get("listContent"))
+    )
+    for page in _dicts(note.get("annotations")):
+        yield " ".join(filter(None, (_feed_text(page, "title"), _feed_text(page, "url"))))
+
+
+def _canvas_texts(cards: list[dict[str, Any]], arrows: list[dict[str, Any]]) -> Iterator[str]:
+    """What the cards of a canvas say, in their order in the file; then its labelled arrows."""
+    texts = {}
+    for card in cards:
+        text = markdown.parse(clean(_string(card, "text")), "").text or _feed_text(card, "label")
+        file = f"[[{_feed_text(card, 'file')}]]" if "file" in card else ""
+        texts[card.get("id")] = text or file or _feed_text(card, "url")
+        yield texts[card.get("id")]
+    for arrow in arrows:
+        ends = (
+            texts.get(arrow.get(key), "").partition("\n")[0].lstrip("# ") for key in ("fromNode", "toNode")
+        )
+        if label := _feed_text(arrow, "label"):
+            yield f" → {label} → ".join(ends)
 
 
 MAX_QUESTION = 300  # characters: a longer message to an assistant is a text, and heads nothing

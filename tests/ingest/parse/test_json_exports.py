@@ -493,6 +493,51 @@ def test_ticks_and_tasks_of_newer_evernote_are_read_and_what_is_encrypted_is_sai
     ]
 
 
+KEEP: dict[str, Any] = {
+    "isTrashed": False,
+    "title": "Packing",
+    "textContent": "Ring twice.",
+    "textContentHtml": "<p>Ring twice.</p>",
+    "userEditedTimestampUsec": 1710230400000000,
+    "labels": [{"name": "travel"}],
+    "listContent": [{"text": "Passport", "isChecked": True}, {"text": "Goggles", "isChecked": False}],
+    "annotations": [{"title": "Map", "url": "https://maps.example"}],
+}
+
+
+def test_a_note_of_keep_is_read_once_with_its_ticks_and_none_from_the_trash() -> None:
+    note = exported(KEEP)
+    assert (note.title, note.date) == ("Packing", datetime(2024, 3, 12, 8, tzinfo=UTC))
+    listed = "- [x] Passport\n- [ ] Goggles"
+    assert note.text == f"#travel\n\nRing twice.\n\n{listed}\n\nMap https://maps.example"
+    with pytest.raises(EmptyFileError):
+        exported(KEEP | {"isTrashed": True})
+
+
+def test_a_canvas_of_obsidian_is_its_cards_and_what_its_arrows_say() -> None:
+    cards = [
+        {"id": "a", "type": "text", "text": "# Roof\nPays back.%%never%%", "x": 0, "y": 0},
+        {"id": "b", "type": "file", "file": "Vendors.md", "x": 0, "y": 9},
+        {"id": "c", "type": "link", "url": "https://pump.example", "x": 0, "y": 9},
+        {"id": "d", "type": "group", "label": "Ideas", "x": 0, "y": 9},
+    ]
+    arrows = [{"fromNode": "a", "toNode": "d", "label": "is one of"}, {"fromNode": "a", "toNode": "b"}]
+    canvas = json.dumps({"nodes": cards, "edges": arrows}).encode()
+    assert parse(canvas, "Map.canvas").text.split("\n\n") == [
+        "# Roof\nPays back.",
+        "[[Vendors.md]]",
+        "https://pump.example",
+        "Ideas",
+        "Roof → is one of → Ideas",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}\n", "null", '""'])
+def test_json_without_a_value_is_empty(text: str) -> None:
+    with pytest.raises(EmptyFileError):
+        parse(text.encode(), "integration_logs.json")
+
+
 ID = "1a2b3c4d5e6f708192a3b4c5d6e7f809"
 
 
