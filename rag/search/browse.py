@@ -325,14 +325,8 @@ async def document_list(
     # Imported here, because a server lists its tools before it imports numpy.
     from rag.search.view import filtered_views, joined_names, path_notes, value_notes  # noqa: PLC0415
 
-    first, _, folder = path.strip("/").partition("/")
-    named_views = [
-        view
-        for view in views
-        if view.table.collection.name == first.lower() or (not first and not view.table.collection.tag_of)
-    ]
-    if first and not named_views:
-        raise NotFoundError(NOT_FOUND)
+    collection, _, folder = path.strip("/").partition("/")
+    named_views = _views_of(views, collection)
     narrowed = named_views if filter_ is None else await filtered_views(named_views, filter_)
     if any(view.is_by_section for view in narrowed):
         raise InvalidRequestError(BY_SECTION)
@@ -351,6 +345,14 @@ async def document_list(
         return page_of_list
     reasons = path_notes(narrowed) or await value_notes(narrowed)
     return replace(page_of_list, notes=(*page_of_list.notes, *reasons))
+
+
+def _views_of(views: Sequence[View], collection: str) -> list[View]:
+    if not collection:
+        return [view for view in views if not view.table.collection.tag_of]
+    if not (named := [view for view in views if view.table.collection.name == collection.lower()]):
+        raise NotFoundError(NOT_FOUND)
+    return named
 
 
 async def _documents_below(view: View, folder: str) -> AsyncIterator[list[tuple[Source, bool]]]:
