@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -24,7 +24,7 @@ from anyio import to_thread
 
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.filters.grammar import is_on_date
+from rag.filters.grammar import OF_CHUNKS, OneOf, conditions, is_on_date
 from rag.originals import dating
 from rag.report import names_briefly
 from rag.runtime import concurrently
@@ -323,7 +323,7 @@ async def document_list(
         InvalidRequestError: the filter or `after` is not valid.
     """
     # Imported here, because a server lists its tools before it imports numpy.
-    from rag.search.view import filtered_views, joined_names, path_notes, value_notes  # noqa: PLC0415
+    from rag.search.view import filtered_views, joined_names, path_notes  # noqa: PLC0415
 
     collection, _, folder = path.strip("/").partition("/")
     named_views = _views_of(views, collection)
@@ -343,8 +343,45 @@ async def document_list(
     page_of_list = page.folder(path.strip("/"), notes)
     if page_of_list.documents:
         return page_of_list
-    reasons = path_notes(narrowed) or await value_notes(narrowed)
+    reasons = path_notes(narrowed) or await _case_notes(narrowed)
     return replace(page_of_list, notes=(*page_of_list.notes, *reasons))
+
+
+OTHER_CASE = "No document has the {} of the filter in this letter case; there is: {}."
+
+
+async def _case_notes(views: Sequence[View]) -> list[str]:
+    """A note for each condition of a filter whose value readable documents have in another letter case alone.
+
+    It names nothing else that documents have, because a note is read as our own words. There is none where it
+    would take a read of all rows of an attached table, or can't be known.
+    """
+    if any(view.table.collection.attached or view.table.retrieves or view.table.failed for view in views):
+        return []
+    wanted = {
+        leaf.field: {value for value in leaf.values if isinstance(value, str)}
+        for view in views
+        for leaf in (conditions(view.filter) if view.filter else ())
+        if isinstance(leaf, OneOf) and leaf.field != OF_CHUNKS
+    }
+    notes = []
+    for name, asked in wanted.items():
+        alike = await _alike_values(views, name, {text.casefold() for text in asked}) if asked else set[str]()
+        if alike and alike.isdisjoint(asked):
+            notes.append(OTHER_CASE.format(name, ", ".join(sorted(map(label, alike)))))
+    return notes
+
+
+async def _alike_values(views: Sequence[View], name: str, folded: Container[str]) -> set[str]:
+    """The values of a field or attribute in readable documents that are one of these, case-folded."""
+    alike = set[str]()
+    for view in views:
+        async with aclosing(view.walk()) as walk:
+            async for batch in walk:
+                for value in (view.values(stored).get(name, ()) for stored in batch):
+                    singles = value if isinstance(value, tuple | list) else (value,)
+                    alike |= {text for text in singles if isinstance(text, str) and text.casefold() in folded}
+    return alike
 
 
 def _views_of(views: Sequence[View], collection: str) -> list[View]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from itertools import islice
 
 from anyio import to_thread
 
@@ -26,7 +25,6 @@ from rag.filters.grammar import (
     OneOf,
     Ordered,
     Present,
-    conditions,
     filterable,
     leaf_predicate,
     leaves,
@@ -331,54 +329,6 @@ def _paths(filter_: Filter) -> Iterator[str]:
                 yield from map(str, values)
             case Like("path", _, "$prefix", text):
                 yield text
-
-
-OTHER_VALUES = "No document has the {} of the filter; there are: {}."
-MOST_VALUES = 10  # of a field in a note; of more, only those that differ in letter case are named
-
-
-async def value_notes(views: Sequence[View]) -> list[str]:
-    """A note for each condition of a filter without documents whose value no readable one has.
-
-    There is none where it would take a read of all rows of an attached table, or can't be known.
-    """
-    if any(view.table.collection.attached or view.table.retrieves or view.table.failed for view in views):
-        return []
-    wanted = {
-        leaf.field: [_shown(value) for value in leaf.values]
-        for view in views
-        for leaf in (conditions(view.filter) if view.filter else ())
-        if isinstance(leaf, OneOf) and leaf.type != "datetime" and leaf.field != OF_CHUNKS
-    }
-    there = await _values_there(views, wanted) if wanted else {}
-    return [
-        OTHER_VALUES.format(name, ", ".join(others))
-        for name, texts in wanted.items()
-        if there[name].isdisjoint(texts) and (others := _others(there[name], texts))
-    ]
-
-
-async def _values_there(views: Sequence[View], names: Collection[str]) -> dict[str, set[str]]:
-    """What readable documents have in these fields and attributes, as it is shown."""
-    there = {name: set[str]() for name in names}
-    for view in views:
-        async with aclosing(view.walk()) as walk:
-            async for batch in walk:
-                for values, name in product(map(view.values, batch), names):
-                    value = values.get(name, ())
-                    there[name].update(map(_shown, value if isinstance(value, tuple | list) else (value,)))
-    return there
-
-
-def _others(there: Collection[str], asked: Iterable[str]) -> list[str]:
-    """The values to name instead of those that were asked for."""
-    folded = {text.casefold() for text in asked}
-    alike = sorted(text for text in there if text.casefold() in folded)
-    return alike or (sorted(there) if len(there) <= MOST_VALUES else [])
-
-
-def _shown(value: object) -> str:
-    return label(str(value).lower() if isinstance(value, bool) else str(value))
 
 
 SOME_UNDATED = "A filter on dates finds only documents that state one, and some don't."
