@@ -206,7 +206,7 @@ def test_a_citation_with_a_revision_is_checked_where_its_passage_stands_now(
     assert "; in its place stands [" in changed
     (as_cited,) = [line for line in lines if line.startswith("as cited") and "August" in line]
     assert "Nobody works in August." in as_cited
-    assert f"unknown     [{case.id}@aaaaaaaa/0]  Why; what was cited can't be found again" in lines
+    assert f"unknown     [{case.id}@aaaaaaaa/0]  leave; what was cited can't be found again" in lines
     assert any(line.startswith("not found   “in August”") for line in lines)
     _edit(case, ingested, TEXT.partition("\n\n# When")[0])
     assert case.check(f"[{last}]", code=1)[0].startswith(f"gone        [{last}]  Leave; it stood near [")

@@ -254,7 +254,7 @@ def test_how_the_search_went_is_told_below_the_passages(clock_desk: Desk) -> Non
     for rank, hit in enumerate(hits, 1):
         assert hit.startswith(f"{rank}. ")
         assert re.search(r"^   (dense|sparse) \d+ \([01]\.\d\d\)", hit, re.MULTILINE)
-        assert re.search(rf"^   fuse {rank}$", hit, re.MULTILINE)
+        assert re.search(rf"^   fuse (?:{rank}|\d+ → join {rank})$", hit, re.MULTILINE)
 
 
 def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
@@ -421,10 +421,11 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(PROFILES)
-    search = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
+    asked = ("Who built the first marine chronometer?", "--limit", "4")
+    search = ("search", *asked, "--profile", profile, "--config", config)
     reply = beside.json(*search)
     assert reply["results"]
-    plain = beside.hits(QUESTION, "--limit", "4")
+    plain = beside.hits(*asked)
     for hit in reply["results"]:
         text = beside.json("source", hit["id"].partition("/")[0])["text"]
         spans = hit.get("excerpts", [[hit["start"], hit["end"]]])

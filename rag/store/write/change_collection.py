@@ -308,10 +308,11 @@ async def end_tenant(data: Home, tenant: str) -> None:
     Raises:
         BusyError: a command has made one after `drop_tenant`.
     """
-    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("removing the tenant"):
-        database = await connect(data)
-        table = await open_if_there(database, schema.COLLECTIONS)
-        if table is not None and await table.count_rows(f"tenant = {literal(tenant)}"):
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+        with engine_errors("removing the tenant"):
+            table = await open_if_there(await connect(data), schema.COLLECTIONS)
+            is_used = table is not None and await table.count_rows(f"tenant = {literal(tenant)}")
+        if is_used:
             raise BusyError(f"A collection was made in the tenant {tenant!r} in the meantime. Try again.")
         forget_tenant(data, tenant)
 
