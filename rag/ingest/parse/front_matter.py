@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import yaml
 
-from rag.ingest.parse.document_parts import clean, listed_names, title_line
+from rag.ingest.parse.document_parts import clean, date, listed_names, title_line
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line
 
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
 """In any letter case. Unreadable values of these keys are kept as "", so that the request isn't lost."""
+DATES = ("date", "updated", "modified", "lastmod", "created")
+"""Entries that date a text: what its author says, else its last change."""
 MAX_CHARS = 64_000  # of front matter; a sidecar may have as many bytes
 _MAX_EXPANDED = 4 * MAX_CHARS  # with aliases expanded: ten lines of them can stand for billions
 _MAX_DEPTH = 50  # brackets within brackets: the parser takes a second to give up at some 200
@@ -282,7 +284,8 @@ def readable_lines(entries: Mapping[str, str], title: str) -> list[str]:
 
 
 def _is_read(name: str, text: str) -> bool:
-    if name == "date" or name.casefold() in _ELSEWHERE or not _NAME.fullmatch(name):
+    is_date = name == "date" or (name in DATES and date(text) is not None)
+    if is_date or name.casefold() in _ELSEWHERE or not _NAME.fullmatch(name):
         return False
     words = set(_WORD.findall(_CAMEL.sub(" ", name).casefold()))
     is_order = text.isdecimal() and not words.isdisjoint(_OF_ORDER)

@@ -26,7 +26,7 @@ from rag.ingest.parse.document_parts import (
     title_line,
     with_facts,
 )
-from rag.ingest.parse.front_matter import ACCESS_KEYS, readable_lines, split_front_matter
+from rag.ingest.parse.front_matter import ACCESS_KEYS, DATES, readable_lines, split_front_matter
 from rag.ingest.parse.text_and_settings import parse_yaml
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import one_line, without_note_ids
@@ -52,8 +52,6 @@ _KINDS: dict[str, BlockKind] = {
 _SENTENCE = 3  # words, at least
 _BREAK = "  "  # Markdown's line break; by it, a stored text that is parsed again has the same properties
 _PROPERTIES = re.compile(rf"(?:[^\W\d_][\w -]{{0,60}}: [^\n]*\S{_BREAK}\n)+(?=\n)")
-_DATES = ("date", "updated", "modified", "lastmod", "created")
-"""Entries that date a text: what its author says, else its last change."""
 _ACCESS = re.compile(
     rf"^[\"']?(?:{'|'.join(sorted(ACCESS_KEYS))})[\"']?[ \t]*[:=][^\n]*(?:\n[ \t-][^\n]*)*+\n?",
     re.MULTILINE | re.IGNORECASE,
@@ -135,7 +133,7 @@ def _with_properties(document: Document, head: str, entries: Mapping[str, str]) 
 
 def _stated(document: Document, entries: Mapping[str, str]) -> Document:
     """The document with the date and the metadata of its front matter."""
-    days = {key: day for key in _DATES if (day := date(entries.get(key, "")))}
+    days = {key: day for key in DATES if (day := date(entries.get(key, "")))}
     header_keys = {"title", "date"} if "date" in days else {"title"}
     metadata = with_facts({key: value for key, value in entries.items() if key not in header_keys})
     return replace(document, date=next(iter(days.values()), None), metadata=metadata)

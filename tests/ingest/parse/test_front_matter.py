@@ -261,7 +261,8 @@ weight: 72.5 kg
 primary group: choir
 source: https://example.org/a
 Date: 28-10-2022
-name: Priya""")
+name: Priya
+updated: by hand""")
     assert readable_lines(entries, "Priya Raman") == [
         "phone: +49 171 5550192",
         "birthday: 1988-11-03",
@@ -274,6 +275,7 @@ name: Priya""")
         "source: https://example.org/a",
         "Date: 28-10-2022",
         "name: Priya",
+        "updated: by hand",
     ]
     assert readable_lines({"name": "priya raman"}, "Priya Raman") == []
 
@@ -314,6 +316,8 @@ def test_what_only_a_program_reads_is_no_line(entry: str) -> None:
         "aliases: [k8s]",
         "tags: [infra]",
         "date: 2024-05-01",
+        "created: 2024-03-12T08:15",
+        "lastmod: 2024-05-01",
         "lang: de",
         "url: https://example.org",
         "expires: 2030-01-01",
