@@ -205,8 +205,10 @@ class App:
                 return partial(self._fetch, asker)
         if name == server_settings.PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
-        there = ", ".join(listed.name for tool in mine for listed in (tool, tool.opener) if listed)
-        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64], there or "none"))
+        there = [listed.name for tool in mine for listed in (tool, tool.opener) if listed]
+        if any(server_settings.fetches(self.settings.server, tool) for tool in mine):
+            there.append(server_settings.FETCH)
+        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64], ", ".join(there) or "none"))
 
     async def _search(
         self,

@@ -152,7 +152,7 @@ class NameIndex:
     """What sources are called, by id. Made once for many names, since it parses all URIs."""
 
     uris: Mapping[str, str]
-    places: Mapping[str, str]  # the paths of `place_of`
+    paths: Mapping[str, str]  # of `place_of`
     names: Mapping[str, AbstractSet[str]]  # see `reply_names`
     parts: Mapping[str, Sequence[str]]  # the ids of what a container has, by its URI
 
@@ -189,19 +189,19 @@ class NameIndex:
         named = _id_in(name)
         exact = [
             id_
-            for id_, place in self.places.items()
-            if id_ == named or self.uris[id_] == name or is_below(place, file)
+            for id_, path in self.paths.items()
+            if id_ == named or self.uris[id_] == name or is_below(path, file)
         ]
         if exact or (exact := self._ids_by_name(name)):
             return exact
         # Macs may store "é" as two characters (NFD), whichever were typed.
-        places = {id_: normalize("NFC", place) for id_, place in self.places.items()}
-        if composed := [id_ for id_, place in places.items() if is_below(place, normalize("NFC", file))]:
+        paths = {id_: normalize("NFC", path) for id_, path in self.paths.items()}
+        if composed := [id_ for id_, path in paths.items() if is_below(path, normalize("NFC", file))]:
             return composed
         if not set(name) & set("*?["):
             return []
         pattern = normalize("NFC", name if name.startswith("/") else f"*/{name}")
-        return [id_ for id_, place in places.items() if fnmatchcase(place, pattern)]
+        return [id_ for id_, path in paths.items() if fnmatchcase(path, pattern)]
 
     def _ids_by_name(self, name: str) -> list[str]:
         """The id of the only source with this path, title or address; none for a name with / at its end."""
@@ -211,7 +211,7 @@ class NameIndex:
         spellings = {name, display_name(name), path} - {""}
         ids = [id_ for id_ in self.uris if not spellings.isdisjoint(self.names.get(id_, ()))]
         if len(ids) > 1:
-            listed = names_briefly([f"{id_} ({self.places[id_]})" for id_ in ids], MOST_LISTED)
+            listed = names_briefly([f"{id_} ({self.paths[id_]})" for id_ in ids], MOST_LISTED)
             raise InvalidRequestError(
                 f"{len(ids)} sources are called {name!r}: {listed}. Give the id of one."
             )

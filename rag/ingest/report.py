@@ -469,7 +469,7 @@ def unmatched_notes(patterns: Iterable[str], rules: Sequence[AccessRule]) -> tup
 
 def _unmatched_note(pattern: str) -> str:
     of_folder = "" if "*" in pattern else f" For the files of a folder, write {pattern}/*."
-    why = "none matches it, or rules before it match."
+    why = "no file matches it, or an earlier rule matches first."
     return f"The access rule for {pattern} applied to no file: {why}{of_folder}"
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from heapq import nsmallest
+from itertools import product
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from anyio import to_thread
@@ -364,23 +365,26 @@ async def _case_notes(views: Sequence[View]) -> list[str]:
         for leaf in (conditions(view.filter) if view.filter else ())
         if isinstance(leaf, OneOf) and leaf.field != OF_CHUNKS
     }
-    notes = []
-    for name, asked in wanted.items():
-        alike = await _alike_values(views, name, {text.casefold() for text in asked}) if asked else set[str]()
-        if alike and alike.isdisjoint(asked):
-            notes.append(OTHER_CASE.format(name, ", ".join(sorted(map(label, alike)))))
-    return notes
+    alike = await _alike_values(views, {name: asked for name, asked in wanted.items() if asked})
+    return [
+        OTHER_CASE.format(name, ", ".join(sorted(map(label, texts))))
+        for name, texts in alike.items()
+        if texts and texts.isdisjoint(wanted[name])
+    ]
 
 
-async def _alike_values(views: Sequence[View], name: str, folded: Container[str]) -> set[str]:
-    """The values of a field or attribute in readable documents that are one of these, case-folded."""
-    alike = set[str]()
-    for view in views:
+async def _alike_values(views: Sequence[View], wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """What readable documents have of these values, whatever the letter case, by field or attribute."""
+    folded = {name: {text.casefold() for text in asked} for name, asked in wanted.items()}
+    alike: dict[str, set[str]] = {name: set() for name in folded}
+    for view in views if folded else ():
         async with aclosing(view.walk()) as walk:
             async for batch in walk:
-                for value in (view.values(stored).get(name, ()) for stored in batch):
+                for values, name in product(map(view.values, batch), folded):
+                    value = values.get(name, ())
                     singles = value if isinstance(value, tuple | list) else (value,)
-                    alike |= {text for text in singles if isinstance(text, str) and text.casefold() in folded}
+                    texts = (text for text in singles if isinstance(text, str))
+                    alike[name].update(text for text in texts if text.casefold() in folded[name])
     return alike
 
 

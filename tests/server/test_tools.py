@@ -333,6 +333,8 @@ def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(
 ) -> None:
     names = [tool["name"] for tool in remote.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source", "fetch"]
+    unknown = remote.post(world.ann, call("fetsch", id="a" * 16)).json()["error"]["message"]
+    assert unknown == NO_TOOL.format("fetsch", ", ".join(names))
     plain = listen(world.data)
     names = [tool["name"] for tool in plain.post(world.ann).json()["result"]["tools"]]
     assert names == ["search", "get_source"]

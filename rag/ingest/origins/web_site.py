@@ -80,10 +80,8 @@ class _Visit:
 
 async def look_through_site(origin: WebOrigin, context: OriginContext) -> OriginFindings:
     """Discover the pages of a web origin."""
-    settings = context.settings.model_copy(
-        update={"hidden": True}
-    )  # an address, as /.well-known/, hides nothing
-    context = replace(context, settings=settings)
+    # A dot in an address, as in /.well-known/, hides nothing.
+    context = replace(context, settings=context.settings.model_copy(update={"hidden": True}))
     client = Client(agent=context.agent, networks=origin.private_networks)
     crawl = _Crawl(origin, context, client)
     try:

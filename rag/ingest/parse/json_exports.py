@@ -221,12 +221,12 @@ def _canvas_texts(cards: list[dict[str, Any]], arrows: list[dict[str, Any]]) -> 
     for card in cards:
         text = markdown.parse(clean(_string(card, "text")), "").text or _feed_text(card, "label")
         file = f"[[{_feed_text(card, 'file')}]]" if "file" in card else ""
-        texts[card.get("id")] = text or file or _feed_text(card, "url")
-        yield texts[card.get("id")]
+        text = text or file or _feed_text(card, "url")
+        texts[_string(card, "id")] = text
+        yield text
     for arrow in arrows:
-        ends = (
-            texts.get(arrow.get(key), "").partition("\n")[0].lstrip("# ") for key in ("fromNode", "toNode")
-        )
+        cards_of = (texts.get(_string(arrow, key), "") for key in ("fromNode", "toNode"))
+        ends = (text.partition("\n")[0].lstrip("# ") for text in cards_of)
         if label := _feed_text(arrow, "label"):
             yield f" → {label} → ".join(ends)
 

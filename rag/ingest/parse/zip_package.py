@@ -151,13 +151,16 @@ def xml_root(data: bytes, name: str) -> ET.Element:
 
 
 def _shown(element: ET.Element) -> Iterator[ET.Element]:
-    """An element; of alternatives the content of the first, which is for the most recent programs."""
+    """An element; of alternatives the content of the first, which is for the most recent programs.
+
+    A damaged file may have the one for older programs alone.
+    """
     if element.tag != "AlternateContent":
         yield element
         return
-    for choice in [*descendants(element, "Choice")][:1]:
-        for inner in choice:
-            yield from _shown(inner)
+    choice = child(element, "Choice")
+    for inner in child(element, "Fallback") or () if choice is None else choice:
+        yield from _shown(inner)
 
 
 def whole_number(text: str, default: int = 0, *, max_digits: int = 9) -> int:

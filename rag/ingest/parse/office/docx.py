@@ -355,8 +355,8 @@ def _join_paragraphs(body: Element) -> None:
     """Put each paragraph whose end is deleted at the beginning of the next one, whose style both have."""
     for parent in [*body.iter()]:
         for paragraph, following in pairwise([*parent]):
-            is_joined = child(paragraph, "pPr", "rPr", "del") is not None
-            if is_joined and paragraph.tag == following.tag == "p":
+            are_both = paragraph.tag == following.tag == "p"
+            if are_both and child(paragraph, "pPr", "rPr", "del") is not None:
                 at = int(child(following, "pPr") is not None)
                 following[at:at] = [part for part in paragraph if part.tag != "pPr"]
                 paragraph[:] = [part for part in paragraph if part.tag == "pPr"]
