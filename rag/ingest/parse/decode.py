@@ -71,6 +71,10 @@ _OTHER = re.compile(
     r"(?:cp|ibm|iso8859|iso-?2022|mac|koi8|utf|hz|euc|big5|gb|johab|ptcp|kz|tis|hp|ascii)[\w-]{0,20}"
 )
 _ESCAPED = re.compile(r"iso-?2022|hz|utf-?7")  # encodings whose bytes are all ASCII
+_SHIFT = re.compile(
+    rb"\x1b(\([BIJ]|\$[@B])"
+)  # to ASCII, half-width kana, Latin letters, two bytes a character
+_TWO_BYTES = re.compile(rb"[\x21-\x7e]{2}")
 
 _WESTERN = "cp1252"
 _DETECTED = (
@@ -331,11 +335,35 @@ def _are_upper(halves: bytes) -> bool:
 
 def _decoded_ascii(data: bytes, codec: str) -> Decoded:
     escaped = codec if _ESCAPED.match(codec) else ""
-    if not escaped and b"\x1b$" in data:
+    if not escaped and (b"\x1b$" in data or b"\x1b(I" in data):
         escaped = "iso2022_kr" if b"\x1b$)C" in data else "iso2022_jp_ext"
-    if escaped and (text := _strictly_decoded(data, escaped)) is not None:
-        return Decoded(text, "ascii" if text.isascii() else escaped)
+    if escaped:
+        text = _strictly_decoded(data, escaped)
+        if text is None and escaped.startswith("iso2022_jp"):
+            text = _strictly_decoded(_in_code_page(data), "cp932")
+        if text is not None:
+            return Decoded(text, "ascii" if text.isascii() else escaped)
     return Decoded(data.decode("ascii"), "utf-8")
+
+
+def _in_code_page(data: bytes) -> bytes:
+    """ISO-2022-JP in the code page 932 of Windows, which has what mail programs add: ①, ㈱, 髙, ｶ."""
+    parts = [b"(B", *_SHIFT.split(data)]
+    recoded = []
+    for shift, part in zip(parts[::2], parts[1::2], strict=True):
+        if shift == b"(I":
+            recoded.append(bytes(byte | 0x80 if byte > 0x20 else byte for byte in part))  # noqa: PLR2004 space
+        else:
+            recoded.append(_TWO_BYTES.sub(_pair_in_code_page, part) if shift.startswith(b"$") else part)
+    return b"".join(recoded)
+
+
+def _pair_in_code_page(pair: re.Match[bytes]) -> bytes:
+    """A character of two bytes in the code page, where two rows of 94 are one (JIS X 0208, annex 1)."""
+    row, cell = pair[0]
+    lead = (row + 1) // 2 + (0x70 if row <= 0x5E else 0xB0)  # noqa: PLR2004 half-width kana lie between
+    trail = cell + (0x7E if row % 2 == 0 else 0x1F if cell <= 0x5F else 0x20)  # noqa: PLR2004 0x7F is none
+    return bytes([lead, trail])
 
 
 def _is_rather_eastern(data: bytes, text: str, codec: str) -> bool:

@@ -75,6 +75,20 @@ def test_a_western_text_without_a_declaration_is_windows_1252(text: str) -> None
     assert (decoded.text, decoded.encoding, decoded.remark) == (text, "cp1252", "")
 
 
+@pytest.mark.parametrize("declared", ["iso-2022-jp", ""])
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x1b$BF|;~$O-!7nMKF|$G$9!#\x1b(B", "日時は①月曜日です。"),
+        (b'A\x1b$B-jK\\4[!"|b66\x1b(B 03', "A㈱本館、髙橋 03"),
+        (b"\x1b(I6^2D^\x1b(B guide", "ｶﾞｲﾄﾞ guide"),
+    ],
+)
+def test_signs_that_mail_programs_add_to_iso_2022_jp_are_read(data: bytes, text: str, declared: str) -> None:
+    assert decode(data, declared).text == text
+    assert decode_part(data, declared).text == text
+
+
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
