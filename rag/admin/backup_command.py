@@ -31,6 +31,10 @@ from rag.store.write.desk_folder import PURGED, prepare
 
 SHOWN = 20  # sources in a list; --json has all
 
+KEYS_LEFT_OUT = (
+    "As far as this desk knows, they were revoked since, or belong to another tenant. For new ones, run "
+    "refdesk-admin key create"
+)
 _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
 
@@ -114,6 +118,7 @@ async def restore_command(  # noqa: PLR0913 the options
         keys = _restore_keys(settings.common_home, result, backup, exact=exact)
     lists = asdict(result)
     lists["others"] = lists.pop("untouched")
+    del lists["replaced"]
     print_result(lists | keys, *_lines(result, keys, file), as_json=as_json)
 
 
@@ -155,12 +160,14 @@ def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:
 def _restore_keys(desk: Home, result: RestoreResult, backup: Archive, *, exact: bool) -> dict[str, Any]:
     """Restore the keys of the backup that nobody has revoked. Returns the ids of valid and of invalid keys.
 
-    Where the desk has had keys, a missing key counts as revoked. With `exact`, only the log decides.
+    Where the desk has had keys of the tenant, a missing one counts as revoked. With `exact`, only the log
+    decides.
     """
     theirs = Keys.model_validate_json(result.keys).keys if result.keys else ()
     with changing_keys(desk) as (present, write):
-        has_keys, ended = _keys_in_log(local_folder(desk))
-        has_keys = has_keys or _has_key_file(desk)
+        is_logged, ended = _keys_in_log(local_folder(desk), result.tenant)
+        has_keys = is_logged or any(key.tenant == result.tenant for key in present)
+        has_keys = has_keys or (result.replaced and _has_key_file(desk))
         present_ids = {key.id for key in present}
         missing = [key for key in theirs if key.id not in present_ids]
         # A key names its tenant, so none is restored under another name.
@@ -178,9 +185,11 @@ def _has_key_file(desk: Home) -> bool:
     return read(desk, KEYS) is not None
 
 
-def _keys_in_log(data: Path) -> tuple[bool, set[str]]:
-    """Whether the audit log mentions keys, and the ids of the revoked ones."""
-    lines = [line for _, line in read_log(data) if line and line.act.startswith("key ")]
+def _keys_in_log(data: Path, tenant: str) -> tuple[bool, set[str]]:
+    """Whether the audit log mentions keys of the tenant, and the ids of the revoked ones."""
+    lines = [
+        line for _, line in read_log(data) if line and line.act.startswith("key ") and line.tenant == tenant
+    ]
     return bool(lines), {change.id for line in lines for change in line.changes if change.after is None}
 
 
@@ -209,6 +218,8 @@ def _lines(result: RestoreResult, keys: dict[str, Any], file: Path) -> Iterator[
         "Keys of the backup that stay invalid": keys["keys_left_out"],
     }
     yield from (f"{title}: {', '.join(names)}." for title, names in by_name.items() if names)
+    if keys["keys_left_out"]:
+        yield KEYS_LEFT_OUT
 
 
 @click.group("storage", cls=Group)

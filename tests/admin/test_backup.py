@@ -234,6 +234,21 @@ def test_a_revoked_key_stays_revoked(inside: Desk, backup: Path) -> None:
     assert inside.json("restore", backup, "--yes")["keys"] == []
 
 
+def test_a_new_folder_gets_the_keys_of_each_tenant_that_is_restored(
+    inside: Desk, backup: Path, docs: Path, tmp_path: Path
+) -> None:
+    inside.run("tenant", "create", "acme")
+    inside.run("ingest", docs / "leave.md", "--tenant", "acme")
+    theirs = inside.json("key", "create", "--tenant", "acme")
+    inside.run("backup", tmp_path / "acme.tar", "--tenant", "acme")
+    new = beside(inside, "new")
+    assert len(new.json("restore", backup)["keys"]) == 1
+    assert new.json("restore", tmp_path / "acme.tar")["keys"] == [theirs["id"]]
+    new.run("key", "revoke", theirs["id"])
+    (new.data / "audit.jsonl").unlink()  # even if the log is lost
+    assert new.json("restore", tmp_path / "acme.tar", "--yes")["keys_left_out"] == [theirs["id"]]
+
+
 def test_another_tenant_and_a_folder_with_another_key_are_hidden_by_the_same_folder_rights(
     inside: Desk, docs: Path, tmp_path: Path
 ) -> None:

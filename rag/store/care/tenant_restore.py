@@ -60,7 +60,8 @@ class RestoreResult:
 
     `narrowed` sources have narrower rights than in the backup, `returned` ones had been removed since,
     `purged` ones are not restored, and `dropped` ones had been added since and are gone now. `untouched` are
-    the collections that the backup doesn't have. `keys` are the API keys of the backup.
+    the collections that the backup doesn't have. `keys` are the API keys of the backup. `replaced` says
+    whether the tenant had collections or access records before.
     """
 
     tenant: str
@@ -72,6 +73,7 @@ class RestoreResult:
     dropped: tuple[str, ...] = ()
     untouched: tuple[str, ...] = ()
     keys: bytes = b""
+    replaced: bool = False
 
 
 @dataclass(slots=True)
@@ -140,7 +142,8 @@ async def restore(  # noqa: PLR0913 the backup, the target, and rights known oth
                 f"The tenant {tenant!r} already has the collections of the backup: {', '.join(there)}. Add "
                 "--yes to replace them."
             )
-        away = frozenset() if exact else _purged_since(await _records(data, tenant), forgotten)
+        records = await _records(data, tenant)
+        away = frozenset() if exact else _purged_since(records, forgotten)
         collections = [_as_new_build(data, collection) for collection in collections]
         try:
             loaded = await _load(data, backup, collections, away)
@@ -163,7 +166,8 @@ async def restore(  # noqa: PLR0913 the backup, the target, and rights known oth
             async with open_writer(data, collection) as writer:  # updates labels, and deletes orphans
                 await writer.finish()
     purged = tuple(sorted({local_path(uri) or uri for uri in loaded.purged.values()}))
-    return replace(result, at=backup.about.at, purged=purged, untouched=untouched, keys=loaded.keys)
+    result = replace(result, at=backup.about.at, purged=purged, untouched=untouched, keys=loaded.keys)
+    return replace(result, replaced=bool(present or records))
 
 
 def _purged_since(records: Mapping[str, AccessRecord], forgotten: Iterable[str]) -> frozenset[str]:
