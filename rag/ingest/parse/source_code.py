@@ -35,6 +35,7 @@ SUFFIXES = tuple(_LANGUAGES.split())
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 _CLOSING = re.compile(r"(?:[\s)\]};,]|end\b|#endif\b.*)*")
 _WHITE = re.compile(r"\s")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def parse(text: str, name: str) -> Document:
@@ -140,7 +141,7 @@ INSTALLED = tuple(dict.fromkeys(module for module, _ in GRAMMARS.values() if fin
 """Determined before a parser process is confined: a search for a missing module would kill it."""
 LIBRARIES = ("tree_sitter", *INSTALLED)
 
-MAX_BYTES = 4 << 20  # larger files are generated; parsing takes some 0.2 s per megabyte
+MAX_CHARACTERS = 4 << 20  # larger files are generated; parsing takes some 0.2 s per million
 MAX_LINE = 5_000  # characters, the average of the longest tenth; longer lines are generated
 MAX_TITLE = 100  # characters of a class's signature
 MAX_NESTING = 12  # definitions in definitions
@@ -201,18 +202,17 @@ def definitions(text: str, suffix: str) -> tuple[Definition, ...]:
 
     Empty if no grammar is installed for the suffix, or the file is generated or largely unparsable.
     """
-    if suffix not in GRAMMARS or len(text) > MAX_BYTES or _is_generated(text):
+    module, function = GRAMMARS.get(suffix, ("", ""))
+    if module not in INSTALLED or len(text) > MAX_CHARACTERS or _is_generated(text):
         return ()
-    parser = _parser(*GRAMMARS[suffix])
-    if parser is None:
-        return ()
-    data = text.encode()
-    root = parser.parse(data).root_node
-    finder = _Finder(data)
-    outermost = finder.among(root, 0)
-    if finder.broken > MAX_BROKEN * len(data):
-        return ()
-    return outermost if len(data) == len(text) else _in_characters(outermost, data)
+    finder = _Finder(text)
+    outermost = finder.among(_parser(module, function).parse(_in_ascii(text)).root_node, 0)
+    return outermost if finder.broken <= MAX_BROKEN * len(text) else ()
+
+
+def _in_ascii(text: str) -> bytes:
+    """The text with a byte for each character, so that positions in bytes, as tree-sitter's, are its own."""
+    return _BEYOND_ASCII.sub(lambda match: " " if match[0].isspace() else "x", text).encode()
 
 
 def _is_generated(text: str) -> bool:
@@ -222,10 +222,8 @@ def _is_generated(text: str) -> bool:
 
 
 @cache
-def _parser(module: str, function: str) -> Parser | None:
-    """The parser of a grammar; None if its package isn't installed."""
-    if module not in INSTALLED:
-        return None
+def _parser(module: str, function: str) -> Parser:
+    """The parser of an installed grammar."""
     from tree_sitter import Language, Parser  # noqa: PLC0415 only what parses code loads it
 
     grammar = importlib.import_module(module)
@@ -234,13 +232,13 @@ def _parser(module: str, function: str) -> Parser | None:
 
 @dataclass(slots=True)
 class _Finder:
-    """Searches the tree of one file. `broken` counts the bytes that the grammar can't parse."""
+    """Searches the tree of one file. `broken` counts the characters that the grammar can't parse."""
 
-    data: bytes
+    text: str
     broken: int = 0
 
     def among(self, parent: Node, depth: int) -> tuple[Definition, ...]:
-        """The definitions directly in a node, with positions in bytes."""
+        """The definitions directly in a node."""
         return tuple(self._definitions_in(parent, depth)) if depth < MAX_NESTING else ()
 
     def _definitions_in(self, parent: Node, depth: int) -> Iterator[Definition]:
@@ -267,8 +265,8 @@ class _Finder:
         names = (child for child in node.named_children if child.type in _NAMES)
         name = node.child_by_field_name("name") or _declared_name(node) or next(names, None)
         receiver = node.child_by_field_name("receiver")
-        owner = f"{self._text(receiver.start_byte, receiver.end_byte)} " if receiver else ""
-        return f"{owner}{self._text(name.start_byte, name.end_byte)}" if name else self._signature(node)
+        owner = f"{self._words(receiver)} " if receiver else ""
+        return f"{owner}{self._words(name)}" if name else self._signature(node)
 
     def _signature(self, node: Node) -> str:
         """The beginning of a definition up to its body, without modifiers: "class Cutter(Base)"."""
@@ -276,13 +274,13 @@ class _Finder:
         bodies = (child for child in node.children if child.type in _TRANSPARENT | _LEADING)
         body = next(bodies, None) or node.child_by_field_name("body")
         end = min(body.start_byte if body else node.end_byte, first.start_byte + 4 * MAX_TITLE)
-        text = self.data[first.start_byte : end].decode(errors="ignore")
+        text = self.text[first.start_byte : end]
         if not body:
             text = text.partition("\n")[0]
         return one_line(text).rstrip(" :{=;")[:MAX_TITLE].rstrip()
 
-    def _text(self, start: int, end: int) -> str:
-        return one_line(self.data[start:end].decode(errors="ignore"))
+    def _words(self, node: Node) -> str:
+        return one_line(self.text[node.start_byte : node.end_byte])
 
 
 def _defining_node(node: Node) -> Node | None:
@@ -322,26 +320,3 @@ def _declared_name(node: Node) -> Node | None:
         likely = (child for child in declarator.named_children if child.type in _NAMES | _DECLARATORS)
         declarator = inner or next(likely, None)
     return declarator
-
-
-def _in_characters(in_bytes: Iterable[Definition], data: bytes) -> tuple[Definition, ...]:
-    """The definitions with positions in characters instead of bytes."""
-    characters, at, count = {}, 0, 0
-    for position in sorted({*_positions(in_bytes)}):
-        count += len(data[at:position].decode(errors="ignore"))
-        characters[position] = count
-        at = position
-
-    def converted(nested: Iterable[Definition]) -> tuple[Definition, ...]:
-        return tuple(
-            Definition(characters[start], characters[end], title, converted(inside))
-            for start, end, title, inside in nested
-        )
-
-    return converted(in_bytes)
-
-
-def _positions(nested: Iterable[Definition]) -> Iterator[int]:
-    for definition in nested:
-        yield from (definition.start, definition.end)
-        yield from _positions(definition.inside)
