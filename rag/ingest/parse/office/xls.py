@@ -59,9 +59,10 @@ def _records(data: bytes) -> bytes:
     if not data.startswith(OLE):
         return data  # before Excel 5 a file was nothing but records
     try:
-        container = open_ole(data)
-        return ole_stream(container, "Workbook") or ole_stream(container, "Book")
-    except ParseError:
+        container = _container(data)
+        name = "Workbook" if container.exists("Workbook") else "Book"
+        return bytes(container.openstream(name).read())
+    except Exception:  # noqa: BLE001 it raises all kinds of errors on damaged files
         return b""
 
 
@@ -130,39 +131,16 @@ _ISO = {
 _UTF_16 = 1200  # a code page
 
 
-def open_ole(data: bytes) -> OleFileIO:
-    """The OLE container in a file's content.
-
-    Raises:
-        ParseError: the container is damaged, or its document is encrypted.
-    """
+def _container(data: bytes) -> OleFileIO:
     import olefile  # noqa: PLC0415 needed in the child process only
 
-    try:
-        container = olefile.OleFileIO(io.BytesIO(data))
-    except Exception as error:  # it raises all kinds of errors on damaged files
-        raise ParseError("the file is damaged: it isn't an Office document") from error
-    if container.exists("EncryptedPackage"):
-        raise ParseError(ENCRYPTED, "encrypted")
-    return container
-
-
-def ole_stream(container: OleFileIO, name: str) -> bytes:
-    """The content of a stream, b"" if it is missing.
-
-    Raises:
-        ParseError: the stream is damaged.
-    """
-    try:
-        return bytes(container.openstream(name).read()) if container.exists(name) else b""
-    except Exception as error:
-        raise ParseError(f"the file is damaged: its stream {name} can't be read") from error
+    return olefile.OleFileIO(io.BytesIO(data))
 
 
 def ole_properties(data: bytes) -> Properties:
     """The properties of a document; empty if they are damaged."""
     try:
-        about: Any = open_ole(data).get_metadata()
+        about: Any = _container(data).get_metadata()
     except Exception:  # noqa: BLE001 as above; the document can be read without them
         return Properties()
     stated = {name: getattr(about, name) for name in ("title", "author", "keywords", "subject")}
