@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import clean, date, facts, shifted, title_line
-from rag.ingest.parse.titles_and_questions import (
-    MADE_UP_AUTHOR,
-    MADE_UP_TITLE,
-    first_heading,
-    with_questions,
-)
+from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import one_line
@@ -209,18 +204,16 @@ class Properties:
 def core_properties(package: Package) -> Properties:
     """The properties of an Office Open XML package."""
     path = package.related_as("", "core-properties") or "docProps/core.xml"
-    texts = _texts(package.xml_if_there(path))
-    names = ("title", "keywords", "subject", "description", "language", "modified")
-    return Properties(author=texts.get("creator", ""), **{name: texts.get(name, "") for name in names})
+    return properties_in(package.xml_if_there(path))
 
 
-def open_document_properties(meta: Element) -> Properties:
-    """The properties of an OpenDocument file, from its part meta.xml or the flat file itself."""
+def properties_in(meta: Element) -> Properties:
+    """The properties in a part of a document for them, as Office Open XML or OpenDocument writes them."""
     texts = _texts(meta)
     return Properties(
         author=texts.get("initial-creator", "") or texts.get("creator", ""),
-        keywords=texts.get("keyword", ""),
-        modified=texts.get("date", ""),
+        keywords=texts.get("keywords", "") or texts.get("keyword", ""),
+        modified=texts.get("modified", "") or texts.get("date", ""),
         **{name: texts.get(name, "") for name in ("title", "subject", "description", "language")},
     )
 

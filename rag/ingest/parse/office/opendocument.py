@@ -13,11 +13,7 @@ from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.document_draft import (
-    Draft,
-    document_of_draft,
-    open_document_properties,
-)
+from rag.ingest.parse.document_draft import Draft, document_of_draft, properties_in
 from rag.ingest.parse.document_parts import alternative_text, numeral
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.office.drawings_and_forms import in_reading_order, open_controls
@@ -89,8 +85,7 @@ def parse(data: bytes, name: str) -> Document:
     else:
         raise ParseError("it isn't a text, spreadsheet or presentation", "unsupported")
     meta = package.xml_if_there("meta.xml") if package else next(descendants(content, "meta"), Element(""))
-    properties = open_document_properties(meta)
-    return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties, title=title)
+    return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties_in(meta), title=title)
 
 
 def _margins(roots: Sequence[Element]) -> Iterator[Element]:
@@ -187,7 +182,7 @@ def _height(position: str) -> int:
 
 
 class _Reader:
-    """Reads the body of a document into a draft, and counts in `hidden` what it omits."""
+    """Reads the body of a document into a draft."""
 
     def __init__(
         self, styles: Mapping[str, Style], controls: Mapping[str, str], package: Package | None
