@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks, unread_files
 from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, line_blocks
-from rag.ingest.parse.text_and_settings import Headers, field_list, rfc822_headers
+from rag.ingest.parse.text_and_settings import field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
 
 ORG_SUFFIXES = (".org",)
@@ -165,7 +165,7 @@ def parse_rst(text: str, name: str) -> Document:
     headers = rfc822_headers(text)
     if not headers.title:  # fields come first, or after the title
         after = next((block.end for block in blocks if block.kind == "heading"), 0)
-        headers = next(filter(None, map(_fields, (text, text[after:]))), headers)
+        headers = next(filter(any, map(field_list, (text, text[after:]))), headers)
     title = headers.title or first_heading(text, blocks, name) or name
     return Document(
         text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata, remarks=remarks
@@ -208,11 +208,6 @@ def _with_replacements(lines: list[str]) -> list[str]:
             for at in range(part.first, part.last):
                 replaced_lines[at] = _USED.sub(replaced, lines[at])
     return replaced_lines
-
-
-def _fields(text: str) -> Headers | None:
-    headers = field_list(text)
-    return headers if headers.title or headers.date or headers.metadata else None
 
 
 def _rst_parts(lines: Sequence[str]) -> Iterator[Lines]:

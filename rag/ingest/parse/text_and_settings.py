@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise, zip_longest
-from types import MappingProxyType
 from typing import NamedTuple
 
 from rag.corpus import Document
@@ -134,10 +133,7 @@ class Headers(NamedTuple):
 
     title: str = ""
     date: datetime | None = None
-    metadata: Mapping[str, str] = MappingProxyType({})
-
-
-_NONE = Headers()
+    metadata: Mapping[str, str] = {}
 
 
 def rfc822_headers(text: str) -> Headers:
@@ -146,7 +142,7 @@ def rfc822_headers(text: str) -> Headers:
     Example: "PEP: 8\nTitle: Style\n Guide\n\nText" -> title "PEP 8 – Style Guide", metadata {"pep": "8"}.
     """
     entries = _entries(text, _HEADER)
-    return _headers(entries) if any(entries.get(name) for name in _HEADER_TITLES) else _NONE
+    return _headers(entries) if any(entries.get(name) for name in _HEADER_TITLES) else Headers()
 
 
 def field_list(text: str) -> Headers:
