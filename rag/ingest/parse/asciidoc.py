@@ -13,15 +13,7 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import unread_files
-from rag.ingest.parse.document_parts import (
-    MAX_SPAN,
-    NAMED,
-    MergedCells,
-    Part,
-    compose,
-    date,
-    facts,
-)
+from rag.ingest.parse.document_parts import MAX_SPAN, NAMED, MergedCells, Part, compose, date, facts
 from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
 from rag.report import counted, names_briefly
 from rag.text.table_heads import pipe_table

@@ -553,7 +553,8 @@ _LINES = re.compile(
 def without_encoded_data(text: str) -> tuple[str, str]:
     """The text with a mark in place of encoded data, and a remark on its length, or "".
 
-    Encoded data is a run of 2,000 Base64 characters, or 20 full lines of them.
+    Encoded data, such as a picture, is a run of 2,000 Base64 characters, or 20 full lines of them. A megabyte
+    makes 2,400 chunks that nobody can read or find, and takes minutes to embed.
     """
     shorter = _LINES.sub(_mark, _RUN.sub(_mark, text))
     if left_out := len(text) - len(shorter):

@@ -121,13 +121,18 @@ def block(
 
 
 def paragraphs(
-    text: str, start: int = 0, end: int | None = None, *, kind: BlockKind = "paragraph"
+    text: str,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    kind: BlockKind = "paragraph",
+    gap: re.Pattern[str] = _BLANK_LINES,
 ) -> Iterator[Block]:
-    """A block for each part of `text[start:end]` between blank lines."""
+    """A block for each part of `text[start:end]` between gaps, which are blank lines by default."""
     end = len(text) if end is None else end
-    for gap in _BLANK_LINES.finditer(text, start, end):
-        yield from block(text, kind, start, gap.start())
-        start = gap.end()
+    for match in gap.finditer(text, start, end):
+        yield from block(text, kind, start, match.start())
+        start = match.end()
     yield from block(text, kind, start, end)
 
 

@@ -21,6 +21,7 @@ from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page, markdown
 from rag.ingest.parse.document_parts import Part, clean, date, facts, heading, title_line
+from rag.ingest.parse.titles_and_questions import MAX_QUESTION
 from rag.ingest.parse.xml_document import composed_entries, entry_head
 from rag.report import shortened
 from rag.text.plain_text import one_line
@@ -231,8 +232,6 @@ def _canvas_texts(cards: list[dict[str, Any]], arrows: list[dict[str, Any]]) -> 
             yield f" → {label} → ".join(ends)
 
 
-MAX_QUESTION = 300  # characters: a longer message to an assistant is a text, and heads nothing
-
 _LINK = re.compile(r"<([^<>|\s]+)(?:\|([^<>]*))?>")
 _MEDIA = ("photo", "file", "media_type", "sticker_emoji")
 _MOST_NESTED = 12  # blocks in blocks of a message
@@ -283,11 +282,12 @@ def chat_document(value: object, name: str, folder: str = "") -> Document | None
     text, blocks = composed_entries(
         entry for chat in chats for entry in _entries(chat, with_title=not is_one)
     )
-    first = chats[0]
-    title = channel_day(first.channel, PurePath(name).stem) if first.channel else first.title
-    last = max((message.at for message in first.messages if message.at), default=None)
-    about = (title, last) if is_one else ("", None)
-    return Document(text, about[0] or name, "application/json", blocks, date=about[1])
+    if not is_one:
+        return Document(text, name, "application/json", blocks)
+    (chat,) = chats
+    title = channel_day(chat.channel, PurePath(name).stem) if chat.channel else chat.title
+    last = max((message.at for message in chat.messages if message.at), default=None)
+    return Document(text, title or name, "application/json", blocks, date=last)
 
 
 def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str]]:

@@ -158,10 +158,7 @@ def parse(text: str, name: str) -> Document:
             date="" if day else written,
             keywords=reader.plain(keywords[1]) if keywords else "",
         ),
-        remarks=(
-            *unread_files(included),
-            *reader.remarks(),
-        ),
+        remarks=(*unread_files(included), *reader.remarks()),
     )
 
 

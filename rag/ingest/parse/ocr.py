@@ -94,16 +94,13 @@ def _sheet(pixels: Any, scale: float) -> PageLines:  # noqa: ANN401 see above
 def _with_usual_heights(lines: list[Line]) -> list[Line]:
     """The lines with the usual height unless theirs clearly differs: boxes fit their letters tightly."""
     usual = median(line.box.height for line in lines) if lines else 0.0
-    return [_with_height(line, usual) if _is_near(line.box.height, usual) else line for line in lines]
-
-
-def _is_near(height: float, usual: float) -> bool:
-    return usual / _SAME < height < usual * _SAME
+    return [
+        _with_height(line, usual) if usual / _SAME < line.box.height < usual * _SAME else line for line in lines
+    ]
 
 
 def _with_height(line: Line, height: float) -> Line:
-    middle = (line.box.top + line.box.bottom) / 2
-    box = line.box._replace(top=middle - height / 2, bottom=middle + height / 2)
+    box = line.box._replace(top=line.box.middle - height / 2, bottom=line.box.middle + height / 2)
     return line._replace(box=box, size=round(height * _LETTERS))
 
 

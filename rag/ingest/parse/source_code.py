@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Document
-from rag.ingest.parse.document_parts import block, listed_names, with_letters
+from rag.ingest.parse.document_parts import block, listed_names, paragraphs, with_letters
 from rag.text.plain_text import one_line, trimmed
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ def parse(text: str, name: str) -> Document:
 
 def code_blocks(text: str, start: int = 0, end: int | None = None) -> Iterator[Block]:
     """Blocks that begin in the first column after a blank line: mostly whole functions and classes."""
-    end = len(text) if end is None else end
-    for gap in _TOP_LEVEL.finditer(text, start, end):
-        yield from block(text, "code", start, gap.start())
-        start = gap.end()
-    yield from block(text, "code", start, end)
+    return paragraphs(text, start, end, kind="code", gap=_TOP_LEVEL)
 
 
 def _sections(

@@ -28,7 +28,6 @@ _ESCAPE = re.compile(r"\\([\\;,nN:])")
 _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d):?(\d\d)(?::?\d\d)?(Z?))?")
 _LINE_TAG = re.compile(r"(?i)<(?:br|p|div|[uo]l|h[1-6]|table|body)\b[^<>]*>")
 _TAG = re.compile(rf"{_LINE_TAG.pattern}|</(?:a|b|i|u|span|strong|em)>")
-_RECORDS = {"VEVENT", "VTODO", "VJOURNAL"}
 _SUMMARIES = {"VEVENT": "Event", "VTODO": "Task", "VJOURNAL": "Entry"}
 _LABELS = {
     "DTSTART": "Start",
@@ -161,7 +160,7 @@ def _records(entries: Iterable[_Entry]) -> list[dict[str, str]]:
             calendar[entry.name] = entry.value
         elif entry.kind == "VCARD":
             people.setdefault(entry.record, []).append(entry)
-        elif entry.kind in _RECORDS and (label := _label(entry)):
+        elif entry.kind in _SUMMARIES and (label := _label(entry)):
             message = _MESSAGES.get(calendar.get("METHOD", "").upper())
             record = records.setdefault(entry.record, {"Message": [message]} if message else {})
             name = calendar.get("X-WR-TIMEZONE")

@@ -10,7 +10,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import codec_of, decode_part, is_utf8
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
-from rag.ingest.parse.document_parts import join_surrogates
+from rag.ingest.parse.document_parts import join_surrogates, listed_names
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
 
 SUFFIXES = (".rtf",)
@@ -21,13 +21,11 @@ PLAIN_LEVEL = 9  # outline level of plain text
 TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
 )
-_SKIPPED = frozenset(
-    """
+_SKIPPED = listed_names("""
     fonttbl colortbl pict object fldinst themedata datastore listtable xe tc listoverridetable sp pn pntxta
     pntxtb nonshppict shprslt revtbl rsidtbl generator xmlnstbl mmathPr do annotation atnid atnauthor
     atndate bkmkstart bkmkend userprops latentstyles
-    """.split()  # noqa: SIM905
-)
+""")
 _PROPERTIES = {name: name for name in ("title", "author", "subject", "keywords")} | {"doccomm": "description"}
 _OWN = {*_PROPERTIES, "info", "stylesheet", "revtim", "listtext", "footnote"}
 _MARGINS = {f"{margin}{pages}" for margin in ("header", "footer") for pages in ("", "l", "r", "f")}
