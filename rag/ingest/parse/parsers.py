@@ -63,6 +63,7 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(org_and_rst.ORG_SUFFIXES, org_and_rst.parse_org),
     **dict.fromkeys(text_and_settings.YAML_SUFFIXES, text_and_settings.parse_yaml),
     **dict.fromkeys(text_and_settings.TABLE_SUFFIXES, text_and_settings.parse_tables),
+    **dict.fromkeys(xml_document.SUFFIXES, xml_document.parse),
 }
 """Formats that are text: (text, file name) to document."""
 
@@ -84,7 +85,6 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(eml_and_mbox.MAILBOX_SUFFIXES, eml_and_mbox.parse_mailbox),
     **dict.fromkeys(outlook.SUFFIXES, outlook.parse),
     **dict.fromkeys(epub.SUFFIXES, epub.parse),
-    **dict.fromkeys(xml_document.SUFFIXES, xml_document.parse),
     **_OFFICE,
 }
 """Binary formats: (content, file name) to document."""

@@ -20,7 +20,6 @@ from xml.etree.ElementTree import Element
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, source_code
-from rag.ingest.parse.decode import decode, without_encoded_data
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import (
     GAP,
@@ -78,18 +77,12 @@ _OF_XML = ("{http://www.w3.org/XML/1998/namespace}space", "{http://www.w3.org/20
 """The beginnings of attributes that tell programs how to read an element."""
 
 
-def parse(data: bytes, name: str) -> Document:
+def parse(text: str, name: str) -> Document:
     """The document of an XML file. Invalid XML is read as code, with a remark.
 
     Raises:
-        ParseError: the file is not text, or nested too deeply.
+        ParseError: the XML is nested too deeply.
     """
-    decoded = decode(data)
-    text, left_out = without_encoded_data(decoded.text)
-    return decoded.annotated(_document(text, name), left_out)
-
-
-def _document(text: str, name: str) -> Document:
     try:
         root = xml_tree(text)
     except ParseError as error:
