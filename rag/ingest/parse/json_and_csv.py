@@ -45,12 +45,8 @@ def parse_json(text: str, name: str) -> Document:
     """
     path = PurePath(name)
     value, name = _lenient_value(text), path.name
-    if json_exports.is_feed(value):
-        return json_exports.feed_document(value, name)
-    if chat := json_exports.chat_document(value, name, path.parent.name):
-        return chat
-    if note := json_exports.note_document(value, name):
-        return note
+    if export := json_exports.export_document(value, name, path.parent.name):
+        return export
     if value in ([], {}, "", None):
         raise EmptyFileError("it has no values")
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):

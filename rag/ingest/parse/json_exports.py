@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
@@ -125,16 +125,23 @@ _VERSION = "https://jsonfeed.org/version/1"
 _DATES = ("date_published", "date_modified")
 
 
-def is_feed(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a JSON value is a JSON Feed with a list of entries."""
-    if not isinstance(value, dict):
-        return False
-    return _feed_text(value, "version").startswith(_VERSION) and isinstance(value.get("items"), list)
+def export_document(value: object, name: str, folder: str) -> Document | None:
+    """The document of a JSON Feed, a chat export or a note; None for other JSON values.
+
+    `folder` is the one that the file is in.
+
+    Raises:
+        EmptyFileError: it is a note that is in the trash.
+    """
+    return _feed_document(value, name) or _chat_document(value, name, folder) or _note_document(value, name)
 
 
-def feed_document(feed: Mapping[str, Any], name: str) -> Document:
+def _feed_document(value: object, name: str) -> Document | None:
     """The document of a feed: for each entry its date, author, address and text."""
-    entries = [item for item in feed["items"] if isinstance(item, dict)]
+    feed = _mapping(value)
+    if not (_feed_text(feed, "version").startswith(_VERSION) and isinstance(feed.get("items"), list)):
+        return None
+    entries = _dicts(feed["items"])
     text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
     return Document(
         text=text,
@@ -182,12 +189,8 @@ def _string(item: object, key: str) -> str:
 _CARDS = frozenset({"text", "file", "link", "group"})
 
 
-def note_document(value: object, name: str) -> Document | None:
-    """The document of a note of Google Keep or a canvas of Obsidian, None for other JSON values.
-
-    Raises:
-        EmptyFileError: the note is in the trash.
-    """
+def _note_document(value: object, name: str) -> Document | None:
+    """The document of a note of Google Keep or a canvas of Obsidian."""
     note = _mapping(value)
     edited, cards = note.get("userEditedTimestampUsec"), _dicts(note.get("nodes"))
     if "isTrashed" in note and isinstance(edited, int):
@@ -273,8 +276,8 @@ def channel_day(channel: str, day: str) -> str:
     return f"{channel}, {day}" if channel else day
 
 
-def chat_document(value: object, name: str, folder: str = "") -> Document | None:
-    """The document of a chat export, None for other JSON values. `folder` is the one that the file is in."""
+def _chat_document(value: object, name: str, folder: str) -> Document | None:
+    """The document of a chat export."""
     chats = [chat for chat in _chats(value, folder) if chat.messages]
     if not chats:
         return None
