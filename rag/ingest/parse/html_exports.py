@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import re
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from rag.text.plain_text import with_replacements
@@ -52,24 +51,17 @@ _SPAN = re.compile(
 )
 
 
-class Export(NamedTuple):
-    """A page as plain HTML, its title if a paragraph is one, and the number of comments left out."""
-
-    page: str
-    title: str = ""
-    comments: int = 0
-
-
-def without_ways_of_programs(page: str) -> Export:
+def without_ways_of_programs(page: str) -> tuple[str, str, int]:
     """The page with its title as a heading, notes below what refers to them, and lists inside each other.
 
+    And the title, "" if no paragraph is one, and the number of comments left out.
     Example: '<p class="c1 title">Trip</p>' -> '<h1>Trip</h1>' with the title "Trip".
     """
     page, comments = _COMMENT.subn("", with_real_addresses(page))
     first = _TITLE.search(page)
     title = " ".join(html.unescape(_TAG.sub("", first[1])).split()) if first else ""
     page = _with_notes_below(_TITLE.sub(r"<h1>\1</h1>", page))
-    return Export(_with_bold_classes(_with_nested_lists(page)), title, comments)
+    return _with_bold_classes(_with_nested_lists(page)), title, comments
 
 
 def with_real_addresses(page: str) -> str:

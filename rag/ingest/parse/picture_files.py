@@ -64,15 +64,15 @@ def parse(data: bytes, name: str, reader: OcrReader) -> Document:
         ParseError: the file is damaged, a picture is too large, or OCR finds no words.
     """
     sheets = [reader.picture(pixels) for pixels in pictures(data)]
-    pages_text = text_of_pages(parts_on([sheet or PageLines([], []) for sheet in sheets]))
-    if not pages_text.blocks:
+    text, blocks, starts = text_of_pages(parts_on([sheet or PageLines([], []) for sheet in sheets]))
+    if not blocks:
         raise ParseError("the picture shows no words that OCR finds", "no text")
     unread = sum(sheet is None for sheet in sheets)
     return Document(
-        text=pages_text.text,
+        text=text,
         title=name,
         mime_type=_TYPES[PurePath(name).suffix.lower()],
-        blocks=tuple(pages_text.blocks),
-        pages=tuple(pages_text.starts),
+        blocks=tuple(blocks),
+        pages=tuple(starts),
         remarks=("read by OCR", *([f"{unread} pages left out: OCR took too long"] if unread else [])),
     )

@@ -141,16 +141,8 @@ def _no_headings(rows: Sequence[Row]) -> Iterator[PagePart]:
     return (part._replace(size=0.0) for part in parts_of(rows, ()))
 
 
-class PagesText(NamedTuple):
-    """The text of pages, its blocks, and where the pages start."""
-
-    text: str
-    blocks: list[Block]
-    starts: list[int]
-
-
-def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
-    """The parts of pages as one text, with headings by font size."""
+def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> tuple[str, list[Block], list[int]]:
+    """The parts of pages as one text, its blocks with headings by font size, and where the pages start."""
     join = dehyphenator("\n".join(part.text for parts in pages for part in parts))
     levels = iter(levels_of([part for parts in pages for part in parts]))  # one a part, in the same order
     pieces: list[str] = []
@@ -173,7 +165,7 @@ def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> PagesText:
             at = start + len(text)
             blocks.append(Block(kind, start, at, level, title_line(text) if level else ""))
             pieces += [gap, text]
-    return PagesText("".join(pieces), blocks, starts)
+    return "".join(pieces), blocks, starts
 
 
 def _readable(part: PagePart, join: Callable[[str], str]) -> str:
