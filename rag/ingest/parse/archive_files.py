@@ -132,17 +132,14 @@ def _tar_members(file: _LimitedStream) -> Iterator[Member]:
         for entry in archive:
             if entry.isdir():
                 continue
+            raw = entry.name.encode("utf-8", "surrogateescape")  # an archive doesn't state its encoding
+            name = decode_part(raw, "").text
             if entry.issparse() or not entry.isreg():
-                yield Member(_readable_name(entry.name), refused="a link, a device or a file with holes")
+                yield Member(name, refused="a link, a device or a file with holes")
             elif entry.size > MAX_MEMBER_BYTES:
-                yield _too_large(_readable_name(entry.name))
+                yield _too_large(name)
             elif content := archive.extractfile(entry):
-                yield _sized_member(_readable_name(entry.name), content.read())
-
-
-def _readable_name(name: str) -> str:
-    """The name of a member of a tar archive, whose encoding is unknown."""
-    return decode_part(name.encode("utf-8", "surrogateescape"), "").text
+                yield _sized_member(name, content.read())
 
 
 def _sized_member(name: str, data: bytes) -> Member:

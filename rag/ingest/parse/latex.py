@@ -130,19 +130,15 @@ _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters f
 def parse(text: str, name: str) -> Document:
     """The document of a LaTeX file: the content of its environment "document", or all of it."""
     reader = _Reader()
-    text = reader.expanded(
-        _LABEL_DEFINITION.sub(
-            r"\\labelenum\1",
-            _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", ""))),
-        )
-    )
+    text = _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
+    text = reader.expanded(_LABEL_DEFINITION.sub(r"\\labelenum\1", text))
     preamble, begin, body = text.partition(r"\begin{document}")
-    reader.read_preamble(preamble if begin else "")
-    body = body.partition(r"\end{document}")[0] if begin else text
+    preamble, body = (preamble, body.partition(r"\end{document}")[0]) if begin else ("", text)
+    reader.read_preamble(preamble)
     stated = statements(text)
     included = _INCLUDED.findall(body)
     reader.read_labels(body)
-    body = with_title_block(preamble if begin else "", body)
+    body = with_title_block(preamble, body)
     whole, blocks = document_parts.compose(reader.parts(with_quantities(_with_theorems(body, text))))
     written = reader.plain(stated.date)
     day = document_parts.date(written)

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, document_of_draft, properties_in
-from rag.ingest.parse.document_parts import alternative_text, numeral
+from rag.ingest.parse.document_parts import alternative_text, listed_names, numeral
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.office.drawings_and_forms import in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
@@ -32,13 +32,10 @@ MAX_TITLE = 80  # characters of a first line that stands for the title of a slid
 _MIME_TYPE = "application/vnd.oasis.opendocument."
 _SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
 _SPACE = re.compile(r"[ \t\r\n]+")
-_LEFT_OUT = frozenset(
-    {
-        *("tracked-changes", "table-of-content", "illustration-index", "table-index", "alphabetical-index"),
-        *("forms", "sequence-decls", "variable-decls", "user-field-decls", "ruby-text"),
-        *("event-listeners", "image", "notes", "settings", "glue-point", "annotation-end"),
-    }
-)
+_LEFT_OUT = listed_names("""
+    tracked-changes table-of-content illustration-index table-index alphabetical-index forms sequence-decls
+    variable-decls user-field-decls ruby-text event-listeners image notes settings glue-point annotation-end
+""")
 _WORDS = frozenset({"title", "desc", "control"})  # alternative texts of frames, and form controls
 _FIGURES = _WORDS | {"object"}
 _ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})

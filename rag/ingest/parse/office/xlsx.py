@@ -421,9 +421,5 @@ def _cell(anchor: Element) -> tuple[int, int]:
 
 def _shape_text(shape: Element) -> str:
     """The text of a shape, a line for each paragraph."""
-    return "\n".join(
-        filter(
-            None,
-            (drawings_and_forms.paragraph_text(line).strip() for line in descendants(shape, "txBody", "p")),
-        )
-    )
+    lines = map(drawings_and_forms.paragraph_text, descendants(shape, "txBody", "p"))
+    return "\n".join(filter(None, map(str.strip, lines)))
