@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -46,7 +46,7 @@ CONTEXT_LINES = 2  # before and after
 AROUND_CHARS = 240  # at most, before and after: lines can be long
 MATCH_CHARS = 1_000  # shown of a match, at most
 HALF_COUNT = 4  # occurrences with half the score of infinitely many
-WEIGHTS = {"titled": 0.4, "section": 0.2, "alone": 0.2, "case": 0.1, "count": 0.1}
+TITLED, IN_HEADING, WHOLE_WORD, SAME_CASE, COUNT = 0.4, 0.2, 0.2, 0.1, 0.1
 """Parts of a chunk's score: a match in the title or path, in the section's heading, as a whole word, in the
 same letter case, and the number of matches."""
 
@@ -68,15 +68,10 @@ class MatchedChunk:
     has_same_case: bool
 
     def score(self, *, titled: bool, section: bool) -> float:
-        """From 0 to 1, by `WEIGHTS`."""
-        marks = {
-            "titled": titled,
-            "section": section,
-            "alone": self.is_whole_word,
-            "case": self.has_same_case,
-        }
+        """From 0 to 1."""
+        above = TITLED * titled + IN_HEADING * section
         share = self.count / (self.count + HALF_COUNT)
-        return sum(WEIGHTS[name] for name, has in marks.items() if has) + WEIGHTS["count"] * share
+        return above + WHOLE_WORD * self.is_whole_word + SAME_CASE * self.has_same_case + COUNT * share
 
 
 def matched_chunks(
@@ -315,13 +310,13 @@ def _sort_key(holder: MatchedSource) -> tuple[bool, float, str]:
 
 async def _readable(pairs: Sequence[tuple[View, MatchedSource]], state: SearchState) -> list[_ReadableSource]:
     """The sources that pass the gate. Only these may count: notes must not reveal others."""
-    stored: dict[int, Mapping[str, StoredSource]] = {}
-    for view in {id(view): view for view, _ in pairs}.values():
-        ids = [holder.id for view_of_source, holder in pairs if view_of_source is view]
-        stored[id(view)] = await view.table.sources(ids)
+    ids: dict[View, list[str]] = {}
+    for view, holder in pairs:
+        ids.setdefault(view, []).append(holder.id)
+    stored = {view: await view.table.sources(of_view) for view, of_view in ids.items()}
     readable, faults = [], 0
     for view, holder in pairs:
-        source = stored[id(view)].get(holder.id)
+        source = stored[view].get(holder.id)
         if source and view.admits(source):
             readable.append(_ReadableSource(view, holder, source))
         elif source and not view.may_match_now(source):
@@ -336,41 +331,37 @@ async def _locate(
 ) -> dict[str, _Match]:
     """The chunks with a match, by id."""
     until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
-    by_view: dict[int, list[_ReadableSource]] = {}
+    in_text = partial(_in_text, needle=needle, until=until, joins=state.plan.joins)
+    by_view: dict[View, list[_ReadableSource]] = {}
     for source in sources:
-        by_view.setdefault(id(source.view), []).append(source)
-    groups = await concurrently(
-        [partial(_in_view, of_view, needle, until, joins=state.plan.joins) for of_view in by_view.values()]
-    )
+        by_view.setdefault(source.view, []).append(source)
+    groups = await concurrently([partial(_in_view, *pair, in_text) for pair in by_view.items()])
     return {match.matched.chunk.id: match for group in groups for match in group}
 
 
 async def _in_view(
-    sources: Sequence[_ReadableSource], needle: Needle, until: float, *, joins: bool
+    view: View, chosen: Sequence[_ReadableSource], in_text: Callable[..., list[_Match]]
 ) -> list[_Match]:
-    return await sources[0].view.table.attempt(_read(sources, needle, until, joins=joins), [])
+    async def located() -> list[_Match]:
+        sources = {source.stored.id: source for source in chosen}
+        stored = await chunk_places(view.table, sources, view.source_condition)
+        matches: list[_Match] = []
+        async for id_, generation, text in source_texts(view.table, sources):
+            rows = stored.get((id_, generation), ())
+            scan = partial(in_text, sources[id_], rows, text)
+            matches += await to_thread.run_sync(scan, limiter=view.table.scans)
+        return matches
 
-
-async def _read(
-    chosen: Sequence[_ReadableSource], needle: Needle, until: float, *, joins: bool
-) -> list[_Match]:
-    view = chosen[0].view
-    sources = {source.stored.source.id: source for source in chosen}
-    stored = await chunk_places(view.table, sources, view.source_condition)
-    matches: list[_Match] = []
-    async for id_, generation, text in source_texts(view.table, sources):
-        locate = partial(_in_text, sources[id_], stored.get((id_, generation), ()), text, needle, until)
-        matches += await to_thread.run_sync(partial(locate, joins=joins), limiter=view.table.scans)
-    return matches
+    return await view.table.attempt(located(), [])
 
 
 def _in_text(
     source: _ReadableSource,
     stored: Sequence[Mapping[str, Any]],
     text: str,
+    *,
     needle: Needle,
     until: float,
-    *,
     joins: bool,
 ) -> list[_Match]:
     """The matched chunks of one source with their scores; if `joins`, one for each row."""
@@ -414,13 +405,12 @@ async def _candidates(matches: Mapping[str, _Match], limit: int) -> list[Candida
         matches.values(),
         key=lambda match: (-match.score, match.matched.chunk.source_id, match.matched.chunk.seq),
     )
-    by_view: dict[int, list[_Match]] = {}
+    ids: dict[View, list[str]] = {}
     for match in best[:limit]:
-        by_view.setdefault(id(match.view), []).append(match)
+        ids.setdefault(match.view, []).append(match.matched.chunk.id)
     candidates: dict[str, Candidate] = {}
-    for of_view in by_view.values():
-        view = of_view[0].view
-        for row in await view.table.chunks([match.matched.chunk.id for match in of_view], view.where):
+    for view, of_view in ids.items():
+        for row in await view.table.chunks(of_view, view.where):
             score = matches[row.id].score
             versions = (*candidates[row.id].versions, row) if row.id in candidates else (row,)
             candidates[row.id] = Candidate(row.id, score, view, versions)

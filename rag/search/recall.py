@@ -573,11 +573,10 @@ async def admit(candidates: Sequence[Candidate], query: Query, limit: int, alarm
 
 
 async def _readable(candidates: Sequence[Candidate], query: Query, alarm: Alarm) -> list[Hit]:
-    # By identity: views hold dicts, so they have no hash.
-    by_view: dict[int, tuple[View, list[Candidate]]] = {}
+    by_view: dict[View, list[Candidate]] = {}
     for candidate in candidates:
-        by_view.setdefault(id(candidate.view), (candidate.view, []))[1].append(candidate)
-    groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.values()])
+        by_view.setdefault(candidate.view, []).append(candidate)
+    groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.items()])
     visible = {id_: pair for group in groups for id_, pair in group.items()}
     return [
         _hit(candidate, *visible[candidate.id], query) for candidate in candidates if candidate.id in visible

@@ -54,9 +54,9 @@ SEVERAL = 2  # documents with one name make it ambiguous
 LOOKED_AT = 64  # documents checked at once for one that the asker may read, at 20 µs each
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A collection as one request sees it.
+    """A collection as one request sees it. Views are compared by identity, so they can be keys.
 
     Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
     the source's own access record. `walls` are the conditions of the principal's bindings, None if these
