@@ -15,11 +15,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from operator import gt, itemgetter, lt
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from anyio import to_thread
 
@@ -43,10 +44,12 @@ Sort = Literal["path", "title", "date"]
 MAX_ENTRIES = 500  # of a page
 MOST_LISTED = 5  # documents in an error
 AFTER = "after must be the next_after of an earlier reply."
+MAX_CURSOR_CHARS = 4_096  # as long as paths; Python reads numbers of 4,300 digits at most
 _DIGITS = re.compile(r"([0-9]+)")
 _ACCENTS = re.compile(r"[\u0300-\u036f]+")
 _PLAIN = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # `label` leaves these unchanged
 SortPosition: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
+Listed = TypeVar("Listed", bound="Entry | Child")
 
 
 class Document(NamedTuple):
@@ -80,7 +83,7 @@ class Entry:
     def after(self) -> str:
         """The cursor of the page behind this entry. It stays valid when entries are added or removed."""
         key = self.name if self.sorted_by is None else self.sorted_by
-        return Child(key, self.source.id if self.source else "").after
+        return f"{key}/{self.source.id if self.source else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,25 +192,53 @@ def children(documents: Iterable[Document], folder: str) -> list[Child]:
     return direct + [Child(name, "", count) for name, count in counts.items()]
 
 
-def page_of_children(children: Iterable[Child], after: str | None, limit: int) -> tuple[list[Child], int]:
-    """The first `limit` children behind the cursor `after`, and how many follow these.
+class Page(Generic[Listed]):
+    """The first `limit` items behind the cursor `after`, of all that are added in any order.
 
-    The child that the cursor was taken from may be gone by now.
+    It keeps no others, and counts them. The item that the cursor was taken from may be gone by now.
 
     Raises:
         InvalidRequestError: `after` is not a cursor.
     """
-    name, slash, id_ = (after or "").rpartition("/")
-    if after is not None and (not slash or len(name) > MAX_LABEL_CHARS):
-        raise InvalidRequestError(AFTER)
-    begins = sort_position(name, id_) if after is not None else None
-    placed = [(sort_position(child.name, child.id), child) for child in children]
-    behind = [placed_child for placed_child in placed if begins is None or placed_child[0] > begins]
-    return [child for _, child in nsmallest(limit, behind)], max(0, len(behind) - limit)
+
+    def __init__(self, after: str | None, limit: int, *, newest_first: bool = False) -> None:
+        if after is not None and ("/" not in after or len(after) > MAX_CURSOR_CHARS):
+            raise InvalidRequestError(AFTER)
+        self._begins = None if after is None else sort_position(after)
+        self._limit = limit
+        self._newest_first = newest_first
+        self._first: list[tuple[SortPosition, Listed]] = []
+        self._behind = 0
+
+    def add(self, items: Iterable[Listed]) -> None:
+        """Add items."""
+        placed = [(sort_position(item.after), item) for item in items]
+        if self._begins is not None:
+            is_behind = partial(gt if self._newest_first else lt, self._begins)
+            placed = [pair for pair in placed if is_behind(pair[0])]
+        self._behind += len(placed)
+        first = nlargest if self._newest_first else nsmallest
+        self._first = first(self._limit, [*self._first, *placed], key=itemgetter(0))
+
+    @property
+    def items(self) -> list[Listed]:
+        """The items of the page, in order."""
+        return [item for _, item in self._first]
+
+    @property
+    def remaining(self) -> int:
+        """How many items follow the page."""
+        return self._behind - len(self._first)
+
+    @property
+    def next_after(self) -> str | None:
+        """The cursor of the next page, if there is one."""
+        return self._first[-1][1].after if self._first and self.remaining else None
 
 
-def sort_position(name: str, id_: str) -> SortPosition:
+def sort_position(cursor: str) -> SortPosition:
     """The sort key: folders before documents, numbers by value, then accents and letter case, then ids."""
+    name, _, id_ = cursor.rpartition("/")
     folded = name.casefold()
     if not folded.isascii():
         folded = _ACCENTS.sub("", unicodedata.normalize("NFD", folded))
@@ -218,19 +249,13 @@ def sort_position(name: str, id_: str) -> SortPosition:
 
 def collections_page(overview: Sequence[CollectionOverview], after: str | None, limit: int) -> Folder:
     """A page of the list of readable collections."""
-    overviews = {summary.collection.name: summary for summary in overview}
-    page, remaining = page_of_children([Child(name, "") for name in overviews], after, limit)
-    entries = tuple(
-        Entry(
-            name,
-            documents=overviews[name].sources or None,
-            title=label(overviews[name].collection.description),
-        )
-        for name, _, _ in page
+    page = Page[Entry](after, limit)
+    page.add(
+        Entry(summary.collection.name, None, summary.sources or None, label(summary.collection.description))
+        for summary in overview
     )
-    return Folder(
-        "", sum(summary.sources for summary in overview), entries, remaining, _next_cursor(page, remaining)
-    )
+    documents = sum(summary.sources for summary in overview)
+    return Folder("", documents, tuple(page.items), page.remaining, page.next_after)
 
 
 async def document_or_folder(views: Sequence[View], path: str, after: str | None, limit: int) -> str | Folder:
@@ -280,22 +305,18 @@ async def _folder(
     view: View, documents: Sequence[Document], folder: str, after: str | None, limit: int
 ) -> Folder:
     in_folder = await to_thread.run_sync(children, documents, folder)
-    page, remaining = await to_thread.run_sync(page_of_children, in_folder, after, limit)
-    sources = await view.table.sources(child.id for child in page if child.id)
+    page = Page[Child](after, limit)
+    await to_thread.run_sync(page.add, in_folder)
+    sources = await view.table.sources(child.id for child in page.items if child.id)
     admitted = {id_: stored.source for id_, stored in sources.items() if view.admits(stored)}
     entries = tuple(
         Entry(child.name, admitted.get(child.id), child.documents)
-        for child in page
+        for child in page.items
         if not child.id or child.id in admitted
     )
     path = f"{_name(view)}/{folder}" if folder else _name(view)
-    return Folder(
-        path, sum(child.documents for child in in_folder), entries, remaining, _next_cursor(page, remaining)
-    )
-
-
-def _next_cursor(page: Sequence[Child], remaining: int) -> str | None:
-    return page[-1].after if page and remaining else None
+    count = sum(child.documents for child in in_folder)
+    return Folder(path, count, entries, page.remaining, page.next_after)
 
 
 BY_SECTION = (
@@ -331,21 +352,21 @@ async def document_list(
     narrowed = named_views if filter_ is None else await filtered_views(named_views, filter_)
     if any(view.is_by_section for view in narrowed):
         raise InvalidRequestError(BY_SECTION)
-    page = _Page(sort, limit, after)
-    undated = 0
+    page = Page[Entry](after, limit, newest_first=sort == "date")
+    count = undated = 0
     for view in narrowed:
         counts_undated = view.filter is not None and is_on_date(view.filter)
         async for sources in _documents_below(view, "/".join(display_parts(folder))):
             undated += counts_undated * sum(not (source.date or is_match) for source, is_match in sources)
-            page.add([_entry(view, source, sort) for source, is_match in sources if is_match])
+            matching = [_entry(view, source, sort) for source, is_match in sources if is_match]
+            count += len(matching)
+            page.add(matching)
     unlisted = [view.table.collection.name for view in narrowed if view.table.failed or view.table.retrieves]
     notes = [UNLISTED.format(joined_names(unlisted))] if unlisted else []
     notes += [WITHOUT_DATE.format(undated)] if undated else []
-    page_of_list = page.folder(path.strip("/"), notes)
-    if page_of_list.documents:
-        return page_of_list
-    reasons = path_notes(narrowed) or await _case_notes(narrowed)
-    return replace(page_of_list, notes=(*page_of_list.notes, *reasons))
+    if not count:
+        notes += path_notes(narrowed) or await _case_notes(narrowed)
+    return Folder(path.strip("/"), count, tuple(page.items), page.remaining, page.next_after, tuple(notes))
 
 
 OTHER_CASE = "No document has the {} of the filter in this letter case; there is: {}."
@@ -425,45 +446,3 @@ def _sort_key(source: Source, sort: Sort) -> str | None:
         case "date":
             dated = dating(source)
             return dated.first.isoformat() if dated else UNDATED
-
-
-class _Page:
-    """The entries of a page behind a cursor. It keeps only these of all added entries, and counts the others.
-
-    Raises:
-        InvalidRequestError: `after` is not a cursor.
-    """
-
-    def __init__(self, sort: Sort, limit: int, after: str | None) -> None:
-        key, slash, id_ = (after or "").rpartition("/")
-        if after is not None and not slash:
-            raise InvalidRequestError(AFTER)
-        self._newest_first = sort == "date"
-        self._limit = limit
-        self._begins = sort_position(key, id_) if after is not None else None
-        self._first: list[Entry] = []
-        self._documents = self._behind = 0
-
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Add entries, in any order."""
-        behind = [entry for entry in entries if self._is_behind(entry)]
-        self._documents += len(entries)
-        self._behind += len(behind)
-        ranked = sorted([*self._first, *behind], key=_position, reverse=self._newest_first)
-        self._first = ranked[: self._limit]
-
-    def _is_behind(self, entry: Entry) -> bool:
-        if self._begins is None:
-            return True
-        return _position(entry) < self._begins if self._newest_first else _position(entry) > self._begins
-
-    def folder(self, path: str, notes: Iterable[str]) -> Folder:
-        """The page, as one of a folder."""
-        remaining = self._behind - len(self._first)
-        after = self._first[-1].after if self._first and remaining else None
-        return Folder(path, self._documents, tuple(self._first), remaining, after, tuple(notes))
-
-
-def _position(entry: Entry) -> SortPosition:
-    key, _, id_ = entry.after.rpartition("/")
-    return sort_position(key, id_)

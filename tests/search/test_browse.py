@@ -23,11 +23,11 @@ from rag.search.browse import (
     Child,
     Entry,
     Folder,
+    Page,
     Sort,
     children,
     display_parts,
     documents_or_folder_at,
-    page_of_children,
     placed_documents,
 )
 from rag.search.desk import Desk
@@ -62,8 +62,14 @@ def _places(*paths: str) -> list[SourcePlace]:
 
 
 def _names(paths: list[str], folder: str = "") -> list[str]:
-    page, _ = page_of_children(children(placed_documents(_places(*paths)), folder), None, 99)
-    return [child.name if child.id else f"{child.name}/ {child.documents}" for child in page]
+    page = _page(children(placed_documents(_places(*paths)), folder), None, 99)
+    return [child.name if child.id else f"{child.name}/ {child.documents}" for child in page.items]
+
+
+def _page(items: list[Child], after: str | None, limit: int) -> Page[Child]:
+    page = Page[Child](after, limit)
+    page.add(items)
+    return page
 
 
 def test_folders_come_first_and_numbers_by_their_value() -> None:
@@ -103,10 +109,10 @@ def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(pa
     folders = [""]
     while folders:
         folder = folders.pop()
-        page, remaining = page_of_children(children(all_, folder), None, 99)
-        assert remaining == 0
+        page = _page(children(all_, folder), None, 99)
+        assert page.remaining == 0
         assert folder == "" or documents_or_folder_at(all_, f"{folder}/") == folder
-        for child in page:
+        for child in page.items:
             path = f"{folder}/{child.name}" if folder else child.name
             assert child.name == label(child.name) != ""
             assert len(child.name) <= MAX_LABEL_CHARS
@@ -134,12 +140,12 @@ def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
     after: str | None = None
     for _ in range(len(stays) + len(comes) + 1):  # a page shows at least one
         now = [*stays, *(child for child in comes if chance.random() < 0.5)]
-        page, remaining = page_of_children(now, after, size)
-        assert len(page) <= size
-        listed += page
-        if not remaining:
+        page = _page(now, after, size)
+        assert len(page.items) <= size
+        listed += page.items
+        if not page.remaining:
             break
-        after = page[-1].after
+        after = page.next_after
     assert sorted(child.id for child in listed if child in stays) == sorted(child.id for child in stays)
     assert len(set(listed)) == len(listed)
 
@@ -147,7 +153,7 @@ def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
 @pytest.mark.parametrize("after", ["", "x", "9" * 5000, "9" * 5000 + "/x"], ids=len)
 def test_what_is_no_end_of_a_page_is_refused(after: str) -> None:
     with pytest.raises(InvalidRequestError, match="next_after of an earlier reply"):
-        page_of_children([Child("a", "id")], after, 9)
+        Page[Child](after, 9)
 
 
 ALL = placed_documents(
@@ -554,8 +560,9 @@ async def test_the_pages_of_a_list_are_together_all_of_it(library: Desk, sort: S
             break
     assert pages == whole
     assert len(whole) == 7
-    with pytest.raises(InvalidRequestError, match="after"):
-        await library.documents(ANN, sort=sort, after="nothing")
+    for wrong in ("nothing", "9" * 5000 + "/x"):
+        with pytest.raises(InvalidRequestError, match="after"):
+            await library.documents(ANN, sort=sort, after=wrong)
 
 
 @pytest.mark.slow
