@@ -29,7 +29,8 @@ from rag.home import Bucket, Home, check_data_folder
 from rag.ingest.source_files import place_of, prefixes
 from rag.originals import is_below
 from rag.report import names_briefly
-from rag.search.browse import MOST_LISTED, display_name, display_parts
+from rag.search.browse import MOST_LISTED, display_parts
+from rag.search.reply.untrusted import display_name
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import database_folder
 from rag.store.read.desk_reader import DeskReader

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from heapq import nlargest, nsmallest
 from itertools import product
 from operator import gt, itemgetter, lt
@@ -31,7 +31,7 @@ from rag.originals import dating
 from rag.report import names_briefly
 from rag.runtime import concurrently
 from rag.search.overview import CollectionOverview
-from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
+from rag.search.reply.untrusted import display_name, label
 from rag.uris import NOT_FOUND, is_surely_id
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ AFTER = "after must be the next_after of an earlier reply."
 MAX_CURSOR_CHARS = 4_096  # as long as paths; Python reads numbers of 4,300 digits at most
 _DIGITS = re.compile(r"([0-9]+)")
 _ACCENTS = re.compile(r"[\u0300-\u036f]+")
-_PLAIN = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # `label` leaves these unchanged
 SortPosition: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
 Listed = TypeVar("Listed", bound="Entry | Child")
 
@@ -117,19 +116,6 @@ def placed_documents(places: Iterable[SourcePlace]) -> list[Document]:
 def display_parts(path: str) -> list[str]:
     """The names in a path, as they are shown: "a//b c/" -> ["a", "b c"]."""
     return [name for part in path.split("/") if (name := display_name(part))]
-
-
-def display_name(name: str) -> str:
-    """A name or a title as replies show it, in one Unicode normal form."""
-    if len(name) <= MAX_LABEL_CHARS and _PLAIN.fullmatch(name):
-        return name
-    return _cached_label(name)
-
-
-@lru_cache(1 << 14)
-def _cached_label(name: str) -> str:
-    """Cached: it takes 10 us, and each page is chosen from all names of a folder."""
-    return unicodedata.normalize("NFC", label(name))
 
 
 def documents_or_folder_at(documents: Sequence[Document], path: str) -> list[Document] | str | None:

@@ -24,8 +24,9 @@ from rag.corpus import FILE_SUFFIX
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.report import names_briefly
 from rag.runtime import concurrently
-from rag.search.browse import MOST_LISTED, display_name, display_parts, placed_documents
+from rag.search.browse import MOST_LISTED, display_parts, placed_documents
 from rag.search.reply.reply_parts import cited_title
+from rag.search.reply.untrusted import display_name
 from rag.search.view import View
 from rag.store.read.schema import SourcePlace
 from rag.uris import SCHEME, is_surely_id, named_id, split_citation, web_address

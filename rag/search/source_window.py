@@ -7,7 +7,6 @@ reader or a model writes them.
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from rag.answers import Excerpt, Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.report import names_briefly
-from rag.search.reply.untrusted import label
+from rag.search.reply.untrusted import display_name
 from rag.text.plain_text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation
 
@@ -86,9 +85,9 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
     """The headings that `heading` names, in order, all of the same title; see `section_span`."""
     if not outline:
         raise InvalidRequestError("This document has no headings; open it without section.")
-    titles = [_display_title(heading.title) for heading in outline]
+    titles = [display_name(heading.title) for heading in outline]
     folded = [shown_title.casefold() for shown_title in titles]
-    as_shown = _display_title(heading)
+    as_shown = display_name(heading)
     names = dict.fromkeys([as_shown, _MARKS.sub("", as_shown, count=1)])
     for name in names:
         exact = _matching_indexes(titles, name.__eq__) or _matching_indexes(folded, name.casefold().__eq__)
@@ -113,11 +112,6 @@ def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]
     return indexes
 
 
-def _display_title(title: str) -> str:
-    """A heading as replies show it, which is how it comes back, in one Unicode normal form."""
-    return unicodedata.normalize("NFC", label(title))
-
-
 def _matching_indexes(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]:
     return [index for index, title in enumerate(titles) if matches(title) is True]
 
@@ -128,7 +122,7 @@ def _by_path(title: str, outline: Sequence[Heading], folded: Sequence[str], name
     if not above:
         return []
     indexes = []
-    path: list[tuple[int, str]] = [(0, _display_title(title).casefold())]
+    path: list[tuple[int, str]] = [(0, display_name(title).casefold())]
     for index, heading in enumerate(outline):
         while path[1:] and path[-1][0] >= heading.level:
             path.pop()
