@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
-from rag.corpus import (
-    DEFAULT_EMBEDDER,
-    Attachment,
-    Build,
-    Calibration,
-    Chunking,
-    Collection,
-    EmbedderIdentity,
-    LanguageChoice,
-)
+from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity, LanguageChoice
 from rag.errors import ConfigurationError
 from rag.store.read import schema
 
@@ -46,36 +39,12 @@ def collection_record(row: Mapping[str, Any]) -> Collection:
             "The data folder was written by another version of refdesk. Use that version, or ingest into "
             "another data folder (--data DIR)."
         )
-    definition["embedder"] = EmbedderIdentity(**definition["embedder"])
-    definition["chunking"] = _chunking(definition["chunking"])
-    definition["languages"] = tuple(definition["languages"])
-    for name, kind in (
-        ("attached", Attachment),
-        ("calibration", Calibration),
-        ("former", _build),
-        ("coming", _build),
-    ):
-        if definition[name]:
-            definition[name] = kind(**definition[name])
-    return Collection(**{name: row[name] for name in PLAIN_COLUMNS}, **definition)
+    return _collections().validate_python(definition | {name: row[name] for name in PLAIN_COLUMNS})
 
 
-def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
-    return tuple(Chunking(**chunking) for chunking in stored)
-
-
-def _build(
-    embedder: dict[str, Any],
-    chunking: Iterable[dict[str, Any]],
-    calibration: dict[str, Any] | None,
-    **rest: Any,  # noqa: ANN401 JSON
-) -> Build:
-    return Build(
-        embedder=EmbedderIdentity(**embedder),
-        chunking=_chunking(chunking),
-        calibration=Calibration(**calibration) if calibration else None,
-        **rest,
-    )
+@cache
+def _collections() -> TypeAdapter[Collection]:
+    return TypeAdapter(Collection)
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:
