@@ -106,7 +106,7 @@ async def collection_overview(view: View) -> CollectionOverview:
         async for batch in walk:
             for stored in batch:
                 source = stored.source
-                tally.count(source.name, source.date, source.metadata, stored.fields)
+                tally.count(source.name, source.date, source.metadata.get(LANGUAGE, ""), stored.fields)
             if tally.sources > MAX_COUNTED:
                 break
     return tally.overview(collection)
@@ -122,14 +122,12 @@ class Tally:
     folders: Counter[str] = field(default_factory=Counter)
     values: defaultdict[str, Counter[Single]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def count(
-        self, path: str, date: datetime | None, metadata: Mapping[str, str], fields: Mapping[str, Value]
-    ) -> None:
-        """Count a document."""
+    def count(self, path: str, date: datetime | None, language: str, fields: Mapping[str, Value]) -> None:
+        """Count a document. `language` is a tag."""
         self.sources += 1
         if date:
             self.dates = {min(date, *self.dates), max(date, *self.dates)} if self.dates else {date}
-        self.languages[primary(metadata.get(LANGUAGE, ""))] += 1
+        self.languages[primary(language)] += 1
         path = path.strip("/")
         self.folders[path.partition("/")[0] if "/" in path else ""] += 1
         for name, value in fields.items():
@@ -423,10 +421,10 @@ async def overview_content(reader: DeskReader, data: Path, tenant: str) -> bytes
 async def _counted_entries(table: CollectionReader) -> list[dict[str, Any]]:
     """The sources of a table, counted by their access, as JSON has it."""
     tallies: defaultdict[Access, Tally] = defaultdict(Tally)
-    for stored in await table.stated():
-        path = stored.metadata.get("path", "")
-        tally = tallies[replace(stored.access, revision=0)]
-        tally.count(path, stored.date, stored.metadata, stored.fields)
+    for place in await table.places("(true)", "date"):
+        if place.access:
+            tally = tallies[replace(place.access, revision=0)]
+            tally.count(place.path, place.date, place.language, place.fields)
     return [_counts_as_json(access, tally, table.collection.fields) for access, tally in tallies.items()]
 
 

@@ -296,16 +296,15 @@ async def _empty_ranking() -> Ranking:
 async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[CollectionReader, RankingsOfTable]:
     """The reader of each table: one of readable rows only, or the table itself."""
     by_table = {view.table: view for view in views}
-    strict = [view for table, view in by_table.items() if await _is_strict(table, plan)]
+    strict = [
+        view
+        for table, view in by_table.items()  # with "auto" those that are small enough to be kept in memory
+        if plan.strict or (plan.statistics == "auto" and await table.expects_rows_in_memory())
+    ]
     readers = await concurrently([view.strict for view in strict])
     return {table: table for table in by_table} | {
         view.table: reader for view, reader in zip(strict, readers, strict=True)
     }
-
-
-async def _is_strict(table: CollectionReader, plan: SearchPlan) -> bool:
-    """Whether only readable rows of a table count: with "auto" if it is small enough to be kept in memory."""
-    return plan.strict or (plan.statistics == "auto" and await table.expects_rows_in_memory())
 
 
 def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchPlan) -> list[Candidate]:

@@ -331,25 +331,18 @@ def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
     Joining needs more candidates to fill a limit that the request states, unless it also states their number.
     """
     plan = replace(plan, unites=request.joined and plan.mode != "exact")
-    if not (request.joined and _joins(plan)):
+    # The stages for sections and neighbours join hits themselves.
+    shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
+    if not request.joined or plan.detail != "passage" or shows_more:
         return plan
     if plan.mode == "exact":
         return replace(plan, joins=True)
     if request.limit is None:
-        return replace(plan, joins=True, selects=request.related is None and not _rescores(plan))
+        # The rule of `selects` was not measured for other scores than ours.
+        rescores = any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
+        return replace(plan, joins=True, selects=request.related is None and not rescores)
     enough = plan.candidates if request.candidates is not None else plan.limit * JOIN_OVERSAMPLING
     return replace(plan, joins=True, candidates=max(plan.candidates, enough))
-
-
-def _joins(plan: SearchPlan) -> bool:
-    """Whether hits show passages or lines. The stages for sections and neighbours join hits themselves."""
-    shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
-    return plan.detail == "passage" and not shows_more
-
-
-def _rescores(plan: SearchPlan) -> bool:
-    """Whether a stage replaces scores by others, for which the rule of `selects` was not measured."""
-    return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
 
 
 NEEDS_QUERY = "mode {} needs a query beside related or vector. Add a query, or search in mode dense."

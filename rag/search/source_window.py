@@ -78,7 +78,10 @@ def section_span(
             f"start must be from {spans[0].start} to {spans[0].end - 1} in this section."
         )
     other_starts = [span.start for span in spans if span != chosen]
-    return chosen, (_others_note(other_starts),) if other_starts else ()
+    if not other_starts:
+        return chosen, ()
+    listed = names_briefly([*map(str, other_starts)], MOST_NAMED)
+    return chosen, (f"Other sections have this heading, at {listed}: add start to open one of them.",)
 
 
 def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list[Heading]:
@@ -146,16 +149,10 @@ def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
     return Span(heading.start, next(ends, length))
 
 
-def _others_note(starts: Sequence[int]) -> str:
-    listed = names_briefly([*map(str, starts)], MOST_NAMED)
-    return f"Other sections have this heading, at {listed}: add start to open one of them."
-
-
 def _no_match_message(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
-    near = _with_words_of(name, folded[:MOST_COMPARED])
-    if near:
-        return f"No heading matches section. Near ones: {_title_list(titles[index] for index in near)}."
-    return f"No heading matches section. The first ones: {_title_list(titles)}."
+    near = [titles[index] for index in _with_words_of(name, folded[:MOST_COMPARED])]
+    listed = f"Near ones: {_title_list(near)}" if near else f"The first ones: {_title_list(titles)}"
+    return f"No heading matches section. {listed}."
 
 
 def _with_words_of(name: str, folded: Sequence[str]) -> list[int]:

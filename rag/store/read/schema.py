@@ -34,6 +34,7 @@ from rag.filters.grammar import EPOCH, literal
 from rag.filters.needles import Needle
 from rag.originals import expiry
 from rag.text.flags import rules
+from rag.text.languages import LANGUAGE
 from rag.text.revisions import unpacked
 from rag.uris import ID_CHARS, TAG_CHARS
 
@@ -468,7 +469,8 @@ class StoredSource:
 class SourcePlace:
     """The place of a source, and the values that the gate checks. `path` is empty if it has none.
 
-    `aliases` are other names of a note, as its front matter states them.
+    `aliases` are other names of a note, as its front matter states them, and `language` is a tag. The `date`
+    is set only if it was read.
     """
 
     id: str
@@ -477,6 +479,8 @@ class SourcePlace:
     access: Access | None
     fields: Mapping[str, Value]
     aliases: tuple[str, ...] = ()
+    language: str = ""
+    date: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,8 +524,8 @@ def places_of(
     rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
 ) -> list[SourcePlace]:
     """The places of the rows of the source table whose ids are in `access`."""
-    columns = (cast("list[str]", rows[name].to_pylist()) for name in PLACE_COLUMNS)
-    ids, titles, metadata, fields_of = columns
+    columns = [cast("list[Any]", rows[name].to_pylist()) for name in PLACE_COLUMNS]
+    dates = rows["date"].to_pylist() if "date" in rows.column_names else [None] * len(rows)
     return [
         SourcePlace(
             id_,
@@ -530,9 +534,12 @@ def places_of(
             access[id_],
             fields_record(fields, declared) if declared else {},
             _aliases(entries),
+            entries.get(LANGUAGE, ""),
+            date,
         )
-        for id_, title, entries, fields in zip(ids, titles, map(json.loads, metadata), fields_of, strict=True)
+        for id_, title, metadata, fields, date in zip(*columns, dates, strict=True)
         if id_ in access
+        for entries in (json.loads(metadata),)
     ]
 
 
@@ -540,31 +547,6 @@ def _aliases(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Example: {"aliases": "k8s, Steuermann"} -> ("k8s", "Steuermann")."""
     stated = (text[:MAX_NAMING_CHARS] for key, text in metadata.items() if key.casefold() in ALIAS_KEYS)
     return tuple(name.strip() for text in stated for name in text.split(","))
-
-
-STATED_COLUMNS = ["id", "date", "metadata", "fields"]
-
-
-@dataclass(frozen=True, slots=True)
-class StatedSource:
-    """A source's own date, metadata and fields, and who may see it."""
-
-    access: Access
-    date: datetime | None
-    metadata: Mapping[str, str]
-    fields: Mapping[str, Value]
-
-
-def stated_sources(
-    rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
-) -> list[StatedSource]:
-    """The rows of the source table whose ids are in `access`."""
-    columns = (rows[name].to_pylist() for name in STATED_COLUMNS)
-    return [
-        StatedSource(record, date, json.loads(metadata), fields_record(fields, declared) if declared else {})
-        for id_, date, metadata, fields in zip(*columns, strict=True)
-        if (record := access.get(id_))
-    ]
 
 
 def chunk_of_row(row: Mapping[str, Any]) -> Chunk:

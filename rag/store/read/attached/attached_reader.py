@@ -273,9 +273,10 @@ class AttachedReader(CollectionReader):
             ]
             await anyio.lowlevel.checkpoint()
 
-    async def places(self, where: str) -> list[schema.SourcePlace]:
+    async def places(self, where: str, *also: str) -> list[schema.SourcePlace]:
         """As `SourcesReader.places`. Rows have no paths."""
-        rows, access = await self.attempt(self._with_rights(where, schema.PLACE_COLUMNS), NOTHING)
+        columns = [*schema.PLACE_COLUMNS, *also]
+        rows, access = await self.attempt(self._with_rights(where, columns), NOTHING)
         return await to_thread.run_sync(schema.places_of, rows, access, self.collection.fields)
 
     async def _with_rights(
