@@ -145,6 +145,11 @@ def test_paragraphs_headings_items_and_rows_are_sentences() -> None:
     ]
 
 
+def test_a_row_is_whole_whatever_stands_in_its_cells() -> None:
+    rows = ["| Amoxicillin | 50 mg, max. 1 g | 750 mg |", "| Potassium | 5.9 | H! | Yes. No. |"]
+    assert _texts("\n".join(rows) + "\n\nA line. Another one.") == [*rows, "A line.", "Another one."]
+
+
 @given(TEXTS)
 def test_sentences_are_in_order_and_leave_out_nothing_but_white_space(text: str) -> None:
     spans = sentences(text)

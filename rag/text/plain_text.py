@@ -156,6 +156,7 @@ _BLOCK = re.compile(
     r"|(?<![^\n])#{1,6}[ \t][^\n]*+\n"  # the end of a heading
     r"|\n(?=[ \t]*+(?:(?:[-*+•]|\(?\d{1,9}[.)]|#{1,6})[ \t]|\|))"  # before an item, a heading or a row
 )
+_ROW = re.compile(r"[ \t]*+\|")
 _WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
 _NOTE_ID = re.compile(r"%20[0-9a-f]{32}(?=[./)])")  # in a link; in prose, such digits can be a checksum
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
@@ -264,8 +265,14 @@ def sentences(text: str) -> list[Span]:
     abbreviation or an initial, and before a small letter.
     Example: "Dr. Who came. He left!" -> [(0, 13), (14, 22)].
     """
-    cuts = {match.end() for match in _BLOCK.finditer(text)} | set(sentence_ends(text))
-    spans = (trimmed(text, start, end) for start, end in pairwise([0, *sorted(cuts), len(text)]))
+    blocks = [0, *(match.end() for match in _BLOCK.finditer(text)), len(text)]
+    cuts = set(blocks)
+    for start, end in pairwise(blocks):
+        # "max. 1 g" and "5.9 | H! |" end no sentence: a part of a row says nothing without the rest.
+        after_row = text.find("\n", start, end) if _ROW.match(text, start) else start
+        if after_row >= 0:
+            cuts.update(sentence_ends(text, after_row, end))
+    spans = (trimmed(text, start, end) for start, end in pairwise(sorted(cuts)))
     return [span for span in spans if span]
 
 

@@ -438,12 +438,17 @@ def _first(parts: Sequence[Statement], hit: Hit) -> Excerpt:
 
 
 def _by_words(parts: Sequence[Statement], query: str, languages: Sequence[Language]) -> Excerpt | None:
-    """The part with the rarest words of the query; None if no part has any."""
+    """The part with the rarest words of the query; None if no part has any.
+
+    Of equals, it is the one with most words of its own: rows of a table share those of their header.
+    """
     terms = with_name_forms(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
         return None
-    return _short_excerpt(parts[scores.index(max(scores))].part, terms)
+    best = [part.part for part, score in zip(parts, scores, strict=True) if score == max(scores)]
+    own = shared_rarity([with_name_forms(part.text) for part in best], terms)
+    return _short_excerpt(best[own.index(max(own))], terms)
 
 
 async def _by_meaning(

@@ -90,6 +90,18 @@ async def test_a_row_is_chosen_and_shown_with_the_caption_of_its_table(shelf: Sh
     assert (hit.header, hit.text) == (f"From {year} {names}", f"| Peru | 1{year} |")
 
 
+async def test_of_rows_with_the_same_words_one_has_them_itself_and_not_by_its_header(shelf: Shelf) -> None:
+    rows = "| Profit before tax | 650 |\n| Income tax | (195) |\n| Profit for the year | 455 |"
+    await shelf.put("a", f"Income statement of the year\n\n|  | 2021 |\n| --- | --- |\n{rows}")
+    for query, row in (
+        ("income tax 2021", "| Income tax | (195) |"),
+        ("profit for the year", "| Profit for the year | 455 |"),
+        ("profit before tax", "| Profit before tax | 650 |"),
+    ):
+        (hit,) = (await _shown(shelf, query, "snippet")).hits
+        assert hit.text == row
+
+
 @pytest.mark.parametrize("row", ["| Peru | 90 |", "| Spain | 110 |"])
 async def test_a_row_has_the_header_of_the_table_that_began_in_the_passage_before(
     shelf: Shelf, row: str
