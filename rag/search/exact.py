@@ -39,11 +39,12 @@ from rag.store.read.text_scan import (
     source_texts,
     spans,
 )
-from rag.text.plain_text import Span, trimmed, with_indent
+from rag.text.plain_text import Span, sentence_ends, trimmed, with_indent
 
 EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
 CONTEXT_LINES = 2  # before and after
 AROUND_CHARS = 240  # at most, before and after: lines can be long
+SENTENCE_CHARS = 1_000  # likewise, if a sentence or the row of a table goes so far
 MATCH_CHARS = 1_000  # shown of a match, at most
 HALF_COUNT = 4  # occurrences with half the score of infinitely many
 TITLED, IN_HEADING, WHOLE_WORD, SAME_CASE, COUNT = 0.4, 0.2, 0.2, 0.1, 0.1
@@ -175,13 +176,33 @@ def joined_row(text: str, row: Sequence[MatchedChunk], best: MatchedChunk) -> Ma
 
 
 def _surroundings(text: str, match: Span) -> Span:
-    """The lines of a match and `CONTEXT_LINES` around them, cut between words if they are long."""
+    """The lines of a match and `CONTEXT_LINES` around them; long ones are cut, but not its sentence."""
     match = Span(match.start, min(match.end, match.start + MATCH_CHARS))
     lines = Span(_context_start(text, match.start), _context_end(text, match.end))
     near = Span(max(lines.start, match.start - AROUND_CHARS), min(lines.end, match.end + AROUND_CHARS))
     inner = between_words(text, near, lines)
-    visible = trimmed(text, min(inner.start, match.start), max(inner.end, match.end)) or match
+    sentence = _sentence_around(text, match)
+    visible = trimmed(text, min(inner.start, sentence.start), max(inner.end, sentence.end)) or match
     return Span(with_indent(text, visible.start), visible.end)
+
+
+def _sentence_around(text: str, match: Span) -> Span:
+    """The sentence or row that a match is in, within its line; a side of it that is too long is left out.
+
+    What follows a match in its sentence can be its exception: "…, unless the customer agreed".
+    """
+    line_start, line_end = text.rfind("\n", 0, match.start) + 1, text.find("\n", match.end)
+    line_end = len(text) if line_end < 0 else line_end
+    first = max(line_start, match.start - SENTENCE_CHARS)
+    last = min(line_end, match.end + SENTENCE_CHARS)
+    ends = [] if text.startswith("|", line_start) else [*sentence_ends(text, first, last)]
+    return Span(
+        max(
+            (end for end in ends if end <= match.start),
+            default=first if first == line_start else match.start,
+        ),
+        min((end for end in ends if end >= match.end), default=last if last == line_end else match.end),
+    )
 
 
 def _context_start(text: str, at: int) -> int:

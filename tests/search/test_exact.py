@@ -66,6 +66,24 @@ async def test_code_is_shown_from_the_beginning_of_its_first_line(shelf: Shelf) 
         assert [text.startswith("    def one") for text in numbered_texts(answer)] == [True]
 
 
+async def test_the_sentence_of_a_match_is_shown_to_its_end_in_a_line_of_any_length(shelf: Shelf) -> None:
+    losses = ", ".join(f"the losses of kind {number}" for number in range(20))
+    clause = f"The Supplier shall indemnify the Customer against {losses}, except to its own negligence."
+    row = "| Amoxicillin | 50 mg. " + "With water. " * 40 + "| at most 1 g |"
+    code = "indemnify(" + "loss, " * 200 + ")"
+    await shelf.put("contract", f"{'We agree on this. ' * 20}{clause}{' It ends in May.' * 20}")
+    await shelf.put("table", row)
+    await shelf.put("code", code)
+    (hit,) = (await exact(shelf, "shall indemnify")).hits
+    assert clause in hit.text
+    assert len(hit.text) < 2 * len(clause)
+    (hit,) = (await exact(shelf, "amoxicillin")).hits
+    assert hit.text == row
+    (hit,) = (await exact(shelf, "indemnify(loss")).hits
+    assert code.startswith(hit.text)
+    assert len(hit.text) < 300
+
+
 async def test_a_match_that_spans_passages_is_found_and_cited_with_both(shelf: Shelf) -> None:
     source = await shelf.put("policy", "title", "an employee on leave of", "absence keeps the badge")
     for written, match in [
