@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rag.corpus import Document
@@ -19,7 +19,7 @@ from rag.ingest.parse.latex_title_block import statements, with_title_block
 from rag.ingest.parse.titles_and_questions import first_heading
 from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
-from rag.text.plain_text import one_line, sentences
+from rag.text.plain_text import one_line, sentences, with_replacements
 from rag.text.table_heads import pipe_table
 
 SUFFIXES = (".tex", ".latex", ".ltx")
@@ -28,19 +28,16 @@ _LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragra
 _BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTION = r"(?:\s*\[[^\[\]]*\])?"
 _VERBATIM = re.compile(
-    r"\\begin\{(verbatim\*?|Verbatim|lstlisting|minted|alltt)\}(?:\[[^\]\n]*\])?(?:\{(\w+)\})?\n?"
-    r"(.*?)\\end\{\1\}",
-    re.DOTALL,
+    r"\\begin\{(?P<name>verbatim\*?|Verbatim|lstlisting|minted|alltt)\}(?:\[[^\]\n]*\])?(?:\{(?P<language>\w+)\})?\n?"
 )
 _COMMENT = re.compile(
-    r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{comment\}.*?\\end\{comment\}"
-    r"|\\iffalse(?![a-zA-Z@])(?:[^\\]|\\(?!fi(?![a-zA-Z@])|iffalse))*+\\fi(?![a-zA-Z@])",
-    re.DOTALL,
+    r"(?<!\\)(?P<before>(?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{(?P<name>comment)\}"
+    r"|\\iffalse(?![a-zA-Z@])(?:[^\\]|\\(?!fi(?![a-zA-Z@])|iffalse))*+\\fi(?![a-zA-Z@])"
 )
 _INLINE_CODE = re.compile(r"\\(?:verb|lstinline)\*?(?:\[[^\]\n]*\])?([^\sa-zA-Z*\[{])(.*?)\1")
 _ADDRESS = re.compile(r"(\\(?:url|nolinkurl|path|href)\s*)\{((?:[^{}\\\n]|\\[^A-Za-z\n])*)\}")
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
-_LEFT_OUT = re.compile(r"\\begin\{(tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}.*?\\end\{\1\}", re.DOTALL)
+_LEFT_OUT = re.compile(r"\\begin\{(?P<name>tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}")
 _LIST = re.compile(
     r"\\(begin|end)\{(itemize|enumerate|description|compactitem|compactenum|thebibliography)\}"
     r"(\[[^\]]*\]|\{[^{}]*\})?"
@@ -130,7 +127,8 @@ _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters f
 def parse(text: str, name: str) -> Document:
     """The document of a LaTeX file: the content of its environment "document", or all of it."""
     reader = _Reader()
-    text = _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
+    text = reader.keep_code(text.replace("\ue000", ""))
+    text = _with_environments(text, _COMMENT, lambda match, _: match["before"] or "")
     text = reader.expanded(_LABEL_DEFINITION.sub(r"\\labelenum\1", text))
     preamble, begin, body = text.partition(r"\begin{document}")
     preamble, body = (preamble, body.partition(r"\end{document}")[0]) if begin else ("", text)
@@ -156,6 +154,29 @@ def parse(text: str, name: str) -> Document:
         ),
         remarks=(*unread_files(included), *reader.remarks()),
     )
+
+
+def _with_environments(
+    text: str, begin: re.Pattern[str], replacement: Callable[[re.Match[str], str], str]
+) -> str:
+    """The text with environments replaced, by their beginnings and contents; those without an end stay.
+
+    A match of `begin` without a name is replaced alone. An end that is missing is searched for once: to do it
+    at each of many beginnings takes quadratic time.
+    """
+    replacements: list[tuple[int, int, str]] = []
+    endless, at = set[str](), 0
+    while match := begin.search(text, at):
+        name, at = match["name"] or "", match.end()
+        closing = f"\\end{{{name}}}" if name else ""
+        end = text.find(closing, at) if name not in endless else -1
+        if end < 0:
+            endless.add(name)
+            continue
+        new = replacement(match, text[at:end])
+        at = end + len(closing)
+        replacements.append((match.start(), at, new))
+    return with_replacements(text, replacements)
 
 
 def _with_theorems(body: str, text: str) -> str:
@@ -243,11 +264,12 @@ class _Reader:
     def keep_code(self, text: str) -> str:
         """The text with a placeholder for each listing and address: nothing in these counts as a command."""
 
-        def listing(match: re.Match[str]) -> str:
-            code = match[3].strip("\n")
-            return self._placeholder(f"```{match[2] or ''}\n{code}\n```", apart=True)
+        def listing(begin: re.Match[str], content: str) -> str:
+            code = content.strip("\n")
+            return self._placeholder(f"```{begin['language'] or ''}\n{code}\n```", apart=True)
 
-        text = _INLINE_CODE.sub(lambda m: self._placeholder(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
+        text = _with_environments(text, _VERBATIM, listing)
+        text = _INLINE_CODE.sub(lambda m: self._placeholder(f"`{m[2]}`"), text)
 
         def address(match: re.Match[str]) -> str:  # where % begins no comment, and ~ isn't a space
             literal = re.sub(r"\\(.)", r"\1", match[2])
@@ -257,7 +279,7 @@ class _Reader:
 
     def parts(self, text: str) -> Iterator[document_parts.Part]:
         """The parts of a text."""
-        text = _LEFT_OUT.sub("", text)
+        text = _with_environments(text, _LEFT_OUT, lambda *_: "")
         text = MATH.sub(lambda m: self._placeholder(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
         text = self._with_tables(text)
         text = text.replace(r"\begin{abstract}", r"\section{Abstract}")
