@@ -126,7 +126,7 @@ def _includes(root: Element) -> Iterator[str]:
 
 def _unknown_entities(text: str, body: str) -> Iterator[str]:
     """The remark on names in the body that stand for texts in other files, if there are any."""
-    if names := [name for name in unknown_entities(text) if f"&{name};" in body]:
+    if names := unknown_entities(text, body):
         yield f"{_OF_OTHERS} &name;: {names_briefly(names, NAMED)}"
 
 

@@ -59,9 +59,10 @@ def xml_tree(text: str) -> Element:
     return root
 
 
-def unknown_entities(text: str) -> list[str]:
-    """The entities that a text calls and doesn't declare, without HTML's characters."""
-    return [name for name in _undeclared(text) if name not in _CHARACTERS]
+def unknown_entities(text: str, body: str) -> list[str]:
+    """The entities in the `body` of a text that it doesn't declare, without HTML's characters."""
+    called = {*_REFERENCE.findall(body)}
+    return [name for name in _undeclared(text) if name in called and name not in _CHARACTERS]
 
 
 def _undeclared(text: str) -> dict[str, None]:

@@ -195,6 +195,12 @@ def test_hostile_lines_cost_no_more_than_their_length(part: str) -> None:
     parse(f"<mediawiki>{content}</mediawiki>".encode(), "a.xml")
 
 
+@pytest.mark.usefixtures("in_linear_time")
+def test_names_for_texts_of_other_files_cost_no_more_than_their_length() -> None:
+    calls = "".join(f"&x{number};" for number in range(60_000))
+    assert parse(f"<article><p>{calls}</p><p>b</p></article>".encode(), "a.xml").remarks
+
+
 @pytest.mark.parametrize("content", ["<project><version>4</version></project>", "<xs:schema xmlns:xs='x'/>"])
 def test_settings_stay_code(content: str) -> None:
     document = parse(content.encode(), "a.xml")
