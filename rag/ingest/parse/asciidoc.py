@@ -45,7 +45,7 @@ _TARGET = r"[^\s\[\]<>]{1,2000}"
 _LINK = re.compile(rf"(?:link:|xref:)?((?:https?://|mailto:){_TARGET})\[([^\[\]]+)\]")
 _REFERENCE = re.compile(
     rf"<<[^<>,]+,\s*([^<>]+)>>|(?:xref|link):{_TARGET}\[([^\[\]]+)\]"
-    rf"|image::?{_TARGET}\[([^\[\],]*)[^\]]*\]"
+    rf"|image::?{_TARGET}\[([^\[\],]*)[^\]]{{0,2000}}\]"
 )
 _WITHOUT_TEXT = re.compile(
     r"(?<!\\)<<#?(?P<id>[\w/.:][^<>,]{0,200})>>"

@@ -65,7 +65,7 @@ def parse_org(text: str, name: str) -> Document:
 def _org_parts(lines: list[str]) -> Iterator[Part]:
     block_lines: list[str] = []
     kind: BlockKind = "paragraph"
-    at = 0
+    at, drawers_end = 0, True
     while at < len(lines):
         line, first = lines[at], at
         begin, at = _BEGIN.match(line), at + 1
@@ -77,9 +77,10 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
         if begin:
             at = _org_end(lines, at, f"#+end_{begin['kind']}")
             yield from _block_parts(begin, lines[first + 1 : at - 1])
-        elif _DRAWER.match(line):
+        elif drawers_end and _DRAWER.match(line):
             end = _org_end(lines, at, ":end:")
-            at = end if lines[end - 1].strip().casefold() == ":end:" else at
+            drawers_end = lines[end - 1].strip().casefold() == ":end:"  # else no later one ends either
+            at = end if drawers_end else at
         elif (match := _ORG_HEADING.match(line)) and match["title"].partition(" ")[0] == "COMMENT":
             at = _subtree_end(lines, at, len(match["stars"]))
         elif match:

@@ -309,7 +309,9 @@ def test_asciidoc_has_titles_in_place_of_references_and_no_anchors() -> None:
 
 
 @pytest.mark.usefixtures("in_linear_time")
-@pytest.mark.parametrize("part", ["https://", "xref:", "<<a", "[[a", "[#a]#", "== [[a]]x\n", "[[a]]\n"])
+@pytest.mark.parametrize(
+    "part", ["https://", "xref:", "image:a[", "<<a", "[[a", "[#a]#", "== [[a]]x\n", "[[a]]\n"]
+)
 def test_hostile_asciidoc_costs_no_more_than_its_length(part: str) -> None:
     parse(f"= T\n\n{part * 20_000}".encode(), "a.adoc")
 
@@ -456,6 +458,12 @@ def test_a_commented_subtree_of_org_is_left_out() -> None:
     text = "* Seen\na\n** COMMENT Aside\nb\n*** Below\nc\n** COMMENTS\nd\n* COMMENT\ne"
     headings_and_text = parse(text.encode(), "a.org").text
     assert headings_and_text == "* Seen\n\na\n\n** COMMENTS\n\nd"
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", [":a:\n", ":a:\n:end:\n", "#+begin_src\n", "* a\n", "[[a"])
+def test_hostile_org_costs_no_more_than_its_length(part: str) -> None:
+    assert parse(f"{part * 20_000}\nx".encode(), "a.org")
 
 
 def test_captions_of_org_are_read() -> None:
