@@ -19,6 +19,7 @@ from rag.ingest.parse.office.number_formats import formatted
 from rag.ingest.parse.pdf.pdf_words import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, is_on, value, whole_number
 
+MAX_SLIDE_TITLE = 80  # characters of a first line that stands for the title of a slide
 MAX_POINTS = 500  # of a series; more are a curve, which nobody reads as numbers
 
 

@@ -16,8 +16,8 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, document_of_draft, properties_in
 from rag.ingest.parse.document_parts import alternative_text, listed_names, numeral
 from rag.ingest.parse.formulas import mathml_text
-from rag.ingest.parse.office.drawings_and_forms import in_reading_order, open_controls
-from rag.ingest.parse.office.sheets import Sheet, write_sheet
+from rag.ingest.parse.office.drawings_and_forms import MAX_SLIDE_TITLE, in_reading_order, open_controls
+from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
 from rag.ingest.parse.pdf.pdf_words import Box, box_around
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
@@ -26,8 +26,6 @@ from rag.text.table_heads import PAGE_BREAK
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
-MAX_COLUMNS = 16_384  # of a sheet
-MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
 
 _MIME_TYPE = "application/vnd.oasis.opendocument."
 _SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
@@ -482,7 +480,7 @@ def _slide(reader: _Reader, page: Element, number: int) -> None:
         is_figure = body_shapes[0].tag == "control" or any(
             body_shapes[0].find(f".//{tag}") is not None for tag in ("table", "object", "desc")
         )
-        is_title = len(first) <= MAX_TITLE and not is_figure
+        is_title = len(first) <= MAX_SLIDE_TITLE and not is_figure
         reader.draft.heading(first if is_title else f"Slide {number}", 1)
         body_shapes = body_shapes[1:] if is_title else body_shapes
     for shape in body_shapes:

@@ -14,7 +14,6 @@ from rag.ingest.parse.zip_package import Package, child, descendants, whole_numb
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
-MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
 
 _TITLES = frozenset({"title", "ctrTitle"})
 _COMMENTS = frozenset({"cm", "reply"})
@@ -84,7 +83,7 @@ class _Reader:
             self.draft.heading(" ".join(text for text, _, _ in _texts(title)), 1)
         elif shapes and shapes[0].tag == "sp" and (lines := _texts(shapes[0])):
             first = lines[0][0]
-            is_title = len(lines) == 1 and len(first) <= MAX_TITLE
+            is_title = len(lines) == 1 and len(first) <= drawings_and_forms.MAX_SLIDE_TITLE
             self.draft.heading(first, 1, title=None if is_title else "")
             self._write(lines[1:])
             shapes = shapes[1:]

@@ -18,6 +18,7 @@ from rag.text.plain_text import one_line
 from rag.text.table_heads import is_header, pipe_row, rule
 from rag.uris import cell_range, column_name
 
+MAX_COLUMNS = 16_384  # of a sheet, as in Excel
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
 MAX_ROW = 900  # characters of a row on average; wider ones are lists
 MAX_CELL = 20_000  # characters: a program allows 32,767, and hostile files have more

@@ -21,7 +21,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.office import drawings_and_forms
 from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
-from rag.ingest.parse.office.sheets import Sheet, write_sheet
+from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,
@@ -39,7 +39,6 @@ from rag.uris import column_number
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-MAX_COLUMNS = 16_384  # of a sheet, as in Excel
 MAX_ENTRIES = 1_000  # of a list from which something is chosen
 ROW_HEIGHT = 190_500  # EMU, of a usual row: a control belongs to the row of its middle
 

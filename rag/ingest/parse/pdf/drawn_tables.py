@@ -13,13 +13,12 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.page_layout import joined_row, joined_rules, level_rows
+from rag.ingest.parse.pdf.page_layout import MEETING, joined_row, joined_rules, level_rows
 from rag.ingest.parse.pdf.page_tables import is_number, with_next_line
 from rag.ingest.parse.pdf.pdf_words import Box, Line, box_around
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
 
 _SAME = 2.5  # points: rules that are nearer are one, as the two borders of neighbouring cells
-_MEETING = 0.5  # points between two rules that meet; the frame of a tick box in another one is further off
 _MOST_RULES = 400  # of each direction on a page: more are a drawing
 _MOST_CELLS = 10_000
 _FEWEST = 2  # rows with at least as many cells that have text
@@ -109,7 +108,7 @@ def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
         return
     groups: list[tuple[list[Box], list[Box]]] = []
     for rule in upright:
-        near = Box(rule.left - _MEETING, rule.top - _MEETING, rule.right + _MEETING, rule.bottom + _MEETING)
+        near = Box(rule.left - MEETING, rule.top - MEETING, rule.right + MEETING, rule.bottom + MEETING)
         crossed = [across for across in level if near.touches(across)]
         met = [group for group in groups if not set(crossed).isdisjoint(group[0])]
         crossed += [across for group in met for across in group[0]]

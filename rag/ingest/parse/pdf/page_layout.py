@@ -25,7 +25,7 @@ _DEPTH = 6  # columns and bands inside of one another
 _GUTTER = 5.0  # points between two columns at least
 _NARROW = 4.0  # times the size of the letters: a wider gutter may be a picture amid the lines of one text
 _SAME_EDGE = 2.0  # points
-_MEETING = 0.5  # points between two rules that meet; the frame of a tick box in another one is further off
+MEETING = 0.5  # points between two rules that meet; the frame of a tick box in another one is further off
 _PROSE = 8.0  # times the size of its letters: how wide the lines of a column of text are, and no cells
 _MOSTLY = 0.6  # share of the characters of a column that stand in such lines
 _LINES_A_CHANGE = 4  # lines of a column that the file has in one go on average, of a part of a region
@@ -377,7 +377,7 @@ def _are_cells(box: Box, following: Box, uprights: Sequence[Box], level: Sequenc
     """Whether an upright rule parts two lines, and level ones meet it from both sides, as in a table."""
     for upright in rules_between(box, following, uprights):
         left, top, right, bottom = upright
-        near = Box(left - _SAME_EDGE, top - _MEETING, right + _SAME_EDGE, bottom + _MEETING)
+        near = Box(left - _SAME_EDGE, top - MEETING, right + _SAME_EDGE, bottom + MEETING)
         first = bisect_left(level, near.top - _GUTTER, key=_TOP)
         last = bisect_right(level, near.bottom, key=_TOP)
         reach = box_around([upright, *(rule for rule in level[first:last] if rule.touches(near))])
