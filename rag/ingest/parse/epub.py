@@ -45,7 +45,7 @@ def parse(data: bytes, name: str) -> Document:
     path = unquote(next(container.iter("rootfile"), container).get("full-path", ""))
     book = package.xml(path)
     items = {item.get("id", ""): item for item in descendants(book, "manifest", "item")}
-    chapters = [*_chapters(book, items, path)]
+    chapters = [*dict.fromkeys(_chapters(book, items, path))]
     _check_readable(package, chapters)
     labels = _labels(package, items, path)
     text, blocks = "", list[Block]()
@@ -60,15 +60,12 @@ def parse(data: bytes, name: str) -> Document:
 
 
 def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[str]:
-    """The parts of the package in reading order, without the table of contents."""
-    listed_parts: set[str] = set()
+    """The parts of the package in reading order, without the table of contents and pictures."""
     for reference in descendants(book, "spine", "itemref"):
         item = items.get(reference.get("idref", ""))
-        if item is not None and "nav" not in item.get("properties", "").split():
-            part = _part(path, item.get("href", ""))
-            if part not in listed_parts and "svg" not in item.get("media-type", ""):
-                listed_parts.add(part)
-                yield part
+        if item is None or "svg" in item.get("media-type", "") or "nav" in item.get("properties", "").split():
+            continue
+        yield _part(path, item.get("href", ""))
 
 
 def _part(beside: str, href: str) -> str:

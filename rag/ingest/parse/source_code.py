@@ -21,7 +21,7 @@ from rag.text.plain_text import one_line, trimmed
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-_LANGUAGES = """
+SUFFIXES = listed_names("""
     .py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .java .kt .kts .scala .groovy .gradle
     .clj .cljs .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .zig .swift .m .mm .dart .rb .php .pl
     .pm .lua .r .jl .nim .hs .ml .mli .ex .exs .erl .elm .lisp .el .scm .sh .bash .zsh .fish .ps1 .bat
@@ -30,8 +30,7 @@ _LANGUAGES = """
     .hbs .erb .cshtml .jsp .feature .http .puml .mmd .prisma .service .timer .po .strings
     dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile justfile pipfile
     brewfile
-"""
-SUFFIXES = tuple(_LANGUAGES.split())
+""")
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 _CLOSING = re.compile(r"(?:[\s)\]};,]|end\b|#endif\b.*)*")
 _WHITE = re.compile(r"\s")

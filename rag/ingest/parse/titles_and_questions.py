@@ -115,8 +115,8 @@ def first_heading(text: str, blocks: Sequence[Block], name: str) -> str:
     words, of_name = _words(first.title), _words(_stem(name))
     if words == of_name or not _says_something(name):
         return first.title
-    above = takewhile(lambda block: block is not first, blocks)
-    begins = not any(block.kind != "code" and _says_words(text, block) for block in above)
+    above = (block for block in takewhile(lambda block: block is not first, blocks) if block.kind != "code")
+    begins = not any(_UNWORDED.sub("", text[block.start : block.end]) for block in above)
     shared = len(words & of_name)
     is_about = 0 < min(len(words), len(of_name)) <= 2 * shared
     beside = {block.title for block in headings if block.level <= first.level} - {first.title}
@@ -130,10 +130,6 @@ def first_heading(text: str, blocks: Sequence[Block], name: str) -> str:
 def _says_something(name: str) -> bool:
     """Whether a file's name tells what is in it: "Meeting Cumulo.md" and "2024-03-12.md" do."""
     return bool(_YEAR.search(_stem(name)) or not _NO_NAME.fullmatch(_stem(name)))
-
-
-def _says_words(text: str, block: Block) -> bool:
-    return bool(_UNWORDED.sub("", text[block.start : block.end]))
 
 
 def _words(text: str) -> set[str]:
