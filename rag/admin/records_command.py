@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import IO
 
 import click
 from anyio import to_thread
 
 from rag.access.rule import in_words
-from rag.admin.command_line import NamedPath, command
+from rag.admin.command_line import command
 from rag.admin.terminal import Group, echo, print_json
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError
 from rag.ingest.origins.piped_records import Problem, Stream, StreamError, longest_line
 from rag.report import counted
 
@@ -29,8 +28,8 @@ def records_command() -> None:
 
 
 @command("check", records_command, of_tenant=False, on_bucket=True)
-@click.argument("file", type=NamedPath())
-async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
+@click.argument("file", type=click.File("rb"))
+async def _check(settings: Settings, *, file: IO[bytes], as_json: bool) -> int:
     """Check a stream of records.
 
     FILE is a file, or - for standard input. Nothing is ingested.
@@ -66,22 +65,18 @@ class _StreamSummary:
     problems: list[Problem]
 
 
-def _summarise(file: Path, max_bytes: int) -> _StreamSummary:
+def _summarise(file: IO[bytes], max_bytes: int) -> _StreamSummary:
     """Read a stream. `max_bytes` is the longest text of a record."""
     access = Counter[str]()
     deleted = 0
+    stream = Stream(file, longest_line(max_bytes))
     try:
-        with click.open_file(str(file), "rb") as opened:
-            stream = Stream(opened, longest_line(max_bytes))
-            try:
-                stream.begin()
-            except StreamError as error:
-                return _StreamSummary("", 0, 0, {}, [Problem(1, str(error))])
-            for record in stream.records():
-                if record.deleted:
-                    deleted += 1
-                else:
-                    access[in_words(record.access) if record.access else "without access"] += 1
-    except OSError as error:
-        raise ConfigurationError(f"{file} can't be read: {error.strerror}.") from error
+        stream.begin()
+    except StreamError as error:
+        return _StreamSummary("", 0, 0, {}, [Problem(1, str(error))])
+    for record in stream.records():
+        if record.deleted:
+            deleted += 1
+        else:
+            access[in_words(record.access) if record.access else "without access"] += 1
     return _StreamSummary(stream.sync, access.total(), deleted, dict(access), stream.problems)

@@ -409,16 +409,33 @@ def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -
 
 
 def piped(origins: Origins, stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return piped_into(origins, stream, "sync", *arguments, "--config", str(origins.config))
+
+
+def piped_into(origins: Origins, stream: str, *command: str) -> subprocess.CompletedProcess[str]:
     scripts = origins.desk.scripts
-    options = ["--config", str(origins.config), "--data", str(origins.desk.data)]
     return subprocess.run(
-        [scripts.forked_admin, "sync", *arguments, *options],
+        [scripts.forked_admin, *command, "--data", str(origins.desk.data)],
         env=scripts.environment,
         input=stream,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_connectors_writer_can_check_a_stream_from_a_pipe_or_a_file(origins: Origins) -> None:
+    refused = {"id": "b", "text": "t", "access": {"visibility": "everybody"}}
+    for record, code in (({"id": "a", "text": "t", "access": {"visibility": "tenant"}}, 0), (refused, 1)):
+        origins.records(record)
+        file = origins.folder / "records.jsonl"
+        from_pipe = piped_into(origins, file.read_text(), "records", "check", "-")
+        from_file = piped_into(origins, "", "records", "check", str(file))
+        assert from_pipe.returncode == from_file.returncode == code
+        assert from_pipe.stdout == from_file.stdout
+    assert "line 2: " in from_pipe.stdout
+    for place in (origins.folder, origins.folder / "none.jsonl"):
+        assert piped_into(origins, "", "records", "check", str(place)).returncode == 2
 
 
 def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Origins) -> None:
