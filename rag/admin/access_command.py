@@ -106,7 +106,7 @@ def access_command() -> None:
     """
 
 
-@command("show", access_command, on_bucket=True)
+@command("show", access_command)
 @_sources_options
 async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
@@ -126,7 +126,7 @@ def _new_files_line(folder: AccessRecord) -> str:
     return f"New files in {document_name(folder)} will be {rule.in_words(folder.access)}."
 
 
-@command("set", access_command, on_bucket=True, changes=True)
+@command("set", access_command, changes=True)
 @_sources_options
 @click.option(
     "--if-open", is_flag=True, help="Only sources that are open to the tenant. Whom they deny stays denied."
@@ -193,7 +193,7 @@ async def _warn_of_unknown_entries(
         echo(f"Note: no API key, access record or setting has named {entry} yet.{guess}{tokens}", err=True)
 
 
-@command("explain", access_command, on_bucket=True)
+@command("explain", access_command)
 @click.argument("name", metavar="ID|PATH")
 @click.option("--user", default="", metavar="NAME", help="The user.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
@@ -293,7 +293,7 @@ def _entries_command(
 ) -> None:
     """Make the command that changes the access of sources for the users and groups that `flag` names."""
 
-    @command(act.removeprefix("access "), access_command, on_bucket=True, changes=True)
+    @command(act.removeprefix("access "), access_command, changes=True)
     @_sources_options
     @_entries_option(flag, "entries", required=True, help="user:NAME or group:NAME. Repeatable.")
     async def run(

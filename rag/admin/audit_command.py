@@ -326,7 +326,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-@command("show", audit_command, of_tenant=False, on_bucket=True)
+@command("show", audit_command, of_tenant=False)
 @click.option(
     "--since",
     callback=_moment,

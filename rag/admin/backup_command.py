@@ -38,7 +38,7 @@ KEYS_LEFT_OUT = (
 _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
 
-@command("backup", on_bucket=True, changes=True)  # it must see at once what others change
+@command("backup", changes=True)  # it must see at once what others change
 @_FILE
 @click.option("--yes", is_flag=True, help="Replace the file if it exists.")
 async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: bool) -> None:
@@ -64,7 +64,7 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     )
 
 
-@command("restore", of_tenant=False, on_bucket=True, changes=True)
+@command("restore", of_tenant=False, changes=True)
 @_FILE
 @click.option(
     "--as", "new_name", metavar="NAME", help="Restore as this tenant. Default: the tenant of the backup."
@@ -237,7 +237,7 @@ verify_option = click.option(
 )
 
 
-@command("copy", storage_command, of_tenant=False, on_bucket=True, changes=False)
+@command("copy", storage_command, of_tenant=False, changes=False)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
@@ -269,7 +269,7 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
     )
 
 
-@command("fetch", storage_command, of_tenant=False, on_bucket=True, changes=False)
+@command("fetch", storage_command, of_tenant=False, changes=False)
 @click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:

@@ -52,7 +52,7 @@ def cite_command() -> None:
     """Check the citations and quotes of an answer; print its schema."""
 
 
-@command("check", cite_command, of_asker=True, on_bucket=True)
+@command("check", cite_command, of_asker=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
 @click.option(
@@ -255,7 +255,7 @@ def _quote_line(quote: CheckedQuote) -> str:
     return f"{quote.verdict:{WIDTH}}  “{label(quote.text)}”  {where}"
 
 
-@command("schema", cite_command, of_tenant=False, on_bucket=True)
+@command("schema", cite_command, of_tenant=False)
 async def schema_command(_settings: Settings, *, as_json: bool) -> None:
     """Print the JSON schema of answers with citations and quotes.
 

@@ -252,7 +252,7 @@ OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 """Properties that only matter to ingestions."""
 
 
-@command("create", on_bucket=True, changes=True)
+@command("create", changes=True)
 @click.argument("name")
 @field_option(help=f"Metadata field to filter by. TYPE: {FIELD_TYPES}. Repeatable.")
 @visibility_option(
@@ -340,7 +340,7 @@ PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "
 """The options of `set` that are stored as they are."""
 
 
-@command("set", on_bucket=True, changes=True)
+@command("set", changes=True)
 @click.argument("name")
 @description_option()
 @link_option()

@@ -59,7 +59,7 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
     return click.option(f"--{name}", name, metavar="COLUMN", required=required, help=text)
 
 
-@command("attach", collection_command, on_bucket=True, changes=True)
+@command("attach", collection_command, changes=True)
 @click.argument("name")
 @click.option(
     "--table",
@@ -196,7 +196,7 @@ async def attachment_remarks(table: CollectionReader) -> list[str]:
     return [remark for remark, applies in remarks.items() if applies]
 
 
-@command("tag", collection_command, on_bucket=True, changes=True)
+@command("tag", collection_command, changes=True)
 @click.argument("name")
 @click.argument("tag")
 @collection_changes.description_option()
@@ -223,7 +223,7 @@ async def tag_command(
     print_result(collection_changes.collection_json(tagged), done, as_json=as_json)
 
 
-@command("list", collection_command, on_bucket=True)
+@command("list", collection_command)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the collections."""
     collections = [table.collection for table in await open_collections(settings, None)]
@@ -243,7 +243,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
     print_result({"collections": listed}, *lines, as_json=as_json)
 
 
-@command("show", collection_command, on_bucket=True)
+@command("show", collection_command)
 @click.argument("name")
 async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Show a collection's fields and settings.
@@ -261,7 +261,7 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     print_result(details | of_table, *lines, *remarks, as_json=as_json)
 
 
-@command("remove", collection_command, on_bucket=True, changes=True)
+@command("remove", collection_command, changes=True)
 @click.argument("name")
 @confirmed_option("Delete the collection and everything in it.")
 async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:

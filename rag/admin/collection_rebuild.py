@@ -38,7 +38,7 @@ from rag.store.write.collection_tables import check_space
 NAMED = 5  # documents in a message
 
 
-@command("rebuild", on_bucket=True, changes=True)
+@command("rebuild", changes=True)
 @click.argument("name")
 @click.option(
     "--model",

@@ -107,19 +107,16 @@ def command(  # noqa: PLR0913 the properties of a command
     of_tenant: bool = True,
     of_desk: bool = False,
     of_asker: bool = False,
-    on_bucket: bool = False,
-    changes: bool | None = None,
+    changes: bool = False,
     makes_settings: bool = False,
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Turn a coroutine into a command, of a group or alone, with --json, --data, --config and --env-file.
 
     The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
     adds --tenant, `of_asker` adds --user and --group. The settings point to the home of the tenant's
-    documents; with `of_desk`, to that of the desk. Without `on_bucket`, the command refuses a desk or tenant
-    in a bucket. `changes` tells whether it changes the desk; by default only commands without `on_bucket` do.
-    With `makes_settings`, the file of --config needn't exist.
+    documents; with `of_desk`, to that of the desk. `changes` tells whether it changes the desk. With
+    `makes_settings`, the file of --config needn't exist.
     """
-    changes = not on_bucket if changes is None else changes
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
         @functools.wraps(function)
@@ -138,8 +135,6 @@ def command(  # noqa: PLR0913 the properties of a command
             without = {"REFDESK_CONFIG"} if makes_settings else set[str]()
             environment = {key: value for key, value in os.environ.items() if key not in without}
             settings = load_settings(None if makes_settings else config, environment, flags)
-            if settings.storage.uri and not on_bucket:
-                raise _only_in_folder(settings.storage.uri)
             if changes:  # what it changes in a bucket, it must see at once
                 at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})
                 settings = settings.model_copy(update={"storage": at_once})
@@ -148,8 +143,6 @@ def command(  # noqa: PLR0913 the properties of a command
                 settings = at_tenant(settings)
             if changes and settings.home != settings.common_home:
                 look_once(settings.home)
-            if isinstance(settings.home, Bucket) and not on_bucket:
-                raise _not_for_tenant(settings)
             for warning in loose_permissions(settings_file(), settings.data, env_file):
                 echo(f"refdesk-admin: {warning}", err=True)
             return anyio.run(functools.partial(_run, function, settings, own_options, changes=changes))
@@ -193,21 +186,6 @@ async def keep_overview(data: Home, tenant: str) -> None:
             write_whole(file, content)
         else:
             file.unlink(missing_ok=True)
-
-
-def _only_in_folder(uri: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{click.get_current_context().command_path} works on a data folder only, and storage.uri names "
-        f"{uri}. Nothing was done. To work on the data folder, leave storage.uri out (REFDESK_STORAGE_URI=)."
-    )
-
-
-def _not_for_tenant(settings: Settings) -> ConfigurationError:
-    return ConfigurationError(
-        f"{click.get_current_context().command_path} works on a folder only, and the documents of the tenant "
-        f"{settings.principal.tenant!r} are in {settings.home}. Nothing was done. To have a folder of them, "
-        f"without the API keys: refdesk-admin storage fetch --from {settings.home} --data DIR."
-    )
 
 
 def nothing_yet(nouns: str) -> str:

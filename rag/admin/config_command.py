@@ -486,7 +486,7 @@ def config_command() -> None:
     """Check the settings."""
 
 
-@command("check", config_command, of_desk=True, on_bucket=True)
+@command("check", config_command, of_desk=True)
 @click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
 async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
     """Check the settings, and try what they name.

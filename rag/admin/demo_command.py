@@ -34,7 +34,7 @@ from rag.admin.terminal import arguments, echo, print_json, print_result, table_
 from rag.answers import Part, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, Settings, default_data
 from rag.corpus import Principal
-from rag.errors import NotReadyError, RefdeskError
+from rag.errors import ConfigurationError, NotReadyError, RefdeskError
 from rag.ingest.report import Report
 from rag.report import counted
 from rag.runtime import concurrently
@@ -56,7 +56,7 @@ QUESTIONS = (
 RESULTS = 2  # passages per question
 
 
-@command("demo", of_tenant=False)
+@command("demo", of_tenant=False, changes=True)
 @click.argument("paths", nargs=-1, type=NamedPath())
 @click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="Question to ask. Repeatable.")
 async def demo_command(
@@ -72,6 +72,11 @@ async def demo_command(
     """
     if paths and not questions:
         raise click.UsageError('Give a question about these files: --ask "…"')
+    if settings.storage.uri:
+        raise ConfigurationError(
+            f"refdesk-admin demo works on a data folder only, and storage.uri names {settings.storage.uri}. "
+            "Nothing was done. To work on the data folder, leave storage.uri out (REFDESK_STORAGE_URI=)."
+        )
     own_folder = not paths and settings.data == default_data()
     if own_folder:
         settings = settings.model_copy(update={"data": default_data().with_name("refdesk-demo")})
@@ -177,7 +182,7 @@ class Timing:
     unit: str
 
 
-@command("bench", of_asker=True, on_bucket=True)
+@command("bench", of_asker=True)
 @click.argument("questions", nargs=-1, metavar="[QUESTION]...")
 async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_json: bool) -> None:
     """Measure the time of a start and of searches in your documents.

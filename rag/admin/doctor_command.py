@@ -217,7 +217,7 @@ CHECKS: Sequence[Check] = (
 """In the order of repair: a finding may be the result of an earlier one."""
 
 
-@command("doctor", of_tenant=False, on_bucket=True)
+@command("doctor", of_tenant=False)
 @click.argument("part", type=click.Choice(["storage"]), required=False)
 @click.option("--fix", is_flag=True, help="Mend what can be mended. Rights never become wider.")
 @click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")

@@ -178,7 +178,7 @@ report_option = click.option(
 question_option = click.option("--question", metavar="ID", help="Show the hits of this question.")
 
 
-@command("new", eval_command, on_bucket=True)
+@command("new", eval_command)
 @click.argument("file", type=NamedPath(), default="questions.toml")
 @click.option(
     "--questions",
@@ -216,7 +216,7 @@ async def new_command(
     )
 
 
-@command("runs", eval_command, on_bucket=True)
+@command("runs", eval_command)
 async def runs_command(settings: Settings, *, as_json: bool) -> None:
     """List the kept runs."""
     summaries = await load_summaries(settings.home, tenant_of(settings))
@@ -231,7 +231,7 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
         echo(f"Left out: {counted(unreadable, 'run')} made by another version of refdesk.", err=True)
 
 
-@command("show", eval_command, on_bucket=True)
+@command("show", eval_command)
 @click.argument("run", type=RUN_ID)
 @question_option
 @metric_option
@@ -259,7 +259,7 @@ async def show_command(
         _print_run(stored_run)
 
 
-@command("compare", eval_command, on_bucket=True)
+@command("compare", eval_command)
 @click.argument("baseline_id", type=RUN_ID, metavar="A")
 @click.argument("run_id", type=RUN_ID, metavar="B")
 @metric_option
@@ -338,7 +338,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
     return floors
 
 
-@command("run", eval_command, of_asker=True, on_bucket=True, changes=True)
+@command("run", eval_command, of_asker=True, changes=True)
 @click.argument("path", type=NamedPath())
 @click.option("--fresh", is_flag=True, help="Search a temporary collection of the set's own documents.")
 @collection_option(None)

@@ -67,7 +67,7 @@ known_ok_option = click.option(
 )
 
 
-@command("ingest", on_bucket=True, changes=True)
+@command("ingest", changes=True)
 @click.argument("paths", nargs=-1, required=True, type=NamedPath())
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
 @click.option(

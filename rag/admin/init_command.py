@@ -78,7 +78,7 @@ class Answers:
     model: str
 
 
-@command("init", of_tenant=False, on_bucket=True, makes_settings=True)
+@command("init", of_tenant=False, makes_settings=True)
 @click.option("--yes", is_flag=True, help="Ask nothing; take the default answers.")
 async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
     """Ask six questions, and write a settings file with comments.

@@ -161,7 +161,7 @@ def key_command() -> None:
     """
 
 
-@command("create", key_command, of_desk=True, on_bucket=True, changes=True)
+@command("create", key_command, of_desk=True, changes=True)
 @click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
 @click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
@@ -231,7 +231,7 @@ def create_key(
     return key, secret
 
 
-@command("list", key_command, of_tenant=False, on_bucket=True)
+@command("list", key_command, of_tenant=False)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the keys, without their secrets."""
     keys = keys_in(settings.home).keys
@@ -246,7 +246,7 @@ def _row(key: ApiKey) -> tuple[object, ...]:
     return key.id, key.tenant, key.user or "-", groups, _until(key), binding_in_words(key.bound_to)
 
 
-@command("revoke", key_command, of_tenant=False, on_bucket=True, changes=True)
+@command("revoke", key_command, of_tenant=False, changes=True)
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
     """Revoke a key, given by its id or as a whole. Running servers reject it from the next request on."""
@@ -255,7 +255,7 @@ async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None
     print_result({"revoked": id_}, f"Revoked the key {id_}.", as_json=as_json)
 
 
-@command("rotate", key_command, of_tenant=False, on_bucket=True, changes=True)
+@command("rotate", key_command, of_tenant=False, changes=True)
 @click.argument("id_", metavar="ID")
 @click.option(
     "--keep-days", type=click.IntRange(0, 90), default=1, help="Days until the old key expires. Default: 1."

@@ -43,7 +43,7 @@ def model_command() -> None:
     """
 
 
-@command("list", model_command, of_tenant=False, on_bucket=True)
+@command("list", model_command, of_tenant=False)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the installed models and those that can be pulled."""
     here, catalogue = model_install.installed_models(settings.models_folder), known_models()
@@ -64,7 +64,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
             echo(f"* {model.name}: {model.licence_note}")
 
 
-@command("verify", model_command, of_tenant=False, on_bucket=True)
+@command("verify", model_command, of_tenant=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> int:
     """Compare the files of models with their checksums.
@@ -89,7 +89,7 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
     return FAILED if is_wrong else 0
 
 
-@command("remove", model_command, of_tenant=False, on_bucket=True)
+@command("remove", model_command, of_tenant=False)
 @click.argument("name")
 async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Delete a model that nothing uses.
@@ -253,7 +253,7 @@ fact_options = options(
 )
 
 
-@command("pull", model_command, of_tenant=False, on_bucket=True)
+@command("pull", model_command, of_tenant=False)
 @click.argument("model")
 @click.option(
     "--from",
@@ -312,7 +312,7 @@ async def pull_command(
     _print(facts, as_json=as_json)
 
 
-@command("add", model_command, of_tenant=False, on_bucket=True)
+@command("add", model_command, of_tenant=False)
 @click.argument("folder", type=NamedPath(exists=True, file_okay=False))
 @click.option("--licence", default="", metavar="TEXT", help="The model's licence, for your own list.")
 @fact_options

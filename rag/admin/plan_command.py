@@ -78,7 +78,7 @@ def number(text: str) -> float:
     return value
 
 
-@command("plan", of_tenant=False, on_bucket=True)
+@command("plan", of_tenant=False)
 @click.option("--documents", type=number, required=True, metavar="N", help="How many documents, like 10M.")
 @click.option("--pages", type=number, default="3", metavar="N", help="Pages of a document. Default: 3.")
 @click.option(

@@ -27,7 +27,7 @@ def records_command() -> None:
     """
 
 
-@command("check", records_command, of_tenant=False, on_bucket=True)
+@command("check", records_command, of_tenant=False)
 @click.argument("file", type=click.File("rb"))
 async def _check(settings: Settings, *, file: IO[bytes], as_json: bool) -> int:
     """Check a stream of records.

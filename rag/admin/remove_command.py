@@ -73,7 +73,7 @@ IN_TAG = "Nothing is ingested into {}, which is a tag, so what was removed from 
 REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
 
 
-@command("remove", on_bucket=True, changes=True)
+@command("remove", changes=True)
 @click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
 @click.option("--all", "everything", is_flag=True, help="Remove the whole collection.")
 @click.option(
@@ -256,7 +256,7 @@ class PurgeResult:
     dropped_rebuild: bool = False
 
 
-@command("purge", on_bucket=True, changes=True)
+@command("purge", changes=True)
 @click.option("--forget", is_flag=True, help="Also delete the access records of removed documents.")
 @collection_option(None)
 async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:

@@ -148,7 +148,7 @@ def _is_unchanged(path: Path, since: datetime) -> bool:
     return file.is_file() and latest <= since + timedelta(seconds=1)  # runs have no fractions of seconds
 
 
-@command("runs", on_bucket=True)
+@command("runs")
 @click.argument("run", type=click.IntRange(1), metavar="[ID]", required=False)
 @collection_option(None)
 async def runs_command(settings: Settings, *, run: int | None, collection: str | None, as_json: bool) -> None:

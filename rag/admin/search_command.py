@@ -67,7 +67,7 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
     return {name: value for name, value in choice.items() if value is not None} or None
 
 
-@command("search", of_asker=True, on_bucket=True)
+@command("search", of_asker=True)
 @click.argument("query", default="")
 @click.option(
     "--vector",

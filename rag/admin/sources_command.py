@@ -42,7 +42,7 @@ from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
 PREVIEW_CHARS = 500
 
 
-@command("sources", on_bucket=True)
+@command("sources")
 @collection_option(None)
 @click.option(
     "--flags", is_flag=True, help="Say which texts contain orders to a model, personal data or secrets."
@@ -60,7 +60,7 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
     print_result({"sources": listed}, *table_lines([titles, *rows], empty=none), as_json=as_json)
 
 
-@command("source", on_bucket=True)
+@command("source")
 @click.argument("name", metavar="ID")
 @click.option("--text", is_flag=True, help="Print the whole text, not only its beginning.")
 async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:

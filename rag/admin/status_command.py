@@ -31,7 +31,7 @@ ENDED: dict[RunResult, str] = {
 """The results of runs that somebody should look at."""
 
 
-@command("next", on_bucket=True)
+@command("next")
 async def next_command(settings: Settings, *, as_json: bool) -> None:
     """Show the state of this desk, and what to do next."""
     (documents, collections), hosts = await _holds(settings), connected_hosts()
@@ -76,7 +76,7 @@ def _lines(settings: Settings, documents: int, collections: int, hosts: list[str
     return [*head, f"Hosts        {names_briefly(hosts, HOSTS_SHOWN)}", "", *steps, *end]
 
 
-@command("status", on_bucket=True)
+@command("status")
 async def status_command(settings: Settings, *, as_json: bool) -> None:
     """Show the data folder and the size of each collection.
 

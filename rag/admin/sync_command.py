@@ -28,7 +28,7 @@ from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
 from rag.ingest.requested_access import Rights
 
 
-@command("sync", of_tenant=False, on_bucket=True, changes=True)
+@command("sync", of_tenant=False, changes=True)
 @click.argument("origins", nargs=-1, metavar="[ORIGIN]...")
 @click.option("--set-access", is_flag=True, help="Also apply the origin's access to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most of an origin is missing.")

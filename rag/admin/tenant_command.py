@@ -41,7 +41,7 @@ def tenant_command() -> None:
     """
 
 
-@command("create", tenant_command, of_tenant=False, on_bucket=True, changes=True)
+@command("create", tenant_command, of_tenant=False, changes=True)
 @click.argument("name")
 @click.option(
     "--storage",
@@ -70,7 +70,7 @@ def _absolute(storage: str) -> str:
     return str(Path(storage).expanduser().absolute()) if is_folder else storage
 
 
-@command("list", tenant_command, of_tenant=False, on_bucket=True)
+@command("list", tenant_command, of_tenant=False)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
     reader, storages = DeskReader.of(settings), storages_of(settings.home)
@@ -96,7 +96,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         echo(about.get("problem") or f"The documents of {tenant} are in {about['storage']}.")
 
 
-@command("remove", tenant_command, of_tenant=False, on_bucket=True, changes=True)
+@command("remove", tenant_command, of_tenant=False, changes=True)
 @click.argument("name")
 @confirmed_option("Delete the tenant, all its documents and its keys.")
 @click.option(

@@ -226,7 +226,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,47}")  # what every host takes
 PLACEHOLDER = "YOUR_KEY"
 
 
-@command("connect", of_desk=True, of_asker=True, on_bucket=True)
+@command("connect", of_desk=True, of_asker=True)
 @click.argument("host", required=False, metavar="[HOST]", type=click.Choice([*HOSTS]))
 @click.option("--name", default="refdesk", metavar="NAME", help="Name of the entry. Default: refdesk.")
 @click.option("--remote", metavar="URL", help="Connect to a server at this address instead of starting one.")

@@ -236,7 +236,7 @@ HOST = "127.0.0.1"
 END_SECONDS = 2  # for requests that run when the console ends
 
 
-@command("console", of_desk=True, on_bucket=True)
+@command("console", of_desk=True)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
 )
