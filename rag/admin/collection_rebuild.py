@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rag.admin.collection_changes import chunking_option, chunking_words
 from rag.admin.command_line import NamedPath, command
 from rag.admin.eval_command import comparison_json, print_comparison, print_runs, run_json
 from rag.admin.ingestion import with_cache
-from rag.admin.progress_bar import evaluation_progress
+from rag.admin.progress_bar import EvaluationProgress
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import FAILED, confirm, echo, print_result
 from rag.config.profiles import DEFAULT_PROFILE
@@ -258,7 +259,7 @@ class Trial:
             return collection_tables.with_build(collection, coming) if coming and is_it else collection
 
         chosen = contenders(self._settings, (DEFAULT_PROFILE,), (None,))
-        with evaluation_progress() as progress:
+        with closing(EvaluationProgress()) as progress:
             async with prepare_existing(self._judged, self._settings, self._name) as prepared:
                 changed = seen_as if coming else None
                 (run,) = await evaluate(self._judged, prepared, os.environ, chosen, progress, seen_as=changed)

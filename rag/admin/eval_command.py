@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -21,7 +22,7 @@ from rag.admin.command_line import (
     same_desk,
     write_page,
 )
-from rag.admin.progress_bar import evaluation_progress
+from rag.admin.progress_bar import EvaluationProgress
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import FAILED, echo, print_json, print_result, print_table
 from rag.answers import Mode
@@ -390,11 +391,9 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     if has_asker_options() and all(question.asking.principal for question in judged.questions):
         raise click.UsageError("Leave out --user and --group: every question names its own principal.")
     chosen = evaluation.contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
-    with evaluation_progress() as progress:
+    with closing(EvaluationProgress()) as progress:
         preparation = (
-            evaluation.prepare_fresh(
-                judged, settings, os.environ, language=language, progress=progress.ingesting
-            )
+            evaluation.prepare_fresh(judged, settings, os.environ, language=language, progress=progress)
             if fresh
             else evaluation.prepare_existing(judged, settings, collection)
         )

@@ -125,15 +125,13 @@ class Bar(Progress):
 
 
 class EvaluationProgress(Progress):
-    """A bar over the documents, then one over the questions of each run; without a terminal, a line each."""
+    """A bar over the documents, then one over the questions of each run; without a terminal, a line each.
+
+    `closing` it removes the bar.
+    """
 
     def __init__(self) -> None:
         self._bar: tqdm[NoReturn] | None = None
-
-    @property
-    def ingesting(self) -> Progress:
-        """This object observes the ingestion, too."""
-        return self
 
     def started(self, files: int, work: int) -> None:  # noqa: ARG002 as it is called
         """Show the ingestion of the set's documents."""
@@ -165,11 +163,6 @@ class EvaluationProgress(Progress):
         echo(title, err=True)
         form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {unit}"
         self._bar = tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
-
-
-def evaluation_progress() -> closing[EvaluationProgress]:
-    """An observer that shows an evaluation's progress on standard error; bars disappear at the end."""
-    return closing(EvaluationProgress())
 
 
 @contextmanager

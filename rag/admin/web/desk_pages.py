@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
@@ -199,7 +199,16 @@ async def create_collection(console: Console, _request: Request, form: FormData)
 async def keys(console: Console, _request: Request) -> Response:
     """The page of the keys; once, also the one that was just made."""
     token = token_of(*console.made_keys.pop()) if console.made_keys else None
-    return console.page("keys.html", **_about_keys(console), token=token)
+    return console.page(
+        "keys.html",
+        keys=_keys_of(console),
+        now=datetime.now(UTC),
+        bound=binding_in_words,
+        url=resource_url(console.settings.http),
+        takes_keys="keys" in console.settings.http.authentication,
+        days=USUAL_DAYS,
+        token=token,
+    )
 
 
 async def create_key(console: Console, _request: Request, form: FormData) -> Response:
@@ -230,14 +239,3 @@ async def revoke_key(console: Console, _request: Request, form: FormData) -> Res
 
 def _keys_of(console: Console) -> list[ApiKey]:
     return [key for key in keys_in(console.base_settings.home).keys if key.tenant == console.tenant]
-
-
-def _about_keys(console: Console) -> dict[str, Any]:
-    return {
-        "keys": _keys_of(console),
-        "now": datetime.now(UTC),
-        "bound": binding_in_words,
-        "url": resource_url(console.settings.http),
-        "takes_keys": "keys" in console.settings.http.authentication,
-        "days": USUAL_DAYS,
-    }
