@@ -20,7 +20,7 @@ from rag.access.tenants import local_principal
 from rag.admin.command_line import asker_arguments, command, same_desk, settings_file
 from rag.admin.connect.host_config import HostFile, Keys, Wish, input_index, key_variable, remote_wish
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch, secret_names
-from rag.admin.terminal import ask_secretly, confirm, echo, print_json, print_table
+from rag.admin.terminal import ask_secretly, confirm, echo, print_json, print_result, print_table
 from rag.config.server_settings import LOOPBACK
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
@@ -160,10 +160,7 @@ def print_skill(settings: Settings, name: str, *, as_json: bool) -> None:
     from rag.search.agents import skill  # noqa: PLC0415 no other output needs it
 
     text = skill(name, settings.server.tools)
-    if as_json:
-        print_json({"skill": text})
-    else:
-        echo(text.removesuffix("\n"))
+    print_result({"skill": text}, text.removesuffix("\n"), as_json=as_json)
 
 
 def how_to_connect() -> str:
@@ -398,7 +395,4 @@ def _print_entry(wish: Wish, path: Path, *, as_json: bool) -> None:
 
 def _print_link(wish: Wish, *, as_json: bool) -> None:
     url = link(wish.host.name, wish.name, wish.entry, [wish.inputs] if wish.inputs else [])
-    if as_json:
-        print_json({"host": wish.host.name, "name": wish.name, "link": url})
-    else:
-        echo(url)
+    print_result({"host": wish.host.name, "name": wish.name, "link": url}, url, as_json=as_json)
