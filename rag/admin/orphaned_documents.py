@@ -16,7 +16,7 @@ from shlex import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from rag.access.tenants import tenants
+from rag.access.tenants import home_of, tenants
 from rag.config.origin_settings import FolderOrigin
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -75,15 +75,15 @@ async def orphaned_documents(settings: Settings, tenant: str = "") -> list[Orpha
     Raises:
         ConfigurationError, StoreError: the desk can't be read.
     """
-    reader, tenant_names = DeskReader.of(settings), tenants(settings.data)
+    reader, tenant_names = DeskReader.of(settings), tenants(settings.common_home)
     orphans: list[OrphanedDocuments] = []
     for name in [tenant] if tenant else tenant_names:
-        tenant_named = name if len(tenant_names) > 1 else ""
+        tenant_named, home = name if len(tenant_names) > 1 else "", home_of(settings, name)
         for collection in await reader.collections(name):
             if not (collection.attached or collection.tag_of):
                 table = await reader.open(collection)
                 orphans += await _of_origins(settings, table, tenant_named)
-                if folders := read_folders(settings.home, collection):
+                if folders := read_folders(home, collection):
                     by_folder = Counter([_folder_of(uri) async for uri in _uris(table, LOCAL)])
                     orphans += of_former_folders(
                         settings, collection, folders, by_folder, tenant=tenant_named

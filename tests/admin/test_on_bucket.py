@@ -350,3 +350,17 @@ def test_doctor_says_which_of_the_two_places_it_looks_at(scripts: Scripts, objec
     without = scripts.admin("doctor", "storage")
     assert without.returncode == 2
     assert "storage.uri is not set" in without.stderr
+
+
+def test_a_sync_tells_of_documents_in_the_bucket_that_no_origin_brings_any_more(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    config, env = tmp_path / "config.toml", object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")}
+    for name in ("former", "present"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "note.md").write_text(f"# A {name} note\n\nThe pendulum swings.\n")
+        config.write_text(f'[origins.notes]\ntype = "folder"\npath = "{tmp_path / name}"\n')
+        run = scripts.admin("sync", "--config", config, env=env)
+        assert run.returncode == 0, run.stderr
+    (note,) = [line for line in run.stderr.splitlines() if line.startswith("Note: 1 document in documents")]
+    assert f"comes from the folder {tmp_path}/former, which no origin of the settings names any more" in note

@@ -559,7 +559,12 @@ def test_documents_of_a_folder_that_no_origin_names_any_more_are_told(
     assert len(origins.titles("gannets")) == 5
 
 
-def test_documents_of_a_former_folder_that_is_still_there_are_told(origins: Origins, gannets: Path) -> None:
+@pytest.mark.parametrize("storage", ["", "storage"])
+def test_documents_of_a_former_folder_that_is_still_there_are_told(
+    origins: Origins, gannets: Path, storage: str
+) -> None:
+    if storage:  # of the tenant's own, with the notes on its folders
+        origins.desk.run("tenant", "create", "acme", "--storage", origins.folder / storage)
     origins.set(h=folder(gannets))
     origins.sync()
     (origins.folder / "b").mkdir()
