@@ -24,7 +24,7 @@ from rag.ingest.parse.source_code import code_blocks
 from rag.text import plain_text
 from rag.text.table_heads import is_header
 
-JSON_SUFFIXES = (".json", ".jsonc", ".canvas")
+JSON_SUFFIXES = (".json", ".jsonc", ".canvas", ".avsc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 _DECIMAL = "\ufdd0"  # a noncharacter before a decimal that stays as it is spelled: 1.10 is not 1.1

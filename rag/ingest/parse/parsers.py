@@ -303,8 +303,10 @@ _OF_BACKUPS = frozenset({".bak", ".old", ".orig", ".rej", ".save", ".swp"})
 
 def _suffix(name: str) -> str:
     path = PurePath(name.lower())
-    if path.suffix in _OF_EXAMPLES:
-        path = path.with_suffix("")
+    if path.name in SUFFIXES:
+        return path.name
+    if path.suffix in _OF_EXAMPLES and (of_example := _suffix(path.stem)) in SUFFIXES:
+        return of_example
     if path.stem in _WITH_VARIANTS and path.suffix not in SUFFIXES | _OF_BACKUPS:
         return path.stem
     return path.suffix or path.name
@@ -345,6 +347,7 @@ def sniffed_suffix(beginning: bytes) -> str:
         ".html": _BEGINS_AS_PAGE.match(start) or (is_xml and _BEGINS_AS_PAGE.search(start[:1000])),
         ".xml": is_xml,
         ".mbox": _MAILBOX.match(start),
+        ".po": beginning.count(b'\nmsgid "') > 1,  # a template, ".pot", has PowerPoint's suffix
         ".ipynb": _NOTEBOOK.match(start) and b'"cell_type"' in beginning,
         ".eml": _is_mail(start),
     }

@@ -27,9 +27,12 @@ SUFFIXES = listed_names("""
     .pm .lua .r .jl .nim .hs .ml .mli .ex .exs .erl .elm .lisp .el .scm .sh .bash .zsh .fish .ps1 .bat
     .cmd .sql .proto .graphql .gql .diff .patch .css .scss .sass .less .cmake .mk .tf .hcl .nix
     .properties .xsd .xsl .xslt .wsdl .tfvars .sol .f .f90 .f95 .for .v .sv .vhd .vhdl .asm .tcl .cu
-    .hbs .erb .cshtml .jsp .feature .http .puml .mmd .prisma .service .timer .po .strings
+    .hbs .erb .cshtml .jsp .feature .http .puml .mmd .prisma .service .timer .po .strings .razor .bicep
+    .psm1 .psd1 .bzl .bazel .thrift .rego .cue .jsonnet .libsonnet .robot .glsl .hlsl .wgsl .inl .cuh .ino
+    .fsx .sc .edn .vim .awk .rkt .pas .astro .ejs .twig .mustache .liquid .pug .haml .slim .jinja .jinja2
+    .j2 .tpl .tmpl .dockerfile go.mod
     dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile justfile pipfile
-    brewfile
+    brewfile tiltfile caddyfile codeowners
 """)
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 _CLOSING = re.compile(r"(?:[\s)\]};,]|end\b|#endif\b.*)*")

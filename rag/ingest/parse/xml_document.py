@@ -54,7 +54,7 @@ from rag.uris import web_address
 
 SUFFIXES = (
     *(".xml", ".rss", ".atom", ".opml", ".enex", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei"),
-    *(".fb2", ".csproj", ".props", ".targets", ".nuspec", ".resx"),
+    *(".fb2", ".csproj", ".props", ".targets", ".nuspec", ".resx", ".xaml", ".plist"),
 )
 
 _TEXTS = listed_names("""

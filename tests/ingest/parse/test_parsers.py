@@ -455,10 +455,16 @@ def test_title_and_headings_are_those_that_people_see(name: str) -> None:
         ("notes.zip", b"PK", ".zip"),
         ("TODO", b"Buy seeds\n", "todo"),
         ("Justfile", b"test:\n", "justfile"),
+        ("go.mod", b"module example.com/a\n", "go.mod"),
+        ("track.mod", b"M.K.", ".mod"),
+        ("_helpers.tpl", b'{{- define "name" -}}\n', ".tpl"),
+        ("nginx.conf.j2", b"listen {{ port }};\n", ".conf"),
+        ("worker.Dockerfile", b"FROM scratch\n", ".dockerfile"),
+        ("app.pot", b'#: a.py:1\nmsgid "Save"\nmsgstr ""\n\n#: a.py:2\nmsgid "Open"\nmsgstr ""\n', ".po"),
     ],
 )
 def test_scripts_examples_and_files_without_a_suffix_have_the_format_that_people_see(
     name: str, content: bytes, suffix: str
 ) -> None:
     assert format_of(content, name) == suffix
-    assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak"})
+    assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak", ".mod"})
