@@ -48,7 +48,7 @@ NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
 }
 """The tables whose names the operator chooses, by the path of the table that holds them."""
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
-"""Lists of tables, which no environment variable can hold."""
+"""Lists of tables, which an environment variable holds as JSON."""
 CLEARED = {("storage", "uri")}
 """The settings that an empty environment variable clears: leaving the bucket is a choice of its own."""
 
@@ -197,11 +197,7 @@ def environment_name(keys: tuple[str, ...]) -> str:
 
 
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], object]]:
-    variables = {
-        environment_name(keys): (keys, annotation)
-        for keys, annotation in setting_keys().items()
-        if annotation not in TABLES
-    }
+    variables = {environment_name(keys): (keys, _annotation(info)) for keys, info in _fields(Settings, ())}
     for name, raw in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
             continue
@@ -213,7 +209,18 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
             continue
         if keys not in CLEARED:
             _refuse_empty(name, raw, annotation)
-        yield keys, _typed_value(name, raw, annotation)
+        is_table = annotation in TABLES or get_origin(annotation) is dict
+        yield keys, _table(name, raw, annotation) if is_table else _typed_value(name, raw, annotation)
+
+
+def _table(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything
+    """`raw` as JSON of the shape of the table or list of tables; the settings check its values."""
+    shape = dict if get_origin(annotation) is dict else list
+    with suppress(ValueError):
+        if isinstance(value := json.loads(raw), shape):
+            return value
+    expected = '{"NAME": …}' if shape is dict else '[{"KEY": …}]'
+    raise ConfigurationError(f"{name} must be written as JSON, like {expected}.")
 
 
 def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything

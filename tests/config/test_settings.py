@@ -161,7 +161,7 @@ EVERY_SETTING = {
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""
-ONLY_IN_THE_FILE = {
+LISTS_OF_TABLES = {
     ("server", "tools"),
     ("access", "rules"),
     ("chunking", "rules"),
@@ -274,7 +274,7 @@ def test_a_desk_without_a_bucket_is_in_its_data_folder_and_one_with_it_is_not(wr
 
 
 def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:
-    keys_of_one_line = setting_keys().keys() - ONLY_IN_THE_FILE
+    keys_of_one_line = setting_keys().keys() - LISTS_OF_TABLES
     assert EVERY_SETTING.keys() == {".".join(keys) for keys in keys_of_one_line}
     for keys in keys_of_one_line:
         name = ".".join(keys)
@@ -285,6 +285,32 @@ def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:
         settings = load_settings(write(""), extra | {environment_name(keys): raw})
         assert _value(settings, name) == understood
         assert _value(Settings(), name) != understood
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("access.rules", '[{"path": "hr/*", "visibility": "restricted", "allow": ["group:hr"]}]'),
+        ("oauth.tenants", '{"Acme Inc.": "acme"}'),
+        ("search.profiles", '{"wide": {"limit": 20}}'),
+        ("embedders", '{"other": {"model": "multilingual-e5-small"}}'),
+    ],
+)
+def test_tables_can_be_made_in_the_environment_as_in_the_file(write: Write, name: str, raw: str) -> None:
+    variable = environment_name(tuple(name.split(".")))
+    from_environment = load_settings(write(""), {variable: raw})
+    values = json.loads(raw)
+    if isinstance(values, list):
+        text = "".join(f"[[{name}]]\n{_lines(value)}" for value in values)
+    else:
+        tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+        text = f"[{name}]\n{_lines({key: values[key] for key in values.keys() - tables})}"
+        text += "".join(f"[{name}.{key}]\n{_lines(value)}" for key, value in tables.items())
+    assert from_environment == load_settings(write(text), {}) != Settings()
+
+
+def _lines(table: dict[str, object]) -> str:
+    return "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in table.items())
 
 
 def test_every_setting_can_be_made_in_the_file(write: Write) -> None:
@@ -576,6 +602,10 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
         ("REFDESK_INGEST_HIDDEN", "2", "REFDESK_INGEST_HIDDEN must be true or false, not '2'."),
         ("REFDESK_SEARCH_COLLECTIONS", "a,B", f"REFDESK_SEARCH_COLLECTIONS: {refusal(valid_name, 'B')}"),
         ("REFDESK_EMBEDDER_DIMENSIONS", "0", "REFDESK_EMBEDDER_DIMENSIONS must be at least 1, not '0'."),
+        ("REFDESK_ACCESS_RULES", "hr/*", "REFDESK_ACCESS_RULES must be written as JSON"),
+        ("REFDESK_OAUTH_TENANTS", "[]", "REFDESK_OAUTH_TENANTS must be written as JSON"),
+        ("REFDESK_ACCESS_RULES", '[{"pat": "hr/*"}]', "the environment or flags: "),
+        ("REFDESK_ACCESS_RULES", " ", "REFDESK_ACCESS_RULES is empty."),
         ("REFDESK_DATA", "~nobody-here", "REFDESK_DATA: ~nobody-here " + NO_HOME),
         ("REFDESK_EMBEDDER_PROVIDER", "onnx", f"the environment or flags: embedder: {ONNX}"),
     ],
