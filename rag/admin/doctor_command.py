@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from rag.access.keys import keys_file, read_keys
-from rag.access.tenants import home_of, storages_of, tenant_of
+from rag.access.tenants import home_of, storages_of, tenant_of, tenants
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, requirements, write_report
@@ -34,6 +34,7 @@ from rag.admin.connect.connect_command import connected_entries
 from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch
 from rag.admin.orphaned_documents import orphaned_documents
+from rag.admin.runs_command import troubled_runs
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.terminal import FAILED, echo, print_json
 from rag.config.mistakes import loose_permissions
@@ -61,7 +62,7 @@ async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Findi
         yield Finding("permissions", "files and folders", warning)
     yield _check_clock(settings.data)
     yield check_temporary_folder()
-    yield _check_keys(settings.data)
+    yield _check_keys(settings)
 
 
 async def check_settings(settings: Settings) -> AsyncIterator[Finding]:
@@ -171,9 +172,9 @@ def check_temporary_folder() -> Finding:
     return Finding("temporary files", folder)
 
 
-def _check_keys(data: Path) -> Finding:
+def _check_keys(settings: Settings) -> Finding:
     try:
-        keys = read_keys(keys_file(data)).keys
+        keys = read_keys(keys_file(settings.data)).keys
     except ConfigurationError as error:
         return Finding("api keys", "keys.json", "Nobody can use an API key.", str(error))
     now = datetime.now(UTC)
@@ -181,12 +182,15 @@ def _check_keys(data: Path) -> Finding:
     soon = [key.id for key in keys if now < key.expires_at <= now + EXPIRING]
     notes = []
     if expired:
-        ended = names_briefly(expired, KEYS_NAMED)
-        notes.append(f"{ended} expired. Remove them with refdesk-admin key revoke.")
+        notes.append(f"{names_briefly(expired, KEYS_NAMED)} expired.")
     if soon:
-        replace = "Make others with refdesk-admin key rotate."
-        notes.append(f"{names_briefly(soon, KEYS_NAMED)} will expire within {EXPIRING.days} days. {replace}")
-    return Finding("api keys", f"{len(keys)} in keys.json", note=" ".join(notes))
+        notes.append(f"{names_briefly(soon, KEYS_NAMED)} will expire within {EXPIRING.days} days.")
+    if notes:
+        # Not `key revoke`: without any key, new documents are open to all who can ask.
+        notes.append("Renew those that are still used with refdesk-admin key rotate.")
+    is_closed = "keys" in settings.http.authentication and keys and len(expired) == len(keys)
+    problem = "No key is valid any more, so nobody can ask over HTTP with one." if is_closed else ""
+    return Finding("api keys", f"{len(keys)} in keys.json", problem, " ".join(notes), note=" ".join(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,16 +366,27 @@ async def data_findings(settings: Settings) -> AsyncIterator[Finding]:
     for data in folders:
         async for finding in _folder_findings(settings, data):
             yield finding
+    async for finding in _document_findings(settings):
+        yield finding
+    yield _audit_log_finding(settings.data)
+
+
+async def _document_findings(settings: Settings) -> AsyncIterator[Finding]:
+    """What orphaned documents, the last runs and open collections need."""
     with suppress(RefdeskError):  # other findings report it
         orphans = await orphaned_documents(settings)
         for orphan in orphans:
             yield Finding("origins", orphan.name, note=str(orphan))
         if not orphans:
             yield Finding("origins", f"{len(settings.origins)} in the settings")
+    for tenant in tenants(settings.common_home):
+        with suppress(RefdeskError):  # likewise
+            for run in troubled_runs(home_of(settings, tenant), tenant):
+                problem, note = (run.text, "") if run.is_wrong else ("", run.text)
+                yield Finding("runs", f"{tenant}.{run.collection}", problem, note=note)
     with suppress(RefdeskError):  # likewise
         async for tenant, exposure in unchosen_exposures(settings):
             yield Finding("visibility", f"{tenant}.{exposure.collection.name}", note=str(exposure))
-    yield _audit_log_finding(settings.data)
 
 
 async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Finding]:

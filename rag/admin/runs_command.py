@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,15 @@ from rag.errors import NotFoundError, RefdeskError
 from rag.home import Bucket, Home, names
 from rag.ingest.report import NOT_THERE, Report
 from rag.report import counted, one_line
-from rag.run_history import FailedFile, IngestionRun, collections_by_run, run_file_name, runs_of
+from rag.run_history import (
+    FailedFile,
+    IngestionRun,
+    RunResult,
+    collections_by_run,
+    last_runs,
+    run_file_name,
+    runs_of,
+)
 from rag.store.write.bucket_objects import put_new
 from rag.store.write.desk_folder import make_private, remove, write
 from rag.store.write.locks import locked
@@ -33,6 +42,40 @@ from rag.store.write.locks import locked
 WAIT_SECONDS = 15
 DONE = ("added", "replaced", "moved", "removed", "unchanged", "skipped", "missing")
 """The outcomes that the list counts."""
+TROUBLED: dict[RunResult, str] = {
+    "failed": "failed",
+    "partial": "failed for some files",
+    "interrupted": "was interrupted",
+}
+"""The results of runs that somebody should look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TroubledRun:
+    """The last run of a collection, if somebody should look at it; `text` is a sentence with the command.
+
+    `is_wrong` is false if the run took in all but some files.
+    """
+
+    collection: str
+    text: str
+    is_wrong: bool
+
+
+def troubled_runs(data: Home, tenant: str) -> Iterator[TroubledRun]:
+    """The last runs of a tenant's collections that didn't end well.
+
+    Raises:
+        StoreError: the bucket can't be read.
+    """
+    for run in last_runs(data, tenant):
+        if end := TROUBLED.get(run.result):
+            missing = run.counts.get("missing", 0)
+            if missing:
+                end = f"kept the documents of {counted(missing, 'missing file')}"
+            text = f"the last {run.command} {end} on {run.began:%Y-%m-%d}. See refdesk-admin runs"
+            is_wrong = run.result != "partial" or missing > 0
+            yield TroubledRun(run.collection, f"{text} --tenant {tenant}", is_wrong)
 
 
 class HistoryEntry:

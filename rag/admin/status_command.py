@@ -11,6 +11,7 @@ from rag.admin import sources_command
 from rag.admin.command_line import command, nothing_yet, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
+from rag.admin.runs_command import troubled_runs
 from rag.admin.sharing import exposures
 from rag.admin.terminal import echo, print_json, print_result, print_table
 from rag.config.settings import Settings
@@ -18,17 +19,10 @@ from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, data_folder_problem
 from rag.report import counted, names_briefly
-from rag.run_history import RunResult, last_runs
 from rag.store.read.desk_reader import DeskReader
 
 HOSTS_SHOWN = 4
 LARGEST_SHOWN, FAILURES_SHOWN = 10, 20
-ENDED: dict[RunResult, str] = {
-    "failed": "failed",
-    "partial": "failed for some files",
-    "interrupted": "was interrupted",
-}
-"""The results of runs that somebody should look at."""
 
 
 @command("next")
@@ -124,7 +118,8 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
                 f"{counted(lacking, 'chunk')} of {size['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."
             )
-    for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings))):
+    runs = [f"{run.collection}: {run.text}" for run in troubled_runs(home, tenant_of(settings))]
+    for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings)), *runs):
         echo(remark)
 
 
@@ -193,10 +188,5 @@ async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int
                 documents += await table.source_count()
         except RefdeskError as error:
             failed.append(f"{tenant}.{collection.name}: {error}")
-    failed += [
-        f"{tenant}.{run.collection}: the last {run.command} {ENDED[run.result]} on {run.began:%Y-%m-%d}. See "
-        f"refdesk-admin runs --tenant {tenant}"
-        for run in last_runs(home, tenant)
-        if run.result in ENDED
-    ]
+    failed += [f"{tenant}.{run.collection}: {run.text}" for run in troubled_runs(home, tenant)]
     return TenantSize(tenant, len(collections), documents, size, tuple(failed))

@@ -340,6 +340,31 @@ def test_keys_that_expired_or_will_soon_are_noted(filled: Desk) -> None:
     assert f"{ids[0]} expired." in note["text"]
     assert f"{ids[1]} will expire within 14 days." in note["text"]
     assert note["part"] == "3 in keys.json"
+    assert "key rotate" in note["text"]
+
+
+def test_keys_of_which_none_is_valid_are_wrong_where_clients_need_one(filled: Desk) -> None:
+    filled.run("key", "create", "--user", "ann")
+    keys = keys_file(filled.data)
+    stored = json.loads(keys.read_text())
+    stored["keys"][0]["expires_at"] = "2026-01-01T00:00:00Z"
+    keys.write_text(json.dumps(stored))
+    assert wrong(filled) == ["api keys"]
+
+
+def test_a_folder_that_is_empty_now_is_wrong_until_somebody_looked(filled: Desk, tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    for number in range(5):
+        (share / f"{number}.md").write_text(f"# {number}\n\nThe paper number {number}.\n")
+    filled.run("ingest", share)
+    for paper in share.iterdir():
+        paper.unlink()
+    filled.run("ingest", share, code=3)
+    assert wrong(filled) == ["runs"]
+    assert "5 missing files" in filled.run("status").stdout
+    filled.run("ingest", share, "--yes")
+    filled.run("doctor")
 
 
 def test_packages_of_other_versions_are_named(filled: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
