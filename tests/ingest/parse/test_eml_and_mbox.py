@@ -524,6 +524,14 @@ def test_a_mailbox_of_empty_messages_has_no_content() -> None:
         parse(f"{DATED}\n\n{SECOND}".encode(), "a.mbox")
 
 
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", ["<style>", "</style>", "<!--", "<title", "&a"])
+def test_hostile_pages_of_mails_cost_no_more_than_their_length(part: str) -> None:
+    head = "From: a@x.org\nMIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=b\n\n"
+    bodies = f"--b\nContent-Type: text/plain\n\nA.\n--b\nContent-Type: text/html\n\n{part * 20_000}\n--b--\n"
+    assert parse((head + bodies).encode(), "a.eml")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_linear_time")
 def test_many_lines_that_begin_no_message_take_linear_time() -> None:

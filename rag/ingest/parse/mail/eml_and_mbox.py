@@ -293,7 +293,10 @@ _LENGTH = 120  # characters of a name without its suffix
 _FLOWING = re.compile(r"^(?![^\S\n]*>|-- $)(.*\S) \n(?=[^>\s])", re.MULTILINE)
 """A line that goes on, by RFC 3676; one of a quotation doesn't, because an answer may follow it."""
 _GAP = re.compile(r"\n(?:[^\S\n]*+\n){2,}")
-_TAG = re.compile(r"(?is)<(style|script|title)\b.*?</\1\s*>|<!--.*?-->|<[a-z/!][^<>]*>|&[a-z]+;")
+_TAG = re.compile(
+    r"<(style|script|title)\b(?:[^<]|<(?!/?\1\b))*+</\1\s*>|<!--(?:[^<]|<(?!!--))*?-->|<[a-z/!][^<>]*>|&[a-z]+;",
+    re.IGNORECASE,
+)
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 
 
