@@ -31,7 +31,10 @@ NOTEBOOK_SUFFIXES = (".ipynb",)
 
 _MAX_OUTPUT = 4000  # characters of one output: a training log would drown the rest
 _FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
-_IMAGE = re.compile(r"!\[([^\]]*)\]\((?:data:|attachment:)[^)]*\)|<img\b[^>]*\bsrc=[\"']data:[^>]*>")
+_IMAGE = re.compile(
+    r"!\[((?:[^\]!]|!(?!\[))*+)\]\((?:data:|attachment:)(?:[^)!]|!(?!\[))*+\)"
+    r"|<img\b[^<>]{0,1000}?\bsrc=[\"']data:(?:[^<>]|<(?!img\b))*+>"
+)
 
 
 def parse_notebook(text: str, name: str) -> Document:
@@ -536,7 +539,7 @@ def _chatgpt_texts(message: Mapping[str, Any]) -> tuple[str, str]:
     ).strip()
 
 
-_MARKS = re.compile("\ue200(?P<kind>[a-z_]+)\ue202(?P<about>[^\ue200\ue201]*)\ue201|【[0-9:]+†[^】]*】")
+_MARKS = re.compile("\ue200(?P<kind>[a-z_]+)\ue202(?P<about>[^\ue200\ue201]*)\ue201|【[0-9:]+†[^【】]*】")
 """What ChatGPT marks in an answer: the sources of a sentence, and things that it shows as cards."""
 
 

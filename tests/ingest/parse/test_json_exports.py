@@ -322,6 +322,13 @@ def test_a_question_to_an_assistant_heads_the_answer_that_stayed() -> None:
     assert not any(word in document.text for word in ("abandoned", "Obey", "66-77"))
 
 
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", ["【1†a ", "\ue200a\ue202", "<a"])
+def test_hostile_marks_of_sources_cost_no_more_than_their_length(part: str) -> None:
+    answer = node("assistant", part * 50_000, None)
+    assert exported([{"title": "A", "current_node": "a", "mapping": {"a": answer}}], "conversations.json")
+
+
 def test_documents_spoken_words_and_code_of_chatgpt_are_read_and_marks_of_sources_are_not() -> None:
     letter = json.dumps({"name": "Letter", "type": "document", "content": "Dear Sir, the pump leaks."})
     spoken = {"content_type": "audio_transcription", "text": "Write to them"}
@@ -562,6 +569,12 @@ def book(*cells: dict[str, object], **metadata: object) -> Document:
 
 def code(source: object, *outputs: dict[str, object]) -> dict[str, object]:
     return {"cell_type": "code", "source": source, "outputs": outputs}
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", ["![a ", "![](data:", "<img ", '<img src="data:', '<img src="data:">'])
+def test_hostile_pictures_cost_no_more_than_their_length(part: str) -> None:
+    assert book({"cell_type": "markdown", "source": f"x {part * 20_000}"})
 
 
 def test_cells_are_read_in_order() -> None:
