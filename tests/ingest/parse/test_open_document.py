@@ -275,7 +275,10 @@ def test_a_control_on_a_slide_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize(("source", "is_read"), [("Cups", False), ("'Old cups'", True)])
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize(
+    ("source", "is_read"), [("Cups", False), ("'Old cups'", True), ("a" * 50_000 + " ", True)]
+)
 def test_a_chart_of_a_sheet_is_named_or_read_if_its_numbers_are_hidden(source: str, *, is_read: bool) -> None:
     frame = '<draw:frame><draw:object xmlns:xlink="xlink" xlink:href="./C"/></draw:frame>'
     area = f'<chart:plot-area xmlns:chart="chart" table:cell-range-address="${source}.$A$1:${source}.$B$2"/>'

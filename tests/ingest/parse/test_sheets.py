@@ -332,6 +332,21 @@ def test_charts_are_named_or_read_and_pictures_have_their_words() -> None:
     )
 
 
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", ["a", "''"])
+def test_hostile_sources_of_charts_cost_no_more_than_their_length(part: str) -> None:
+    book = workbook(
+        sheet("a|b", "1|2"),
+        **{
+            "xl/worksheets/_rels/sheet1.xml.rels": relations(d="drawing ../drawings/d.xml"),
+            "xl/drawings/d.xml": drawing(f"<xdr:absoluteAnchor>{frame('a')}</xdr:absoluteAnchor>"),
+            "xl/drawings/_rels/d.xml.rels": relations(a="chart a.xml"),
+            "xl/drawings/a.xml": series(f"{part * 30_000}("),
+        },
+    )
+    assert "Wins by team" in parse(book, "a.xlsx").text
+
+
 def test_a_sheet_that_is_a_chart_is_named() -> None:
     book = workbook(
         sheet("a|b", "1|2"),

@@ -28,7 +28,7 @@ SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
 
 _MIME_TYPE = "application/vnd.oasis.opendocument."
-_SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
+_SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]{1,300}))\.\$?[A-Z]")
 _SPACE = re.compile(r"[ \t\r\n]+")
 _LEFT_OUT = listed_names("""
     tracked-changes table-of-content illustration-index table-index alphabetical-index forms sequence-decls

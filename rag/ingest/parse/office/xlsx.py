@@ -52,7 +52,7 @@ _ANCHORS = frozenset({"oneCellAnchor", "twoCellAnchor", "absoluteAnchor"})
 _OPEN_TAG = re.compile(rb"<br\s*>")  # as Excel writes it in VML, which isn't XML then
 _BOXES, _LISTS = frozenset({"checkbox", "radio"}), frozenset({"drop", "list"})
 _LABELS = frozenset({"gbox", "label"})
-_SHEET_OF_CELLS = re.compile(r"'((?:[^']|'')+)'!|([^'!(),:]+)!")
+_SHEET_OF_CELLS = re.compile(r"'((?:[^']|''){1,300})'!|([^'!(),:]{1,300})!")
 
 
 def parse(data: bytes, name: str) -> Document:
