@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from unicodedata import normalize
 
 import pytest
 
@@ -14,6 +15,7 @@ from rag.store.read.other_scripts import without_particles
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import (
     MAX_TERMS,
+    names_in,
     query_terms,
     query_words,
     search_terms,
@@ -450,6 +452,12 @@ KOREAN = """
 직원들에게 직원|직원들은 직원|규정에 규정|규정에는 규정|서울까지 서울|서울에서 서울
 문서입니다 문서|안내합니다 안내|신청하는 신청
 """
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_a_long_run_of_persian_letters_is_one_word_found_in_linear_time() -> None:
+    for letters in ("\u0633" * 100_000, "\ufdfc" * 25_000):  # rial, one letter for four
+        assert [*names_in(letters)] == [(normalize("NFKC", letters), None)]
 
 
 @pytest.mark.parametrize("pair", KOREAN.replace("\n", "|").strip("|").split("|"))
