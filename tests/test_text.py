@@ -20,6 +20,7 @@ from rag.text.plain_text import (
     line_at,
     line_count,
     lines_span,
+    questions_in,
     sentences,
     with_indent,
     with_line_ends,
@@ -157,6 +158,11 @@ def test_sentences_are_in_order_and_leave_out_nothing_but_white_space(text: str)
     gaps = pairwise([0, *(border for span in spans for border in span), len(text)])
     assert all(start <= end for start, end in gaps)
     assert "".join("".join(_texts(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_questions_are_told_in_linear_time() -> None:
+    assert questions_in("?" * 100_000 + "so. Why (not)?") == "Why (not)?"
 
 
 def test_words_have_no_case_and_no_punctuation() -> None:

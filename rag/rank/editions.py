@@ -179,8 +179,10 @@ _PRESENT = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_NUMBERS = re.compile(r"(?<![0-9A-Za-z_,])[0-9A-Za-z_./:–-]*[0-9][0-9A-Za-z_./:–-]*(?![%]|,[0-9])")
-"""A run with a digit, and everything joined to it: CVE-2021-44228, 2016/679, 2024-03-11."""
+_RUN = re.compile(r"(?<![0-9A-Za-z_,])[0-9A-Za-z_./:–-]++")
+"""A word or a number, and everything joined to it: CVE-2021-44228, 2016/679, 2024-03-11."""
+_GOES_ON = re.compile("%|,[0-9]")
+"""Behind a number that is not a time."""
 _TIME = re.compile(
     r"""(?:(?:[A-Za-z]+[-_])*|FY) (?P<first>(?:19[5-9]|20[0-9])[0-9])
           (?: [-–/](?P<last>[0-9]{2}|(?:19|20)[0-9]{2})
@@ -298,10 +300,10 @@ def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     """
     years: dict[Bound, set[int]] = {"in": set(), "since": set(), "before": set(), "not": set()}
     for clause in _asking_clauses(question):
-        for numbers in _NUMBERS.finditer(clause):
-            first, *later = _years(numbers[0].rstrip(".:/-–_")) or [0]
+        for run in _RUN.finditer(clause):
+            start, end = run.start(), run.end() - bool(_GOES_ON.match(clause, run.end()))
+            first, *later = _years(clause[start:end].rstrip(".:/-–_")) or [0]
             if first:
-                start, end = numbers.span()
                 bound = _bound(clause[max(0, start - _NEAR) : start], clause[end : end + _NEAR])
                 years[bound] |= {first - 1} if bound == "before" else {first, *later}
     excluded = frozenset(years["not"])

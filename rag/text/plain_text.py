@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from json import dumps
 from typing import NamedTuple
 
@@ -160,7 +160,7 @@ _ROW = re.compile(r"[ \t]*+\|")
 _WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+")
 _NOTE_ID = re.compile(r"%20[0-9a-f]{32}(?=[./)])")  # in a link; in prose, such digits can be a checksum
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
-_ASKING = re.compile("[?\uff1f\u061f\u055e\u037e]\\W*$")  # also full-width, Arabic, Armenian, Greek
+_QUESTION_MARKS = frozenset("?\uff1f\u061f\u055e\u037e")  # also full-width, Arabic, Armenian, Greek
 TABLE_RULE = re.compile(r"[^\S\n]*+(?:\|[^\S\n]*+)?:?-[-:+| \t]*+(?:\n|$)")
 """The line below the header row of a Markdown table, like "|---|:-:|"; in other lines it means nothing."""
 ENDING = 32  # words of a question behind a pasted text
@@ -281,7 +281,13 @@ def questions_in(text: str) -> str:
 
     Example: "Error 7. Why? It is new. What now?" -> "Why?" and "What now?".
     """
-    return "\n".join(part for part in _sentences_by_line(text) if _ASKING.search(part))
+    return "\n".join(part for part in _sentences_by_line(text) if _asks(part))
+
+
+def _asks(sentence: str) -> bool:
+    """Whether a question mark stands behind the last word."""
+    end = takewhile(lambda mark: not (mark.isalnum() or mark == "_"), reversed(sentence))
+    return not _QUESTION_MARKS.isdisjoint(end)
 
 
 def ending(text: str) -> str:
