@@ -29,13 +29,12 @@ from rag.search.reply.reply_parts import cited_title
 from rag.search.reply.untrusted import display_name
 from rag.search.view import View
 from rag.store.read.schema import SourcePlace
+from rag.text.plain_text import one_line
 from rag.uris import SCHEME, is_surely_id, named_id, split_citation, web_address
 
 QUOTED_CHARS = 64  # of a name in a message
-_FRAGMENT = re.compile(r"(?<=\S)#\S+$")
-_CITATION = re.compile(r"(?P<title>.+?)(?: › .*|, (?:pp?\.|slides?) [^›]*)(?<!\])")
-"""A citation without its id. It doesn't end in a square bracket: an id in brackets is meant as an id."""
-_NOTE_LINK = re.compile(r"!?\[\[([^\[\]|#]+)[^\[\]]*\]\]")
+_PAGES = re.compile(r", (?:pp?\.|slides?) ")
+_NOTE_LINK = re.compile(r"!?\[\[([^\[\]|#]++)[^\[\]]*+\]\]")
 
 
 class _Candidate(NamedTuple):
@@ -144,9 +143,8 @@ class _Forms(NamedTuple):
     @classmethod
     def of(cls, name: str) -> Self:
         """The forms of a name."""
-        citation = _CITATION.fullmatch(name.strip())
         paths = _path_in(name), _path_in(unquote(name)), _linked_path(name)  # of a URI, %20 is a space
-        return cls(paths, display_name(name), display_name(citation["title"]) if citation else "")
+        return cls(paths, display_name(name), display_name(_cited(one_line(name))))
 
     @property
     def folded(self) -> Iterator[str]:
@@ -154,6 +152,17 @@ class _Forms(NamedTuple):
         for name in (*self.paths, *(path.rpartition("/")[2] for path in self.paths), self.title):
             if name:
                 yield name.casefold()
+
+
+def _cited(name: str) -> str:
+    """The title in a citation without its id; "" if the name is none, or ends in an id in brackets."""
+    if name.endswith("]"):
+        return ""
+    title, mark, _ = name.partition(" › ")
+    if mark:
+        return title
+    pages = _PAGES.search(name, name.rfind("›") + 1 or 1)
+    return name[: pages.start()] if pages else ""
 
 
 def _path_in(name: str) -> str:
@@ -173,7 +182,10 @@ def _linked_path(name: str) -> str:
 
 def _without_fragment(name: str) -> str:
     """A link without its fragment. In a title, white space stands on one side of the #, so that stays."""
-    return _FRAGMENT.sub("", name.strip())
+    name = name.strip()
+    _, _, last = one_line(name).rpartition(" ")
+    at = last.find("#", 1)
+    return name[: at - len(last)] if 0 < at < len(last) - 1 else name
 
 
 def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:

@@ -14,7 +14,7 @@ from rag.corpus import Access, Heading, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
 from rag.search.desk import Desk
-from rag.search.names import QUOTED_CHARS, unknown_names_note
+from rag.search.names import QUOTED_CHARS, resolve_names, unknown_names_note
 from rag.search.source_window import headings_named, section_span
 from rag.search.view import IS_PATH
 from rag.text.plain_text import Span
@@ -129,6 +129,14 @@ NO_NAMES = [
     "*",
     "%",
 ]
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("piece", ["#", " › ", ", p. ", "[[", "[[a", "../", "a"])
+async def test_a_long_name_is_looked_up_in_linear_time(piece: str) -> None:
+    """A request can bring a hundred, each as long as the request may be."""
+    names = [f"{piece * 30_000}{end}" for end in ("", "]", "›", " x")]
+    assert await resolve_names([], names) == {}
 
 
 async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Source) -> None:
