@@ -110,15 +110,8 @@ Verdict = Literal["earlier", "later", "both"]
 """Which of two near-duplicates stays. A later one that stays alone takes the earlier one's place."""
 
 
-def _keep_earlier(_earlier: int, _later: int) -> Verdict:
-    return "earlier"
-
-
 def distinct(
-    texts: Sequence[str],
-    *,
-    threshold: float = 0.9,
-    verdict: Callable[[int, int], Verdict] = _keep_earlier,
+    texts: Sequence[str], *, threshold: float, verdict: Callable[[int, int], Verdict]
 ) -> dict[int, int]:
     """The places in `texts` (best first) to keep, each with the index of the text to put there.
 

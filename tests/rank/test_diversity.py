@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from random import Random
 
@@ -156,7 +157,7 @@ def _changed(*places: int) -> str:
 
 
 def _kept(texts: Sequence[str], *, threshold: float = 0.9) -> tuple[int, ...]:
-    return tuple(distinct(texts, threshold=threshold))
+    return tuple(distinct(texts, threshold=threshold, verdict=lambda _earlier, _later: "earlier"))
 
 
 def test_a_text_that_comes_again_goes() -> None:
@@ -225,11 +226,12 @@ def test_at_threshold_one_the_same_are_found_in_any_order(texts: list[str], rand
 
 def test_a_duplicate_that_is_better_takes_the_place_of_the_first() -> None:
     texts = ["a b", "c", "a b", "a b"]
-    assert distinct(texts, verdict=lambda _earlier, later: "later" if later == 2 else "earlier") == {
+    last = partial(distinct, texts, threshold=0.9)
+    assert last(verdict=lambda _earlier, later: "later" if later == 2 else "earlier") == {
         0: 2,
         1: 1,
     }
-    assert distinct(texts, verdict=lambda _earlier, later: "both" if later == 2 else "earlier") == {
+    assert last(verdict=lambda _earlier, later: "both" if later == 2 else "earlier") == {
         0: 0,
         1: 1,
         2: 2,
