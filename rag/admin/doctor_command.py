@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from anyio import to_thread
 
-from rag.access.keys import keys_file, read_keys
+from rag.access.keys import keys_in
 from rag.access.tenants import home_of, storages_of, tenant_of, tenants
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
@@ -62,7 +63,7 @@ async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Findi
         yield Finding("permissions", "files and folders", warning)
     yield _check_clock(settings.data)
     yield check_temporary_folder()
-    yield _check_keys(settings)
+    yield await to_thread.run_sync(_check_keys, settings)
 
 
 async def check_settings(settings: Settings) -> AsyncIterator[Finding]:
@@ -174,8 +175,8 @@ def check_temporary_folder() -> Finding:
 
 def _check_keys(settings: Settings) -> Finding:
     try:
-        keys = read_keys(keys_file(settings.data)).keys
-    except ConfigurationError as error:
+        keys = keys_in(settings.common_home).keys
+    except (ConfigurationError, StoreError) as error:
         return Finding("api keys", "keys.json", "Nobody can use an API key.", str(error))
     now = datetime.now(UTC)
     expired = [key.id for key in keys if key.expires_at <= now]

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import click
 import pytest
 
+from rag.admin.doctor_command import check_machine
 from rag.admin.main import commands
+from rag.config.load import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -364,3 +367,18 @@ def test_a_sync_tells_of_documents_in_the_bucket_that_no_origin_brings_any_more(
         assert run.returncode == 0, run.stderr
     (note,) = [line for line in run.stderr.splitlines() if line.startswith("Note: 1 document in documents")]
     assert f"comes from the folder {tmp_path}/former, which no origin of the settings names any more" in note
+
+
+def test_the_console_looks_at_the_keys_in_the_bucket(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = object_store.serving | {"REFDESK_DATA": str(tmp_path / "machine")}
+    assert scripts.admin("key", "create", "--user", "ann", env=env).returncode == 0
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+    async def about_keys() -> list[str]:
+        findings = check_machine(load_settings(None, env, {}), tmp_path / "config.toml")
+        return [finding.part async for finding in findings if finding.check == "api keys"]
+
+    assert anyio.run(about_keys) == ["1 in keys.json"]
