@@ -20,13 +20,13 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from rag.access.tenants import storages_of, tenants
+from rag.access.tenants import home_of, storages_of, tenants
 from rag.admin.sources_command import folder_bytes
 from rag.config.load import setting_values
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, RefdeskError
-from rag.run_history import runs_of
+from rag.run_history import IngestionRun, runs_of
 from rag.runtime import cores, memory_bytes
 from rag.store.read.desk_reader import DeskReader
 
@@ -130,7 +130,10 @@ async def _made(reader: DeskReader, tenant: str) -> Sequence[Collection]:
 def _runs(settings: Settings) -> Iterator[str]:
     """The last runs of each tenant, without names of files."""
     for tenant in _tenants(settings):
-        for _, run in sorted(runs_of(settings.data, tenant).items())[-LAST_RUNS:]:
+        runs: dict[int, IngestionRun] = {}
+        with suppress(RefdeskError):  # of its own storage, which a finding reports
+            runs = runs_of(home_of(settings, tenant), tenant)
+        for _, run in sorted(runs.items())[-LAST_RUNS:]:
             lasted = f"{(run.ended - run.began).total_seconds():.1f} s" if run.ended else "not ended"
             counts = Counter(run.counts) | Counter(run.causes)
             yield f"- {run.began:%Y-%m-%d %H:%M}, {lasted}, {run.result}, {json.dumps(counts)}"

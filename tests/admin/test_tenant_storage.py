@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from rag.access.tenants import tenant_file
+from rag.admin.bug_report import write_report
+from rag.config.load import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -355,3 +359,14 @@ def test_a_tenant_s_storage_is_no_document_and_no_desk_for_other_tenants(
     apart = desk_at(storage)
     assert apart.titles("pendulum") == ["theirs"]
     assert "is the storage of a tenant" in apart.misuse("tenant", "create", "second")
+
+
+def test_a_bug_report_has_the_runs_of_a_tenant_in_its_own_storage(
+    inside: Desk, documents: Path, storage: str, tmp_path: Path
+) -> None:
+    inside.run("tenant", "create", "acme", "--storage", storage)
+    inside.run("ingest", documents)
+    report = tmp_path / "report.md"
+    settings = load_settings(None, os.environ, {"data": inside.data})
+    anyio.run(write_report, report, settings, tmp_path / "config.toml", [])
+    assert ', complete, {"' in report.read_text().partition("## The last ingestions")[2]
