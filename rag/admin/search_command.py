@@ -186,33 +186,34 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     settings = settings.model_copy(update={"search": with_every_override(settings.search)})
     principal = local_principal(settings)
     is_traced = explain or as_json or report is not None
-    answer, fates = await _answer(settings, principal, request, expect, is_traced=is_traced)
+    async with Desk.open(settings, os.environ) as desk:
+        answer, fate = await answer_and_fate(desk, principal, request, expect, is_traced=is_traced)
     reply = search_reply(answer, max_chars=None, vectors=vectors)
     if report:
-        await write_page(report, search_report(query, answer, fates))
-    if explain or fates:
+        await write_page(report, search_report(query, answer, fate))
+    if explain or fate:
         reply = with_trace(reply, answer, None)
     if as_json:
-        expected = {"expected": _fate_json(fates[0])} if fates else {}
+        expected = {"expected": _fate_json(fate)} if fate else {}
         print_json(reply.model_dump(exclude_none=True) | expected)
         return
     print_results(reply)
     if NO_DOCUMENTS in answer.notes:
         echo(await _explain_no_documents(settings, principal))
     if reply.trace:
-        echo("\n".join(["", *explanation(answer, fates)]))
+        echo("\n".join(["", *explanation(answer, fate)]))
 
 
-async def _answer(
-    settings: Settings, principal: Principal, request: SearchRequest, expect: str | None, *, is_traced: bool
-) -> tuple[Answer, list[SourceTrace]]:
-    """The answer, and the fate of the source with the id `expect`, if it is given."""
-    async with Desk.open(settings, os.environ) as desk:
-        if expect is None:
-            answer = await desk.search(principal, request, trace=is_traced)
-            return await desk.with_warnings(answer), []
+async def answer_and_fate(
+    desk: Desk, principal: Principal, request: SearchRequest, expect: str | None, *, is_traced: bool = True
+) -> tuple[Answer, SourceTrace | None]:
+    """The answer, and the fate of the source that `expect` names, if it is given."""
+    fate = None
+    if expect is None:
+        answer = await desk.search(principal, request, trace=is_traced)
+    else:
         answer, fate = await desk.why_not(principal, request, expect)
-        return await desk.with_warnings(answer), [fate]
+    return await desk.with_warnings(answer), fate
 
 
 async def _explain_no_documents(settings: Settings, principal: Principal) -> str:

@@ -165,8 +165,8 @@ def _evidence(result: HitRecord) -> str:
     return f"{count} {'match' if count == 1 else 'matches'} on {on} {', '.join(lines)}{ellipsis}"
 
 
-def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:
-    """The trace of an answer as lines: its queries, stages and hits, and what happened to expected sources.
+def explanation(answer: Answer, fate: SourceTrace | None = None) -> list[str]:
+    """The trace of an answer as lines: its queries, stages and hits, and what happened to an expected source.
 
     The lines hold no control characters. Only rows of the table can be longer than `WIDTH`.
     """
@@ -180,7 +180,7 @@ def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:
         ],
         [*_stages(answer.steps)] if answer.steps else [],
         *([*_hit(rank, hit, answer, steps)] for rank, hit in enumerate(answer.hits, 1)),
-        *([*_fate(fate)] for fate in fates),
+        [*_fate(fate)] if fate else [],
     ]
     return [line for part in parts if part for line in (*part, "")][:-1]
 

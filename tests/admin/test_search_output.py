@@ -69,7 +69,7 @@ def test_a_trace_is_told_from_its_queries_to_its_hits_and_what_became_of_others(
     make_search: MakeSearch,
 ) -> None:
     search = make_search()
-    assert _aligned("\n".join(explanation(search.answer, [search.fate]))) == _aligned(EXPLAINED)
+    assert _aligned("\n".join(explanation(search.answer, search.fate))) == _aligned(EXPLAINED)
 
 
 def test_the_columns_of_the_table_of_stages_stand_under_each_other(make_search: MakeSearch) -> None:
@@ -110,26 +110,26 @@ def test_an_empty_answer_without_stages_says_nothing() -> None:
 def test_a_source_that_is_among_the_hits_is_said_to_be(make_search: MakeSearch) -> None:
     search = make_search()
     fate = replace(search.fate, step=None, reason=AMONG_HITS, ranks=(("fuse", 2), ("rerank", 1)))
-    lines = explanation(search.answer, [fate])
+    lines = explanation(search.answer, fate)
     assert lines[-3:] == ["Expected Clocks c [mfzqc]:", f"   {AMONG_HITS}", "   fuse 2 → rerank 1"]
 
 
 def test_long_lines_are_broken(make_search: MakeSearch) -> None:
     search = make_search("a long story " * 30)
-    lines = explanation(search.answer, [search.fate])
+    lines = explanation(search.answer, search.fate)
     assert WIDTH - 10 < max(map(len, lines)) <= WIDTH
 
 
 def test_warnings_and_reasons_are_whole(make_search: MakeSearch) -> None:
     search = make_search("a long story " * 30)
-    printed = " ".join(" ".join(explanation(search.answer, [search.fate])).split())
+    printed = " ".join(" ".join(explanation(search.answer, search.fate)).split())
     for whole in ("! recency failed:", "Too far:"):
         assert f"{whole} {'a long story ' * 30}" in printed
 
 
 def test_a_terminal_takes_nothing_for_a_command(make_search: MakeSearch, hostile: str) -> None:
     search = make_search(hostile)
-    lines = explanation(search.answer, [search.fate])
+    lines = explanation(search.answer, search.fate)
     assert all(line.isprintable() for line in lines)
     assert any("[31m" in line for line in lines)
 
@@ -194,7 +194,7 @@ def _titles(body: ET.Element) -> list[str | None]:
 @pytest.fixture
 def body(make_search: MakeSearch) -> ET.Element:
     search = make_search()
-    return _body(search_report("who built it?", search.answer, [search.fate]))
+    return _body(search_report("who built it?", search.answer, search.fate))
 
 
 def test_the_page_tells_the_search_from_what_to_know_to_each_step(body: ET.Element) -> None:
@@ -334,8 +334,8 @@ def test_a_search_without_a_trace_or_anything_else_has_a_page_too(make_search: M
 
 def test_whatever_anybody_says_is_text(make_search: MakeSearch, hostile: str) -> None:
     plain, search = make_search("Clocks"), make_search(hostile)
-    expected = _body(search_report("Clocks", plain.answer, [plain.fate]))
-    page = search_report(hostile, search.answer, [search.fate])
+    expected = _body(search_report("Clocks", plain.answer, plain.fate))
+    page = search_report(hostile, search.answer, search.fate)
     body = _body(page)
     assert [node.tag for node in body.iter()] == [node.tag for node in expected.iter()]
     assert [sorted(node.keys()) for node in body.iter()] == [sorted(node.keys()) for node in expected.iter()]
@@ -345,7 +345,7 @@ def test_whatever_anybody_says_is_text(make_search: MakeSearch, hostile: str) ->
 
 def test_the_page_refers_to_nothing_and_runs_nothing(make_search: MakeSearch, hostile: str) -> None:
     search = make_search(hostile)
-    page = search_report(hostile, search.answer, [search.fate])
+    page = search_report(hostile, search.answer, search.fate)
     for element in _body(page).iter():
         assert element.tag not in {"script", "link", "img", "image", "use", "iframe", "object", "form", "a"}
         names = element.keys()

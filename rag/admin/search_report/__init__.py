@@ -33,15 +33,15 @@ TITLES = ("Step", "When", "ms", "In → out", "Tokens", "Cost")
 WITHOUT_USAGE = 4  # of the columns
 
 
-def search_report(question: str, answer: Answer, fates: Sequence[SourceTrace] = ()) -> str:
-    """An HTML page of a search's trace, and of what happened to expected sources.
+def search_report(question: str, answer: Answer, fate: SourceTrace | None = None) -> str:
+    """An HTML page of a search's trace, and of what happened to an expected source.
 
     It has no script and no links. Text of documents and models is escaped.
     """
     queries, steps, previews = trace_sections(answer)
     sections = [
         section("What to know", *_notes(answer.notes)),
-        section("Expected", *(_fate(fate) for fate in fates)),
+        section("Expected", *([_fate(fate)] if fate else [])),
         *(queries, steps),
         section("Hits", *hit_articles(answer)),
         previews,

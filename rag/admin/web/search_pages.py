@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
 from rag.access.rule import valid_name
+from rag.admin.search_command import answer_and_fate
 from rag.admin.search_report import hit_articles, summary_line, trace_sections
 from rag.admin.web.console import Asker, Console, number_in, see_other
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
@@ -22,7 +23,6 @@ from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, l
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
 from rag.report import counted
-from rag.search.why import SourceTrace
 from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole
 from rag.uris import split_id
 
@@ -40,7 +40,8 @@ async def search(console: Console, request: Request) -> Response:
     answer, fate, problem = None, None, ""
     if parameters.get("q", "").strip():
         try:
-            answer, fate = await _ask(console, asker, search_request(parameters), expected)
+            principal, asked = asker.principal(console.tenant), search_request(parameters)
+            answer, fate = await answer_and_fate(console.desk, principal, asked, expected or None)
         except RefdeskError as error:
             problem = str(error)
     return console.page(
@@ -80,18 +81,6 @@ def search_request(parameters: Mapping[str, str]) -> SearchRequest:
         collections=(collection,) if collection else None,
         joined=True,
     )
-
-
-async def _ask(
-    console: Console, asker: Asker, request: SearchRequest, expected: str
-) -> tuple[Answer, SourceTrace | None]:
-    """The answer with its trace, and what happened to the expected document, if one is named."""
-    principal, fate = asker.principal(console.tenant), None
-    if expected:
-        answer, fate = await console.desk.why_not(principal, request, expected)
-    else:
-        answer = await console.desk.search(principal, request, trace=True)
-    return await console.desk.with_warnings(answer), fate
 
 
 def address_of(hit: Hit) -> str:
