@@ -162,7 +162,7 @@ def file_name(sent_name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     if not dot or len(suffix.encode()) > NAME_BYTES // 2:
         stem, suffix = name, ""
-    if stem.casefold() in DEVICES:
+    if stem.partition(".")[0].casefold() in DEVICES:
         stem = f"_{stem}"
     room = NAME_BYTES - len(dot.encode()) - len(suffix.encode())
     stem = stem.encode()[:room].decode(errors="ignore")

@@ -317,6 +317,7 @@ def test_a_desk_in_a_bucket_is_administered_there(
         ("na\u0308me.md", "n\u00e4me.md"),
         ("con.txt", "_con.txt"),
         ("CON", "_CON"),
+        ("aux.min.js", "_aux.min.js"),  # a device whatever follows the first point
         ("\u202eevil.md", "evil.md"),
     ],
 )
