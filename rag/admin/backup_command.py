@@ -237,7 +237,7 @@ verify_option = click.option(
 )
 
 
-@command("copy", storage_command, of_tenant=False, changes=False)
+@command("copy", storage_command, of_tenant=False)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
@@ -269,7 +269,7 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
     )
 
 
-@command("fetch", storage_command, of_tenant=False, changes=False)
+@command("fetch", storage_command, of_tenant=False)
 @click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
 async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
