@@ -99,7 +99,8 @@ def home_of(settings: Settings, tenant: str) -> Home:
         raise StoreError(
             f"The documents of the tenant {tenant!r} can't be reached in {home}: {why}. Mount it, or put it "
             f"back, and nothing else needs to be done. If it is lost: refdesk-admin tenant remove {tenant} "
-            "--yes --without-storage."
+            f"--yes --without-storage, which ends its API keys, too. To restore a backup then: refdesk-admin "
+            f"tenant create {tenant} --storage URI, and refdesk-admin restore FILE."
         )
     return home
 

@@ -119,7 +119,7 @@ async def restore_command(  # noqa: PLR0913 the options
     lists = asdict(result)
     lists["others"] = lists.pop("untouched")
     del lists["replaced"]
-    print_result(lists | keys, *_lines(result, keys, file), as_json=as_json)
+    print_result(lists | keys, *_lines(result, keys, file, home), as_json=as_json)
 
 
 def _check_target(data: Path, file: Path, *, replace: bool) -> None:
@@ -197,9 +197,9 @@ def _with_sizes(collections: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({counted(sources, 'source')})" for name, sources in collections.items())
 
 
-def _lines(result: RestoreResult, keys: dict[str, Any], file: Path) -> Iterator[str]:
+def _lines(result: RestoreResult, keys: dict[str, Any], file: Path, home: Home) -> Iterator[str]:
     collections = _with_sizes(result.collections)
-    yield f"Restored the tenant {result.tenant} as of {result.at} from {file}: {collections}."
+    yield f"Restored the tenant {result.tenant} as of {result.at} from {file} into {home}: {collections}."
     sources = {
         "With narrower rights than in the backup": result.narrowed,
         "Removed since the backup, and back": result.returned,

@@ -296,11 +296,12 @@ def revoke_key(data: Home, id_: str) -> None:
         _revoke(data, keys, [_find(keys, id_)], write)
 
 
-def revoke_keys(data: Home, tenant: str) -> None:
-    """Revoke all keys of a tenant: they would open a later tenant with the same name."""
+def revoke_keys(data: Home, tenant: str) -> int:
+    """Revoke all keys of a tenant, which would open a later one with the same name. Returns their number."""
     with changing_keys(data) as (keys, write):
         if theirs := [key for key in keys if key.tenant == tenant]:
             _revoke(data, keys, theirs, write)
+    return len(theirs)
 
 
 def _revoke(data: Home, keys: Sequence[ApiKey], ended: Sequence[ApiKey], write: _Write) -> None:

@@ -126,7 +126,7 @@ async def remove_command(settings: Settings, *, name: str, without_storage: bool
     of_tenant = None if is_empty else at_tenant(settings, name)
     collections = await DeskReader.of(of_tenant).collections(name) if of_tenant else ()
     collection_names = [collection.name for collection in collections]
-    revoke_keys(settings.home, name)
+    revoked = revoke_keys(settings.home, name)
     gone = {name: ({"collections": collection_names}, None)}
     with log_act(settings.data, Act("tenant remove", name, gone, gives=False)):
         for attempt in spending_reserve(of_tenant.home if of_tenant else settings.home):
@@ -143,6 +143,8 @@ async def remove_command(settings: Settings, *, name: str, without_storage: bool
         await end_tenant(settings.home, name)  # last, so that a removal that was killed can be repeated
         if own_home:
             forget_owner(own_home)
-    contents = f"{counted(len(collections), 'collection')} and all access records"
-    removed = {"removed": name, "collections": collection_names}
+    contents = (
+        f"{counted(len(collections), 'collection')}, {counted(revoked, 'API key')} and all access records"
+    )
+    removed = {"removed": name, "collections": collection_names, "keys": revoked}
     print_result(removed, f"Removed the tenant {name} with {contents}.", as_json=as_json)

@@ -21,6 +21,7 @@ from rag.errors import ProviderError
 
 FIRST_PAUSE = 1.0  # seconds that calls are held back after the first failure; doubled with each failed trial
 LONGEST_PAUSE = 30.0  # seconds; also the longest that a recovery goes unnoticed
+LONGEST_ASKED = 300.0  # seconds that calls are held back because the endpoint asks for it (Retry-After)
 MUCH_LONGER = 2  # times the patience of a call that timed out: one with more is sent
 
 
@@ -101,8 +102,11 @@ class Breaker:
         self.fault = None
         return True
 
-    def failed(self, call: Call, cause: str, *, late: bool) -> None:
-        """The endpoint failed; `late` if it gave no answer within the patience of the call."""
+    def failed(self, call: Call, cause: str, *, late: bool, asked: float = 0.0) -> None:
+        """The endpoint failed; `late` if it gave no answer within the patience of the call.
+
+        Calls are held back for at least the seconds that the endpoint `asked` for.
+        """
         self.abandoned(call)
         self.failures += 1
         now, waited = self.clock(), call.patience if late else inf
@@ -114,6 +118,7 @@ class Breaker:
             pause = min(2 * fault.pause, LONGEST_PAUSE)
         elif fault and fault.waited >= waited:
             return  # the fault is already known; this call began before it
+        pause = max(pause, min(asked, LONGEST_ASKED))
         self.fault = Fault(cause, waited, pause, now + pause)
 
     def abandoned(self, call: Call) -> None:

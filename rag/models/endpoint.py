@@ -163,7 +163,8 @@ class Endpoint:
                 in_vain = anyio.current_time() + delay >= deadline
                 if attempt == ATTEMPTS or call.trial or in_vain or not _is_transient(error):
                     cause = self._cause(error, attempt)
-                    self.breaker.failed(call, cause, late=False)
+                    asked = seconds_asked(_retry_after(error)) or 0.0
+                    self.breaker.failed(call, cause, late=False, asked=asked)
                     raise self._error(cause) from error
             await anyio.sleep(delay)
 

@@ -51,7 +51,9 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
     ]
 
     assert "--yes" in desk.misuse("tenant", "remove", "acme")
-    assert desk.json("tenant", "remove", "acme", "--yes") == {"removed": "acme", "collections": ["documents"]}
+    desk.run("key", "create", "--tenant", "acme")
+    removed = desk.json("tenant", "remove", "acme", "--yes")
+    assert removed == {"removed": "acme", "collections": ["documents"], "keys": 1}
     assert "no tenant 'acme'" in desk.failure("tenant", "remove", "acme", "--yes")
     assert not [path for path in desk.data.rglob("*") if "acme" in path.name and path.suffix != ".lock"]
     assert desk.titles("pendulum") == ["ours"]

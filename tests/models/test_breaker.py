@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from rag.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker, HeldBackError
+from rag.models.breaker import FIRST_PAUSE, LONGEST_ASKED, LONGEST_PAUSE, Breaker, HeldBackError
 
 CAUSE = "failed"
 
@@ -74,6 +74,18 @@ def test_each_failed_trial_doubles_the_pause_up_to_the_longest(breaker: Breaker,
         assert is_held_back(breaker)
         clock.now += 0.02
         fail(breaker)
+
+
+def test_an_endpoint_that_asks_for_a_longer_pause_gets_it_up_to_a_limit(
+    breaker: Breaker, clock: Clock
+) -> None:
+    for asked, pause in ((0.2, FIRST_PAUSE), (120.0, 120.0), (1e9, LONGEST_ASKED)):
+        breaker.fault = None
+        breaker.failed(breaker.begin(20.0), CAUSE, late=False, asked=asked)
+        clock.now += pause - 0.01
+        assert is_held_back(breaker)
+        clock.now += 0.02
+        assert not is_held_back(breaker)
 
 
 def test_a_recovery_forgets_how_long_the_pauses_were(breaker: Breaker, clock: Clock) -> None:

@@ -583,5 +583,5 @@ def test_the_row_of_another_version_is_refused_with_what_to_do(monkeypatch: pyte
     monkeypatch.undo()
     former = {"tenant": "acme", "name": "papers", "created_at": COLLECTION.created_at}
     for foreign in (row, former):
-        with pytest.raises(ConfigurationError, match="another version of refdesk"):
+        with pytest.raises(ConfigurationError, match="ingest into another data folder"):
             collection_record(foreign)

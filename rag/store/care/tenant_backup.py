@@ -216,7 +216,10 @@ def _about(file: Path, content: bytes) -> BackupHeader:
             f"The backup {file} was made by another version of refdesk. Use that one."
         ) from error
     if about.format != FORMAT:
-        raise ConfigurationError(f"The backup {file} was made by refdesk {about.refdesk}. Use that version.")
+        raise ConfigurationError(
+            f"The backup {file} has format {about.format}, and this refdesk reads format {FORMAT}. Use the "
+            f"version that made it (refdesk {about.refdesk}, {about.at})."
+        )
     return about
 
 

@@ -34,10 +34,11 @@ def collection_record(row: Mapping[str, Any]) -> Collection:
         ConfigurationError: another version of refdesk wrote it.
     """
     definition = json.loads(row.get("definition", "{}"))
-    if definition.pop("format", None) != schema.FORMAT:
+    if (written := definition.pop("format", None)) != schema.FORMAT:
         raise ConfigurationError(
-            "The data folder was written by another version of refdesk. Use that version, or ingest into "
-            "another data folder (--data DIR)."
+            f"The data folder has format {written or 'unknown'}, and this refdesk reads format "
+            f"{schema.FORMAT}. Use the version of refdesk that wrote it, or ingest into another data folder "
+            "(--data DIR): there, tenants, API keys and rights that were set by command must be made again."
         )
     return _collections().validate_python(definition | {name: row[name] for name in PLAIN_COLUMNS})
 
