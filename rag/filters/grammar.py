@@ -2,13 +2,12 @@
 
     {"status": "final", "year": {"$gte": 2020}, "$not": {"tags": {"$in": ["draft", "old"]}}}
 
-`parse_filter` checks the JSON and builds a typed tree. `predicate` compiles the tree to SQL, so the engine
-can use its indexes. `matches` evaluates it in Python; it is the definition that tests hold the SQL to,
-since SQL's null values are easy to get wrong. Both have two-valued logic: a field that a source lacks
-satisfies only `$ne`, `$nin`, `$exists: false` and `$not`.
+`parse_filter` checks the JSON and builds a typed tree; anything outside the grammar is an error. `predicate`
+compiles the tree to SQL, so the engine can use its indexes. `matches` evaluates it in Python; it is the
+definition that tests hold the SQL to, since SQL's null values are easy to get wrong. Both have two-valued
+logic: a field that a source lacks satisfies only `$ne`, `$nin`, `$exists: false` and `$not`.
 
-Anything outside the grammar is an error. Relaxing a filter drops its top-level conditions one by one, so they
-can be listed, left out and named in notes.
+Relaxing a filter drops its top-level conditions one by one, so they can be listed, left out and named.
 """
 
 from __future__ import annotations

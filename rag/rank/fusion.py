@@ -1,12 +1,9 @@
 """Fusion of several rankings into one, ties by date, copies and neighbours as one hit, and decay by age.
 
-A cosine and a BM25 score can't simply be added. The cosine has a fixed scale. BM25 is a sum over the query's
-words: its maximum depends on the query's length and on the corpus. Rank-based fusion (RRF) avoids the
-question, but discards how sure each list is. Dividing BM25 by its best score makes a chance match look as
-sure as an exact one. Calibrated fusion, the default, gives BM25 a scale that depends on the query alone
-(`WORD` and `WORDS`).
-
-With recency, part of a hit's score decays exponentially with the age of its document.
+A cosine has a fixed scale. BM25 is a sum over the query's words: its maximum depends on the query's length
+and on the corpus, so the two can't simply be added. Rank-based fusion (RRF) avoids the question, but discards
+how sure each list is. Dividing BM25 by its best score makes a chance match look as sure as an exact one.
+Calibrated fusion, the default, gives BM25 a scale that depends on the query alone (`WORD` and `WORDS`).
 """
 
 from __future__ import annotations
@@ -160,10 +157,9 @@ def trust(cosines: Mapping[str, float], shares: Mapping[str, float], *, unlisted
     """The factor for cosines, from 0 to 1, by how well words support them.
 
     A model that is weak on a subject gives high cosines to the wrong passages. Then its best passage has few
-    of the words of the best passage by words. So 1 is reduced by the difference of these two in `shares`
-    (scores by words in [0, 1]). If words find little, or both lists have the same best passage, it stays near
-    1. Only items with a cosine are compared. If `shares` lacks the one with the highest cosine, its share is
-    `unlisted`.
+    of the words of the best passage by words: 1 is reduced by the difference of these two in `shares` (scores
+    by words in [0, 1]). Only items with a cosine are compared. If `shares` lacks the one with the highest
+    cosine, its share is `unlisted`.
     Example: {"a": 0.7, "b": 0.4}, {"b": 0.8, "a": 0.3} -> 0.5.
     """
     best = max((share for item, share in shares.items() if item in cosines), default=0.0)

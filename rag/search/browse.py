@@ -90,8 +90,7 @@ class Folder:
     """A page of a folder: folders first, then documents, by their names, numbers in them by their value.
 
     `path` begins with the collection; it is empty for the list of collections. `documents` counts those in
-    the folder and below it, or in the list. `remaining` entries follow this page; the next page begins behind
-    `after`. `notes` say what is left out.
+    the folder and below it, or in the list. `remaining` entries follow this page, behind `after`.
     """
 
     path: str

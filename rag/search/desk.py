@@ -75,11 +75,9 @@ class Desk:
     """Searches and opens the documents that a principal may read. Safe to share between tasks.
 
     `alarms` counts the sources that the gate withheld although the engine should have excluded them.
-    `breakers` hold the state of the endpoints of remote models, by their kind, and the embedder's name.
-    A program may set `on_search_start` and `on_step_start`, which are called before each search and each of
-    its steps, `on_step`, called after each step, and `on_search`, called after each search that has an
-    answer. All run in the event loop, so they must be quick. What they raise is logged, and the search goes
-    on.
+    `breakers` hold the state of the endpoints of remote models, by their kind, and the embedder's name. A
+    program may set the hooks before and after searches and their steps. They run in the event loop, so they
+    must be quick; what they raise is logged, and the search goes on.
     """
 
     def __init__(  # noqa: PLR0913 what a desk consists of
@@ -117,9 +115,7 @@ class Desk:
         retrievers: Sequence[RetrieverCollection] = (),
         seen_as: Callable[[Collection], Collection] | None = None,
     ) -> AsyncIterator[Desk]:
-        """Open the data folder or the bucket, and the models that the settings name.
-
-        That sends no request to an endpoint.
+        """Open the data folder or the bucket, and the models that the settings name; that sends no request.
 
         `environment` holds the keys of remote models, under the names that the settings give. `retrievers`
         are searched besides those of the settings. `seen_as` is for evaluations, as in `DeskReader`.
@@ -276,11 +272,7 @@ class Desk:
         return answer
 
     async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
-        """Which files of these sources have changed or gone since they were ingested, by source id.
-
-        Reads file attributes only, for 0.3 seconds at most. Files that take longer, or whose folder isn't
-        mounted here, are left out.
-        """
+        """Which files of these sources have changed or gone since they were ingested (`FileWatch.stale`)."""
         return await self._files.stale(sources)
 
     async def with_warnings(self, answer: Answer) -> Answer:
@@ -369,12 +361,11 @@ class Desk:
         return replace(plan, seed=seed, request_vector=vector and replace(vector, model=model))
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
-        """A window on a source, up to `max_chars` long.
+        """A window on a source, up to `max_chars` long. `id_` names a source, a chunk, or a range of them.
 
-        `id_` names a source, one of its chunks, or a range of them. The window shows the requested `part`
-        from its beginning. Without a part, it shows a source from the beginning, or is centred on the chunks.
-        A section, lines and the outline are those of the source, also if the id names a chunk. Chunks of a
-        revision (source_id@revision/seq) are those that stand in the place of these now; a note and
+        The window shows the requested `part`, or a source from its beginning, or is centred on the chunks. A
+        section, lines and the outline are those of the source, also if the id names a chunk. Chunks of a
+        revision (source_id@revision/seq) are those that stand in their place now; a note and
         `Extract.standing` say what became of them.
 
         Raises:

@@ -56,7 +56,6 @@ same letter case, and the number of matches."""
 class MatchedChunk:
     """A chunk in which `count` matches begin, with the first `occurrences` and the excerpts to show.
 
-    `is_whole_word` and `has_same_case` say whether any match is a whole word, or exactly as in the query.
     `around` are the chunks that the excerpts touch, if these extend beyond the chunk.
     """
 

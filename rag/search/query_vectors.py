@@ -1,15 +1,14 @@
 """The vectors of a search's queries: from embedding models, or the one that the request brings.
 
-Each collection names its embedder. The models of the searched collections run concurrently, each with all
-queries in one batch.
+The models of the searched collections run concurrently, each with all queries in one batch.
 
 Only the dense ranking and the similarities need vectors. If a model fails, mode sparse finds the same without
-similarities, and mode hybrid falls back to words if the plan allows it. Only mode dense fails. With several
+similarities, and mode hybrid falls back to words if the plan allows it; only mode dense fails. With several
 models, that applies to the collections of the failing one. A collection whose vectors another model made, or
 whose embedder the settings lack, has no dense ranking either.
 
-A request can bring a vector, of a picture or of a text embedded elsewhere. Then no model is called, and what
-would need one for other texts is left out: stages that add queries, and comparing sentences by meaning.
+With a vector in the request, no model is called, and what would need one for other texts is left out: stages
+that add queries, and comparing sentences by meaning.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """From queries to hits: the dense and the sparse ranking of every table, their fusion into one, and the gate.
 
 The gate is the last access check of every result, against its source's current access record. The engine has
-filtered by copies: each chunk row repeats its source's access record and fields as they were when the row was
-written. The copies are stale after a change of rights and during the replacement of a source, and the filter
-is SQL that could have a bug. So the gate fails closed: a chunk leaves only if its source's own record admits
-it, by the same rule evaluated in Python.
+filtered by copies of access record and fields in each chunk row, which are stale after a change of rights and
+while a source is replaced, and by SQL that could have a bug. So the gate fails closed: a chunk leaves only if
+its source's own record admits it, by the same rule evaluated in Python.
 """
 
 from __future__ import annotations

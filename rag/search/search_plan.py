@@ -69,26 +69,22 @@ class SearchPlan:
 
     Each ranking has up to `candidates` chunks, of which up to `limit` become hits. `statistics` says over
     which passages words are counted. If `relax`, conditions of a filter without results may be dropped. If
-    `degrade`, mode hybrid may fall back to words while the embedding model fails.
-
-    `detail` is how much of a hit is shown, in addition to what hit stages show. `context_tokens` is the token
-    budget of a context, 0 for none. `overrides` are the values that a request may set. `names_collections` is
-    whether the request names its collections. `distance` is the metric of the thresholds, None for each
-    collection's own.
+    `degrade`, mode hybrid may fall back to words while the embedding model fails. `detail` is how much of a
+    hit is shown, in addition to what hit stages show. `context_tokens` is the token budget of a context, 0
+    for none. `overrides` are the values that a request may set. `distance` is the metric of the thresholds,
+    None for each collection's.
 
     Mode exact has a `needle` and uses no model. Every hit contains all of `contains`, which the request or
     the operator demands; `demanded` are the operator's. Hits with the `phrases` of the query come first.
-    `unquoted`, the query without quotation marks, finds hits that lack a phrase; it is None if no hit may
-    lack one: in a query of phrases only, and where every word must occur. With a `seed`, the search is for
-    passages related to it.
+    `unquoted`, the query without quotation marks, finds hits that lack a phrase; None if no hit may lack one:
+    in a query of phrases only, and where every word must occur. A search with a `seed` is for passages
+    related to it.
 
     If the plan `unites`, a passage that several documents share word for word is one hit. If it `joins`,
     adjacent chunks become one hit; in mode exact, chunks whose excerpts touch. If it also `selects`, hits
-    that add little about a source give way to other sources. That is only the default for requests without a
-    limit.
+    that add little about a source give way to other sources, as requests without a limit want it.
 
-    Nothing is found that doesn't meet the `profile_filter`, whatever the request's own filter is and even if
-    that is relaxed.
+    Nothing is found that doesn't meet the `profile_filter`, even if the request's own filter is relaxed.
     """
 
     query: str

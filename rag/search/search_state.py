@@ -87,9 +87,8 @@ class Models:
 class SearchState:
     """One search: what is searched, how, and what its answer will report.
 
-    The search itself is immutable: a step that changes the `plan`, the `views` or the `queries` returns a new
-    state. `views` are the collections to search, as the principal sees them. `broken` says that an attached
-    table could not be opened. Text scans end at `scan_until`, by the monotonic clock.
+    A step that changes the `plan`, the `views` or the `queries` returns a new state. `broken` says that an
+    attached table could not be opened. Text scans end at `scan_until`, by the monotonic clock.
 
     The report is mutable and shared by all states of a search: `steps`; `notes` for the reader of the answer;
     `left_out` counts passages that were dropped although they ranked within the limit, by reason; `listings`
@@ -264,11 +263,7 @@ class OpenStep:
 
 
 class StepRecorder:
-    """Records the steps of one search in the order in which they end; if `detailed`, with their hits.
-
-    `on_start` is called with the name of each step before it runs, `on_step` with its record once it has
-    ended.
-    """
+    """Records the steps of one search in the order in which they end; if `detailed`, with their hits."""
 
     def __init__(
         self,

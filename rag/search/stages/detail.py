@@ -1,11 +1,10 @@
 """How much is shown of each hit: the sentences that answer, the passage, or the section around it.
 
-The stage `compress` shows only the sentences of a hit that answer the query, verbatim. A request that sets
-`detail` replaces the display stages of its profile (`neighbors`, `parent`, `compress`).
+A request that sets `detail` replaces the display stages of its profile (`neighbors`, `parent`, `compress`).
 
 Text around a hit passes the same access check as the hit: it is read together with the source's own access
-record, in one version. Each excerpt is `source.text[start:end]`. A hit keeps the chunks that its excerpt
-touches, so that its citation covers what is shown.
+record, in one version. Each excerpt is `source.text[start:end]`, and a hit keeps the chunks that it touches,
+so that its citation covers what is shown.
 """
 
 from __future__ import annotations
@@ -79,10 +78,8 @@ async def in_sections(
 ) -> tuple[list[Hit], list[str]]:
     """Each hit with the section around its chunk as one excerpt, which replaces earlier ones; and warnings.
 
-    A section longer than `max_chars` is trimmed to a window centred on the chunk. Hits of a source whose
-    excerpts overlap become one: the best of them, with all the text. A hit whose source is no longer readable
-    is dropped. A hit without a heading before its chunk, or whose source was replaced since it was found,
-    stays as it is. `views` are by collection name.
+    As `with_neighbors`, but a section longer than `max_chars` is trimmed to a window centred on the chunk,
+    and a hit without a heading before its chunk stays as it is.
     """
     without_heading: set[str] = set()
 
@@ -221,14 +218,11 @@ log = logging.getLogger(__name__)
 async def compress_hits(
     hits: Sequence[Hit], stage: CompressStage, query: Query, embedders: Embedders
 ) -> tuple[list[Hit], list[str]]:
-    """The hits with the answering sentences as excerpts. Hits without such a sentence are dropped.
+    """The hits with the answering sentences as excerpts, without hits that have none; and why models failed.
 
-    Sentences come from the shown parts of a hit: its excerpts, or its chunk if it has none. `max_chars`
-    applies to each part. A sentence answers if it contains a word of the query other than a stop
-    word, or if its similarity to the query reaches the threshold, by the model of its collection. Each
-    excerpt is `source.text[start:end]`.
-
-    Hits of a model that fails stay whole. Also returns the cause for each such model.
+    Sentences come from the shown parts of a hit, and `max_chars` applies to each part. A sentence answers if
+    it contains a word of the query other than a stop word, or if its similarity to the query reaches the
+    threshold, by the model of its collection. Hits of a model that fails stay whole.
     """
     models = {view.table.collection.name: comparing_model(query, view) for view in query.views}
     by_model: dict[str | None, list[Hit]] = {}

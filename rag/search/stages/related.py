@@ -1,20 +1,17 @@
 """References between documents: searches for what is related to a passage, and the stage `graph`.
 
-A related search begins at a passage (the seed) instead of a question. The seed's vector finds similar
-passages. Documents that it refers to, and those that name its document, come first: where a question needs
-two passages, one is among the first five found for the other in 80 % of the cases, and in 54 % by similarity
+A related search begins at a passage (the seed) instead of a question; its vector finds similar passages.
+Documents that it refers to, and those that name its document, come first: where a question needs two
+passages, one is among the first five found for the other in 80 % of the cases, and in 54 % by similarity
 alone (hotpotqa100; rag/evaluate/measuring.md).
 
-The stage `graph` follows the references of the best hits to the documents that they name or link to. A
-question that needs two documents often describes only the first, which names the second. So the walk goes one
-step from the best hits and shows the passage there that suits the query best. rag/evaluate/measuring.md has
-the measurements, also of longer walks.
-
-Only readable sources take part, and nothing is cached between searches. How common a name is counts over
-readable passages only, so unreadable ones can't change what is found.
+The stage `graph` follows the references of the best hits, because a question that needs two documents often
+describes only the first, which names the second. It goes one step, and shows the passage there that suits the
+query best. rag/evaluate/measuring.md has the measurements, also of longer walks.
 
 A text refers to the documents that it names by their titles, word for word, or links to by their paths. That
-needs no model and no index of names.
+needs no model and no index of names. Only readable sources take part, nothing is cached between searches, and
+how common a name is counts over readable passages only, so unreadable ones can't change what is found.
 """
 
 from __future__ import annotations

@@ -134,9 +134,8 @@ async def lacks_evidence(
     consists of identifiers, like TPL-0042, one of them must occur: models can't compare them.
 
     False for a question that names the file of a hit, and where too little is known: if a hit has no
-    similarity, or the model knows no word of the query; and with another model than the English one, whose
-    scale was not measured. For a query that may be in another language than the hits, these must all be
-    unrelated.
+    similarity, the model knows no word of the query, or its scale was not measured. For a query that may be
+    in another language than the hits, these must all be unrelated.
     """
     if any(names_file(plan.query, hit.source.collection, hit.source.name) for hit in hits):
         return False

@@ -2,16 +2,14 @@
 
 Words are segmented, in lower case, folded and stemmed. `other_scripts` normalizes spellings that vary.
 
-Names have several forms: PD-1, parseJsonFile, C++, WHO, and numbers with a sign, § 5. "PD-1" is written
-"PD1", too, and "parseJsonFile" consists of words. In the index, the pieces of a name stand in its place. The
-whole name and the words inside of it are appended to the text, each once and only if the text lacks it, so
-that they hardly lengthen it. A query is searched for in all forms. So a name is found by the whole and by its
-parts, however text and query write it.
+Names have several forms: PD-1, parseJsonFile, C++, WHO, and numbers with a sign, § 5. In the index, the
+pieces of a name stand in its place; the whole name and the words inside of it are appended to the text, each
+once and only if the text lacks it, so that they hardly lengthen it. A query is searched for in all forms. So
+a name is found by the whole and by its parts, however text and query write it. An acronym that is another
+word in small letters ("WHO", "IT") has a separate form for capitals.
 
 A date has its day and its month as one number each, 20250308 and 202503, in any notation. A number is the
 same with any separator of thousands.
-
-An acronym that is another word in small letters ("WHO", "IT") has a separate form for capitals.
 """
 
 from __future__ import annotations
