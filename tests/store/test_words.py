@@ -11,7 +11,6 @@ import pytest
 
 from rag.corpus import Language
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.other_scripts import without_particles
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import (
     MAX_TERMS,
@@ -25,6 +24,7 @@ from rag.store.read.word_analysis import (
     words_in_text,
 )
 from rag.store.read.words_in_memory import rarity
+from rag.text.scripts import without_particles
 from tests.tables import table_of
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,6 @@
 """The one analysis of words, for the full-text index of chunks and for the queries that search it.
 
-Words are segmented, in lower case, folded and stemmed. `other_scripts` normalizes spellings that vary.
+Words are segmented, in lower case, folded and stemmed. `scripts` normalizes spellings that vary.
 
 Names have several forms: PD-1, parseJsonFile, C++, WHO, and numbers with a sign, § 5. In the index, the
 pieces of a name stand in its place; the whole name and the words inside of it are appended to the text, each
@@ -25,8 +25,7 @@ from unicodedata import normalize
 from lancedb import tokenize
 
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
-from rag.store.read import other_scripts
-from rag.text.chinese import simplified
+from rag.text import scripts
 from rag.text.dates import Day, WrittenDate, dates_in
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
@@ -127,7 +126,7 @@ _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
 
 
 def has_other_letters(text: str) -> bool:
-    """Whether a text has letters beyond Latin, Greek and Cyrillic, which `other_scripts` normalizes."""
+    """Whether a text has letters beyond Latin, Greek and Cyrillic, which `scripts` normalizes."""
     return not text.isascii() and bool(_OTHER.search(text))
 
 
@@ -204,7 +203,7 @@ def names_in(text: str) -> Iterator[tuple[str, Name | None]]:
 def _plain(text: str) -> str:
     """A text with one character for all variants of the same character."""
     text = normalize("NFKC", text)
-    return other_scripts.plain_letters(text) if has_other_letters(text) else text
+    return scripts.plain_letters(text) if has_other_letters(text) else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +447,7 @@ def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
     words = [
         Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(plain_terms, forms, strict=True)
     ]
-    if not has_other_letters(text) or (in_one_script := simplified(text)) == text:
+    if not has_other_letters(text) or (in_one_script := scripts.simplified(text)) == text:
         return words
     terms = _terms(in_one_script, languages[0])
     is_alike = len("".join(terms)) == len("".join(word.forms[0][0] for word in words))
@@ -532,7 +531,7 @@ def plain_terms(text: str, language: Language) -> frozenset[str]:
 def _other_terms(run: str, language: Language) -> list[str]:
     """Other terms that queries may use for a run of words: without accents, or single syllables."""
     folded = _terms(run, language, fold=True) if language in _ACCENTED else []
-    return folded + (other_scripts.syllables(run) if has_other_letters(run) else [])
+    return folded + (scripts.syllables(run) if has_other_letters(run) else [])
 
 
 def _run(text: str) -> tuple[str, list[Name]]:
@@ -548,7 +547,7 @@ def _run(text: str) -> tuple[str, list[Name]]:
             names.append(name)
     names += [_name_of_day(day) for date in dates_in(text) for day in date.readings]
     text = "".join(run)
-    return simplified(text) if has_other_letters(text) else text, names
+    return scripts.simplified(text) if has_other_letters(text) else text, names
 
 
 def _name_of_day(day: Day) -> Name:
@@ -606,15 +605,15 @@ def _terms(
     if not has_other_letters(text):
         return _tokens(text, language, as_written, fold, base)
     if not as_written:
-        text = other_scripts.comparable_text(text)
-        text = other_scripts.with_teh_marbuta(text) if language == "Arabic" else text
+        text = scripts.comparable_text(text)
+        text = scripts.with_teh_marbuta(text) if language == "Arabic" else text
     terms: list[str] = []
-    for at, part in enumerate(other_scripts.unspaced_parts(text)):
+    for at, part in enumerate(scripts.unspaced_parts(text)):
         if at % 2:  # a run without spaces
-            terms += other_scripts.pairs_of_syllables(part)
+            terms += scripts.pairs_of_syllables(part)
         else:
             terms += _tokens(part, language, as_written, fold, base)
-    return terms if as_written else [other_scripts.comparable_word(term) for term in terms]
+    return terms if as_written else [scripts.comparable_word(term) for term in terms]
 
 
 def _tokens(text: str, language: Language, as_written: bool, fold: bool | None, base: str) -> list[str]:  # noqa: FBT001 for speed

@@ -1,11 +1,17 @@
-"""Normalizes words of scripts other than Latin, Greek and Cyrillic, which write them in several ways."""
+"""Normalizes words of scripts other than Latin, Greek and Cyrillic, which write them in several ways.
+
+Chinese words are compared in simplified characters. A traditional character with several simplified forms has
+the usual one. So different words may compare as equal, as they do in simplified characters anyway.
+
+Source of the table `simplified.txt`: TSCharacters and JPShinjitaiCharacters of Open Chinese Convert 1.4.2
+(Apache-2.0, github.com/BYVoid/OpenCC), without characters that neither Big5 nor GBK has.
+"""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
-
-from rag.text.chinese import SIMPLIFIED
+from pathlib import Path
 
 _ZEROS = (  # of decimal digits, each followed by nine more: Arabic, Persian, Indic, Thai, Lao, Burmese, Khmer
     "\u0660\u06f0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\u0f20\u1040\u17e0"
@@ -23,7 +29,10 @@ _DEFINITE = re.compile(r"(?<!\w)([وف]?(?:[بك]?ال|لل)\w{3,})ه(?!\w)")
 _ENDS_AND_ALEFS = str.maketrans("أإآٱة", "اااا" + "ه")  # after stemming: the stemmer of Arabic needs them
 _KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x309E)}  # by their hiragana
 _LONG = re.compile("[ァ-ヺー]{3,}ー")
-_ONE_LETTER = {**SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
+_TABLE = Path(__file__).with_name("simplified.txt").read_text("utf-8").split()
+_SIMPLIFIED = {ord(traditional): plain for traditional, plain in _TABLE}
+_SIMPLIFIED |= dict.fromkeys(map(ord, "帳帐"), "账")  # accounts are written in both ways, too
+_ONE_LETTER = {**_SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
 
 _VOWEL_AM = re.compile("([\u0e4d\u0ecd])([\u0e48-\u0e4b\u0ec8-\u0ecb]?)([\u0e32\u0eb2])")  # น้ํา
 _AM = {"\u0e32": "\u0e33", "\u0eb2": "\u0eb3"}
@@ -44,6 +53,16 @@ _PARTICLE = re.compile(
     "|처럼|보다|마다|조차|마저|밖에|이나|이라|라는|이라는|이란|하고|으로서|로서|으로써|로써|대로|만큼|뿐|이며|이고|들"
     "|입니다|이다|입니까|합니다|합니까|하다|하는|하여|해서|했다|했습니다|됩니다|되다|되는|되어|된|할|한)$"
 )
+_OF_JAPANESE = (  # characters that only Japanese uses; kana alone don't tell, as some Chinese texts have them
+    "両乗亀亜仏仮価値倶倹兎児円処剣剤剰労効勅勧勲単厳収呉呪唖営噛団囲図圏圧塁塩増壊壌壱売変奨姉姫嬢実"
+    "寛対専尭巌巣巻帯帰庁広廃弐弾従徳徴応恵悩悪懐戦戯戸戻払抜択拝拠拡挙挿捜掲掻揺摂撃撹斉斎晩暁暦曁曽"
+    "栄桜桝桟検楡楽様権歓歩歯歳歴毎気氷汚沢浄涙渇済渉渋渓満溌滝瀬焔焼犠猟獣畳痩発皐県砕稲穂穏穣竃竜粋"
+    "粛粧経絵継続総縁縄縦繊繋繍聡聴脳臓舎舗艶茘荘蔵薫薬蛍蝋覇覚覧観訳読譲賛転軽輌辺逓遅郷酔醗醤醸釈鉄"
+    "鉱銭鋳錬関闘陥険隠隣雑霊頼顕駅駆駈騒験髄髪鬪鴎鶏鹸麹麺黒黙鼈齢"
+)
+_JAPANESE = re.compile(f"[ぁ-ヺ{_OF_JAPANESE}]")
+_LEAST_JAPANESE = 0.05  # of the characters of a text
+_TRADITIONAL_ONE = re.compile(f"[{''.join(map(chr, _SIMPLIFIED))}]")
 
 
 def plain_letters(text: str) -> str:
@@ -122,3 +141,13 @@ def without_particles(word: str) -> str:
     while (stem := _PARTICLE.sub("", word)) != word:
         word = stem
     return word
+
+
+def simplified(text: str) -> str:
+    """A Chinese text in simplified characters. Japanese stays unchanged, because that would break its words.
+
+    Example: "用戶可以設定" -> "用户可以设定"; "ユーザーの設定" -> the same.
+    """
+    if not _TRADITIONAL_ONE.search(text) or len(_JAPANESE.findall(text)) > _LEAST_JAPANESE * len(text):
+        return text
+    return text.translate(_SIMPLIFIED)
