@@ -22,8 +22,7 @@ from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report
 from rag.admin.ingestion import RunOptions, rights_of, run_ingest
-from rag.admin.progress_bar import log_line
-from rag.admin.terminal import PARTLY_FAILED, echo, print_json
+from rag.admin.terminal import PARTLY_FAILED, echo, log_line, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError, RefdeskError

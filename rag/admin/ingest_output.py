@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from rag.admin.terminal import echo
+from rag.admin.terminal import echo, print_note
 from rag.corpus import Visibility
 from rag.ingest.report import NOT_THERE, Bill, Outcome, OutcomeKind, Report
 from rag.report import Html, counted, names_briefly, note, page, section, tag
@@ -41,12 +41,14 @@ def is_notable(outcome: Outcome) -> bool:
     )
 
 
-def print_summary(report: Report, collection: str, usual: Visibility, *, quiet: bool, before: str) -> None:
+def print_summary(
+    report: Report, collection: str, usual: Visibility, *, quiet: bool, before: str, as_log: bool = False
+) -> None:
     """Print a run's counts, who may see what was added, what was not read, and the notes.
 
     `usual` is the default visibility of the collection's new documents. The notes go to standard error, with
-    `quiet` everything. Each line begins with `before`. If there is one, the run has shown nothing so far, and
-    its failures come first.
+    `as_log` as lines of the log; with `quiet`, everything. Each line begins with `before`. If there is one,
+    the run has shown nothing so far, and its failures come first.
     """
     for outcome in report.outcomes if before else ():
         if outcome.outcome in {"skipped", "missing"}:
@@ -54,7 +56,7 @@ def print_summary(report: Report, collection: str, usual: Visibility, *, quiet: 
     for line in _summary(report, collection, usual):
         echo(f"{before}{line}", err=quiet)
     for text in report.notes:
-        echo(f"{before}Note: {text}", err=True)
+        print_note(text, as_log=as_log, before=before)
 
 
 def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str]:

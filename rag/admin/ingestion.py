@@ -118,7 +118,12 @@ async def run_ingest(
         rights = replace(options.rights or rights_of(settings), usual=usual)
         options = replace(options, rights=rights, embedder_name=choice.name)
         summary = partial(
-            print_summary, collection=name, usual=usual, quiet=options.quiet, before=options.line_start
+            print_summary,
+            collection=name,
+            usual=usual,
+            quiet=options.quiet,
+            before=options.line_start,
+            as_log=options.as_log,
         )
         try:
             async with _no_leftover(settings, target, began):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
 from rag.admin.ingest_output import is_notable, outcome_line
-from rag.admin.terminal import echo
+from rag.admin.terminal import echo, log_line
 from rag.ingest.report import Outcome, Progress
 from rag.report import counted
 
@@ -74,13 +72,6 @@ class Log(Lines):
         fields = {"outcome": outcome.outcome, "path": outcome.path, "source": outcome.source_id}
         details = {"chunks": outcome.chunks, "reason": outcome.reason, "cause": outcome.cause}
         log_line("file", level=level, **fields, **{key: value for key, value in details.items() if value})
-
-
-def log_line(event: str, *, level: str = "info", **fields: object) -> None:
-    """Write a line of the log to standard error: time, level, the event and its fields."""
-    time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    line = {"time": time, "level": level, "event": event, **fields}
-    echo(json.dumps({key: value for key, value in line.items() if value is not None}), err=True)
 
 
 class Bar(Progress):

@@ -20,7 +20,7 @@ from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import exit_code, known_ok_option, report_json, watch
 from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
 from rag.admin.orphaned_documents import orphaned_documents
-from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json
+from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json, print_note
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
@@ -65,7 +65,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
     names = selected_origins(settings, origins, quiet=quiet)
     if watches:
-        await _warn_of_orphans(settings)
+        await _warn_of_orphans(settings, options)
         await watch_origins(settings, names, sync, are_named=bool(origins), as_json=as_json)
         return 0
     attempt = partial(_dry_run_result, settings, set_access=set_access, yes=yes, as_json=as_json)
@@ -76,9 +76,9 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         code, results[name] = await _attempt(name, attempt if dry_run else synced)
         codes.append(code)
     if not (origins or quiet):
-        await _warn_of_orphans(settings)
+        await _warn_of_orphans(settings, options)
     if not quiet:
-        _note_unmatched_rules(settings, results)
+        _note_unmatched_rules(settings, results, options)
     if as_json:
         print_json({"origins": results})
     if codes and all(code == FAILED for code in codes):
@@ -86,20 +86,22 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     return PARTLY_FAILED if any(codes) else 0
 
 
-async def _warn_of_orphans(settings: Settings) -> None:
+async def _warn_of_orphans(settings: Settings, options: RunOptions) -> None:
     with suppress(RefdeskError):  # the sync itself reports a desk that can't be read
         for orphans in await orphaned_documents(settings):
-            echo(f"Note: {orphans}", err=True)
+            print_note(str(orphans), as_log=options.as_log)
 
 
-def _note_unmatched_rules(settings: Settings, results: Mapping[str, Mapping[str, Any]]) -> None:
+def _note_unmatched_rules(
+    settings: Settings, results: Mapping[str, Mapping[str, Any]], options: RunOptions
+) -> None:
     """Note the access rules that match no document. Only a run of all origins can tell."""
     if results.keys() != settings.origins.keys():
         return
     unmatched = set.intersection(*(set(result.get("unmatched_rules", ())) for result in results.values()))
     patterns = (rule.path for rule in settings.access.rules if rule.path in unmatched)
     for note in unmatched_notes(patterns, settings.access.rules):
-        echo(f"Note: {note}", err=True)
+        print_note(note, as_log=options.as_log)
 
 
 Result: TypeAlias = "tuple[int, dict[str, Any]]"

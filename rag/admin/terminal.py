@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -99,6 +100,21 @@ def interruptible() -> Iterator[None]:
 def print_json(value: object) -> None:
     """Print a JSON object on standard output, in UTF-8 on every platform, with hidden characters escaped."""
     click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
+
+
+def log_line(event: str, *, level: str = "info", **fields: object) -> None:
+    """Write a line of the log to standard error: time, level, the event and its fields."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"time": time, "level": level, "event": event, **fields}
+    echo(json.dumps({key: value for key, value in line.items() if value is not None}), err=True)
+
+
+def print_note(text: str, *, as_log: bool, before: str = "") -> None:
+    """Print a note to standard error, `before` it a text; or write it as a line of the log."""
+    if as_log:
+        log_line("note", level="warning", text=text)
+    else:
+        echo(f"{before}Note: {text}", err=True)
 
 
 def print_result(result: object, *lines: object, as_json: bool) -> None:

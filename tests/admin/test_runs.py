@@ -241,9 +241,15 @@ def test_a_history_that_cant_be_written_stops_no_run(inside: Desk, notes: Path) 
     assert inside.paths() == ["leave.md"]
 
 
-def test_the_progress_as_json_lines_has_each_file_with_news_and_its_cause(inside: Desk, notes: Path) -> None:
-    run = inside.run("ingest", notes, "--log", code=3)
-    started, *files = [json.loads(line) for line in run.stderr.splitlines()]
+def test_the_progress_as_json_lines_has_each_file_with_news_and_its_cause_and_notes(
+    inside: Desk, notes: Path, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    run = inside.run("ingest", notes, empty, "--log", code=3)
+    started, *files, note = [json.loads(line) for line in run.stderr.splitlines()]
+    assert (note["event"], note["level"]) == ("note", "warning")
+    assert str(empty) in note["text"]
     assert (started["event"], started["files"], started["level"]) == ("started", 3, "info")
     by_path = {file["path"]: file for file in files}
     bad, added = by_path[f"{notes}/bad.json"], by_path[f"{notes}/leave.md"]
