@@ -25,7 +25,7 @@ import numpy as np
 import rag.ingest.ingest_run
 import rag.store.write.locks
 from rag.config.settings import IngestSettings
-from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
+from rag.corpus import Access, Chunking, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
 from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
 from rag.ingest.report import Progress
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag import Desk
-    from rag.corpus import Chunking, Vectors
+    from rag.corpus import Vectors
     from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
     from rag.store.write.collection_writer import CollectionWriter
@@ -137,9 +137,8 @@ async def ingested(  # noqa: PLR0913 what a run takes
             paths,
             Instructions(
                 settings or IngestSettings(),
-                254,
+                chunking or Chunking(),
                 Rights(stored.visibility),
-                chunking=(chunking,) if chunking else (),
                 executor=executor or LocalExecutor(),
             ),
             progress or Progress(),

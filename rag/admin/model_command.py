@@ -141,11 +141,11 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
 def _in_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     folder = settings.models_folder
     for name, embedder in settings.embedders_by_name.items():
-        if embedder.provider == "onnx" and embedder.path and embedder.path.parent == folder:
-            yield embedder.path.name, "embedder" if name == DEFAULT_EMBEDDER else f"embedders.{name}"
+        if embedder.provider == "onnx" and embedder.folder.parent == folder:
+            yield embedder.folder.name, "embedder" if name == DEFAULT_EMBEDDER else f"embedders.{name}"
     reranker = settings.reranker
-    if reranker.provider == "onnx" and reranker.path and reranker.path.parent == folder:
-        yield reranker.path.name, "reranker"
+    if reranker.provider == "onnx" and reranker.folder.parent == folder:
+        yield reranker.folder.name, "reranker"
 
 
 PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1.0", "unlicense"}

@@ -161,11 +161,11 @@ def _present_digest(target: Path, file: RemoteFile) -> str:
 async def _complete_facts(folder: Path, facts: ModelFacts) -> ModelFacts:
     """Open a model, run it on a text, and complete its facts from the result."""
     if facts.kind == "reranker":
-        async with open_reranker(RerankerSettings(provider="onnx", path=folder), {}) as reranker:
+        async with open_reranker(RerankerSettings(provider="onnx", model=str(folder)), {}) as reranker:
             if reranker and None in await reranker.scores("clock", [PROBE]):
                 raise ConfigurationError(f"The reranker {facts.name} gave a text no score.")
         return facts
-    async with open_embedder(EmbedderSettings(provider="onnx", path=folder), {}) as embedder:
+    async with open_embedder(EmbedderSettings(provider="onnx", model=str(folder)), {}) as embedder:
         dimension = (await embedder.embed([PROBE], "query")).shape[1]
         scale = await measured_calibration(embedder)
     return replace(facts, dimension=dimension, baseline=scale.unrelated)

@@ -7,16 +7,17 @@ can take its value from an environment variable. What refdesk sends itself can't
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from rag.access.rule import NAME_LENGTH
-from rag.config.profiles import AbsolutePath, Section, matching
+from rag.config.profiles import Seconds, Section, matching
 
 RESERVED_HEADERS = frozenset(
     {
@@ -156,21 +157,24 @@ BUILTIN_MODELS = (ENGLISH_MODEL, MULTILINGUAL_MODEL)
 
 
 OPENAI_HOST = "api.openai.com"
-MODEL_OR_PATH = (
-    'provider = "onnx" needs either model, the name of a model that refdesk-admin model has pulled or added, '
-    "or path, a folder with model.onnx and tokenizer.json, not both"
+NEEDS_MODEL = (
+    'provider = "onnx" needs model: the name of a model that refdesk-admin model has pulled or added, or the '
+    "path of a folder with model.onnx and tokenizer.json"
 )
+
+
+def expanded(model: str) -> Path:
+    """A model as a path; ~ is the home folder."""
+    return Path(os.path.expanduser(model))  # noqa: PTH111 that of nobody stays as it is
 
 
 class EmbedderSettings(Section):
     """An embedding model. `baseline` is the cosine that it gives to unrelated texts; None: as measured.
 
-    Prefixes that are None are those of the model's own files, if it has any. `Settings` sets `path` of an
-    ONNX model that is named by `model` to its folder.
+    Prefixes that are None are those of the model's own files, if it has any.
     """
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
-    path: AbsolutePath | None = None
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
     api_key_env: KeyVariable = "OPENAI_API_KEY"
@@ -180,8 +184,14 @@ class EmbedderSettings(Section):
     document_prefix: str | None = None
     baseline: Annotated[float, Field(ge=0, le=0.95)] | None = None
     price: Annotated[float, Field(ge=0)] = 0.0
-    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+    timeout_seconds: Seconds = 30.0
     options: EmbedderOptions = EmbedderOptions()
+    _folder: Path | None = PrivateAttr(None)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of an ONNX model: `model` if that is a path, or else where `Settings` found the name."""
+        return self._folder or expanded(self.model)
 
     @field_validator("model")
     @classmethod
@@ -195,8 +205,8 @@ class EmbedderSettings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> EmbedderSettings:
-        if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError(MODEL_OR_PATH)
+        if self.provider == "onnx" and not self.model:
+            raise ValueError(NEEDS_MODEL)
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
         if self.provider != "openai" and self.options.given:
@@ -205,13 +215,17 @@ class EmbedderSettings(Section):
 
 
 class ChatSettings(Section):
-    """The chat model of the stages that need one, and its prices per million tokens."""
+    """The chat model of the stages that need one, and its prices per million tokens.
+
+    `timeout_seconds` is for all that one stage asks it.
+    """
 
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
     api_key_env: KeyVariable = "OPENAI_API_KEY"
     input_price: Annotated[float, Field(ge=0)] = 0.0
     output_price: Annotated[float, Field(ge=0)] = 0.0
+    timeout_seconds: Seconds = 10.0
     options: ChatOptions = ChatOptions()
 
     @model_validator(mode="after")
@@ -224,7 +238,7 @@ class ChatSettings(Section):
 class RerankerSettings(Section):
     """The model of the stage rerank. `sha256` holds a local model to the one that was reviewed.
 
-    `Settings` sets `path` of an ONNX model that is named by `model` to its folder.
+    `timeout_seconds` is for all that one search asks it.
     """
 
     provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
@@ -234,9 +248,15 @@ class RerankerSettings(Section):
         str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
     ] = ""
     api_key_env: KeyVariable = "RERANKER_API_KEY"
-    path: AbsolutePath | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
+    timeout_seconds: Seconds = 10.0
     options: RerankerOptions = RerankerOptions()
+    _folder: Path | None = PrivateAttr(None)
+
+    @property
+    def folder(self) -> Path:
+        """As `EmbedderSettings.folder`."""
+        return self._folder or expanded(self.model)
 
     @model_validator(mode="after")
     def _complete(self) -> RerankerSettings:
@@ -250,8 +270,8 @@ class RerankerSettings(Section):
             raise ValueError(
                 f'provider = "{self.provider}" needs model; set it to the name that the endpoint uses'
             )
-        if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError(MODEL_OR_PATH)
+        if self.provider == "onnx" and not self.model:
+            raise ValueError(NEEDS_MODEL)
         return self
 
 
@@ -267,11 +287,13 @@ def model_name(model: str) -> str:
 
 
 def in_folder(model: Located, validated: Mapping[str, Any]) -> Located:
-    """An ONNX model with the path to its folder, if the settings give only its name."""
-    if model.provider != "onnx" or model.path is not None or "data" not in validated:
+    """An ONNX model with its folder, if the settings give only its name."""
+    if model.provider != "onnx" or expanded(model.model).is_absolute() or "data" not in validated:
         return model
     folder: Path = validated.get("models") or validated["data"] / MODELS
-    return model.model_copy(update={"path": folder / model_name(model.model)})
+    located = model.model_copy()
+    located._folder = folder / model_name(model.model)  # noqa: SLF001 this module's own
+    return located
 
 
 def without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:

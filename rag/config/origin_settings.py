@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
 from rag.access.rule import Name, check_access
-from rag.config.profiles import AbsolutePath, Section, matching
+from rag.config.profiles import AbsolutePath, Network, Section, matching
 from rag.corpus import Visibility
 from rag.errors import as_value_error
 from rag.uris import STANDARD_PORTS, web_address
@@ -21,14 +20,6 @@ def _page(url: str) -> str:
     if address is None or urlsplit(address).fragment:
         raise ValueError(f"{url[:80]!r} is not an https:// URL without user name and #")
     return address
-
-
-def _network(network: str) -> str:
-    try:
-        ip_network(network)
-    except ValueError as error:
-        raise ValueError(f"{network!r} is not a network like 10.1.0.0/16") from error
-    return network
 
 
 _SHORT_SSH = re.compile(r"[A-Za-z0-9][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9_.~/]\S*", re.ASCII)
@@ -54,8 +45,6 @@ def _repository(repository: str) -> str:
 
 
 PageAddress = Annotated[str, AfterValidator(_page)]
-Network = Annotated[str, AfterValidator(_network)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Ref = Annotated[
     str,
     matching(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", "a branch, a tag or a commit"),
@@ -161,7 +150,7 @@ class RecordsOrigin(_Origin):
     file: AbsolutePath | None = None
     folder: AbsolutePath | None = None
     access: Literal["required", "optional"] = "required"
-    timeout_seconds: Seconds = 3600.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
 
     @model_validator(mode="after")
     def _one_of_both(self) -> RecordsOrigin:

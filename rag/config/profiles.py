@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeGuard
 
@@ -43,6 +44,19 @@ def _absolute(path: Path) -> Path:
         raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
 
 
+def _network(address: str) -> str:
+    try:
+        ip_network(address)
+    except ValueError as error:
+        raise ValueError(
+            f"{address!r} is not an IP address or network; write an address (192.0.2.1) or a network "
+            "(192.0.2.0/24, with no bits set after the prefix)"
+        ) from error
+    return address
+
+
+Network = Annotated[str, AfterValidator(_network)]
+Seconds = Annotated[float, Field(gt=0, le=600)]
 AbsolutePath = Annotated[Path, BeforeValidator(_named), AfterValidator(_absolute)]
 ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -51,7 +65,6 @@ Candidates = Annotated[int, Field(ge=10, le=1000)]
 FusionMethod = Literal["calibrated", "rrf", "dbsf", "convex"]
 Texts = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
 Neighbors = Annotated[int, Field(ge=0, le=5)]
-Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
 class Section(BaseModel):
@@ -102,7 +115,6 @@ class MultiQueryStage(Section):
     queries: ClassVar[int] = 3  # more in other words seldom find more, and each is a search of its own
     stage: Literal["multi_query"]
     model: str = ""
-    timeout_seconds: Seconds = 10.0
 
 
 class PlannerStage(Section):
@@ -111,7 +123,6 @@ class PlannerStage(Section):
     queries: ClassVar[int] = 4  # a question hardly has more parts, and each is a search of its own
     stage: Literal["planner"]
     model: str = ""
-    timeout_seconds: Seconds = 10.0
 
 
 class RerankStage(Section):
@@ -122,7 +133,6 @@ class RerankStage(Section):
     model: str = ""
     candidates: Annotated[int, Field(ge=1, le=1000)] = 30
     limit: Annotated[int, Field(ge=1, le=1000)] | None = None
-    timeout_seconds: Seconds = 10.0
 
 
 class NeighborsStage(Section):
@@ -184,8 +194,6 @@ class CompressStage(Section):
     """Keeps only the relevant sentences of each hit, verbatim; drops hits that have none."""
 
     stage: Literal["compress"]
-    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    max_chars: Annotated[int, Field(ge=50)] | None = None
 
 
 def _function(value: object) -> object:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from rag.access.rule import MAX_ENTRIES, MAX_TOOLS, BoundTo, CredentialBoundTo, Name, bare_name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
-from rag.config.profiles import Section, matching
+from rag.config.profiles import Network, Seconds, Section, matching
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, as_value_error
 from rag.uris import web_address
@@ -108,15 +108,8 @@ def _valid_address(address: str) -> str:
     return address
 
 
-def _network(address: str) -> str:
-    try:
-        network = ip_network(address)
-    except ValueError as error:
-        raise ValueError(
-            f"{address!r} is not an IP address or network; write an address (192.0.2.1) or a network "
-            "(192.0.2.0/24, with no bits set after the prefix)"
-        ) from error
-    if not network.prefixlen:
+def _not_everybody(address: str) -> str:
+    if not ip_network(address).prefixlen:
         raise ValueError(
             f"{address} is every address, so each client could name another as its own; list only the "
             "addresses of your proxies"
@@ -141,7 +134,6 @@ HostName = Annotated[
         "a host as clients name it, with its port, like desk.example.com:8300: no scheme, path or wildcard",
     ),
 ]
-Network = Annotated[str, AfterValidator(_network)]
 Origin = Annotated[
     str,
     matching(
@@ -196,7 +188,7 @@ class HttpSettings(Section):
     ] = ""
     allowed_hosts: tuple[HostName, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()
-    trusted_proxies: tuple[Network, ...] = ()
+    trusted_proxies: tuple[Annotated[Network, AfterValidator(_not_everybody)], ...] = ()
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
     sse: bool = False
 
@@ -247,8 +239,8 @@ class LimitSettings(Section):
     requests_per_minute_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     connections_per_address: Annotated[int, Field(ge=1, le=1000)] = 100
     failures_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 60
-    request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
-    receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    request_seconds: Seconds = 30.0
+    receive_seconds: Seconds = 15.0
 
 
 def base_url(settings: HttpSettings) -> str:

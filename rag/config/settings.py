@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -55,6 +54,7 @@ from rag.config.profiles import (
     Limit,
     Overridable,
     ProfileSettings,
+    Seconds,
     Section,
     Stages,
     Texts,
@@ -188,34 +188,17 @@ class AccessSettings(Section):
     rules: tuple[AccessRule, ...] = ()
 
 
-class ChunkingRule(Section):
-    """How the documents that a glob pattern matches are split; what is None is as for all others."""
-
-    match: str
-    strategy: Strategy | None = None
-    max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
-    overlap: Annotated[int, Field(ge=0, le=4096)] | None = None
-    headers: bool | None = None
-
-    def chunking(self, usual: Chunking) -> Chunking:
-        """The rule, completed from what is usual."""
-        changes = {name: value for name, value in self.model_dump().items() if value is not None}
-        return replace(usual, **changes)
-
-
 class ChunkingSettings(Section):
-    """How sources are split into chunks."""
+    """How sources are split into chunks, where their collection doesn't say it."""
 
     strategy: Strategy = "structure"
     max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
     overlap: Annotated[int, Field(ge=0, le=4096)] = 0
-    headers: bool = True
-    rules: tuple[ChunkingRule, ...] = ()
 
-    def chunkings(self) -> tuple[Chunking, ...]:
-        """The rules, and last what applies to all other documents."""
-        usual = Chunking(self.strategy, self.max_tokens, self.overlap, self.headers)
-        return (*(rule.chunking(usual) for rule in self.rules), usual)
+    @property
+    def default(self) -> Chunking:
+        """The chunking of all documents of such a collection."""
+        return Chunking(self.strategy, self.max_tokens, self.overlap)
 
 
 class IngestSettings(Section):
@@ -248,7 +231,6 @@ class ModerationSettings(Section):
     api_key_env: KeyVariable = "OPENAI_API_KEY"
     flagged: Literal["flag", "skip"] = "flag"
     on_failure: Literal["store", "skip"] = "store"
-    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
 
     @model_validator(mode="after")
     def _one(self) -> ModerationSettings:
@@ -271,7 +253,7 @@ class SearchSettings(Section):
     relax: bool = False
     degrade: bool = True
     context_tokens: ContextTokens = 2000
-    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    timeout_seconds: Seconds = 15.0
     index_cache_bytes: Annotated[int, Field(ge=1_000_000)] | Literal["auto"] = "auto"
     memory_bytes: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     overrides: tuple[Overridable, ...] = ("mode", "limit")
@@ -433,7 +415,7 @@ class Settings(Section):
         folder = self.models_folder / name
         if name != model_name(name) or not (folder / "tokenizer.json").is_file():
             return None
-        return EmbedderSettings(provider="onnx", model=name).model_copy(update={"path": folder})
+        return EmbedderSettings(provider="onnx", model=str(folder))
 
     @classmethod
     def load(cls, config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:

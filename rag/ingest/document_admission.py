@@ -387,6 +387,7 @@ Ask: TypeAlias = "Callable[[Mapping[str, object]], Awaitable[str]]"
 
 PIECE_CHARS = 8000  # of a text per input of an endpoint; some take at most 8,192 tokens
 PIECES = 32  # inputs per request, OpenAI's limit
+VERDICT_SECONDS = 30.0  # for one document
 FAILURES = 3  # in a row, after which a run doesn't ask again
 
 
@@ -422,10 +423,10 @@ class Moderator:
             "metadata": dict(document.metadata),
         }
         try:
-            with anyio.fail_after(self.settings.timeout_seconds):
+            with anyio.fail_after(VERDICT_SECONDS):
                 reply = await self.ask(request)
         except TimeoutError:
-            error = ModerationError(f"no answer within {self.settings.timeout_seconds:g} seconds")
+            error = ModerationError(f"no answer within {VERDICT_SECONDS:g} seconds")
         except ModerationError as failed:
             error = failed
         else:
@@ -459,8 +460,9 @@ async def open_moderation(
         from rag.models.endpoint import open_endpoint  # noqa: PLC0415 takes 0.5 s and more
 
         model = _Model(settings.base_url, settings.model, settings.api_key_env, EndpointOptions())
-        seconds = settings.timeout_seconds
-        async with open_endpoint("moderation", model, environment, timeout_seconds=seconds) as endpoint:
+        async with open_endpoint(
+            "moderation", model, environment, timeout_seconds=VERDICT_SECONDS
+        ) as endpoint:
             yield Moderator(settings, partial(_ask_endpoint, endpoint, settings))
     else:
         yield None

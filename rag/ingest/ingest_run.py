@@ -206,16 +206,15 @@ class GentleExecutor(LocalExecutor):
 class Instructions:
     """What to ingest and how, and who may see new documents.
 
-    `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens`, the size of
-    chunks is the usual one for the embedder. `removes` confirms the removal of sources although many files
-    are missing (`rag.ingest.known_sources`). `executor` prepares documents.
+    `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens` there, the
+    size of chunks is the usual one for the embedder. `removes` confirms the removal of sources although many
+    files are missing (`rag.ingest.known_sources`). `executor` prepares documents.
     """
 
     settings: IngestSettings
-    max_tokens: int | None
+    chunking: Chunking
     rights: Rights
     removes: bool = False
-    chunking: tuple[Chunking, ...] = ()
     moderator: document_admission.Moderator | None = None
     executor: Executor = field(default_factory=LocalExecutor)
 
@@ -229,8 +228,7 @@ class Instructions:
         moderator: document_admission.Moderator | None,
     ) -> Instructions:
         """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
-        chunking = settings.chunking
-        return cls(settings.ingest, chunking.max_tokens, rights, removes, chunking.chunkings(), moderator)
+        return cls(settings.ingest, settings.chunking.default, rights, removes, moderator)
 
 
 REMOVED_MEANWHILE = "somebody removed it while it was read"
@@ -270,8 +268,8 @@ class IngestSteps:
             instructions.settings,
             embedder,
             document_admission.DocumentAdmission.of(writer.collection, instructions.moderator),
-            (*writer.collection.chunking, *instructions.chunking),
-            instructions.max_tokens or usual_tokens(embedder.identity),
+            (*writer.collection.chunking, instructions.chunking),
+            instructions.chunking.max_tokens or usual_tokens(embedder.identity),
             writer.collection.fields,
         )
         self._recorded = Recorded(records, writer.ids.purged)

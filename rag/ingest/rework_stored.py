@@ -84,8 +84,7 @@ async def rebuild(  # noqa: PLR0913 as for an ingestion
     writer: CollectionWriter,
     coming: Build,
     embedder: Embedder,
-    chunkings: Sequence[Chunking],
-    max_tokens: int | None,
+    chunking: Chunking,
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     around: AbstractContextManager[None] | None = None,
@@ -93,8 +92,8 @@ async def rebuild(  # noqa: PLR0913 as for an ingestion
 ) -> Rebuilt:
     """Make the coming build, or complete it, and switch to it in one commit.
 
-    `chunkings` and `max_tokens` come from the settings. `progress` gets the numbers of finished and of all
-    sources. When the build is complete, `approved` decides whether to switch. `around` encloses the switch.
+    `chunking` comes from the settings. `progress` gets the numbers of finished and of all sources. When the
+    build is complete, `approved` decides whether to switch. `around` encloses the switch.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed. The present tables stay in use, and
@@ -103,7 +102,7 @@ async def rebuild(  # noqa: PLR0913 as for an ingestion
     data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
     await redefine(writer, coming=coming)
     await collection_tables.drop_others(data, writer.collection)
-    rebuilt = await _complete(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
+    rebuilt = await _complete(writer, coming, embedder, chunking, progress)
     if not await approved():
         rebuilt.switched = False
         return rebuilt
@@ -119,15 +118,14 @@ async def _complete(
     writer: CollectionWriter,
     coming: Build,
     embedder: Embedder,
-    chunkings: Sequence[Chunking],
-    max_tokens: int | None,
+    chunking: Chunking,
     progress: Callable[[int, int], None],
 ) -> Rebuilt:
     target = await collection_tables.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
     access = {id_: record.access for id_, record in records.items()}
-    tokens = max_tokens or prepare.usual_tokens(embedder.identity)
-    run = _Rebuild(writer, target, embedder, chunkings, tokens, access)
+    tokens = chunking.max_tokens or prepare.usual_tokens(embedder.identity)
+    run = _Rebuild(writer, target, embedder, (*coming.chunking, chunking), tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     target_rows = await target.rows()
     await target.remove([id_ for id_ in await target.ids() if id_ not in rows])

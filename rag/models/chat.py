@@ -25,7 +25,7 @@ from rag.text.plain_text import without_hidden
 if TYPE_CHECKING:
     from rag.models.endpoint import Endpoint
 
-ATTEMPT_SECONDS = 600.0  # the longest timeout of a stage, which limits all attempts together
+ATTEMPT_SECONDS = 600.0  # the longest chat.timeout_seconds, which limits all attempts together
 PRICED_TOKENS = 1_000_000  # prices are per million tokens
 
 TokenCount = Annotated[int, Field(ge=0, le=10**9)]

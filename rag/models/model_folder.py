@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from rag.config.model_settings import expanded
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 
@@ -101,7 +102,7 @@ def check_pulled(model: str, folder: Path) -> None:
     Raises:
         ConfigurationError: it is missing; the message has the command that fetches it.
     """
-    if model and not folder.is_dir():
+    if not expanded(model).is_absolute() and not folder.is_dir():
         raise ConfigurationError(
             f"The model {model} is not on this machine: there is no folder {folder}. Run refdesk-admin model "
             f"pull {model}, or refdesk-admin model list to see which models there are."

@@ -16,47 +16,36 @@ from rag.text.plain_text import Span, sentences, words
 
 SHORTEST_STEM = 4  # common letters of two forms of a word
 LONGEST_ENDING = 3  # letters at the end in which forms may differ
+ALIKE = 0.5  # the least similarity to the query of a sentence that shares no word with it
 
 
-def excerpts(
-    text: str,
-    terms: Sequence[str],
-    similarities: Sequence[float],
-    *,
-    threshold: float = 0.5,
-    max_chars: int | None = None,
-) -> tuple[Span, ...]:
+def excerpts(text: str, terms: Sequence[str], similarities: Sequence[float]) -> tuple[Span, ...]:
     """The slices of `text` that are relevant to a query, in order; none if no sentence is relevant.
 
     A sentence is relevant if it contains one of `terms` (the caller removes stop words) or its similarity is
-    at least `threshold`. `similarities` are cosines to the query, one for each of `sentences(text)`.
-    Sentences are added best first, by their share of the terms plus their similarity, as long as all slices
-    together have at most `max_chars` characters. The best sentence is
-    always kept whole. Adjacent sentences become one slice.
+    at least `ALIKE`. `similarities` are cosines to the query, one for each of `sentences(text)`. Adjacent
+    sentences become one slice.
     Example: "Clocks err. Cats sleep. A clock ticks.", ["clock"], [0, 0, 0] -> ((0, 11), (24, 38)).
 
     Raises:
         ValueError: the numbers of similarities and sentences differ.
     """
     spans = sentences(text)
-    coverage = _coverage(terms, [set(words(text[slice(*span)])) for span in spans])
-    relevance = {
-        index: covered + similarity
-        for index, (covered, similarity) in enumerate(zip(coverage, similarities, strict=True))
-        if covered or similarity >= threshold
+    has_term = _have_term(terms, [set(words(text[slice(*span)])) for span in spans])
+    relevant = {
+        index
+        for index, (has, similarity) in enumerate(zip(has_term, similarities, strict=True))
+        if has or similarity >= ALIKE
     }
-    room = len(text) if max_chars is None else max_chars
-    best_first = sorted(relevance, key=lambda index: -relevance[index])
-    return _merged_spans(spans, _chosen_indexes(spans, best_first, room))
+    return _merged_spans(spans, relevant)
 
 
-def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) -> list[float]:
-    """The share of the terms in each sentence; a term counts if all its words occur, in any form."""
+def _have_term(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) -> list[bool]:
+    """Whether each sentence has one of the terms: all its words, in any form."""
     vocabulary = frozenset[str]().union(*sentence_words)
     term_forms = [[forms(word, vocabulary) for word in words(term)] for term in terms if words(term)]
     return [
-        sum(not any(forms.isdisjoint(has) for forms in term) for term in term_forms) / max(1, len(term_forms))
-        for has in sentence_words
+        any(not any(forms.isdisjoint(has) for forms in term) for term in term_forms) for has in sentence_words
     ]
 
 
@@ -68,23 +57,6 @@ def forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
         if candidate[:SHORTEST_STEM] == word[:SHORTEST_STEM]
         and candidate[: (stem := max(len(candidate), len(word)) - LONGEST_ENDING)] == word[:stem]
     }
-
-
-def _chosen_indexes(spans: Sequence[Span], best_first: Iterable[int], room: int) -> set[int]:
-    chosen: set[int] = set()
-    for index in best_first:
-        needed = _growth(spans, chosen, index)
-        if not chosen or needed <= room:
-            chosen.add(index)
-            room -= needed
-    return chosen
-
-
-def _growth(spans: Sequence[Span], chosen: Collection[int], index: int) -> int:
-    """The characters that one more sentence adds, with the white space between it and chosen neighbors."""
-    start = spans[index - 1].end if index - 1 in chosen else spans[index].start
-    end = spans[index + 1].start if index + 1 in chosen else spans[index].end
-    return end - start
 
 
 def _merged_spans(spans: Sequence[Span], chosen: Collection[int]) -> tuple[Span, ...]:

@@ -41,7 +41,7 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     assert f'data = "{scripts.home}/refdesk"' in settings
     assert "search.limit = 8" in settings
     assert 'ingest.exclude = [".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__", "~$*"]' in settings
-    assert "embedder.path = (not set)" in settings
+    assert "embedder.baseline = (not set)" in settings
     assert last == VALID
 
     printed = json.loads(scripts.admin("config", "check", "--json").stdout)
@@ -158,7 +158,7 @@ def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_note
 
 
 def test_a_model_folder_is_opened(check: Check, tmp_path: Path) -> None:
-    code, findings = check(f'[embedder]\nprovider = "onnx"\npath = "{tmp_path}/model"\n')
+    code, findings = check(f'[embedder]\nprovider = "onnx"\nmodel = "{tmp_path}/model"\n')
     assert code == 1
     assert findings["embedder"].startswith("wrong ")
     assert f"{tmp_path}/model" in findings["embedder"]

@@ -155,10 +155,9 @@ def test_a_policy_that_does_not_exist_is_refused(door: Door, wrong: str) -> None
 
 
 PROGRAM = """
-import json, sys, time
+import json, sys
 document = json.load(sys.stdin)
 assert set(document) == {"path", "title", "text", "metadata"}
-if "slow" in document["text"]: time.sleep(60)
 if "crash" in document["text"]: sys.exit(7)
 print("skip" if "rude" in document["text"] else "flag" if "odd" in document["text"] else "allow")
 """
@@ -245,14 +244,13 @@ def test_a_new_moderator_is_asked_about_unchanged_documents_and_an_old_one_is_no
     assert any("The moderation was not asked" in note for note in rehearsed["notes"])
 
 
-@pytest.mark.parametrize("text", ["slow"])
-def test_a_program_that_fails_stores_the_document_and_is_asked_again(gate: Gate, text: str) -> None:
-    gate.write(odd="fine", rude="fine", fine=f"This will {text}.")
-    config = gate.config(command(gate), "timeout_seconds = 0.8")
+def test_a_program_that_fails_stores_the_document_and_is_asked_again(gate: Gate) -> None:
+    gate.write(odd="fine", rude="fine", fine="This will crash.")
+    config = gate.config(command(gate))
     outcome, reason = gate.ingest(config)["fine.md"]
     assert outcome == "added"
     assert reason.startswith("stored without moderation, which failed: ")
-    assert ("ended with 7" in reason) == (text == "crash")
+    assert "ended with 7" in reason
     assert gate.ingest(config)["fine.md"][0] == "replaced"
 
 

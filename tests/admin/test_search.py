@@ -405,7 +405,6 @@ count = 2
 stage = "parent"
 [[search.profiles.short.stages]]
 stage = "compress"
-max_chars = 300
 [[search.profiles.all.stages]]
 stage = "parent"
 [[search.profiles.all.stages]]

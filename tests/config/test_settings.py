@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Write = Callable[[str], Path]
 
 ONNX = (
-    'provider = "onnx" needs either model, the name of a model that refdesk-admin model has pulled or added, '
-    "or path, a folder with model.onnx and tokenizer.json, not both."
+    'provider = "onnx" needs model: the name of a model that refdesk-admin model has pulled or added, or the '
+    "path of a folder with model.onnx and tokenizer.json."
 )
 NO_HOME = "begins with the home folder of a user who doesn't exist."
 EVERY_SETTING = {
@@ -45,7 +45,6 @@ EVERY_SETTING = {
     "principal.user": ("ann", "ann"),
     "principal.groups": ("hr, it", ("hr", "it")),
     "embedder.provider": ("openai", "openai"),
-    "embedder.path": ("/srv/model", Path("/srv/model")),
     "embedder.model": ("multilingual-e5-small", "multilingual-e5-small"),
     "embedder.base_url": ("http://localhost:1/v1", "http://localhost:1/v1"),
     "embedder.api_key_env": ("MY_KEY", "MY_KEY"),
@@ -61,17 +60,17 @@ EVERY_SETTING = {
     "chat.api_key_env": ("MY_KEY", "MY_KEY"),
     "chat.input_price": ("0.15", 0.15),
     "chat.output_price": ("0.6", 0.6),
+    "chat.timeout_seconds": ("1.5", 1.5),
     "reranker.provider": ("tei", "tei"),
     "reranker.base_url": ("http://localhost:1", "http://localhost:1"),
     "reranker.model": ("ranks", "ranks"),
     "reranker.sha256": ("0" * 64, "0" * 64),
     "reranker.api_key_env": ("MY_KEY", "MY_KEY"),
-    "reranker.path": ("/srv/reranker", Path("/srv/reranker")),
     "reranker.max_tokens": ("256", 256),
+    "reranker.timeout_seconds": ("1.5", 1.5),
     "chunking.strategy": ("sentence", "sentence"),
     "chunking.max_tokens": ("99", 99),
     "chunking.overlap": ("8", 8),
-    "chunking.headers": ("false", False),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
     "ingest.exclude": ("[]", ()),
     "ingest.hidden": ("true", True),
@@ -144,7 +143,6 @@ EVERY_SETTING = {
     "moderation.api_key_env": ("MY_KEY", "MY_KEY"),
     "moderation.flagged": ("skip", "skip"),
     "moderation.on_failure": ("skip", "skip"),
-    "moderation.timeout_seconds": ("1.5", 1.5),
     "search.fusion.method": ("rrf", "rrf"),
     "search.fusion.alpha": ("0.7", 0.7),
     "server.include_vectors": ("true", True),
@@ -164,7 +162,6 @@ EVERY_SETTING = {
 LISTS_OF_TABLES = {
     ("server", "tools"),
     ("access", "rules"),
-    ("chunking", "rules"),
     ("search", "stages"),
 }  # lists of tables
 NEEDED = {
@@ -474,8 +471,6 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
             "line 3: search.stages.call: write module:function, like our_search.stages:by_popularity.",
         ),
         ("[reranker]\nprovider = 'onnx'\n", f"line 1: reranker: {ONNX}"),
-        ("[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\npath = '/srv/c'\n", f"line 1: reranker: {ONNX}"),
-        ("[embedder]\nprovider = 'onnx'\nmodel = 'a'\npath = '/srv/c'\n", f"line 1: embedder: {ONNX}"),
         ("[reranker]\nsha256 = 'abc'\n", "line 2: reranker.sha256: write a SHA-256 checksum: 64 lower"),
         ("[reranker]\nprovider = 'tei'\n", 'line 1: reranker: provider = "tei" needs base_url'),
         (
@@ -629,7 +624,7 @@ def test_paths_are_made_absolute_and_a_tilde_is_the_home(
 
 def test_an_empty_path_is_refused_and_an_empty_variable_is_none(write: Write, tmp_path: Path) -> None:
     config = write(f"data = '{tmp_path}'\n")
-    assert load_settings(config, {"REFDESK_DATA": "", "REFDESK_EMBEDDER_PATH": ""}).data == tmp_path
+    assert load_settings(config, {"REFDESK_DATA": "", "REFDESK_MODELS": ""}).data == tmp_path
     assert "line 1: data: an empty path" in _complaint(write("data = ''\n"))
     assert ": data: an empty path" in _complaint(config, data="")
     assert "line 3: origins.docs.path: an empty path" in _complaint(
@@ -712,10 +707,11 @@ def test_a_model_that_is_named_lies_in_the_models_folder(write: Write) -> None:
     for more, folder in (({}, "/srv/desk/models"), ({"REFDESK_MODELS": "/srv/shared"}, "/srv/shared")):
         settings = load_settings(written, more)
         assert settings.models_folder == Path(folder)
-        assert settings.embedder.path == Path(folder, "mdbr-leaf-ir")
-        assert settings.embedders["other"].path == Path(folder, "bge-small-en-v1-5")
-        assert settings.reranker.path == Path(folder, "ettin-reranker-17m")
-    assert load_settings(written, {}, {"data": Path("/srv/b")}).embedder.path == Path(
+        assert settings.embedder.folder == Path(folder, "mdbr-leaf-ir")
+        assert settings.embedders["other"].folder == Path(folder, "bge-small-en-v1-5")
+        assert settings.reranker.folder == Path(folder, "ettin-reranker-17m")
+    assert load_settings(written, {}, {"data": Path("/srv/b")}).embedder.folder == Path(
         "/srv/b/models/mdbr-leaf-ir"
     )
-    assert Settings().embedder.path is None
+    elsewhere = load_settings(write(named(table="reranker", model="/srv/c")), {})
+    assert elsewhere.reranker.folder == Path("/srv/c")

@@ -107,12 +107,12 @@ async def _measured(judged: JudgedSet) -> None:
         question = json.loads(request["messages"][-1]["content"])["question"]
         return chats.saying({"queries": by_text[question]})(request)
 
-    stage = MultiQueryStage(stage="multi_query", timeout_seconds=60)
+    stage = MultiQueryStage(stage="multi_query")
     profiles = {"alone": ProfileSettings(), "rephrased": ProfileSettings(stages=(stage,))}
     with running() as server:
         server.script = [rephrased]
         search = SearchSettings(profiles=profiles, overrides=("mode", "limit"))
-        settings = Settings(search=search, chat=chats.settings(server))
+        settings = Settings(search=search, chat=chats.settings(server, timeout_seconds=60))
         few = replace(judged, questions=questions)
         async with prepare_fresh(few, settings, {}, language=None, progress=Progress()) as room:
             for run in await evaluate(few, room, {}, contenders(settings, list(profiles), [None])):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.config.settings import ChunkingSettings
 from rag.corpus import Block, Chunking, Document, Passage
 from rag.errors import ParseError
 from rag.ingest import chunk
@@ -430,20 +429,6 @@ def test_the_first_pattern_that_matches_applies() -> None:
     chosen = [chunking_of(name, chunkings, 254).strategy for name in ("slides/a.csv", "slides/a.pdf", "a.md")]
     assert chosen == ["row", "page", "sentence"]
     assert chunking_of("a.md", (), 99) == Chunking(max_tokens=99)
-
-
-def test_the_settings_complete_their_rules() -> None:
-    settings = ChunkingSettings.model_validate(
-        {
-            "max_tokens": 99,
-            "headers": False,
-            "rules": [{"match": "*.log", "strategy": "tokens", "overlap": 9}],
-        }
-    )
-    assert settings.chunkings() == (
-        Chunking("tokens", 99, overlap=9, headers=False, match="*.log"),
-        Chunking(max_tokens=99, headers=False),
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.config.settings import ModerationSettings
 from rag.corpus import Access, Block, Document
+from rag.ingest import document_admission
 from rag.ingest.document_admission import ModerationError, Moderator, count_values, with_masks
 from rag.ingest.report import NAMED, Outcome, Report, flag_notes, in_numbers
 from rag.store.write.change_collection import change_collection
@@ -156,6 +158,16 @@ def moderator(skipped: str, failing: str = "\0") -> Moderator:
         return "skip" if skipped in str(document["text"]) else "allow"
 
     return Moderator(ModerationSettings(call="any:function", on_failure="skip"), ask)
+
+
+async def test_a_program_that_takes_too_long_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_admission, "VERDICT_SECONDS", 0.2)
+    settings = ModerationSettings(command=("sleep", "60"))
+    with anyio.fail_after(5):
+        async with document_admission.open_moderation(settings, {}) as slow:
+            assert slow
+            with pytest.raises(ModerationError, match=r"0\.2 seconds"):
+                await slow.verdict(document("A clock."), "a.md")
 
 
 @pytest.mark.slow

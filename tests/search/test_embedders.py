@@ -232,7 +232,7 @@ async def test_two_models_behind_one_endpoint_fail_apart(desks: Desks) -> None:
         ({"german": {"provider": "openai", "model": "alpha", "base_url": "http://[::1]:9"}}, OTHER_MODEL),
         ({"german": {"provider": "builtin"}}, OTHER_MODEL),
         ({"german": {"provider": "openai", "model": "beta"}}, NOT_SET_UP),
-        ({"german": {"provider": "onnx", "path": "/nowhere"}}, NOT_SET_UP),
+        ({"german": {"provider": "onnx", "model": "/nowhere"}}, NOT_SET_UP),
     ],
     ids=["missing", "renamed", "swapped", "replaced", "without its key", "without its files"],
 )
@@ -326,7 +326,7 @@ async def test_a_model_weighs_as_much_as_it_knows_of_the_query(desks: Desks, sma
 async def test_a_model_that_cannot_be_loaded_is_not_tried_with_every_search(
     desks: Desks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = {"german": {"provider": "onnx", "path": "/nowhere"}}
+    tables = {"german": {"provider": "onnx", "model": "/nowhere"}}
     loads: list[object] = []
 
     def load(settings: object) -> None:
@@ -440,9 +440,10 @@ async def test_in_mode_dense_it_wins_without_its_baseline_and_not_with_it(
 
 @pytest.mark.slow
 async def test_sentences_are_compared_by_the_model_of_their_collection(
-    desks: Desks, endpoints: ModuleType
+    desks: Desks, endpoints: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compress: dict[str, object] = {"stages": [{"stage": "compress", "threshold": 0.99}]}
+    monkeypatch.setattr("rag.rank.excerpts.ALIKE", 0.99)
+    compress: dict[str, object] = {"stages": [{"stage": "compress"}]}
     answer = await desks.search("A pendulum clock.", search=compress)
     texts = {hit.source.title: hit.text for hit in answer.hits}
     assert texts == {"clock english": "A pendulum clock.", "clock german": "A pendulum clock."}

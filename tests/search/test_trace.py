@@ -30,7 +30,7 @@ STAGED = [
     {"stage": "dedupe"},
     {"stage": "diversify", "lambda": 1, "per_source": 4},  # by order alone: scores go by all documents
     {"stage": "neighbors"},
-    {"stage": "compress", "threshold": 1},
+    {"stage": "compress"},
 ]
 PROFILES: dict[str, dict[str, Any]] = {
     "plain": {},

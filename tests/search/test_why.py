@@ -171,7 +171,7 @@ LEFT_OUT: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "dedupe": ("same", {"stages": [{"stage": "dedupe"}]}, "dedupe", "It nearly repeats a better passage."),
     "compress": (
         "other",
-        {"mode": "dense", "stages": [{"stage": "compress", "threshold": 1}]},
+        {"mode": "dense", "stages": [{"stage": "compress"}]},
         "compress",
         "It contains no sentence that answers the query.",
     ),

@@ -109,7 +109,7 @@ def test_a_model_folder_that_is_missing_is_told_and_the_tools_are_listed_all_the
 ) -> None:
     data = tmp_path / "data"
     admin("collection", "create", "papers", "--field", "year=integer", "--data", data)
-    env = {"REFDESK_EMBEDDER_PROVIDER": "onnx", "REFDESK_EMBEDDER_PATH": str(tmp_path / "model")}
+    env = {"REFDESK_EMBEDDER_PROVIDER": "onnx", "REFDESK_EMBEDDER_MODEL": str(tmp_path / "model")}
     wire = start(data, env=env).begun()
     assert [tool["name"] for tool in wire.result("tools/list")["tools"]] == ["search", "get_source"]
     assert str(tmp_path / "model") in wire.tool_error("search", {"query": "clock"})

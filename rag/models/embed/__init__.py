@@ -201,8 +201,8 @@ async def open_embedder(
 def _local(settings: EmbedderSettings) -> Embedder:
     from rag.models.embed.local_embedder import builtin_embedder, folder_embedder  # noqa: PLC0415 takes 0.2 s
 
-    if settings.path and settings.provider == "onnx":
-        return folder_embedder(settings, settings.path)
+    if settings.provider == "onnx":
+        return folder_embedder(settings, settings.folder)
     return builtin_embedder(settings)
 
 

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from rag.models.endpoint import Endpoint
 
 HIGHEST_LOGIT = 30.0  # from 37 on, a probability is 1 in floating point
-TIMEOUT_SECONDS = 30.0  # of one attempt; the timeout of the stage limits all attempts together
+TIMEOUT_SECONDS = 30.0  # of one attempt; reranker.timeout_seconds limits all attempts together
 
 
 class Reranker(Protocol):
     """A model that scores how well a text answers a query; safe to share between tasks."""
+
+    @property
+    def settings(self) -> RerankerSettings:
+        """Its settings."""
 
     def with_model(self, name: str) -> Reranker:
         """The reranker with another model behind the same endpoint; as it is if the name is empty.

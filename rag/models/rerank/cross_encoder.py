@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CrossEncoder:
-    """A cross-encoder in this process. `limit` is in tokens of a pair, special ones included."""
+    """A cross-encoder in this process. Its `max_tokens` are those of a pair, special ones included."""
 
     session: onnxruntime.InferenceSession
     tokens: Tokens
-    limit: int
+    settings: RerankerSettings
     head: Head | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
@@ -72,7 +72,7 @@ class CrossEncoder:
         Raises:
             ConfigurationError: the model doesn't return one or two numbers per pair.
         """
-        pair = self.tokens.pair(query, text, self.limit)
+        pair = self.tokens.pair(query, text, self.settings.max_tokens)
         output = text_encoder.run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
         if self.head and output.ndim == text_encoder.TOKEN_RANK:
             output = self.head(output)
@@ -95,15 +95,13 @@ class CrossEncoder:
 
 
 def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
-    """The model in the folder `settings.path`.
+    """The model in the folder of the settings.
 
     Raises:
         ConfigurationError: the model is missing, can't be loaded, has another checksum, or isn't a
             cross-encoder.
     """
-    folder = settings.path
-    if folder is None:
-        raise ConfigurationError("reranker.path is not set: the reranker's folder is not known.")
+    folder = settings.folder
     check_pulled(settings.model, folder)
     facts = read_facts(folder)
     graph = folder / facts.graph if facts else _graph(folder)
@@ -112,7 +110,7 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     model = CrossEncoder(
         text_encoder.opened_model(graph),
         Tokens(folder / "tokenizer.json"),
-        settings.max_tokens,
+        settings,
         head_beside(folder, facts),
     )
     try:
@@ -133,7 +131,7 @@ def _graph(folder: Path) -> Path:
             return path
     raise ConfigurationError(
         f"There is neither {' nor '.join(GRAPHS)} in {folder}. Use a reranker that is published in ONNX "
-        "format, or export yours to it and set reranker.path to its folder."
+        "format, or export yours to it and set reranker.model to its folder."
     )
 
 

@@ -207,8 +207,8 @@ async def parent(
     return expanded
 
 
-REMOTE_SECONDS = 10.0  # for a remote model; the other stages have such a limit in their settings
-UNLIKE = -1.0  # a similarity below every threshold
+REMOTE_SECONDS = 10.0  # for a remote model: somebody waits for the answer
+UNLIKE = -1.0  # a similarity at which no sentence stays
 FAILED = "The passages were not compressed ({})."
 SOME_FAILED = "Some passages were not compressed ({})."
 
@@ -216,13 +216,13 @@ log = logging.getLogger(__name__)
 
 
 async def compress_hits(
-    hits: Sequence[Hit], stage: CompressStage, query: Query, embedders: Embedders
+    hits: Sequence[Hit], query: Query, embedders: Embedders
 ) -> tuple[list[Hit], list[str]]:
     """The hits with the answering sentences as excerpts, without hits that have none; and why models failed.
 
-    Sentences come from the shown parts of a hit, and `max_chars` applies to each part. A sentence answers if
-    it contains a word of the query other than a stop word, or if its similarity to the query reaches the
-    threshold, by the model of its collection. Hits of a model that fails stay whole.
+    Sentences come from the shown parts of a hit. A sentence answers if it contains a word of the query other
+    than a stop word, or if it is similar to the query by the model of its collection (`excerpts.ALIKE`).
+    Hits of a model that fails stay whole.
     """
     models = {view.table.collection.name: comparing_model(query, view) for view in query.views}
     by_model: dict[str | None, list[Hit]] = {}
@@ -241,9 +241,7 @@ async def compress_hits(
             answering_hits.append(hit)
             continue
         terms = query_terms(query.text, languages[hit.source.collection])
-        answering = [
-            excerpt for part in shown_parts(hit) for excerpt in _answering(part, terms, stage, theirs)
-        ]
+        answering = [excerpt for part in shown_parts(hit) for excerpt in _answering(part, terms, theirs)]
         if answering:
             answering_hits.append(replace(hit, excerpts=tuple(answering), tokens=None))
     return answering_hits, [cause for cause in similarities.values() if isinstance(cause, str)]
@@ -287,16 +285,8 @@ def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
 
 
-def _answering(
-    part: Excerpt, terms: Sequence[str], stage: CompressStage, similarities: Mapping[str, float]
-) -> list[Excerpt]:
-    spans = excerpts(
-        part.text,
-        terms,
-        [similarities[sentence] for sentence in _sentences(part.text)],
-        threshold=stage.threshold,
-        max_chars=stage.max_chars,
-    )
+def _answering(part: Excerpt, terms: Sequence[str], similarities: Mapping[str, float]) -> list[Excerpt]:
+    spans = excerpts(part.text, terms, [similarities[sentence] for sentence in _sentences(part.text)])
     return [part_of(part, start, end) for start, end in spans]
 
 
@@ -310,7 +300,7 @@ async def compress(
     hits: Sequence[Hit], stage: CompressStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
     """The stage `compress`; see `compress_hits`. A warning says which model failed."""
-    answering, causes = await compress_hits(hits, stage, query, state.models.embedders)
+    answering, causes = await compress_hits(hits, query, state.models.embedders)
     unchanged = answering == list(hits)
     for cause in dict.fromkeys(causes):
         step.add_warnings((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)

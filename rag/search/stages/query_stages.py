@@ -202,8 +202,9 @@ async def more_queries(
             loaded.
     """
     question = queries[0].text
-    cause = f"no answer within {stage.timeout_seconds:g} seconds"
-    with anyio.move_on_after(stage.timeout_seconds):
+    seconds = (stage if isinstance(stage, CustomStage) else _chat_of(chat, stage).settings).timeout_seconds
+    cause = f"no answer within {seconds:g} seconds"
+    with anyio.move_on_after(seconds):
         try:
             match stage:
                 case MultiQueryStage():

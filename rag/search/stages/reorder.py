@@ -59,11 +59,13 @@ async def _by_new_scores(
     scored = hits[: max(stage.candidates, state.plan.limit)]
     if not scored:
         return list(hits)
+    model = cast("Chat | Reranker", state.models.chat if stage.by == "chat" else state.models.reranker)
+    seconds = model.settings.timeout_seconds
     try:
-        with anyio.fail_after(stage.timeout_seconds):
+        with anyio.fail_after(seconds):
             scores = await _scores(scored, stage, query, state.models, step)
     except TimeoutError:
-        step.add_warnings(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
+        step.add_warnings(FAILED.format(f"no answer within {seconds:g} seconds"), failed=True)
         return list(hits)
     except ProviderError as error:
         note_failure(log, error)

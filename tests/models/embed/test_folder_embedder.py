@@ -92,7 +92,7 @@ def write_files(folder: Path, files: Mapping[str, object]) -> None:
 
 
 def settings(folder: Path, **changes: object) -> EmbedderSettings:
-    return EmbedderSettings.model_validate({"provider": "onnx", "path": folder} | changes)
+    return EmbedderSettings.model_validate({"provider": "onnx", "model": str(folder)} | changes)
 
 
 async def embedded(folder: Path, text: str, **changes: object) -> Row:

@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
 async def scored(
     folder: Path, query: str, texts: Sequence[str], *, max_tokens: int = 512
 ) -> list[float | None]:
-    settings = RerankerSettings(provider="onnx", path=folder, max_tokens=max_tokens)
+    settings = RerankerSettings(provider="onnx", model=str(folder), max_tokens=max_tokens)
     async with open_reranker(settings, {}) as reranker:
         assert reranker
         return await reranker.scores(query, texts)
@@ -211,7 +211,7 @@ async def test_a_model_that_was_not_pulled_is_named_with_the_command(tmp_path: P
 
 async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder: Path) -> None:
     async def opened(sha256: str) -> None:
-        async with open_reranker(RerankerSettings(provider="onnx", path=folder, sha256=sha256), {}):
+        async with open_reranker(RerankerSettings(provider="onnx", model=str(folder), sha256=sha256), {}):
             pass
 
     graph, beside = (folder / "model.onnx"), folder / "model.onnx_data"
@@ -340,5 +340,5 @@ async def test_a_graph_without_its_head_gives_no_scores(tmp_path: Path) -> None:
     facts = ModelFacts(name="x", kind="reranker", revision="a" * 40)
     (tmp_path / FACTS_FILE).write_bytes(facts_as_json(facts))
     with pytest.raises(ConfigurationError, match=r"output of shape \(1, 384\)"):
-        async with open_reranker(RerankerSettings(provider="onnx", path=tmp_path), {}):
+        async with open_reranker(RerankerSettings(provider="onnx", model=str(tmp_path)), {}):
             pass

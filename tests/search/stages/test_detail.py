@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from rag.answers import MAX_LIMIT, Answer, Detail, Excerpt, Hit, Mode, SearchRequest
-from rag.config.profiles import CompressStage
 from rag.config.settings import SearchSettings
 from rag.corpus import DEFAULT_EMBEDDER, Vectors
 from rag.errors import InvalidRequestError, ProviderError
@@ -257,14 +256,12 @@ async def _compressed(
     query: str,
     *,
     like: str = "nothing of this kind",
-    **options: object,
 ) -> list[Hit]:
     """What is left of the hits; all excerpts are word for word what stands there."""
-    stage = CompressStage.model_validate({"stage": "compress", "threshold": 0.9} | options)
     (vector,) = shelf.small.vectors([like])
     query_ = Query(query, {DEFAULT_EMBEDDER: Meaning(vector)}, tuple(views.values()))
     embedders = Embedders({DEFAULT_EMBEDDER: shelf.small.BagOfWords()})
-    compressed, failures = await compress_hits(hits, stage, query_, embedders)
+    compressed, failures = await compress_hits(hits, query_, embedders)
     assert not failures
     for hit in compressed:
         stored_text = await views[hit.source.collection].table.text(hit.source.id)
@@ -301,18 +298,7 @@ async def test_a_sentence_without_a_word_of_the_query_stays_for_its_meaning(shel
     assert _texts(await _compressed(shelf, hits, views, "moon", like="dogs bark.")) == ["Dogs bark."]
     compressed = await _compressed(shelf, hits, views, "clock", like="dogs bark.")
     assert _texts(compressed) == ["Clocks err. … A clock ticks.", "Dogs bark."]
-    assert await _compressed(shelf, hits, views, "moon", like="dogs bark loudly", threshold=1) == []
-
-
-async def test_the_best_sentences_stay_where_room_is_short(shelf: Shelf) -> None:
-    await shelf.put("a", " ".join([*["Clocks err often enough."] * 3, CLOCKS]))
-    views = await _views(shelf)
-    hits = await _all_hits(views)
-    sentence = "a clock ticks."
-    compressed = await _compressed(shelf, hits, views, "clock", like=sentence, max_chars=50)
-    assert _texts(compressed)[0].endswith("A clock ticks.")
-    assert len(compressed[0].text) < 60 < len(hits[0].text)
-    assert len(_texts(await _compressed(shelf, hits, views, "clock", like=sentence))[0]) > 90
+    assert await _compressed(shelf, hits, views, "moon", like="dogs jump over many high walls") == []
 
 
 async def test_of_what_a_stage_before_shows_the_sentences_that_answer_stay(shelf: Shelf) -> None:

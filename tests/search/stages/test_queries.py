@@ -381,12 +381,13 @@ async def test_a_chat_model_that_fails_leaves_the_queries_and_its_usage_counts(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [MULTI_QUERY, PLANNER], ids=["multi_query", "planner"])
-async def test_a_chat_model_that_keeps_silent_is_waited_for_as_long_as_the_stage_says(
+async def test_a_chat_model_that_keeps_silent_is_waited_for_as_long_as_its_settings_say(
     chat_server: Endpoint, chat: Chat, stage: QueryStage
 ) -> None:
     chat_server.script = [chat_server.silent]
+    hasty = chat.settings.model_copy(update={"timeout_seconds": 0.5})
     with anyio.fail_after(5):
-        after = await queries_after(stage.model_copy(update={"timeout_seconds": 0.5}), chat)
+        after = await queries_after(stage, replace(chat, settings=hasty))
     assert after.queries == (QUESTION,)
     assert after.failed
     (warning,) = after.warnings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import Chat
-from rag.models.rerank import Reranker, remote_reranker
+from rag.models.rerank import RemoteReranker, Reranker, remote_reranker
 from rag.search.desk import Desk
 from tests.endpoint import Behaviour, Endpoint
 from tests.search.conftest import Shelf
@@ -214,6 +215,10 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
     by: str,
 ) -> None:
     seconds, cause = FAILURES[failure]
+    assert isinstance(reranker, RemoteReranker)
+    hasty = {"timeout_seconds": seconds}
+    reranker = replace(reranker, settings=reranker.settings.model_copy(update=hasty))
+    chat = replace(chat, settings=chat.settings.model_copy(update=hasty))
     for server in (rerank_server, chat_server):
         behaviours = {
             "HTTP 500": server.failing(500),
@@ -221,7 +226,7 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
             "silence": server.silent,
         }
         server.script = [behaviours[failure]]
-    stage = RERANK | {"by": by, "candidates": 3, "limit": 1, "timeout_seconds": seconds}
+    stage = RERANK | {"by": by, "candidates": 3, "limit": 1}
     answer = await _asked(stocked.desk(reranker=reranker, chat=chat, stages=[stage]), limit=2)
     assert answer.hits == (await stocked.search("pendulum", limit=2)).hits
     assert _stage(answer).status == "failed"
