@@ -30,7 +30,7 @@ _ENDS_AND_ALEFS = str.maketrans("أإآٱة", "اااا" + "ه")  # after stemmi
 _KATAKANA = {code: code + 0x60 for code in (*range(0x3041, 0x3097), 0x309D, 0x309E)}  # by their hiragana
 _LONG = re.compile("[ァ-ヺー]{3,}ー")
 _TABLE = Path(__file__).with_name("simplified.txt").read_text("utf-8").split()
-_SIMPLIFIED = {ord(pair[0]): pair[1] for pair in _TABLE}
+_SIMPLIFIED = {ord(pair[0]): pair[1] for pair in _TABLE}  # of a traditional and a simplified character
 _SIMPLIFIED |= dict.fromkeys(map(ord, "帳帐"), "账")  # accounts are written in both ways, too
 _ONE_LETTER = {**_SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
 

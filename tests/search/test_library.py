@@ -54,13 +54,6 @@ def test_the_engine_is_loaded_when_the_desk_is_asked_for_and_not_before() -> Non
     assert "lancedb" in with_desk
 
 
-def test_there_is_what_is_offered_and_nothing_else() -> None:
-    assert {name: getattr(rag, name).__module__ for name in rag.__all__}["Desk"] == "rag.search.desk"
-    with pytest.raises(AttributeError, match=r"module 'rag' has no attribute 'Shelf'"):
-        rag.Shelf  # type: ignore[attr-defined]  # noqa: B018 asking is what is tested
-    assert not hasattr(rag, "__wrapped__")
-
-
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_three_lines_ask_a_question(clock_room: Path) -> None:

@@ -15,10 +15,12 @@ same with any separator of thousands.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Literal, TypeAlias
 from unicodedata import normalize
 
@@ -633,76 +635,19 @@ def _tokens(text: str, language: Language, as_written: bool, fold: bool | None, 
     return [token.text for token in tokens]
 
 
-# Words that say nothing about the subject of a query.
-
-_LISTS: dict[Language, str] = {
-    "English": """
-    a an and are as at be but by for if in into is it no not of on or such that the their then there
-    these they this to was will with
-    how what when where which who whom whose why
-    """,
-    "German": """
-    aber alle allem allen aller alles als also am an ander andere anderem anderen anderer anderes anderm
-    andern anderr anders auch auf aus bei bin bis bist da damit dann das dasselbe dazu daß dein deine
-    deinem deinen deiner deines dem demselben den denn denselben der derer derselbe derselben des
-    desselben dessen dich die dies diese dieselbe dieselben diesem diesen dieser dieses dir doch dort du
-    durch ein eine einem einen einer eines einig einige einigem einigen einiger einiges einmal er es
-    etwas euch euer eure eurem euren eurer eures für gegen gewesen hab habe haben hat hatte hatten hier
-    hin hinter ich ihm ihn ihnen ihr ihre ihrem ihren ihrer ihres im in indem ins ist jede jedem jeden
-    jeder jedes jene jenem jenen jener jenes jetzt kann kein keine keinem keinen keiner keines können
-    könnte machen man manche manchem manchen mancher manches mein meine meinem meinen meiner meines mich
-    mir mit muss musste nach nicht nichts noch nun nur ob oder ohne sehr sein seine seinem seinen seiner
-    seines selbst sich sie sind so solche solchem solchen solcher solches soll sollte sondern sonst um
-    und uns unse unsem unsen unser unses unter viel vom von vor war waren warst was weg weil weiter
-    welche welchem welchen welcher welches wenn werde werden wie wieder will wir wird wirst wo wollen
-    wollte während würde würden zu zum zur zwar zwischen über
-    wann warum wem wen wer weshalb wessen wieso wieviel wofür woher wohin womit
-    """,
+_LISTS = tomllib.loads(Path(__file__).with_name("query_words.toml").read_text("utf-8"))
+STOP_WORDS: dict[Language, frozenset[str]] = {
+    language: frozenset(words.split()) for language, words in _LISTS["stop_words"].items()
 }
-"""Stop words, for the languages in which we could measure their effect.
+"""Words that say nothing about the subject of a query.
 
 They stay in the index, so that a query of stop words alone still finds them. Leaving them out of queries
 gains .008 nDCG@10 on xquad_de and .013 on anthropic_docs, and loses .002 on xquad_en. Question words are left
 out, too: that gains up to .017 (sparse, anthropic_docs).
-
-Source: Apache Lucene's EnglishAnalyzer and Snowball's German list (snowballstem.org), and question words.
 """
-
-STOP_WORDS = {language: frozenset(words.split()) for language, words in _LISTS.items()}
-
-_ASKED: dict[Language | Literal["others"], str] = {
-    "English": """
-    a about am an and another any anybody anyone anything are as at be been but by can could describe did do
-    does doing done ever explain for from get gets give got had has have he here her him his how i i'd i'm
-    i've if in is it its just know long many may me mean means might mine much must my need no not of often
-    on one only or other our please said say says shall she should show so some somebody someone something
-    tell than that the their them then there these they this those to too us very want was we were what when
-    where which who whom whose why will with without would you your
-    """,
-    "German": """
-    wer wen wem wessen wann warum weshalb wieso wofür woher wohin womit woran worin worauf wodurch wozu wobei
-    welche welchem welchen welcher welches wie wieviel wo was viel viele
-    """,
-    "French": "qui que quoi quand où pourquoi comment combien quel quelle quelles quels",
-    "Spanish": """
-    qué quién quiénes cuándo dónde cómo cuánto cuánta cuántos cuántas cuál cuáles por
-    """,
-    "Italian": "chi che cosa quando dove perché come quanto quanti quale quali",
-    "Portuguese": "quem onde como quantos qual quais",
-    "Dutch": "wat wanneer waar waarom hoe welke hoeveel",
-    "Russian": """
-    кто кого кому кем ком что чего чему чем где когда почему зачем сколько куда откуда как какой какая какое
-    какие каких каким какими какую какого каком чей чья чьи был была было были
-    """,
-    "others": """
-    किस कौन कितने किसने कितनी कब किसके कैसे कहाँ कितना किन कौनसी कौनसा किसका किसकी किसे क्या क्यों
-    किसको किन्हें किनके
-    什么 哪个 多少 谁 何时 哪 什么时候 哪一 哪位 哪里
-    为什么 多大 怎么 如何 哪些 谁在 谁是 多少个 几 何 哪种 是什么 怎样
-    多久 多长 gì nào ai đâu bao nhiêu khi tại sao thế mấy như
-    """,
+QUESTION_WORDS: dict[Language | Literal["others"], frozenset[str]] = {
+    language: frozenset(words.split()) for language, words in _LISTS["question_words"].items()
 }
-QUESTION_WORDS = {language: frozenset(words.split()) for language, words in _ASKED.items()}
 """Words of questions that an answer needn't contain."""
 
 
