@@ -7,43 +7,11 @@ from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 from unicodedata import category, normalize
 
-_MONTHS = """
-jan januar* jänner* janv janvier janvār* jaanuar* janar enero ene gennaio gen gener janeiro xaneiro
-ianuar* ian tammikuu* stycz* leden ledna lednu siječ* sausi* ocak янв* яну* січ січн* січень студзе*
-јануар* ιαν ιανουαρ* ינואר يناير جانفي जनवरी
-| feb febr* febbraio fevereiro fev février* févr veebr* helmikuu* luty lutego lutym únor* veljač* vasari*
-şubat shkurt фев* феб* лют лютий лютого лютому лютага люты φεβ φεβρουαρ* פברואר فبراير فيفري फ़रवरी
-| mar march märz* mrz mrt mars março maart març marts mart martie maaliskuu* marca marcu marec březen
-březn* ožuj* kovo kovas március* maret мар март марта марте мартом березень березн* сакавік* μαρ μαρτιο*
-מרץ مارس मार्च
-| apr april* avr avril abr abril* huhtikuu* kwieci* kwietn* duben dubn* travanj travnja nisan balandž*
-balandis prill апр апрел* април* квіт* красавік* απρ απριλ* אפריל أبريل أفريل अप्रैल
-| may mai mayo mag maggio maio mei maj maja maju május* maijs maijā toukokuu* květen květn* svibanj
-svibnja gegužė* mayıs mayis maig май мая маю мае мај травень травня травні μάι μάιο* מאי مايو ماي मई
-| jun june juni juin junio giu giugno junho juny xuño juna június* jūnij* juuni kesäkuu* czerwiec czerwca
-czerwcu červen června červnu lipanj lipnja biržel* haziran iunie qershor июн* черв червень червн* чэрвень
-чэрвеня юни јун јуни ιουν ιουνιο* יוני يونيو جوان जून
-| jul july juli juil juillet julio lug luglio julho juliol xullo jula július* jūlij* juuli heinäkuu*
-lipiec lipca lipcu červenec července červenci srpanj srpnja liepos liepa temmuz iulie korrik июл* липень
-липня липні ліпень ліпеня юли јул јули ιουλ ιουλιο* יולי يوليو جويلية जुलाई
-| aug august* août agosto ago agost augusztus* sierpień sierpn* srpen srpna srpnu kolovoz* rugpj* ağustos
-avgust* elokuu* gusht agustus ágúst авг август* серп серпень серпн* жнів* жніўн* αυγ αυγουστ* אוגוסט أغسطس
-أوت अगस्त
-| sep sept septemb* septiembre setembro settembre set setembre szept* wrz wrześ* září* rujan rujna rugsėj*
-eylül* syyskuu* shtator сен сент* септ* вересень вересн* верас* σεπ σεπτ σεπτεμβρ* ספטמבר سبتمبر सितंबर
-| oct octob* okt oktob* oktoober ott ottobre octubre out outubro październik* říjen říjn* listopad
-listopada spali* ekim octombrie tetor lokakuu* окт октя* октом* октоб* жовт* кастрычн* οκτ οκτωβρ* אוקטובר
-أكتوبر अक्टूबर
-| nov novemb* noviembre listopad listopada listopadu listopadzie studeni studenoga studenog lapkri* kasım
-kasim noiembrie nëntor marraskuu* ноя нояб ноябр* ноем* новембар новембра листопад* лістапад* νοε νοεμβρ*
-נובמבר نوفمبر नवंबर
-| dec decemb* dez dezemb* dic dicembre diciembre desemb* detsemb* grudzie* grudn* prosin* gruodž* gruodis
-aralık aralik dhjetor joulukuu* дек декабр* декем* децем* груд грудень грудн* снежня снежань δεκ δεκεμβρ*
-דצמבר ديسمبر दिसंबर
-"""
+_MONTHS = Path(__file__).with_name("months.txt")
 """The names of the months, and their usual short forms. A star stands for any ending."""
 
 _LETTER = r"[^\s\d_.,;:/()\[\]\"'’–-]"  # vowel signs of Hindi included
@@ -145,7 +113,8 @@ def _bare(name: str) -> str:
 
 
 _NAMES_OF_MONTHS = [
-    re.compile("|".join(names.replace("*", r"\w{0,5}").split())) for names in _bare(_MONTHS).split("|")
+    re.compile("|".join(names.replace("*", r"\w{0,5}").split()))
+    for names in _bare(_MONTHS.read_text("utf-8")).split("|")
 ]
 
 
