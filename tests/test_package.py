@@ -104,9 +104,12 @@ def test_the_wheel_holds_every_module_and_the_lists_that_they_read(wheel: ZipFil
         path.relative_to(ROOT).as_posix() for top in ("rag", "server") for path in (ROOT / top).rglob("*.py")
     }
     assert {name for name in wheel.namelist() if name.endswith(".py")} == modules | {"refdesk_scripts.py"}
-    assert {"rag/text/months.txt", "rag/text/simplified.txt", "rag/store/read/query_words.toml"} <= {
-        *wheel.namelist()
-    }
+    assert {
+        "rag/text/months.txt",
+        "rag/text/simplified.txt",
+        "rag/store/read/query_words.toml",
+        "rag/search/skill.txt",
+    } <= {*wheel.namelist()}
 
 
 def test_the_source_archive_holds_what_builds_the_wheel_but_not_the_model(tmp_path: Path) -> None:
