@@ -327,22 +327,17 @@ class Desk:
 
     async def _with_sources(self, principal: Principal, plan: SearchPlan) -> tuple[SearchPlan, list[str]]:
         """The plan with the names of sources resolved to ids, and notes on names that resolve to nothing."""
-        names_by_argument = {"sources": plan.sources or (), "exclude_sources": plan.exclude_sources}
-        if not any(names_by_argument.values()):
+        asked = {"sources": plan.sources or (), "exclude_sources": plan.exclude_sources}
+        if not any(asked.values()):
             return plan, []
-        ids = await self.resolve_names(
-            principal, [name for names in names_by_argument.values() for name in names]
-        )
-        missing = {
-            argument: [name for name in names if name not in ids]
-            for argument, names in names_by_argument.items()
-        }
+        ids = await self.resolve_names(principal, [*chain(*asked.values())])
         sources, excluded = (
             tuple(dict.fromkeys(split_id(ids[name])[0] for name in names if name in ids))
-            for names in names_by_argument.values()
+            for names in asked.values()
         )
         plan = replace(plan, sources=None if plan.sources is None else sources, exclude_sources=excluded)
-        return plan, [unknown_names_note(argument, names) for argument, names in missing.items() if names]
+        unknown = {argument: [name for name in names if name not in ids] for argument, names in asked.items()}
+        return plan, [unknown_names_note(argument, names) for argument, names in unknown.items() if names]
 
     async def _plan(self, principal: Principal, request: SearchRequest) -> SearchPlan:
         """The plan of a request, with its seed if it searches for what is related to a passage."""
