@@ -143,7 +143,7 @@ def display_name(name: str) -> str:
     """A name, a title or a heading as replies show it, in one Unicode normal form."""
     if len(name) <= MAX_LABEL_CHARS and _UNCHANGED.fullmatch(name):
         return name
-    return _cached_label(name)
+    return _cached_label(name[: 2 * MAX_LABEL_CHARS])  # what a label is made of: the cache must stay small
 
 
 @lru_cache(1 << 14)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from html.parser import HTMLParser
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag.search.reply.untrusted import MAX_LABEL_CHARS, alteration_notes, disarm, label
+from rag.search.reply.untrusted import MAX_LABEL_CHARS, alteration_notes, disarm, display_name, label
 
 RENDERERS = (MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False}), MarkdownIt("js-default"))
 URL = "http://evil.example/?q=1"
@@ -338,3 +339,15 @@ def test_a_label_keeps_its_words_and_shows_that_it_was_cut() -> None:
     assert label("x" * 500) == "x" * (MAX_LABEL_CHARS - 1) + "…"
     assert label("![logo](http://x) Title") == "! [logo](http://x) Title"
     assert label("👩‍⚕️ می‌خواهم\ufe01\U000e0041") == "👩‍⚕️ می‌خواهم"
+
+
+def test_long_names_that_callers_write_are_not_kept() -> None:
+    """Thousands of names are cached, and one may be as long as a request."""
+    tracemalloc.start()
+    for number in range(10):
+        name = f"{number}é" + "x" * 1_000_000
+        assert display_name(name) == label(name)
+    del name
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1_000_000
