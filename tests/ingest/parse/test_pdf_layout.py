@@ -661,6 +661,69 @@ def test_comments_are_read_below_the_text_of_their_page() -> None:
     assert parse(written(writer), "a.pdf").text.split("\n")[-1] == "Comment by Ann: Ask the keeper"
 
 
+NOTICE = [
+    At(50, 700, "Notice of not less than 3090 days in writ-", font="C"),
+    At(50, 688, "ing. The cap is EUR 500 a year.", font="C"),
+]  # each letter is 6 points wide
+
+
+def _over(line: int, begin: int, end: int, *, lower: float = 0) -> str:
+    """A stroke through the letters from `begin` to `end` of a line of the notice, or lower than that."""
+    y = 702.5 - 12 * line - lower
+    return f"0.6 w {50 + 6 * begin} {y} m {50 + 6 * end} {y} l S "
+
+
+@pytest.mark.parametrize("turn", ["1 0 0 1 0 0", "0 1 -1 0 600 0"])
+@pytest.mark.parametrize(
+    ("drawn", "words"),
+    [
+        (_over(0, 24, 26), "than ~~30~~90 days"),
+        (_over(0, 24, 26, lower=0.8) + _over(0, 24, 26, lower=-0.8), "than ~~30~~90 days"),  # twice
+        ("194 702 12 0.7 re f", "than ~~30~~90 days"),  # as Word draws it
+        (_over(0, 24, 28) + _over(0, 28, 34), "than ~~3090 days~~ in writing."),  # by words
+        (_over(0, 29, 42) + _over(1, 0, 4), "3090 ~~days in writing.~~ The cap"),  # over the end of a line
+        (_over(1, 16, 24), "is ~~EUR 500~~ a year"),  # with the space behind it
+        (_over(1, 20, 21), "EUR ~~5~~00 a year"),
+        (_over(0, 24, 26, lower=3.5), "than 3090 days"),  # underlined
+        ("0.6 w 40 702.5 m 560 702.5 l S", "than 3090 days"),  # across the page
+        ("40 702.5 m 560 702.5 l 560 600 l 40 600 l s", "than 3090 days"),  # a frame
+        ("12 w 194 702.5 m 206 702.5 l S", "than 3090 days"),  # a marker pen
+    ],
+)
+def test_words_that_are_struck_out_are_marked_as_in_other_formats(drawn: str, words: str, turn: str) -> None:
+    text = parsed(NOTICE, drawn=drawn, turn=turn).text
+    assert words in " ".join(text.split())
+    assert text.count("~~") == words.count("~~")
+
+
+def test_a_row_that_is_struck_out_stays_a_row_and_its_strokes_rule_nothing() -> None:
+    rows = [("Item", "Price"), ("Store", "2.40"), ("Handle", "3.15"), ("Insure", "4.10")]
+    cells = [
+        At(x, 700 - 14 * y, text, font="C")
+        for y, row in enumerate(rows)
+        for x, text in zip((50, 250), row, strict=True)
+    ]
+    strokes = "0.6 w 50 688.5 m 80 688.5 l S 250 688.5 m 274 688.5 l S "
+    text = parsed(cells, drawn=strokes).text
+    assert "| ~~Store~~ | ~~2.40~~ |\n| Handle | 3.15 |" in text
+
+
+def test_a_strike_out_annotation_marks_its_words() -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(pdf(NOTICE)))
+    corners = (146, 698, 170, 698, 146, 686, 170, 686)
+    note = _objects(
+        Type=NameObject("/Annot"),
+        Subtype=NameObject("/StrikeOut"),
+        Contents=TextStringObject("should be EUR 400"),
+        Rect=RectangleObject((146, 686, 170, 698)),
+        QuadPoints=ArrayObject(map(NumberObject, corners)),
+    )
+    writer.add_annotation(0, note)
+    text = parse(written(writer), "a.pdf").text
+    assert "The cap is ~~EUR~~ 500 a year." in text
+    assert text.endswith("Comment: should be EUR 400")
+
+
 @pytest.mark.parametrize(
     ("alternative", "expected"),
     [

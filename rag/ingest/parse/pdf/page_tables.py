@@ -15,7 +15,7 @@ from statistics import median
 from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, has_list_mark, level_rows, reads_on
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, SEAM, Box, Line, as_read, box_around
+from rag.ingest.parse.pdf.pdf_words import HYPHEN, SEAM, STRUCK, Box, Line, as_read, box_around
 from rag.text.table_heads import rule
 
 _MOST_COLUMNS = 200  # of code: letters can be as small as a file likes
@@ -40,6 +40,7 @@ _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 _CURRENCY = r"(?:[$£€¥₹₽₩₺]|[A-Z]{3}|kr\.?|zł|Kč|Ft|Fr\.)"
 _NUMBER = re.compile(rf"[(\-+–—]*(?:{_CURRENCY}\s?)?[\-+–—]?[\d.,'\s]*\d[\d.,'\s]*{_CURRENCY}?[)%]*|[–—-]")
+_STRUCK_ON = re.compile(rf"{STRUCK}({HYPHEN}?[ \n]){STRUCK}")  # between two words that are struck out
 _TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
 _HEADING_NUMBER = re.compile(r"(?:[A-Z]\.)?\d{1,2}(?:\.\d{1,2})*\.?")
 _STATED = re.compile(r":\s*\S")
@@ -59,12 +60,13 @@ class PagePart(NamedTuple):
     @property
     def text(self) -> str:
         """Its text; a table as in Markdown, with its first row as header unless that consists of numbers."""
-        if not self.is_table:
-            return "\n".join(" ".join(row) for row in self.rows).replace(SEAM, "")
-        width = max(map(len, self.rows))
-        lines = [_pipe_row([*row, *[""] * (width - len(row))]) for row in self.rows]
-        lines[1:1] = [] if _is_numbers(self.rows[0]) else [rule(width)]
-        return "\n".join(lines).replace(SEAM, "")
+        if self.is_table:
+            width = max(map(len, self.rows))
+            lines = [_pipe_row([*row, *[""] * (width - len(row))]) for row in self.rows]
+            lines[1:1] = [] if _is_numbers(self.rows[0]) else [rule(width)]
+        else:
+            lines = [" ".join(row) for row in self.rows]
+        return _STRUCK_ON.sub(r"\1", "\n".join(lines).replace(SEAM, ""))
 
 
 def is_number(text: str) -> bool:

@@ -11,9 +11,9 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -36,10 +36,16 @@ _MOST_OBJECTS = 20_000  # of a page: more of them are a drawing
 _FEW_WORDS = 12  # of cells side by side
 _SIZE = 10.0  # points, of letters on a page without any
 _LONG = 8.0  # points: shorter strokes rule nothing
+_SHORT = 3.0  # points: what strikes a letter out is longer
+_MOST_STROKES = 1_000  # of a page that may strike letters out; more of them are a drawing
+_INWARD, _AROUND = 2.0, 8.0  # points: how far from the end of a stroke its last letter is, and how exactly
+_MOST_STRUCK = 500  # characters that a stroke strikes out
+_THIRD = 1 / 3  # of the height of a letter, in the middle, where a stroke strikes it out
 _THIN = 2.0  # points
 _UPRIGHT = 5.0  # points: the width of an upright rule, with half its stroke on either side
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
 _APART = 0.35  # the same: a gap between two words
+_SLIGHT, _SPACE = 0.1, 0.6  # the same: next to nothing, and a space
 _SEAMED = 4  # characters of two words that touch at least
 _SEAM, _OVER = 0.05, 0.2  # times the height of a line: least gap between them, and least overlap
 _PDFIUM_LINE, _WORDS = re.compile(r"[^\r\n]+"), re.compile(rf"[^\s{HYPHEN}]+{HYPHEN}?|{HYPHEN}")
@@ -47,6 +53,7 @@ _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
 _LETTER = re.compile(r"[^\W\d_]")
+STRUCK = "~~"  # around words that are struck out, as in Markdown
 
 
 Pdfium: TypeAlias = Any
@@ -151,13 +158,14 @@ class Addition(NamedTuple):
     """Words to add to a page, at a box in the coordinates of the file.
 
     With `replaces` they replace the page's text in the box; otherwise they count only if the box is empty.
-    With `is_note` they are read last, whatever their box.
+    With `is_note` they are read last, whatever their box. With `strikes` they strike out what is in the box.
     """
 
     text: str
     box: Box
     replaces: bool = False
     is_note: bool = False
+    strikes: bool = False
 
 
 def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
@@ -166,10 +174,10 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     Raises:
         ValueError: the page has too many characters.
     """
-    rules = _rules(page.raw)
+    strokes = _strokes(page.raw)
     text_page = page.get_textpage()
     try:
-        reader = _PageReader(text_page.raw, rules)
+        reader = _PageReader(text_page.raw, strokes, [a.box for a in additions if a.strikes])
         lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
@@ -178,10 +186,10 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
         line._replace(box=as_read(line.box, quarter), turned=(line.turned - quarter) % _QUARTERS, order=order)
         for order, line in enumerate(lines)
     ]
-    for addition in additions:
+    for addition in (addition for addition in additions if not addition.strikes):
         lines = _with_addition(lines, addition, as_read(addition.box, quarter))
     lines.sort(key=lambda line: bool(line.turned))
-    return PageLines(lines, [as_read(rule, quarter) for rule in rules])
+    return PageLines(lines, [as_read(rule, quarter) for rule in reader.rules])
 
 
 def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
@@ -214,15 +222,15 @@ def _is_inside(inner: Box, outer: Box) -> bool:
     return outer.left <= across <= outer.right and outer.top <= inner.middle <= outer.bottom
 
 
-def _rules(page: Pdfium) -> list[Box]:
-    """The thin rules on a page, such as those of a table, and the edges of frames."""
+def _strokes(page: Pdfium) -> list[Box]:
+    """The strokes on a page, such as the rules of a table and what strikes words out, and edges of frames."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
     count = pdfium.FPDFPage_CountObjects(page)
     if count > _MOST_OBJECTS:
         return []
     edges = [ctypes.c_float() for _ in range(4)]
-    rules = []
+    strokes = []
     for number in range(count):
         drawn = pdfium.FPDFPage_GetObject(page, number)
         if pdfium.FPDFPageObj_GetType(drawn) != pdfium.FPDF_PAGEOBJ_PATH:
@@ -232,13 +240,17 @@ def _rules(page: Pdfium) -> list[Box]:
         left, bottom, right, top = (edge.value for edge in edges)
         if not all(map(math.isfinite, (left, bottom, right, top))):
             continue
-        wide, high = right - left >= _LONG, top - bottom >= _LONG
-        if wide and high:
-            rules += [Box(left, bottom, right, bottom), Box(left, top, right, top)]
-            rules += [Box(left, bottom, left, top), Box(right, bottom, right, top)]
-        elif wide or high:
-            rules.append(Box(left, bottom, right, top))
-    return rules
+        width, height = right - left, top - bottom
+        if min(width, height) >= _LONG:
+            strokes += [Box(left, bottom, right, bottom), Box(left, top, right, top)]
+            strokes += [Box(left, bottom, left, top), Box(right, bottom, right, top)]
+        elif max(width, height) >= _SHORT:
+            strokes.append(Box(left, bottom, right, top))
+    return strokes
+
+
+def _sides(box: Box) -> tuple[float, float]:
+    return box.right - box.left, box.height
 
 
 class _Word(NamedTuple):
@@ -247,15 +259,23 @@ class _Word(NamedTuple):
     at: int
 
 
-def _word(letters: Sequence[_Word]) -> _Word:
-    box = box_around(letter.box for letter in letters)
+def _word(letters: Sequence[_Word], struck: Collection[int] = ()) -> _Word:
+    """The letters as one word, with a mark around those of `struck`."""
+    text = ""
+    for is_struck, run in groupby(letters, key=lambda letter: letter.at in struck):
+        mark = STRUCK if is_struck else ""
+        text += f"{mark}{_joined([*run])}{mark}"
+    return _Word(text, box_around(letter.box for letter in letters), letters[0].at)
+
+
+def _joined(letters: Sequence[_Word]) -> str:
     glyphs = [
         "".join(letter.text for letter in glyph)
         for _, glyph in groupby(letters, key=lambda letter: letter.box)
     ]
     if runs_left("".join(glyphs)):
         glyphs = [glyph[::-1] for glyph in glyphs]  # pdfium turns the letters of a glyph round with its word
-    return _Word(join_surrogates("".join(glyphs)), box, letters[0].at)
+    return join_surrogates("".join(glyphs))
 
 
 def as_read(box: Box, quarter: int) -> Box:
@@ -277,19 +297,27 @@ class _Font(NamedTuple):
 
 
 class _PageReader:
-    """Reads one text page. Calls of pdfium take most of the time: one or two per word, four per line."""
+    """Reads one text page. Calls of pdfium take most of the time: one or two per word, four per line.
 
-    def __init__(self, page: Pdfium, rules: Sequence[Box]) -> None:
+    Its `rules` are the strokes that strike nothing out.
+    """
+
+    def __init__(self, page: Pdfium, strokes: Sequence[Box], strikes: Sequence[Box]) -> None:
         import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
         self._pdfium, self._page = pdfium, page
-        self._uprights = [_uprights(rules, quarter) for quarter in range(_QUARTERS)]
         self._count = pdfium.FPDFText_CountChars(page)
         if self._count > MAX_CHARACTERS:
             raise ValueError(f"{self._count} characters on a page")
         self._rectangle = pdfium.FS_RECTF()
         self._matrix = pdfium.FS_MATRIX()
         self._text = self._units()
+        thin = [stroke for stroke in strokes if 0 < min(_sides(stroke)) < _UPRIGHT]  # no edges of frames
+        struck = {stroke: self._struck_by(stroke) for stroke in thin[:_MOST_STROKES]}
+        struck = {stroke: letters for stroke, letters in struck.items() if self._is_as_wide(stroke, letters)}
+        self._struck = {*chain(*struck.values(), *map(self._struck_by, strikes))}
+        self.rules = [stroke for stroke in strokes if max(_sides(stroke)) >= _LONG and stroke not in struck]
+        self._uprights = [_uprights(self.rules, quarter) for quarter in range(_QUARTERS)]
 
     def _units(self) -> str:
         """The text, one character per UTF-16 unit, because pdfium counts in these."""
@@ -348,6 +376,7 @@ class _PageReader:
         level_box = as_read(box, quarter)
         is_dense = level_box.right - level_box.left <= _LOOSE * height * (stop - begin)
         is_left = not runs_left(match[0])
+        is_plain = is_plain and self._struck.isdisjoint(range(begin, stop))
         seamed = self._split_at_seam(begin, stop, quarter) if is_plain and is_left else []
         if seamed:
             yield from seamed
@@ -398,10 +427,53 @@ class _PageReader:
             first, second = as_read(previous.box, quarter), as_read(letter.box, quarter)
             is_apart = first.gap(second) > _APART * first.height or not second.is_level_with(first)
             if letter.text != HYPHEN and is_apart:
-                yield _word(letters[begin:at])
+                yield _word(letters[begin:at], self._struck)
                 begin = at
         if letters[begin:]:
-            yield _word(letters[begin:])
+            yield _word(letters[begin:], self._struck)
+
+    def _struck_by(self, stroke: Box) -> list[int]:
+        """The letters near the ends of a stroke and between them, if it runs through most of them."""
+        inward = min(_INWARD, max(_sides(stroke)) / 3)
+        across = (stroke.left + stroke.right) / 2
+        if stroke.right - stroke.left > stroke.height:
+            ends = (stroke.left + inward, stroke.middle), (stroke.right - inward, stroke.middle)
+        else:
+            ends = (across, stroke.top + inward), (across, stroke.bottom - inward)
+        first, last = sorted(self._at_point(*end) for end in ends)
+        between = self._text[first : min(last, first + _MOST_STRUCK) + 1] if first >= 0 else ""
+        letters = [at for at, letter in enumerate(between, first) if letter not in f" {HYPHEN}"]
+        struck = [at for at in letters if self._is_struck(at, stroke, 1.0)]  # also those above the line
+        in_middle = [at for at in struck if self._is_struck(at, stroke, _THIRD / 2)]
+        return struck if 2 * len(in_middle) > len(letters) else []
+
+    def _is_as_wide(self, stroke: Box, letters: Sequence[int]) -> bool:
+        """Whether a stroke is as wide as these letters, perhaps with the spaces around them."""
+        boxes = [box for at in (*letters[:1], *letters[-1:]) if (box := self._box_at(at))]
+        if not boxes:
+            return False
+        quarter = self._quarter(letters[0])
+        words, line = as_read(box_around(boxes), quarter), as_read(stroke, quarter)
+        slack = line.height + _SLIGHT * words.height
+        beyond = words.left - line.left, line.right - words.right
+        return -slack < min(beyond) and max(beyond) < slack + _SPACE * words.height
+
+    def _is_struck(self, at: int, stroke: Box, reach: float) -> bool:
+        """Whether a stroke runs over a letter, no further from its middle than `reach` times its height."""
+        box, quarter = self._box_at(at), self._quarter(at)
+        if not box:
+            return False
+        letter, line = as_read(box, quarter), as_read(stroke, quarter)
+        is_thin = line.height < _THIRD * letter.height
+        is_over = line.left <= (letter.left + letter.right) / 2 <= line.right
+        return is_thin and is_over and abs(line.middle - letter.middle) <= reach * letter.height
+
+    def _at_point(self, x: float, y: float) -> int:
+        """The place in the text of the letter at a point of the page or near it; below 0 without one."""
+        index = self._pdfium.FPDFText_GetCharIndexAtPos(self._page, x, y, _AROUND, _AROUND)
+        if index < 0 or not self._is_mapped:
+            return int(index)
+        return int(self._pdfium.FPDFText_GetTextIndexFromCharIndex(self._page, index))
 
     def _box_at(self, at: int) -> Box | None:
         if not self._pdfium.FPDFText_GetLooseCharBox(self._page, self._index(at), self._rectangle):

@@ -369,11 +369,23 @@ def _annotation(pdfium: Pdfium, form: Pdfium, drawn: Pdfium, box: Box) -> Iterat
             return  # the words of free text are drawn, those of links are for programs
         case pdfium.FPDF_ANNOT_POPUP:
             return  # shows the comment of another one
+        case pdfium.FPDF_ANNOT_STRIKEOUT:
+            yield from (Addition("", line, strikes=True) for line in _marked_lines(pdfium, drawn))
     comment, author = (_text(pdfium.FPDFAnnot_GetStringValue, drawn, key) for key in (b"Contents", b"T"))
     if comment:
         yield Addition(
             f"Comment by {author}: {comment}" if author else f"Comment: {comment}", box, is_note=True
         )
+
+
+def _marked_lines(pdfium: Pdfium, drawn: Pdfium) -> Iterator[Box]:
+    """A stroke through the middle of each line that an annotation marks."""
+    points = pdfium.FS_QUADPOINTSF()
+    for number in range(min(pdfium.FPDFAnnot_CountAttachmentPoints(drawn), _MOST)):
+        if pdfium.FPDFAnnot_GetAttachmentPoints(drawn, number, points):
+            xs, ys = (sorted(getattr(points, f"{axis}{corner}") for corner in range(1, 5)) for axis in "xy")
+            box = _box((xs[0], ys[0], xs[-1], ys[-1]))
+            yield box._replace(top=box.middle, bottom=box.middle)
 
 
 def _field(pdfium: Pdfium, form: Pdfium, drawn: Pdfium, box: Box) -> Iterator[Addition]:
