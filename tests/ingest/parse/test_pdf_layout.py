@@ -1151,6 +1151,46 @@ def test_a_first_cell_goes_on_in_the_next_lines() -> None:
     assert f"| {' '.join(JOB)} | Ann | 1 May |\n| Buy seeds | Bob | 2 May |" in parsed(cells).text
 
 
+YEARS, UNITS = ["", "2023", "2022"], ["", "EUR", "EUR"]
+GOODS, CASH, LOANS = ["Goodwill", "14,300", "14,100"], ["Cash", "6,905", "(1,240)"], ["Loans", "31", "29"]
+
+
+@pytest.mark.parametrize("bold", [False, True])
+@pytest.mark.parametrize("moved_in", [0, 12])
+@pytest.mark.parametrize(
+    ("rows", "header"),
+    [
+        ([YEARS, ["Assets"], GOODS, CASH, ["Debts, all of them"], LOANS], "|  | 2023 | 2022 |"),
+        ([YEARS, GOODS, ["Current"], CASH, LOANS], "|  | 2023 | 2022 |"),
+        ([YEARS, ["Assets"], ["Not current"], GOODS, CASH, LOANS], "|  | 2023 | 2022 |"),
+        ([YEARS, UNITS, ["Assets"], GOODS, CASH, LOANS], "|  | 2023 EUR | 2022 EUR |"),
+        ([["In EUR", "2023", "2022"], ["Assets"], GOODS, CASH, LOANS], "| In EUR | 2023 | 2022 |"),
+        ([["", "31.12.2023", "31.12.2022"], ["Assets"], GOODS, LOANS], "|  | 31.12.2023 | 31.12.2022 |"),
+    ],
+)
+def test_a_label_above_rows_is_a_row_of_their_table_also_if_its_first_column_has_no_header(
+    rows: Sequence[Sequence[str]], header: str, moved_in: int, *, bold: bool
+) -> None:
+    """As in nearly every annual report, with the rows moved in below their labels or not."""
+    cells = [
+        At(60 + 150 * at + (moved_in if not at and len(row) > 1 else 0), 600 - 14 * y, text, 10, font)
+        for y, row in enumerate(rows)
+        for at, text in enumerate(row)
+        if text and (font := "B" if bold and len(row) == 1 else "F")
+    ]
+    lines = parsed([*column(60, "Prose", top=720), *cells]).text.split("\n")
+    labels = [row[0] for row in rows if len(row) == 1]
+    assert [f"| {label} |  |  |" for label in labels] == [line for line in lines if "|  |  |" in line]
+    assert lines[lines.index("| --- | --- | --- |") - 1] == header
+    assert lines[-1] == "| Loans | 31 | 29 |"
+
+
+def test_a_larger_line_between_two_tables_is_a_heading() -> None:
+    rows = [["Who", "What"], ["Ann", "Seeds"], ["Bob", "Hay"], ["Cem", "Corn"]]
+    below = table([["When", "Where"], ["May", "Barn"], ["June", "Mill"], ["July", "Inn"]], top=520)
+    assert titles_of(parsed([*table(rows), At(60, 538, "Dates", 14), *below])) == ["Dates"]
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("column", [0, 1])
 def test_without_rules_lines_that_are_closer_than_rows_are_one_row(column: int, place: int) -> None:

@@ -44,7 +44,7 @@ _STRUCK_ON = re.compile(rf"{STRUCK}({HYPHEN}?[ \n]){STRUCK}")  # between two wor
 _TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
 _HEADING_NUMBER = re.compile(r"(?:[A-Z]\.)?\d{1,2}(?:\.\d{1,2})*\.?")
 _STATED = re.compile(r":\s*\S")
-_YEAR = re.compile(r"(1[5-9]|20)\d\d")
+_YEAR = re.compile(rf"(?:\d{{1,2}}\.\d{{1,2}}\.)?(?:1[5-9]|20)\d\d(?:\s{_CURRENCY})?")  # also a day, a unit
 
 
 class PagePart(NamedTuple):
@@ -227,20 +227,32 @@ def _fits(row: Row, drawn: Row) -> bool:
 def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     """The number of rows from `begin` that have only a first cell of the table that begins with row `at`.
 
-    They are no wider than its first column, close to each other, and a row of the table follows.
+    They are close to each other, and a row of the table follows. They begin where its first cell does, or
+    somewhat further left, and end before its second one; larger ones head what follows.
     """
-    first, second = rows[at][0].box, min(row[1].box.left for row in rows[at:begin] if len(row) > 1)
-    for end in range(begin, len(rows)):
-        (above, *_), row = rows[end - 1], rows[end]
-        cell = row[0]
-        is_near = cell.box.top - above.box.bottom < _WRAPPED * above.box.height
-        if cell.table or cell.runs_left or not is_near or abs(cell.box.left - first.left) > _EDGE:
-            return 0
-        if len(row) > 1:
-            return end - begin
-        if cell.box.right >= second:
-            return 0
-    return 0
+    end = next((end for end in range(begin, len(rows)) if len(rows[end]) > 1), 0)
+    close = pairwise(rows[begin - 1 : end + 1])
+    is_close = all(row[0].box.top - last[0].box.bottom < _WRAPPED * last[0].box.height for last, row in close)
+    if not end or not is_close or any(row[0].table or row[0].runs_left for row in rows[begin : end + 1]):
+        return 0
+    whole, labels = [row for row in rows[at : end + 1] if len(row) > 1], [row[0] for row in rows[begin:end]]
+    first = whole[-1][0].box
+    second = min((cell.box.left for row in whole for cell in row if cell.box.left > first.right), default=0.0)
+    is_first = all(
+        -_EDGE <= first.left - label.box.left <= _MOST_INDENT * label.size
+        and label.box.right < second
+        and label.size <= _OTHER_SIZE * whole[-1][0].size
+        for label in labels
+    )
+    left = min(row[0].box.left for row in whole[:-1])
+    is_below = any(abs(left - box.left) <= _EDGE for box in (first, *(label.box for label in labels)))
+    return end - begin if is_first and (is_below or _is_header_of(whole[0], whole[-1])) else 0
+
+
+def _is_header_of(row: Row, below: Row) -> bool:
+    """Whether a row begins right of the first cell of another one, and most of its cells are over others."""
+    over = [any(cell.box.gap(header.box) < 0 for cell in below[1:]) for header in row]
+    return row[0].box.left > below[0].box.right and 2 * sum(over) > len(over)
 
 
 def _is_above_table(rows: Sequence[Row]) -> bool:
@@ -345,10 +357,15 @@ def _is_one_row(block: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_wrapped(above: Sequence[str], filled: Sequence[str], *, is_close: bool) -> bool:
-    """Whether a first cell goes on from the row above, which is closer than rows are, or reads on."""
+    """Whether a first cell goes on from the row above, which is closer than rows are, or reads on.
+
+    A letter that is neither small nor large, as in Japanese, doesn't tell.
+    """
     if _has_only_first(filled):
-        return is_close or reads_on(above[0], filled[0])
-    return is_close and _has_only_first(above)
+        return is_close or (
+            filled[0] != filled[0].upper() and bool(above[0]) and reads_on(above[0], filled[0])
+        )
+    return is_close and _has_only_first(above) and not above[0].endswith(":")
 
 
 def _has_only_first(cells: Sequence[str]) -> bool:
