@@ -137,7 +137,7 @@ def _marked_content(html: str) -> str:
     page = html_widgets.with_widgets_as_text(
         html_widgets.with_code_and_layout(html_widgets.with_formulas(html))
     )
-    content = (_convert(page, options).content or "").replace(html_widgets.NO_ITEM, "")
+    content = (_convert(page, options).content or "").replace(html_widgets.NO_MARK, "")
     content = _MAIL_LINK.sub(_mail_address, clean(content))
     return without_note_ids(with_scripts(content).strip())
 

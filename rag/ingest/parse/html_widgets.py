@@ -24,9 +24,13 @@ MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may a
 MAX_TERM = 1_000  # characters of an answer that fits into a passage with its term: no heading is needed
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
 """Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
-NO_ITEM = "\ufdd6"
-"""A noncharacter in the label of an item, which the converter would escape otherwise (1\\. one)."""
+NO_MARK = "\ufdd6"
+"""A noncharacter in what the converter would escape otherwise: labels of items, and texts that look so."""
 
+_LIKE_MARKS = re.compile(
+    r"(?<=>)(?:\s|&nbsp;)*(?:\d{1,9}(?=[.)])|(?=[-+*][\s&]|&gt;))|(?<=\\)(?![^<>]{0,500}>)"
+)
+"""Where a text begins as an item or a quote does ("1. The board"), and behind a backslash outside of tags."""
 _MARKS = re.compile("[\ufdd0-\ufddf]")
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
@@ -103,7 +107,7 @@ def with_widgets_as_text(page: str) -> str:
     page = _TICKS.sub(_tick, _CHIPS.sub(r"\1, ", page))
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
     page = with_list_labels(_with_labels(_with_script_marks(_MARKS.sub("", page))))
-    return _SEEN.sub(_TagTexts().text, page)
+    return _LIKE_MARKS.sub(rf"\g<0>{NO_MARK}", _SEEN.sub(_TagTexts().text, page))
 
 
 def _tick(tag: re.Match[str]) -> str:
@@ -215,7 +219,7 @@ def _item_labels(attributes: dict[str, str], items: Sequence[dict[str, str]]) ->
     number = whole_number(attributes.get("start", ""), len(items) if is_reversed else 1)
     for item in items:
         number = whole_number(item.get("value", ""), number)
-        yield f"{numeral(number, attributes.get('type', ''))}{NO_ITEM}."
+        yield f"{numeral(number, attributes.get('type', ''))}."
         number += -1 if is_reversed else 1
 
 

@@ -51,6 +51,23 @@ def test_a_page_states_its_title_address_language_and_date() -> None:
 @pytest.mark.parametrize(
     ("html", "expected"),
     [
+        ("<p>1. The board meets.</p><p>\n 12) Minutes.</p>", "1. The board meets.\n\n12) Minutes."),
+        ("<p>1.&nbsp;&nbsp;Processing</p><p>&nbsp;2. x</p>", "1. Processing\n\n2. x"),
+        ("<div>3. a<br>- 300 EUR</div><p>* ex VAT</p>", "3. a  \n- 300 EUR\n\n* ex VAT"),
+        ("<p>+ 3 members</p><p>&gt; 30 kg</p>", "+ 3 members\n\n> 30 kg"),
+        (r"<p>C:\dir\.x and \(a\)</p>", r"C:\dir\.x and \(a\)"),
+        ("<pre>1. x\n\\- y</pre>", "```\n1. x\n\\- y\n```"),
+        (r'<p><img class="tex" alt="\frac{a}{b}"> <a href="a\b">c</a></p>', r"$\frac{a}{b}$ [c](a\b)"),
+        ("<p># 7 is void.</p>", "\\# 7 is void."),
+    ],
+)
+def test_a_text_that_begins_as_an_item_does_stays_as_it_is(html: str, expected: str) -> None:
+    assert parse(html.encode(), "a.html").text == expected
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
         ("<ol type=a><li>pay</li><li>go</li></ol>", "- a. pay\n- b. go"),
         ("<ol><li>one<li value=7>seven<li>eight</ol>", "- 1. one\n- 7. seven\n- 8. eight"),
         ("<ol reversed><li>b<li>a</ol><ol><li>x</ol>", "- 2. b\n- 1. a\n\n1. x"),
