@@ -1,8 +1,8 @@
-"""What word processors write into a page in ways of their own, turned into plain HTML before its conversion.
+"""What programs write into a page in ways of their own, turned into plain HTML before its conversion.
 
 Google Docs states the title by a class of its paragraph, and the level of a list by the end of a class. It
 writes comments and footnotes at the end, and leads links over its own address. Word has other names for some
-of these.
+of these. EUR-Lex states by classes what is a heading, and the numbers of points beside their texts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,26 @@ _TITLE = re.compile(
     r"<p\b(?:(?=[^<>]*\bid\s?=\s?[\"']h\.)(?=[^<>]*\bclass\s?=\s?[\"'](?:[\w-]+ )*title[\"' ])"
     r"|(?=[^<>]*\bclass\s?=\s?[\"']?MsoTitle\b))[^<>]*>((?:[^<]|<(?!/?p\b)){1,2000})</p\s*>",
     re.IGNORECASE,
+)
+_LEVELS_OF_LAW = {
+    **dict.fromkeys(("doc-ti", "title-doc-first", "title-annex-1"), 1),
+    **dict.fromkeys(("ti-section-1", "ti-grseq-1", "title-division-1", "title-gr-seq-level-1"), 2),
+    **dict.fromkeys(("ti-art", "title-article-norm"), 3),
+}
+"""The levels of headings by their classes in the Official Journal, and in consolidated texts."""
+_CLASSES = f"({'|'.join(_LEVELS_OF_LAW)})"
+_SUBTITLES = "doc-ti|title-doc-last|title-annex-2|ti-section-2|title-division-2|sti-art|stitle-article-norm"
+_OF_CLASS = r"<p\b[^<>]{0,300}\bclass\s?=\s?[\"'](?:oj-)?(?:%s)[\"'][^<>]{0,300}>"
+_WORDS = r"(?:[^<]|<(?!/?p\b)){1,2000}+"
+_HEADING_OF_LAW = re.compile(
+    rf"{_OF_CLASS % _CLASSES}({_WORDS})</p>"
+    rf"(?:(\s*(?:<div\b[^<>]{{0,300}}>\s*)?){_OF_CLASS % _SUBTITLES}({_WORDS})</p>)?"
+    rf"((?:\s*{_OF_CLASS % 'doc-ti'}{_WORDS}</p>)*)"
+)
+"""The two lines of a heading, and what follows of the title of an act."""
+_NUMBER_OF_LAW = re.compile(
+    r"(?:<div\b[^<>]{0,300}\bgrid-list-column-1\b[^<>]{0,300}>\s*)?(<span\b[^<>]{0,300}>[^<>]{1,40})</span>(?:\s*</div>)?\s*"
+    r"(<div\b[^<>]{0,300}\b(?:grid-list-column-2|inline-element)\b[^<>]{0,300}>(?:\s*<p\b[^<>]{0,300}>)?)"
 )
 _TAG = re.compile(r"<[^<>]*>")
 _AROUND = re.compile(r"</?(?:p|div|span)\b[^<>]*>", re.IGNORECASE)
@@ -58,10 +78,21 @@ def without_ways_of_programs(page: str) -> tuple[str, str, int]:
     Example: '<p class="c1 title">Trip</p>' -> '<h1>Trip</h1>' with the title "Trip".
     """
     page, comments = _COMMENT.subn("", with_real_addresses(page))
-    first = _TITLE.search(page)
-    title = " ".join(html.unescape(_TAG.sub("", first[1])).split()) if first else ""
-    page = _with_notes_below(_TITLE.sub(r"<h1>\1</h1>", page))
-    return _with_bold_classes(_with_nested_lists(page)), title, comments
+    titles: list[str] = []
+
+    def heading(words: str, level: int) -> str:
+        if level == 1:
+            titles.append(" ".join(html.unescape(_TAG.sub("", words)).split()))
+        return f"<h{level}>{words}</h{level}>"
+
+    def heading_of_law(lines: re.Match[str]) -> str:
+        class_, first, between, second, below = lines.groups(default="")
+        return f"{between}{heading(f'{first} {second}'.strip(), _LEVELS_OF_LAW[class_])}{below}"
+
+    page = _TITLE.sub(lambda title: heading(title[1], 1), page)
+    page = _NUMBER_OF_LAW.sub(r"\2\1</span> ", _HEADING_OF_LAW.sub(heading_of_law, page))
+    page = _with_nested_lists(_with_notes_below(page))
+    return _with_bold_classes(page), next(iter(titles), ""), comments
 
 
 def with_real_addresses(page: str) -> str:

@@ -25,7 +25,7 @@ from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
 from rag.ingest.parse.html_exports import without_ways_of_programs
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.titles_and_questions import first_heading, with_questions
+from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import with_replacements, without_note_ids
@@ -100,9 +100,10 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
         _marked_content(main_part(text)) or _marked_content(text)
     )
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
+    stated = head.title or ""
     return Document(
         text=content,
-        title=head.title
+        title=("" if MADE_UP_TITLE.fullmatch(stated.strip()) else stated)
         or head.open_graph.get("title")
         or title
         or first_heading(content, blocks, name)

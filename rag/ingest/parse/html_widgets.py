@@ -427,6 +427,15 @@ _TABLE = re.compile(r"<(/?)table\b[^<>]*>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b", re.IGNORECASE)
 _CELL = re.compile(r"<t[dh]\b[^<>]*>((?:[^<]|<(?!/?t[dhr]\b))*+)", re.IGNORECASE)
 _BLANK = re.compile(r"<[^<>]*>|&nbsp;|\s")
+_ROWS = re.compile(r"<(/?)(table|tr)\b", re.IGNORECASE)
+_POINT = re.compile(
+    r"(<table\b[^<>]*>(?:\s|</?(?:col|colgroup|tbody)\b[^<>]*>)*<tr\b[^<>]*>\s*)<td\b[^<>]*>"
+    r"(?:\s|&nbsp;|<(?:p|span|div)\b[^<>]*>)*"
+    r"([‘“\"'(\[]{0,2}(?:(?:\d{1,4}[a-z]?\.)+|(?:\d{1,4}[a-z]{0,2}|[a-z]{1,2}|[ivxlc]{1,6})[.)\]]{1,2})|[—–•·-])"
+    r"(?:\s|&nbsp;|</(?:p|span|div)\s*>)*</td\s*>\s*(<td\b[^<>]*>(?:\s*<p\b[^<>]*>)?)",
+    re.IGNORECASE,
+)
+"""A table up to the text in its second cell, with a mark like (a) or 1. in its first one."""
 _PART = re.compile(r"<(/?)(?:table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGNORECASE)
 _FULL_ROWS, _FULL_CELLS = 2, 2  # a table of data in a mail has that many
 _LONG = 300  # characters: a cell with more holds a text
@@ -456,7 +465,7 @@ _CODE_LINE = re.compile(
 
 def with_code_and_layout(page: str) -> str:
     """A page whose layout tables are plain blocks, and whose code is code alone."""
-    page = _changed_tables(page, _code_of)
+    page = _changed_tables(_with_points(page), _code_of)
     page = _PRE_TWICE.sub("</pre>", _PRE_AROUND.sub("", page)) if "<pre>" in page else page
     page = _PRE.sub(lambda code: _NO_CODE.sub("", code[0]), page)
     return without_layout_tables(page, _lays_out)
@@ -475,6 +484,29 @@ def without_layout_tables(page: str, lays_out: Callable[[str], bool]) -> str:
         return blocks(table) if lays_out(table) else _with_columns(table)
 
     return _changed_tables(page, changed, blocks)
+
+
+def _with_points(page: str) -> str:
+    """The page with the marks of points in front of their texts: a table of one row with both is no table.
+
+    Example: "<table><tr><td>(a)</td><td>we</td></tr></table>" -> "<table><tr><td>(a) we</td></tr></table>".
+    """
+    starts: list[int] = []  # of tables with one row
+    opened: list[list[int]] = []  # where a table begins, and how many rows it has
+    for tag in _ROWS.finditer(page):
+        if tag[2].casefold() == "tr":
+            if opened:
+                opened[-1][1] += not tag[1]
+        elif not tag[1]:
+            opened.append([tag.start(), 0])
+        elif opened and opened[-1][1] == 1:
+            starts.append(opened.pop()[0])
+        elif opened:
+            opened.pop()
+    of_one_row = {*starts}
+    return _POINT.sub(
+        lambda point: f"{point[1]}{point[3]}{point[2]} " if point.start() in of_one_row else point[0], page
+    )
 
 
 def is_no_data(table: str) -> bool:
@@ -504,8 +536,9 @@ def _with_columns(table: str) -> str:
 
 
 def _lays_out(table: str) -> bool:
-    """Whether a table of a page is layout: it says so, or it has blocks in its cells, and no header cells."""
-    return bool(_PRESENTATION.match(table)) or (not _HEADER.search(table) and bool(_BLOCKS.search(table)))
+    """Whether a table of a page is layout: it says so, or it has no header cells, and one cell or blocks."""
+    has_blocks = bool(_BLOCKS.search(table)) or len(_CELL.findall(table)) == 1
+    return bool(_PRESENTATION.match(table)) or (not _HEADER.search(table) and has_blocks)
 
 
 def _whole_tables(page: str) -> list[tuple[int, int]]:

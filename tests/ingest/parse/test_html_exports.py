@@ -36,6 +36,35 @@ def test_a_paragraph_in_the_style_of_a_title_is_the_title_and_a_heading(title: s
     ]
 
 
+ACT = """<p class="oj-doc-ti" id="d1">REGULATION (EU) 2016/679</p><p class="oj-doc-ti">of 27 April 2016</p>
+<p class="oj-doc-ti">on data</p><p class="oj-ti-section-1"><span class="oj-italic">CHAPTER II</span></p>
+<div class="eli-title"><p class="oj-ti-section-2"><span>Principles</span></p></div>
+<div class="eli-subdivision"><p class="oj-ti-art">Article 6</p><div class="eli-title">
+<p class="oj-sti-art">Lawfulness</p></div><p class="oj-normal">1.&nbsp;&nbsp;&nbsp;It is lawful if:</p></div>
+<p class="ti-art">Article 7</p><p class="normal">Consent.</p><p class="oj-doc-ti">ANNEX</p><p>One.</p>"""
+CONSOLIDATED = """<p class="title-doc-first">REGULATION (EU) 2016/679</p>
+<p class="title-doc-last">of 27 April 2016</p><p class="norm">on data</p>
+<p class="title-division-1">CHAPTER II</p>
+<p class="title-division-2">Principles</p><p class="title-article-norm">Article 6</p>
+<div class="eli-title"><p class="stitle-article-norm">Lawfulness</p></div><div class="norm">
+<span class="no-parag">1.  </span><div class="norm inline-element">
+<p class="norm">It is lawful if:</p></div></div>
+<p class="title-article-norm">Article 7</p><div class="norm"><div class="grid-list">
+<div class="list grid-list-column-1"><span>(a) </span></div><div class="grid-list-column-2">
+<p class="norm">Consent.</p></div></div></div><p class="title-annex-1">ANNEX</p><p>One.</p>"""
+
+
+@pytest.mark.parametrize(("page", "consent"), [(ACT, "Consent."), (CONSOLIDATED, "(a) Consent.")])
+def test_articles_of_european_law_are_sections(page: str, consent: str) -> None:
+    document = parse(f"<title>L_2016119.xml</title>{page}".encode(), "gdpr.html")
+    assert document.title == "REGULATION (EU) 2016/679 of 27 April 2016"
+    assert document.text == (
+        "# REGULATION (EU) 2016/679 of 27 April 2016\n\non data\n\n## CHAPTER II Principles\n\n"
+        "### Article 6 Lawfulness\n\n1. It is lawful if:\n\n"
+        f"### Article 7\n\n{consent}\n\n# ANNEX\n\nOne."
+    )
+
+
 def test_cards_of_a_site_are_no_titles() -> None:
     document = parse(b'<h1>Shop</h1><p class="title">Clock</p><p>New.</p>', "shop.html")
     assert (document.title, document.text) == ("Shop", "# Shop\n\nClock\n\nNew.")

@@ -215,6 +215,11 @@ def test_an_empty_main_part_does_not_hide_the_page(shape: Shape) -> None:
     assert shape("<main></main><p>content</p>", "a.htm") == [("paragraph", "content")]
 
 
+def test_the_name_of_a_file_is_no_title_of_a_page() -> None:
+    page = b"<title>L_2016119EN.01000101.xml</title><h1>Lawfulness</h1><p>Of processing.</p>"
+    assert parse(page, "a.html").title == "Lawfulness"
+
+
 def test_a_page_without_content_is_empty() -> None:
     with pytest.raises(EmptyFileError):
         parse(b"<html><head><title>T</title></head><body><nav>Home</nav></body></html>", "a.html")
@@ -496,6 +501,7 @@ _MERGED = (
     "<table {}><tr><td rowspan=2>Region<td colspan=2>2023</tr><tr><td>Q1<td>Q2</tr>"
     "<tr><td>South<td>&nbsp;<td>11</tr></table>"
 )
+_POINT = "<table><col width=4%><tbody><tr><td valign=top>{}</td><td>{}</td></tr></tbody></table>"
 _MERGED_SEEN = "| Region | 2023 | |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n| South |  | 11 |"
 
 
@@ -515,6 +521,10 @@ _MERGED_SEEN = "| Region | 2023 | |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n
         ),
         (_AROUND.format("", _INNER), "a\n\nb\n\nc\n\n| day | night |\n| --- | --- |\n| 3 | 4 |"),
         (_AROUND.format("x<td>1", _INNER.replace("3", "3" * 400)), f"| {'3' * 400} | 4 |"),
+        ("<table><tr><td><p>(a)</p></td><td><p>we;</p></td></tr></table>b", "(a) we;\n\nb"),
+        (_POINT.format("&nbsp;1.1.", f"one:{_POINT.format('—', '<p>two')}"), "1.1. one:\n\n— two"),
+        (_POINT.format("4", "5"), "| 4 | 5 |\n| --- | --- |"),
+        ("<table><tr><td>1.<td>A<tr><td>2.<td>B</table>", "| 1. | A |\n| --- | --- |\n| 2. | B |"),
         (_MERGED.format("border=0 width=9"), _MERGED_SEEN),
         (_MERGED.format('class="x" border="0"'), _MERGED_SEEN),
     ],
