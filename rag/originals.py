@@ -35,7 +35,7 @@ from anyio import to_thread
 
 from rag.corpus import FileState, Source
 from rag.errors import InvalidRequestError
-from rag.text.dates import Day, dates_in
+from rag.text.dates import Day, dates_in, in_common_years
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""
@@ -252,12 +252,12 @@ def dating(source: Source) -> Dating | None:
     A year in its path must be at most the one after its ingestion, and a change of its file after its
     ingestion is ignored: clocks differ.
     Examples, without a date of their own: "handbook-2023/05/leave.md" -> May 2023, by its path; "minutes of 8
-    March 2025.txt" -> that day.
+    March 2025.txt", "議事録_令和7年3月8日.txt" -> that day.
     """
     if source.date:
         return Dating(source.date.date(), source.date.date(), "document")
     latest = source.ingested_at.year + 1
-    name = normalize("NFKC", source.name)
+    name = in_common_years(normalize("NFKC", source.name))
     matches = [match for match in DATE_IN_NAME.finditer(name) if int(match["year"]) <= latest]
     if matches:
         return _dating_by_path(*_day_in_name(name, matches[-1]))

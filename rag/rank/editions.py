@@ -22,6 +22,7 @@ from rag.answers import Hit
 from rag.corpus import Source, Vectors
 from rag.originals import DATE_IN_NAME, Dating, dating
 from rag.rank.fusion import DAY, aged_score
+from rag.text.dates import in_common_years
 from rag.text.plain_text import words
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     2018" -> `AskedTime()`; "I came in 2018. What is the fee?" and "the fee" -> None.
     """
     years: dict[Bound, set[int]] = {"in": set(), "since": set(), "before": set(), "not": set()}
-    for clause in _asking_clauses(question):
+    for clause in _asking_clauses(in_common_years(question)):
         for run in _RUN.finditer(clause):
             start, end = run.start(), run.end() - bool(_GOES_ON.match(clause, run.end()))
             first, *later = _years(clause[start:end].rstrip(".:/-–_")) or [0]
@@ -481,7 +482,8 @@ def _undated_names(source: Source) -> tuple[str, str]:
     latest = source.ingested_at.year + 1
 
     def undated(name: str) -> str:
-        bare = DATE_IN_NAME.sub(lambda date_: date_[0] if int(date_["year"]) > latest else "", name)
+        common = in_common_years(name)
+        bare = DATE_IN_NAME.sub(lambda date_: date_[0] if int(date_["year"]) > latest else "", common)
         return "".join(filter(str.isalnum, _VERSION.sub("", bare))).casefold()
 
     return undated(source.title), undated(source.name)

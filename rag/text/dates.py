@@ -7,9 +7,50 @@ from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import merge
+from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
-from unicodedata import category, normalize
+from unicodedata import category, decimal, normalize
+
+
+class Era(NamedTuple):
+    """An era of a calendar whose years and months are the common ones. `first` is a day of its year 1."""
+
+    name: str
+    letter: str
+    first: tuple[int, int, int]
+
+    @property
+    def year_0(self) -> int:
+        """The common year before its first one."""
+        return self.first[0] - 1
+
+
+JAPANESE_ERAS = (
+    Era("令和", "R", (2019, 5, 1)),
+    Era("平成", "H", (1989, 1, 8)),
+    Era("昭和", "S", (1926, 12, 25)),
+    Era("大正", "T", (1912, 7, 30)),
+    Era("明治", "M", (1868, 1, 25)),
+)
+"""The newest first."""
+REPUBLIC = Era("民國", "", (1912, 1, 1))
+"""The calendar of Taiwan."""
+_BUDDHIST, _BUDDHIST_YEARS = 543, range(2400, 2600)  # the years that Thailand is ahead; of its calendar
+_YEARS_0 = {
+    **{mark: era.year_0 for era in JAPANESE_ERAS for mark in (era.name, era.letter)},
+    **dict.fromkeys((REPUBLIC.name, "民国", ""), REPUBLIC.year_0),
+    **dict.fromkeys(("พ.ศ.", "ปี"), -_BUDDHIST),
+}
+_OF_ERA = re.compile(
+    r"(?:中[華华])?(?P<mark>令和|平成|昭和|大正|明治|民[國国]|(?:พ\.ศ\.|ปี)(?= ?2[45]\d\d)"
+    r"|(?<!\d)(?=1\d\d年(?:度|\d{1,2}月))"
+    r"|(?<![A-Za-z0-9])[RHST](?=\d{1,2}(?:年|\.\d{1,2}\.\d{1,2}(?!\.?\d))))"
+    r" ?(?P<count>元(?=年)|(?:\d{1,3}|2[45]\d\d)(?!\d))"
+)
+"""A year of an era: 令和6, 平成元, R6 in R6年 and R6.5.31; 民國113, 113 in 113年度; พ.ศ. 2567."""
+_DATE_BY_LETTER = re.compile(r"[RHST]\d{1,2}(?:\.\d{1,2}){2}")
 
 _MONTHS = Path(__file__).with_name("months.txt")
 """The names of the months, and their usual short forms. A star stands for any ending."""
@@ -68,12 +109,13 @@ class WrittenDate:
 def dates_in(text: str) -> Iterator[WrittenDate]:
     """The dates of a text in NFKC that have a year, and a month at least.
 
-    Examples: "8. März 2025", "March 8th, 2025", "2025年3月8日", "08.03.2025", "2025-03-08" -> 8 March 2025;
+    Examples: "8. März 2025", "March 8th, 2025", "令和7年3月8日", "08.03.2025", "2025-03-08" -> 8 March 2025;
     "03/04/2025" -> 4 March and 3 April; "mars 2025", "2025-03" -> March 2025.
     """
     end = 0
-    for match in _YEAR.finditer(text):
-        if date := _date_around(text, match, end):
+    of_eras = () if text.isascii() else _OF_ERA.finditer(text)  # R8.1.2 among English words is a release
+    for match in merge(of_eras, _YEAR.finditer(text), key=methodcaller("start")):
+        if match.start() >= end and (date := _date_around(text, match, end)):
             end = date.end
             yield date
 
@@ -84,10 +126,29 @@ def _date_around(text: str, year: re.Match[str], after: int) -> WrittenDate | No
     for pattern in _BESIDE_YEAR:
         is_before = pattern.pattern.endswith("$")
         match = pattern.search(before) if is_before else pattern.match(text, end)
-        if match and (readings := _readings(int(year[0]), match.groupdict())):
+        if match and (readings := _readings(_common_year(year), match.groupdict())):
             first = start - len(before) + match.start() if is_before else start
             return WrittenDate(first, end if is_before else match.end(), readings)
     return None
+
+
+def in_common_years(text: str) -> str:
+    """A text with digits from 0 to 9, and the years of eras as common ones.
+
+    Examples: "令和6年4月1日" -> "2024年4月1日"; "H30年度" -> "2018年度"; "२०२४" -> "2024".
+    """
+    text = "".join(str(decimal(letter, letter)) for letter in text)
+    if text.isascii() and not _DATE_BY_LETTER.fullmatch(text):
+        return text
+    return _OF_ERA.sub(lambda match: str(_common_year(match)), text)
+
+
+def _common_year(year: re.Match[str]) -> int:
+    """The common year of a match of `_YEAR` or `_OF_ERA`."""
+    if year.re is _YEAR:
+        return int(year[0])
+    count = 1 if year["count"] == "元" else int(year["count"])
+    return _YEARS_0[year["mark"]] + count
 
 
 def _readings(year: int, parts: dict[str, str | None]) -> tuple[Day, ...]:
@@ -95,6 +156,8 @@ def _readings(year: int, parts: dict[str, str | None]) -> tuple[Day, ...]:
     name, first, second, month, day = (
         parts.get(key) or "" for key in ("name", "first", "second", "month", "day")
     )
+    if year in _BUDDHIST_YEARS and (name or first or day):
+        year -= _BUDDHIST
     if name:
         pairs = [(str(number), day) for number in _months_named(name) if day or name.casefold() not in _WORDS]
     elif first:

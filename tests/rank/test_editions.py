@@ -80,6 +80,9 @@ def test_the_present_is_asked_for_in_the_usual_words(question: str) -> None:
         ("leave before 2023", {2022}),
         ("Before 2023, what was the fee?", {2022}),
         ("2018年以前的政策", {2017}),
+        ("令和６年の規程", {2024}),
+        ("民國108年以前的規定", {2018}),
+        ("R6年度の日当", {2024}),
         ("the policy from 2023", {2023}),
         ("security-bulletin-2021", {2021}),
         ("In 2018, what was the fee?", {2018}),
@@ -132,6 +135,15 @@ def test_a_long_question_takes_time_in_proportion(piece: str) -> None:
         ("CR du 3 fe\u0301vrier 2018.txt", "2018-02-03"),  # as macOS writes it
         ("protokół 3 marca 2018.txt", "2018-03-03"),
         ("議事録_2018年3月3日.txt", "2018-03-03"),
+        ("旅費規程_平成30年4月1日.md", "2018-04-01"),
+        ("議事録_令和元年９月12日.md", "2019-09-12"),
+        ("H30.10.10_定例会議.txt", "2018-10-10"),
+        ("H30年度決算.xlsx", "2018"),
+        ("差旅規定_中華民國108年.txt", "2019"),
+        ("108年度預算.xlsx", "2019"),
+        ("รายงานประจำปี 2561.txt", "2018"),
+        ("रिपोर्ट २०१८.txt", "2018"),
+        ("محضر ٢٠١٨-٠٣-٠٣.txt", "2018-03-03"),
         ("محضر اجتماع 3 مارس 2018.txt", "2018-03-03"),
         ("minutes_3_March_2018.md", "2018-03-03"),
         ("Protokoll 13.03.2018.pdf", "2018-03-13"),
@@ -146,7 +158,8 @@ def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: 
 
 
 @pytest.mark.parametrize(
-    "path", ["leave.md", "rfc1951.txt", "iso-9001.pdf", "scan 120180.png", "plan 2046.md", "v2.0.md"]
+    "path",
+    ["leave.md", "rfc1951.txt", "iso-9001.pdf", "scan 120180.png", "plan 2046.md", "v2.0.md", "R2.1.3.md"],
 )
 def test_without_a_year_it_is_of_the_last_change_of_its_file(path: str) -> None:
     day = date(2022, 5, 6)

@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from rag.corpus import Block, BlockKind
 from rag.errors import Cause
-from rag.text.dates import dates_in
+from rag.text.dates import dates_in, in_common_years
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line, trimmed, without_hidden
 
@@ -258,6 +258,7 @@ def join_surrogates(text: str) -> str:
 
 
 _WEEKDAY = re.compile(r"(?:[^\W\d_]{2,12}\.?,? )?")
+_BEHIND_DATE = re.compile(r" ?(?:г(?:ода?)?|р(?:оку)?|r(?:oku)?|م|\([^\W\d_]{1,3}\))$")  # 2024 г., 31日(金)
 
 
 def date(text: str) -> datetime | None:
@@ -282,7 +283,7 @@ def moment(text: str) -> datetime | None:
 
 
 def _written_date(text: str) -> datetime:
-    text = normalize("NFKC", text).rstrip(" .")
+    text = _BEHIND_DATE.sub("", in_common_years(normalize("NFKC", text)).rstrip(" ."))
     dates = [
         date for date in dates_in(text) if date.end == len(text) and _WEEKDAY.fullmatch(text[: date.start])
     ]
