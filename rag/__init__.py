@@ -1,7 +1,7 @@
 """refdesk as a library: documents in, cited passages out. Knows nothing of MCP.
 
 `Desk` searches (`SyncDesk` without `await`), `Settings` configure it, a `Principal` asks, and a
-`SearchRequest` says more than a query. Agents get `tool_functions`.
+`SearchRequest` says more than a query.
 
 The words of this code, each with one meaning:
 
@@ -49,11 +49,10 @@ if TYPE_CHECKING:
     from rag.answers import SearchRequest
     from rag.config.settings import Settings
     from rag.corpus import Principal
-    from rag.search.agents import tool_functions
     from rag.search.desk import Desk
     from rag.search.sync import SyncDesk
 
-__all__ = ["Desk", "Principal", "SearchRequest", "Settings", "SyncDesk", "tool_functions"]
+__all__ = ["Desk", "Principal", "SearchRequest", "Settings", "SyncDesk"]
 
 _HOMES = {
     "Desk": "rag.search.desk",
@@ -61,7 +60,6 @@ _HOMES = {
     "SearchRequest": "rag.answers",
     "Settings": "rag.config.settings",
     "SyncDesk": "rag.search.sync",
-    "tool_functions": "rag.search.agents",
 }
 """Imported on first use: the server must not import the engine before its first answer."""
 

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rag import Desk
     from rag.corpus import Vectors
     from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
+    from rag.search import Desk
     from rag.store.write.collection_writer import CollectionWriter
 
 DIMENSION = 32

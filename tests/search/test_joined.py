@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag import tool_functions
 from rag.answers import Answer, Hit, SearchRequest
 from rag.corpus import Access, Chunk, Passage, Principal
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
+from rag.search import tool_functions
 from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.search_reply import MOST_COPIES, search_reply, trace_record

@@ -19,12 +19,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rag
+import rag.search
 import rag.search.search_state
-from rag import Desk, Principal, SearchRequest, Settings, SyncDesk, tool_functions
+from rag import Desk, Principal, SearchRequest, Settings, SyncDesk
 from rag.answers import Answer, Hit, Mode, RequestValues, Step
 from rag.config.load import load_settings
 from rag.corpus import Access
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from rag.search import tool_functions
 from rag.search.agents import SEARCH, SOURCE
 from rag.search.recall import Query
 from rag.search.reply.search_reply import FULL_ONLY
@@ -48,10 +50,18 @@ def imported(*steps: str) -> list[set[str]]:
 def test_the_engine_is_loaded_when_the_desk_is_asked_for_and_not_before() -> None:
     records = "import rag.search.reply.source_reply, rag.search.reply.search_reply, rag.search.search_plan"
     without, with_desk = imported(
-        f"import rag.search\n{records}\nfrom rag import tool_functions", "from rag import Desk"
+        f"import rag.search\n{records}\nfrom rag.search import tool_functions", "from rag.search import Desk"
     )
     assert without == set()
     assert "lancedb" in with_desk
+
+
+def test_there_is_what_is_offered_and_nothing_else() -> None:
+    assert rag.search.__all__ == ["Desk", "tool_functions"]
+    assert rag.search.Desk.__module__ == "rag.search.desk"
+    with pytest.raises(AttributeError, match=r"module 'rag\.search' has no attribute 'Shelf'"):
+        rag.search.Shelf  # noqa: B018 asking is what is tested
+    assert not hasattr(rag.search, "__wrapped__")
 
 
 @pytest.mark.slow

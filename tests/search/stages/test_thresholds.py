@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag import Desk
 from rag.answers import Hit, Mode, SearchRequest
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings
 from rag.config.profiles import ThresholdSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Binding, Calibration, Chunk, Distance, EmbedderIdentity, Principal, Source
 from rag.models.embed import open_embedder
+from rag.search import Desk
 from rag.search.recall import RELATED
 from rag.search.reply.search_reply import search_reply
 from rag.search.stages.thresholds import (
