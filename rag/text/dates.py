@@ -15,10 +15,9 @@ from unicodedata import category, decimal, normalize
 
 
 class Era(NamedTuple):
-    """An era of a calendar whose years and months are the common ones. `first` is a day of its year 1."""
+    """An era, whose months and days are the common ones: its names, short ones first, and its first day."""
 
-    name: str
-    letter: str
+    names: tuple[str, str, str]
     first: tuple[int, int, int]
 
     @property
@@ -28,19 +27,19 @@ class Era(NamedTuple):
 
 
 JAPANESE_ERAS = (
-    Era("令和", "R", (2019, 5, 1)),
-    Era("平成", "H", (1989, 1, 8)),
-    Era("昭和", "S", (1926, 12, 25)),
-    Era("大正", "T", (1912, 7, 30)),
-    Era("明治", "M", (1868, 1, 25)),
+    Era(("R", "令", "令和"), (2019, 5, 1)),
+    Era(("H", "平", "平成"), (1989, 1, 8)),
+    Era(("S", "昭", "昭和"), (1926, 12, 25)),
+    Era(("T", "大", "大正"), (1912, 7, 30)),
+    Era(("M", "明", "明治"), (1868, 1, 25)),
 )
 """The newest first."""
-REPUBLIC = Era("民國", "", (1912, 1, 1))
+REPUBLIC = Era(("民國", "民國", "中華民國"), (1912, 1, 1))
 """The calendar of Taiwan."""
 _BUDDHIST, _BUDDHIST_YEARS = 543, range(2400, 2600)  # the years that Thailand is ahead; of its calendar
 _YEARS_0 = {
-    **{mark: era.year_0 for era in JAPANESE_ERAS for mark in (era.name, era.letter)},
-    **dict.fromkeys((REPUBLIC.name, "民国", ""), REPUBLIC.year_0),
+    **{name: era.year_0 for era in JAPANESE_ERAS for name in era.names},
+    **dict.fromkeys(("民國", "民国", ""), REPUBLIC.year_0),
     **dict.fromkeys(("พ.ศ.", "ปี"), -_BUDDHIST),
 }
 _OF_ERA = re.compile(

@@ -189,5 +189,6 @@ def _cell(text: str, row: int, column: int) -> str:
     try:
         float(value)
     except ValueError:
-        return f'<s:c r="{reference}" t="inlineStr"><s:is><s:t>{text}</s:t></s:is></s:c>'
+        text, styled = (value, f' s="{style}"') if style.isdecimal() else (text, "")
+        return f'<s:c r="{reference}"{styled} t="inlineStr"><s:is><s:t>{text}</s:t></s:is></s:c>'
     return f'<s:c r="{reference}" s="{style or 0}"><s:v>{value}</s:v></s:c>'

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from rag.errors import ParseError
-from rag.ingest.parse.office.number_formats import formatted
+from rag.ingest.parse.office.number_formats import BUILT_IN, formatted, formatted_text
 from rag.ingest.parse.parsers import parse
 from rag.text.table_heads import table_head
 from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
@@ -460,12 +460,63 @@ def test_cells_have_the_formats_of_their_styles() -> None:
         (45360, "[$-413]d/m/yyyy", "9-3-2024"),
         (45360, "[$-7F]mmmm", "March"),
         (45360.75, "[$-F400]h:mm:ss AM/PM", "6:00:00 PM"),
+        (1500, "[$-411]General", "1500"),
+        (1500, '[DBNum2][$-804]General"元整"', "1500元整"),
+        (1500, '[$-804]G/通用格式"元"', "1500元"),
+        (1500, "[$€-407]General", "€1500"),
+        (-5, '[$-411]General;"△"General', "△5"),
+        # calendars and days of the week of East Asia
+        (45443, '[$-411]ggge"年"m"月"d"日";@', "令和6年5月31日"),
+        (45443, "[$-ja-JP]gge.mm.dd", "令6.05.31"),
+        (45443, "ge.m.d", "R6.5.31"),
+        (43585, 'ggge"年"m"月"d"日"', "平成31年4月30日"),
+        (100, "[$-411]gee", "M33"),
+        (45443, "[$-404]e/m/d", "113/5/31"),
+        (45443, '[$-404]ggge"年"', "中華民國113年"),
+        (45443, 'e"-"m', "2024-5"),
+        (45443, "[$-409]ggge/m/d", "2024/5/31"),
+        (45443, "yyyy/m/d(aaa)", "2024/5/31(金)"),
+        (45443, "[$-411]dddd", "金曜日"),
+        (45443, "[$-804]aaaa;@", "星期五"),
+        (45443, 'yyyy-mm-dd "周"aaa', "2024-05-31 周五"),
+        (45443, 'm"월" d"일" aaaa', "5월 31일 금요일"),
+        (45443.6, '上午/下午 h"时"', "下午 2时"),
+        (45443, "B2yyyy/mm/dd", "2024/05/31"),
+        (45443, "yyyy!/mm!月", "2024/05月"),
+        (5, "0.0 E", "5.0 E"),
+        (5, "0 kg", "5 kg"),
+        # marks that are no points or commas
+        (123456, '0!.0,"万"', "12.3万"),
+        (123456, '0"."0000"万"', "12.3456万"),
+        (1500, "#!,##0", "1,500"),
+        (5, "0!;-0!", "5!"),
         (math.nan, "General", "#NUM!"),
         (math.inf, "# ?/?", "#NUM!"),
     ],
 )
 def test_numbers_and_dates_are_shown_as_excel_does(number: float, form: str, text: str) -> None:
     assert formatted(number, form) == text
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ('@"様"', "田中様"),
+        ('0;-0;0;"No."@" 御中"', "No.田中 御中"),
+        ('_-* #,##0.00 €_-;-* #,##0.00 €_-;_-* "-"?? €_-;_-@_-', "田中"),
+        ("[$-411]@", "田中"),
+        ("0.00", "田中"),
+        (";;;", "田中"),
+    ],
+)
+def test_texts_have_their_formats(form: str, shown: str) -> None:
+    book = workbook(sheet("a|b", "田中#1|x"), formats=form.replace(";", "&#59;").replace('"', "&quot;"))
+    assert rows_of(book)[-1][1] == f"| {shown} | x |"
+    assert formatted_text("", form) == ""
+
+
+def test_formats_without_a_code_are_dates_or_times_of_a_day() -> None:
+    assert [formatted(number, BUILT_IN[56]) for number in (45443, 0.6)] == ["2024-05-31", "14:24"]
 
 
 def test_a_calendar_may_begin_in_1904() -> None:
@@ -564,7 +615,7 @@ def test_comments_are_counted() -> None:
 
 def test_a_format_of_another_country_has_no_text_in_the_file() -> None:
     font = record(0x31, bytes(14) + b"\1\0A")
-    styles = font + b"".join(record(0xE0, struct.pack("<HH16x", 0, key)) for key in (27, 34))
+    styles = font + b"".join(record(0xE0, struct.pack("<HH16x", 0, key)) for key in (27, 59))
     values = [(0, 45413), (1, 7)]
     numbers = b"".join(
         record(0x203, struct.pack("<HHHd", 2, at, style, value)) for at, (style, value) in enumerate(values)

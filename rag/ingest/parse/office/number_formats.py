@@ -1,4 +1,4 @@
-"""Numbers as the number formats of spreadsheets show them: 0.256 as "25.6%", 45413 as "2024-05-01"."""
+"""Cells as the number formats of spreadsheets show them: 0.256 as "25.6%", 45413 as "2024-05-01"."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple
+
+from rag.text.dates import JAPANESE_ERAS, REPUBLIC, Era
 
 BUILT_IN = {
     0: "General",
@@ -33,7 +35,7 @@ BUILT_IN = {
     20: "h:mm",
     21: "h:mm:ss",
     22: "yyyy-mm-dd h:mm",
-    **dict.fromkeys((*range(27, 32), 36, *range(50, 55), 57, 58), "yyyy-mm-dd"),
+    **dict.fromkeys((*range(27, 32), *range(34, 37), *range(50, 59)), "[<1]h:mm;yyyy-mm-dd"),
     32: "h:mm",
     33: "h:mm:ss",
     37: "#,##0;(#,##0)",
@@ -51,13 +53,14 @@ BUILT_IN = {
     49: "@",
 }
 """Formats that files name by number. Excel shows 14 and 22 in the order of the user's country, and 27 to 58
-in East Asian calendars; ISO 8601 is clear everywhere."""
+in East Asian calendars, some of them as times in China; ISO 8601 is clear everywhere."""
 
 _TOKEN = re.compile(
-    r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[\w-]+))?[^\]]*\]'
-    r"|\[(?P<elapsed>h+|m+|s+)\]|\[(?P<condition>(?:<>|[<>]=?|=)[-+.\d]+)\]|\[[^\]]*\]|(?P<general>General)|(?P<half>AM/PM|A/P|am/pm|a/p)"
+    r'"(?P<quoted>[^"]*)"?|(?:\\|!(?=[-.,/:%]|[^\x00-\x7f]))(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[\w-]+))?[^\]]*\]'
+    r"|\[(?P<elapsed>h+|m+|s+)\]|\[(?P<condition>(?:<>|[<>]=?|=)[-+.\d]+)\]|\[[^\]]*\]"
+    r"|(?P<general>General|G/(?:通用格式|標準|표준))|(?P<half>AM/PM|A/P|上午/下午|午前/午後|오전/오후)|B[12](?=[dmyeg])"
     r"|(?P<scientific>E[+-]0+)|(?P<fraction>[#?0]+\s*[#?0]*/\s*[#?\d]+)|(?P<date>y+|m+|d+|h+|s+)(?P<split>\.0+)?"
-    r"|(?P<digits>[0#?][0#?,.]*|\.[0#?]+)|(?P<percent>%)|(?P<text>@)|(?P<other>.)",
+    r"|(?P<digits>[0#?][0#?,.]*|\.[0#?]+)|(?P<percent>%)|(?P<text>@)|(?P<calendar>e+|g+|a{3,4})|(?P<other>.)",
     re.IGNORECASE | re.DOTALL,
 )
 _LAST_DAY = 2_958_465.999_99  # 9999-12-31
@@ -80,15 +83,31 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     if not isfinite(number):
         return "#NUM!"
     tokens, is_negative = _section(number, form)
+    language = _language(tokens)
+    tokens = [token for token in tokens if token.kind != "locale"]
     kinds = {token.kind for token in tokens}
-    if kinds & {"date", "elapsed"}:
-        return _date(number, tokens, since_1904=since_1904)
+    is_number = bool(kinds & {"digits", "fraction", "general"})  # whose letters are words, such as a unit
+    if kinds & {"date", "elapsed"} or ("calendar" in kinds and not is_number):
+        return _date(number, tokens, language, since_1904=since_1904)
     size = abs(number) if is_negative else number
     if "digits" not in kinds and "fraction" not in kinds:
-        return "".join(
-            _general_format(size) if token.kind in {"general", "text"} else token.text for token in tokens
-        ).strip()
+        return _with(_general_format(size), tokens).strip()
     return _number(size, tokens).strip()
+
+
+def formatted_text(text: str, form: str) -> str:
+    """A text in a format such as '@" Inc."'; one that doesn't say how to show texts has no effect."""
+    sections = reversed(_sections(form[:_MAX_FORMAT]))
+    tokens = next((tokens for tokens in sections if any(token.kind == "text" for token in tokens)), None)
+    return (
+        text
+        if not text or tokens is None
+        else _with(text, [token for token in tokens if token.kind != "locale"])
+    )
+
+
+def _with(value: str, tokens: Iterable[_Token]) -> str:
+    return "".join(value if token.kind in {"general", "text"} else token.text for token in tokens)
 
 
 def _section(number: float, form: str) -> tuple[list[_Token], bool]:
@@ -161,8 +180,9 @@ def _sections(form: str) -> list[list[_Token]]:
 def _number(number: float, tokens: list[_Token]) -> str:
     percents = sum(token.kind == "percent" for token in tokens)
     digits = [token.text for token in tokens if token.kind == "digits"]
-    if len(digits) > 1 and not any("." in digit_group or "," in digit_group for digit_group in digits):
-        return _digits_between_marks(number, tokens)
+    if len(digits) > 1 and not re.search("[.,].", "0".join(digits).rstrip(",")):
+        thousands = len(digits[-1]) - len(digits[-1].rstrip(","))
+        return _digits_between_marks(number / 1000**thousands, tokens)
     scientific = any(token.kind == "scientific" for token in tokens)
     texts, first = [], True
     for token in tokens:
@@ -171,7 +191,7 @@ def _number(number: float, tokens: list[_Token]) -> str:
             first = False
         elif token.kind == "fraction":
             texts.append(_fraction(number, token.text))
-        elif token.kind not in {"scientific", "locale"}:
+        elif token.kind != "scientific":
             texts.append(token.text)
     return "".join(texts)
 
@@ -213,9 +233,9 @@ def _digits_between_marks(number: float, tokens: list[_Token]) -> str:
     first = next(at for at, token in enumerate(tokens) if token.kind == "digits")
     for at, token in reversed(list(enumerate(tokens))):
         if token.kind != "digits":
-            texts.append("" if token.kind == "locale" else token.text)
+            texts.append(token.text)
             continue
-        size = len(remaining) if at == first else len(token.text)
+        size = len(remaining) if at == first else len(token.text.rstrip(","))
         part, remaining = remaining[-size:] if size else "", remaining[:-size] if size else remaining
         texts.append(part.rjust(token.text.count("0"), "0"))
     return "".join(reversed(texts))
@@ -231,7 +251,7 @@ def _fraction(number: float, pattern: str) -> str:
     return f"{sign}{whole} {fraction}" if whole_shown and whole else f"{sign}{abs(nearest)}"
 
 
-def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
+def _date(number: float, tokens: list[_Token], language: _Language, *, since_1904: bool) -> str:
     if not 0 <= number <= _LAST_DAY:
         return _general_format(number)
     days = number + 1 if not since_1904 and 1 <= number < 60 else number  # noqa: PLR2004 Excel's 1900-02-29
@@ -242,15 +262,17 @@ def _date(number: float, tokens: list[_Token], *, since_1904: bool) -> str:
         moment = start + timedelta(seconds=seconds)
     except OverflowError:
         return _general_format(number)
-    return "".join(_date_part(number, moment, tokens, at) for at in range(len(tokens))).strip()
+    return "".join(_date_part(number, moment, tokens, at, language) for at in range(len(tokens))).strip()
 
 
-def _date_part(number: float, moment: datetime, tokens: list[_Token], at: int) -> str:
+def _date_part(number: float, moment: datetime, tokens: list[_Token], at: int, language: _Language) -> str:
     token = tokens[at]
     text = token.text
     match token.kind:
         case "date" if len(text) > 2 and text[0] in "dm":  # noqa: PLR2004 "mmm" is a name
-            text = _name(text, moment, _language(tokens))
+            text = _name(text, moment, language)
+        case "calendar":
+            text = _east_asian(text.lower(), moment, language)
         case "date":
             text = _digits_of(text, moment, tokens, is_minutes=_is_minutes(tokens, at))
         case "split":
@@ -259,10 +281,10 @@ def _date_part(number: float, moment: datetime, tokens: list[_Token], at: int) -
             unit = {"h": 3600, "m": 60, "s": 1}[text[0].lower()]
             text = str(int(round(number * 86_400) // unit)).zfill(len(text))
         case "half":
-            text = "AM" if moment.hour < 12 else "PM"  # noqa: PLR2004 noon
+            text = text.split("/")[moment.hour >= 12]  # noqa: PLR2004 noon
         case "slash":
-            text = _language(tokens).separator
-        case "text" | "locale":
+            text = language.separator
+        case "text":
             text = ""
     return text
 
@@ -316,6 +338,10 @@ _NAMES = """
     ponedjeljak utorak srijeda četvrtak petak subota nedjelja
     hu . január február március április május június július augusztus szeptember október november december
     hétfő kedd szerda csütörtök péntek szombat vasárnap
+    ja / 1月 2月 3月 4月 5月 6月 7月 8月 9月 10月 11月 12月 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 日曜日
+    ko - 1월 2월 3월 4월 5월 6월 7월 8월 9월 10월 11월 12월 월요일 화요일 수요일 목요일 금요일 토요일 일요일
+    zh / 一月 二月 三月 四月 五月 六月 七月 八月 九月 十月 十一月 十二月 星期一 星期二 星期三 星期四 星期五
+    星期六 星期日
     it / gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
     lunedì martedì mercoledì giovedì venerdì sabato domenica
     lt - sausio vasario kovo balandžio gegužės birželio liepos rugpjūčio rugsėjo spalio lapkričio gruodžio
@@ -350,6 +376,7 @@ A parser is confined, so it couldn't read them from a library's files.
 
 
 class _Language(NamedTuple):
+    eras: tuple[Era, ...]
     separator: str
     months: tuple[str, ...]
     days: tuple[str, ...]
@@ -359,7 +386,9 @@ class _Language(NamedTuple):
 def _languages() -> dict[str, _Language]:
     words = _NAMES.split()
     rows = (words[at : at + 21] for at in range(0, len(words), 21))
-    return {row[0]: _Language(row[1], tuple(row[2:14]), tuple(row[14:])) for row in rows}
+    languages = {row[0]: _Language((), row[1], tuple(row[2:14]), tuple(row[14:])) for row in rows}
+    languages["ja"] = languages["ja"]._replace(eras=JAPANESE_ERAS)
+    return languages | {"zh-tw": languages["zh"]._replace(eras=(REPUBLIC,))}
 
 
 def _language(tokens: Iterable[_Token]) -> _Language:
@@ -367,19 +396,37 @@ def _language(tokens: Iterable[_Token]) -> _Language:
 
     Others count as English.
     """
-    tag = next((token.text for token in tokens if token.kind == "locale"), "en")
+    tag = next((token.text for token in tokens if token.kind == "locale"), "") or _untold_language(tokens)
     if re.fullmatch("[0-9A-F]{1,8}", tag, re.IGNORECASE):
         number = int(tag, 16)
         # Other bits choose a calendar, digits or a form: the lowest ten are the language.
         names = (locale.windows_locale.get(code) for code in (number & 0xFFFF, number & 0x3FF | 0x400))
         tag = next(filter(None, names), "en")
-    languages = _languages()
-    return languages.get(re.split("[_-]", tag.lower())[0], languages["en"])
+    languages, parts = _languages(), re.split("[_-]", tag.lower())
+    return languages.get("-".join(parts[:2])) or languages.get(parts[0], languages["en"])
+
+
+def _untold_language(tokens: Iterable[_Token]) -> str:
+    """Eras and "aaa" are of East Asia: of China or Korea if words in the format are, else of Japan."""
+    if not any(token.kind == "calendar" and token.text[0] not in "eE" for token in tokens):
+        return "en"
+    words = "".join(token.text for token in tokens if token.kind == "literal")
+    return "ko" if re.search("[가-힣]", words) else "zh" if re.search("[周週星]", words) else "ja"
 
 
 def _name(pattern: str, moment: datetime, language: _Language) -> str:
     """The name of a month or day of the week: "mmm", "dddd"."""
     name = language.days[moment.weekday()] if pattern[0] == "d" else language.months[moment.month - 1]
     if len(pattern) == 3:  # noqa: PLR2004 "mmm", "ddd"
-        return name[:3]
+        return re.sub("星期|曜日|요일", "", name)[:3]
     return name[0] if pattern == "mmmmm" else name
+
+
+def _east_asian(pattern: str, moment: datetime, language: _Language) -> str:
+    """A day of the week, "aaa"; the name of an era, "g" to "ggg", or its year, "e", else the common year."""
+    if pattern[0] == "a":
+        return _name("d" * len(pattern), moment, language)
+    era = next((era for era in language.eras if era.first <= moment.timetuple()[:3]), None)
+    if pattern[0] == "g":
+        return era.names[min(len(pattern), 3) - 1] if era else ""
+    return str(moment.year - (era.year_0 if era else 0)).zfill(len(pattern))

@@ -11,7 +11,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
-from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
+from rag.ingest.parse.office.number_formats import BUILT_IN, formatted, formatted_text
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zip_package import ENCRYPTED, OLE
 
@@ -103,7 +103,7 @@ def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
     value: Any = old.cell_value(row, column)
     kind = old.cell_type(row, column)
     if kind == _TEXT:
-        return str(value)
+        return formatted_text(str(value), _form(book, old, row, column))
     if kind == _BOOLEAN:
         return "TRUE" if value else "FALSE"
     if kind == _ERROR:
@@ -112,13 +112,17 @@ def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
         return str(error_text_from_code.get(value, "#ERR"))
     if kind not in {_NUMBER, _DATE}:
         return ""
+    return formatted(value, _form(book, old, row, column), since_1904=bool(book.datemode))
+
+
+def _form(book: Book, old: OldSheet, row: int, column: int) -> str:
+    """The number format of a cell."""
     try:
         key = book.xf_list[old.cell_xf_index(row, column)].format_key
         form = book.format_map[key].format_str or BUILT_IN.get(key, "")
     except (KeyError, IndexError):
         form = ""
-    form = _ISO.get(form.lower().split(";")[0], form)
-    return formatted(value, form, since_1904=bool(book.datemode))
+    return _ISO.get(form.lower().split(";")[0], form)
 
 
 _ISO = {

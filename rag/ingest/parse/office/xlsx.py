@@ -20,7 +20,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.office import drawings_and_forms
-from rag.ingest.parse.office.number_formats import BUILT_IN, formatted
+from rag.ingest.parse.office.number_formats import BUILT_IN, formatted, formatted_text
 from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts
 from rag.ingest.parse.zip_package import (
@@ -169,15 +169,17 @@ class _Book:
             case "":
                 inline = child(cell, "is")
                 self.left_out["formula"] += child(cell, "f") is not None
-                return _text(inline) if inline is not None else ""
+                return formatted_text(_text(inline), style.form) if inline is not None else ""
             case "s":
                 at = whole_number(value)
-                return self._strings[at] if at < len(self._strings) else ""
+                return formatted_text(self._strings[at], style.form) if at < len(self._strings) else ""
             case "b":
                 is_true = value == "1"
                 return ticked(is_true) if style.is_box else str(is_true).upper()
             case "n":
                 return self._number(value, style.form)
+            case "str":
+                return formatted_text(_without_escapes(value), style.form)
             case _:
                 return _without_escapes(value)
 
