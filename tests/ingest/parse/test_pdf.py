@@ -161,6 +161,30 @@ def test_a_pdf_without_a_title_has_that_of_its_outline_or_of_its_first_page(
     assert parse(pdf(page, outline=outline), "a.pdf").title == title
 
 
+SWINGS = "It swings, and swings, and swings.\n\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        (f"Ann and Bob, case 7\n\n# Facts\n{SWINGS}# Reasons\n{SWINGS}", "a"),  # a decision
+        (f"{SWINGS}# Background\n{SWINGS}# Advice\n{SWINGS}", "a"),  # a letter
+        (f"LOAN AGREEMENT\n\n# 1. Terms\n{SWINGS}# 2. Loan\n{SWINGS}", "a"),
+        (f"# 1 Scope\n{SWINGS}# 2 Terms\n{SWINGS}", "a"),
+        (f"# Clocks\nVersion 4\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
+        (f"# Clocks\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
+        (f"Acme Ltd\n\n# Clocks\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
+        (f"Acme Ltd\n\n# Clocks\n{SWINGS}", "Clocks"),
+        (f"# Clocks\n{SWINGS}# Towers\n{SWINGS}", "Clocks"),
+        (f"# 7 Clocks\n{SWINGS}", "7 Clocks"),
+    ],
+)
+def test_a_heading_among_others_is_no_title_unless_it_begins_the_page_or_only_the_others_are_numbered(
+    page: str, title: str
+) -> None:
+    assert parse(pdf(page, SWINGS), "a.pdf").title == title
+
+
 @pytest.mark.parametrize(
     "title",
     [

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
-from itertools import islice, pairwise
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind, Document
@@ -177,7 +177,7 @@ def _readable(part: PagePart, join: Callable[[str], str]) -> str:
 def _title(outline: Sequence[OutlineEntry], pages: Sequence[Sequence[PagePart]]) -> str:
     """The title in the outline, else the largest words of page 1."""
     body, _ = body_of(part for parts in pages for part in parts)
-    words = largest_words(pages[0], body)
+    words = largest_words(pages, body)
     return title_in(outline) or (words if may_be_title(words) else "")
 
 
@@ -370,6 +370,7 @@ _ROWS, _LENGTH, _BOLD_LENGTH = 3, 200, 120  # of a heading at most
 _WORDS = re.compile(r"[^\W\d_]{2}|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]")
 _NO_HEADING = re.compile(r"[•▪◦●–—*-]\s|.*[,;]\Z", re.DOTALL)
 _SENTENCE = re.compile(r".*[.!]\Z", re.DOTALL)
+_SECTION = re.compile(r"(?:§ ?)?\d{1,2}(?:\.\d+)*[.)]?\s")
 
 
 def body_of(parts: Iterable[PagePart]) -> tuple[float, bool]:
@@ -407,16 +408,25 @@ def _is_heading(part: PagePart, body: float, *, bold: bool) -> bool:
     )
 
 
-def largest_words(first_page: Sequence[PagePart], body: float) -> str:
-    """The words in the largest font size of a page, or "" if the text is hardly smaller."""
-    texts = [part for part in first_page if not part.is_table and _WORDS.search(part.text)]
+def largest_words(pages: Sequence[Sequence[PagePart]], body: float) -> str:
+    """The words in the largest font size of page 1, or "" if the text is hardly smaller.
+
+    They are the heading of a section, and no title, if others of their size follow apart from them, and they
+    are numbered, or stand below other text while the others aren't numbered.
+    """
+    texts = [part for part in pages[0] if part.size and not part.is_table and _WORDS.search(part.text)]
     largest = max((part.size for part in texts), default=0.0)
     if largest < _TITLE * body:
         return ""
-    largest_parts = [part for part in texts if part.size == largest]
-    title = largest_parts[:1]
-    for above, below in pairwise(largest_parts):
-        if below.box.top - above.box.bottom > 2 * largest:
+    first = next(at for at, part in enumerate(texts) if part.size == largest)
+    title = [texts[first]]
+    for part in texts[first + 1 :]:
+        is_apart = part.size != largest or part.box.top - title[-1].box.bottom > 2 * largest
+        if is_apart or _SECTION.match(part.text):
             break
-        title.append(below)
-    return title_line(" ".join(part.text for part in title))
+        title.append(part)
+    later = [*texts[first + len(title) :], *chain(*pages[1:])]
+    others = [part.text for part in later if part.size == largest and _WORDS.search(part.text)]
+    words = title_line(" ".join(part.text for part in title))
+    is_below = first > 0 and not all(map(_SECTION.match, others))
+    return "" if others and (is_below or _SECTION.match(words)) else words
