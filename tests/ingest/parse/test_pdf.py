@@ -173,7 +173,7 @@ SWINGS = "It swings, and swings, and swings.\n\n"
         (f"# 1 Scope\n{SWINGS}# 2 Terms\n{SWINGS}", "a"),
         (f"# Clocks\nVersion 4\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
         (f"# Clocks\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
-        (f"Acme Ltd\n\n# Clocks\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
+        (f"Acme Ltd\n\n# Clocks\nVersion 4\n\n# 1. Scope\n{SWINGS}# 2. Terms\n{SWINGS}", "Clocks"),
         (f"Acme Ltd\n\n# Clocks\n{SWINGS}", "Clocks"),
         (f"# Clocks\n{SWINGS}# Towers\n{SWINGS}", "Clocks"),
         (f"# 7 Clocks\n{SWINGS}", "7 Clocks"),
