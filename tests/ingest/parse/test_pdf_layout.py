@@ -498,6 +498,38 @@ def test_a_page_that_says_only_what_others_say_stays() -> None:
     assert parsed([At(50, 700, "Same")], [At(50, 700, "Same")], [At(50, 700, "Same")]).text.count("Same") == 3
 
 
+def _numbered_page(*columns: str, numbers: int = 20) -> list[At]:
+    """Double-spaced lines with their numbers before them, and a number of the page."""
+    words = [*" ".join(WORDS * 20).split()]
+    return [
+        At(x, 740 - 24 * row, text)
+        for row in range(numbers)
+        for x, text in (
+            (60 - 5.56 * len(str(row + 1)), str(row + 1)),
+            *((90 + 160 * at, f"{name} {words[row]} {words[row + 1]}") for at, name in enumerate(columns)),
+        )
+    ]
+
+
+def test_the_numbers_of_lines_on_each_page_are_left_out_as_in_a_court_paper() -> None:
+    text = parsed(_numbered_page("paid"), _numbered_page("owed")).text
+    assert "paid the clock\npaid clock in\n" in text
+    assert not re.search(r"\d|\|", text)
+
+
+@pytest.mark.parametrize(
+    ("pages", "drawn"),
+    [
+        ([_numbered_page("paid")], ""),  # one page, as of a list
+        ([_numbered_page("paid"), _numbered_page("owed", numbers=18)], ""),
+        ([_numbered_page("paid", "to"), _numbered_page("owed", "by")], ""),  # tables
+        ([_numbered_page("paid"), _numbered_page("owed")], "40 600 m 400 600 l S"),
+    ],
+)
+def test_the_numbers_of_rows_stay(pages: Sequence[Sequence[At]], drawn: str) -> None:
+    assert "| 9 | paid" in parsed(*pages, drawn=drawn).text
+
+
 def test_large_and_bold_lines_are_headings_by_their_size() -> None:
     page = [
         At(50, 760, "Of clocks", 20),

@@ -33,7 +33,7 @@ from rag.ingest.parse.pdf.page_tables import (
 )
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, Pdfium, most_letters
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
-from rag.ingest.parse.pdf.running_lines import bodies_of
+from rag.ingest.parse.pdf.running_lines import bodies_of, without_line_numbers
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text
@@ -107,11 +107,12 @@ def _labels(pdf: Pdfium) -> list[str]:
 
 
 def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
-    """The parts of each page; a running header or footer where it first stands only."""
+    """The parts of each page; a running header or footer where it first stands only, no numbers of lines."""
     if _are_mostly_even(sheets):  # a typescript, or what a printer of lines wrote
         sheets = [
             sheet._replace(lines=[line._replace(even=False) for line in sheet.lines]) for sheet in sheets
         ]
+    sheets = without_line_numbers(sheets)
     bodies = bodies_of(sheets)
     pages = [list(_parts(sheet, body.lines)) for sheet, body in zip(sheets, bodies, strict=True)]
     with_headers_of_tables(pages)

@@ -1,11 +1,12 @@
-"""Running lines of a PDF: headers, footers and page numbers, which pages add to the text."""
+"""Running lines of a PDF: headers, footers, and numbers of pages and lines, which pages add to the text."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, level_rows
@@ -20,6 +21,9 @@ _FROM_TEXT = 0.5  # times the height of a line: how far from the text it stands 
 _NEXT = 2.5  # times the height of a line: how far away the next row of a table is
 _HEADED = 2.5  # times the height of a number: words so near to it are a heading that it counts
 _LENGTH = 200  # characters
+_NUMBERED_LINES = 15  # of a page at least
+_EVEN = 1.5  # times the least distance of two numbers
+_THIN = 5.0  # points: the height of a level rule
 _SIGNS = r"[\s|:•·.()\[\]<>/–—-]"  # around page numbers
 _NUMBER = r"(?!(?:19|20)\d\d(?!\d))0*\d{1,4}"  # a larger one counts something else, and so does a year
 _TOTAL = rf"(?:\s*(?:/|of|von|de|di|sur|van|из)\s*{_NUMBER})?"
@@ -36,6 +40,34 @@ _BEFORE, _BEHIND = " |:,•·/–—-([", " |:•·/–—-)],."  # signs betwee
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"[ivxlc]+", re.IGNORECASE)
 _NUMERALS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
+
+
+def without_line_numbers(sheets: Sequence[PageLines]) -> list[PageLines]:
+    """The pages without the numbers of their lines, which begin anew on each page, as in court papers."""
+    columns = [_line_numbers(sheet) for sheet in sheets]
+    pages = Counter(map(len, columns))
+    numbers = {id(line) for column in columns if pages[len(column)] > 1 for line in column}
+    return [
+        sheet._replace(lines=[line for line in sheet.lines if id(line) not in numbers]) for sheet in sheets
+    ]
+
+
+def _line_numbers(sheet: PageLines) -> list[Line]:
+    """A column of the numbers from 1 in even distances, without rules or cells beside them; else none."""
+    numbers = sorted((line for line in sheet.lines if line.text.isdecimal()), key=lambda line: line.box.top)
+    columns = defaultdict[tuple[str, int], list[Line]](list)
+    for line in numbers:
+        columns["left", round(line.box.left)].append(line)
+        columns["right", round(line.box.right)].append(line)
+    column = max(columns.values(), key=len, default=[])
+    if len(column) < _NUMBERED_LINES or [int(line.text) for line in column] != [*range(1, len(column) + 1)]:
+        return []
+    pitches = [below.box.top - above.box.top for above, below in pairwise(column)]
+    first, last = column[0].box, column[-1].box
+    is_ruled = any(rule.height < _THIN and first.around(last).touches(rule) for rule in sheet.rules)
+    rows = [len(row) for row in level_rows(sheet.lines) if any(line in column for line in row)]
+    is_even = max(pitches) < _EVEN * min(pitches)
+    return column if is_even and not is_ruled and median(rows) <= 2 else []  # noqa: PLR2004 a number and its line
 
 
 class PageBody(NamedTuple):
