@@ -30,7 +30,7 @@ from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import dehyphenator, parts_of
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
 from rag.ingest.parse.pdf.readable_pages import is_garbled
-from tests.ingest.parse.document_shape import blocks_of, titles_of
+from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
 
 WORDS = [
     "the",
@@ -469,6 +469,23 @@ def test_a_number_near_its_words_is_theirs(x: float, label_x: float) -> None:
         for number in range(1, 4)
     ]
     assert parsed(*pages).text.count("Customer") == 3
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "first"),
+    [
+        ("It strikes for all", "who hear it.", ["It strikes for all", "who hear it.", "Foot", "Head"]),
+        ("It strikes.", "All hear it.", ["It strikes.", "Foot", "Head", "All hear it."]),
+        ("It strikes for:", "1. all", ["It strikes for:", "Foot", "Head", "1. all"]),
+    ],
+)
+def test_a_header_and_a_footer_do_not_stand_amid_a_paragraph(
+    above: str, below: str, first: Sequence[str]
+) -> None:
+    """The header begins on page 2, as below the title of a contract."""
+    foot = At(50, 30, "Foot", 9)
+    page = [At(50, 770, "Head", 9), At(50, 700, below), *column(50, "It is late", top=650), foot]
+    assert texts_of(parsed([At(50, 700, above), foot], page, page, page))[:4] == first
 
 
 def test_a_footer_below_a_line_of_underscores_is_left_out_with_it() -> None:

@@ -317,7 +317,12 @@ def reads_on(above: str, below: str) -> bool:
         return True
     first = next(filter(str.isalpha, below), "")
     begins = first.isupper() or not first or not below[:1].strip("(\"'“‘").isalpha()
-    return not begins and not _SENTENCE_END.search(above)
+    return not begins and not ends_sentence(above)
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a text ends with a sign that ends a sentence."""
+    return _SENTENCE_END.search(text) is not None
 
 
 def _is_within(line: Line, reach: Box) -> bool:

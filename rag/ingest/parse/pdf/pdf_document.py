@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind, Document
@@ -23,7 +23,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, facts, title_line
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
-from rag.ingest.parse.pdf.page_layout import Row, rows_of
+from rag.ingest.parse.pdf.page_layout import Row, ends_sentence, has_list_mark, rows_of
 from rag.ingest.parse.pdf.page_tables import (
     PagePart,
     dehyphenator,
@@ -107,7 +107,10 @@ def _labels(pdf: Pdfium) -> list[str]:
 
 
 def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
-    """The parts of each page; a running header or footer where it first stands only, no numbers of lines."""
+    """The parts of each page, without numbers of lines.
+
+    A running header or footer is where it first stands only, or behind the paragraph that it interrupts.
+    """
     if _are_mostly_even(sheets):  # a typescript, or what a printer of lines wrote
         sheets = [
             sheet._replace(lines=[line._replace(even=False) for line in sheet.lines]) for sheet in sheets
@@ -116,10 +119,24 @@ def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
     bodies = bodies_of(sheets)
     pages = [list(_parts(sheet, body.lines)) for sheet, body in zip(sheets, bodies, strict=True)]
     with_headers_of_tables(pages)
-    return [
-        [*_no_headings(body.head), *page, *_no_headings(body.foot)]
-        for page, body in zip(pages, bodies, strict=True)
-    ]
+    goes_on = [False, *(_goes_on(*pair) for pair in pairwise(pages)), False]
+    ordered: list[list[PagePart]] = []
+    waiting: list[PagePart] = []  # a footer that would stand amid a paragraph
+    for at, (page, body) in enumerate(zip(pages, bodies, strict=True)):
+        begun, foot = page[: goes_on[at]], [*_no_headings(body.foot)]
+        running, waiting = [*waiting, *_no_headings(body.head)], foot if goes_on[at + 1] else []
+        ordered.append([*begun, *running, *page[len(begun) :], *([] if waiting else foot)])
+    return ordered
+
+
+def _goes_on(page: Sequence[PagePart], following: Sequence[PagePart]) -> bool:
+    """Whether the last paragraph of a page ends amid a sentence, and the next page has its letters."""
+    if not (page and following):
+        return False
+    last, first = page[-1], following[0]
+    is_text = not (last.is_table or first.is_table or last.is_code or first.is_code)
+    is_alike = (last.size, last.bold) == (first.size, first.bold)
+    return is_text and is_alike and not ends_sentence(last.text) and not has_list_mark(first.text)
 
 
 def _are_mostly_even(sheets: Sequence[PageLines]) -> bool:
