@@ -67,6 +67,11 @@ _NAMES = listed_pairs("""
 """Labels of LaTeX, databases and old mail programs that the WHATWG's table doesn't have."""
 _CODECS = {"gbk": "gb18030", "euc-kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs"}
 """Python's supersets of encodings, which read all that browsers read under these labels."""
+_CODE_PAGES = listed_pairs("""
+    iso8859-2 cp1250|iso8859-6 cp1256|iso8859-7 cp1253|iso8859-8 cp1255|iso8859-13 cp1257|iso8859-15 cp1252
+""")
+"""The code pages of Windows that add quotes and dashes to encodings, where these have control characters."""
+_C1 = re.compile(rb"[\x80-\x9f]")
 _OTHER = re.compile(
     r"(?:cp|ibm|iso8859|iso-?2022|mac|koi8|utf|hz|euc|big5|gb|johab|ptcp|kz|tis|hp|ascii)[\w-]{0,20}"
 )
@@ -104,10 +109,19 @@ _GLUED = re.compile(
     r"(?<=[^\W\d_])[^\w\s\x00-\x7f\u2010-\u2027\u2019\xad\xb7\xa0\u02bc\u0300-\u036f\u0e00-\u0fff\u3000-\u303f\u30fb\uff00-\uff65]+(?=[^\W\d_])"
 )
 _BETWEEN = re.compile(r"[a-z][\u3040-\ud7a3]{1,2}[a-z]")  # signs of the east in a Latin word
-_STRAY = re.compile(r"[\x80-\x84\x86-\x9f\ufffd\ue000-\uf8ff\ufff0-\uffff\u2500-\u257f]")
+_STRAY = re.compile(
+    r"[\x80-\x84\x86-\x9f\ufffd\ue000-\uf8ff\ufff0-\uffff\u2500-\u257f]"
+    "|(?<!\\w)œ[lmprw]"  # śr, św in Windows-1250
+)
+_LINE = re.compile(r"([\u2500-\u257f])\1{2,}")  # ─────, which no wrong encoding makes
+_FRAME = re.compile(
+    r"(?<![^\W\d_\u3000-\uffff])(?<![\u2500-\u257f])[\u2500-\u257f]++(?![^\W\d_\u3000-\uffff])"
+)
+"""Lines that aren't beside a letter of an alphabet."""
 _SHORTEST = "авиоуксяєіїйηοήόώ"  # words of one letter in Cyrillic and Greek
 _ODD = 0.2  # the share of odd words in a text that was decoded by a wrong encoding
 _FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
+_FOREIGN_STATED = 0.8  # "Zażółć" has less, and Russian in a Latin encoding 1
 _LONG = 5
 _TELLING = 4  # letters of a Greek or Cyrillic word, which no Western word with accents becomes
 _LATIN9 = re.compile(r"[^\W\d_][½¼¸][^\W\d_]|½(?:u|il)|(?<!\w)[¦¸][a-zß-ÿ]{2}|\d[ \xa0]?¤|¤[ \xa0]?\d")
@@ -118,6 +132,9 @@ _VOICED = re.compile(rb"[\xde\xdf]")  # marks of voice, which stand only behind 
 _NOT_RUSSIAN = re.compile(rb"[\xb1-\xbf]")  # kana, and no letters in the encodings of Russian capitals
 _KANA_SHARE = 0.25  # of all bytes beyond ASCII: half of all kana are among these
 _DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
+_DAMAGED_ONCE = 6  # the same if all wrong bytes are in one place; most mails are short
+_MULTIBYTE = {"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "utf-8"}
+_NO_CHARACTER = re.compile("[\uf8f0-\uf8f3]")  # a byte without a meaning in Python's code page 932
 
 
 class Decoded(NamedTuple):
@@ -285,7 +302,8 @@ def _decode(data: bytes, declared: str) -> Decoded:
     codec = codec_of(declared)
     if decoded := _decoded_as_stated(data, declared, codec):
         return decoded
-    losses = (_decoded_with_losses(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)
+    names = dict.fromkeys(("utf-8", *_stated_codecs(data, codec)))
+    losses = (_decoded_with_losses(data, name, stated=name == codec) for name in names)
     return next((decoded for decoded in losses if decoded), None) or _decoded_by_detection(data, declared)
 
 
@@ -297,13 +315,19 @@ def _decoded_as_stated(data: bytes, declared: str, codec: str) -> Decoded | None
         is_narrower = codec in {"", "utf-8"} or declared.lower() in {"ascii", "us-ascii"}
         remark = "" if is_narrower else _encoding_remark(declared, "utf-8")
         return Decoded(text, "utf-8", remark)
-    if (
-        codec not in {"", "utf-8", "ascii"}
-        and (text := _strictly_decoded(data, codec)) is not None
-        and _is_plausible(text, stated=True)
-    ):
-        return Decoded(text, codec)
+    for name in _stated_codecs(data, codec):
+        if (text := _strictly_decoded(data, name)) is not None and _is_plausible(text, stated=True):
+            return Decoded(text, name)
     return None
+
+
+def _stated_codecs(data: bytes, codec: str) -> tuple[str, ...]:
+    """The codecs that a declared one may mean: with signs of Windows, the code page that extends it."""
+    if codec == "big5hkscs":
+        return codec, "cp950"
+    if (page := _CODE_PAGES.get(codec)) and _C1.search(data):
+        return (page,)
+    return (codec,) if codec not in {"", "ascii"} else ()
 
 
 def _unmarked_unicode(data: bytes) -> str:
@@ -369,7 +393,7 @@ def _pair_in_code_page(pair: re.Match[bytes]) -> bytes:
 def _is_rather_eastern(data: bytes, text: str, codec: str) -> bool:
     """Whether a short text in an East Asian encoding only happens to be valid UTF-8."""
     beyond = sum(not character.isascii() for character in text[:_HEAD])
-    is_eastern = codec in {"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp"}
+    is_eastern = codec in _MULTIBYTE - {"utf-8"}
     return is_eastern and beyond <= 2 and max(text) < "\u0800" and _strictly_decoded(data, codec) is not None  # noqa: PLR2004
 
 
@@ -380,12 +404,16 @@ def _strictly_decoded(data: bytes, codec: str) -> str | None:
         return None
 
 
-def _decoded_with_losses(data: bytes, codec: str) -> Decoded | None:
-    """A text with a few wrong bytes, or a truncated one; None if it is in another encoding."""
-    text = data.decode(codec, "replace")
+def _decoded_with_losses(data: bytes, codec: str, *, stated: bool) -> Decoded | None:
+    """A text with a few wrong bytes, or a truncated one; None if it is in another encoding.
+
+    If several bytes are a character in the `stated` encoding, one wrong place says nothing against it.
+    """
+    text = _NO_CHARACTER.sub("\ufffd", data.decode(codec, "replace"))
     lost = text.count("\ufffd")
     beyond = sum(not character.isascii() for character in text) - lost
-    if not lost or lost * _DAMAGED > beyond:
+    one_place = stated and codec in _MULTIBYTE and len(re.findall("\ufffd+", text)) == 1
+    if not lost or lost * (_DAMAGED_ONCE if one_place else _DAMAGED) > beyond:
         return None
     if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " "), stated=True):
         return None
@@ -428,9 +456,7 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
 
 def _is_latin9(data: bytes, sample: str) -> bool:
     """Whether a text that was decoded as Windows-1252 has signs where ISO 8859-15 has letters or euros."""
-    return bool(
-        _LATIN9.search(sample) and not _FRACTION.search(sample) and not re.search(rb"[\x80-\x9f]", data)
-    )
+    return bool(_LATIN9.search(sample) and not _FRACTION.search(sample) and not _C1.search(data))
 
 
 def _is_kana(data: bytes) -> bool:
@@ -500,22 +526,22 @@ def _is_plausible(text: str, *, stated: bool = False) -> bool:
     Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
     letters, and single foreign letters among Latin words. Such a letter proves nothing (12 р., И. И., 5 Ω) if
     the encoding is `stated`, or the text has whole words in its script. If it is stated, nor do abbreviations
-    with Russian endings, or a Latin letter that was typed for the Cyrillic one that looks like it.
+    with Russian endings, a Latin letter that was typed for the Cyrillic one that looks like it, or frames.
     """
-    sample = _lines_beyond_ascii(text)
+    sample = (_FRAME if stated else _LINE).sub(" ", _lines_beyond_ascii(text))
     words = [word for word in _WORD.findall(sample) if not word.isascii()]
     words = [word for word in words if not (stated and _MIXED.fullmatch(word))]
     if stated or any(len(word) >= _TELLING and _is_greek_or_cyrillic(word) for word in words):
         words = [word for word in words if len(word) > 1 or not _is_greek_or_cyrillic(word)]
     glued, stray = len(_GLUED.findall(sample)), len(_STRAY.findall(sample))
-    odd = sum(map(_is_odd, words)) + glued + 2 * stray
+    odd = sum(_is_odd(word, stated=stated) for word in words) + glued + 2 * stray
     return odd <= _ODD * (len(words) + glued + stray)
 
 
 _MIXED = re.compile("[A-Z]{2,}[а-яё]+|(?=.*[а-яё]{3})[А-Яа-яЁё]*[aceopxyABCEHKMOPTX][А-Яа-яЁё]*")
 
 
-def _is_odd(word: str) -> bool:
+def _is_odd(word: str, *, stated: bool) -> bool:
     scripts = {_script(letter) for letter in word}
     if ("latin" in scripts and len(scripts - {""}) > 1) or _BETWEEN.search(word):
         return True
@@ -526,7 +552,8 @@ def _is_odd(word: str) -> bool:
         before.islower() and after.isupper() and not (before + after).isascii()
         for before, after in pairwise(word)
     )
-    return is_mixed or (len(word) >= _LONG and foreign > _FOREIGN * len(word))
+    share = _FOREIGN_STATED if stated else _FOREIGN
+    return is_mixed or (len(word) >= _LONG and foreign > share * len(word))
 
 
 def _is_greek_or_cyrillic(word: str) -> bool:

@@ -195,6 +195,39 @@ def test_a_declared_encoding_is_read_however_short_the_text(before: str, label: 
     assert (decode(data).text, decode(data).remark) == (before + text, "")
 
 
+@pytest.mark.parametrize(
+    ("label", "page", "text"),
+    [
+        ("iso-8859-2", "cp1250", "„oferta” – 500 zł"),
+        ("iso-8859-7", "cp1253", "“προσφορά” – €500"),
+        ("iso-8859-8-i", "cp1255", "“הצעה” – דוד"),
+        ("iso-8859-9", "cp1254", "“Teklif” – €500 İstanbul"),
+        ("iso-8859-15", "cp1252", "“L’été” – 5 ans"),
+        ("big5", "cp950", "價格€500"),
+        ("big5", "big5hkscs", "係咪啲嘢嚟嘅"),
+        ("iso-8859-2", "iso8859-2", "Zażółć gęślą jaźń"),
+        ("shift_jis", "cp932", "お知らせ\n┌──┬──┐\n│項目│金額│\n━━━━━━━━━"),
+        ("euc-kr", "cp949", "공지\n──────────\n회의 안내"),
+    ],
+)
+def test_a_stated_encoding_has_the_signs_that_windows_adds_and_lines(
+    label: str, page: str, text: str
+) -> None:
+    decoded = decode(text.encode(page), label)
+    assert (decoded.text, decoded.encoding, decoded.remark) == (text, page, "")
+
+
+def test_lines_in_a_text_without_a_declaration_are_no_damage() -> None:
+    text = "お知らせ\n──────────\n本文です\n━━━━━━━━━━━━━━\n"
+    assert decode(text.encode("cp932")).text == text
+
+
+def test_a_polish_word_is_not_taken_for_french() -> None:
+    for text in ("Umowa nr 7/2024 na dostawę śrub", "protokół ze środy"):
+        assert decode(text.encode("cp1250")).text == text
+    assert decode("un œil, le cœur".encode("cp1252")).encoding == "cp1252"
+
+
 def test_a_page_declares_its_encoding_in_a_meta_element_outside_of_comments() -> None:
     page = (
         f'<!-- <meta charset="utf-16"> --><META http-equiv=x content="text/html; charset=koi8-r"><p>{RUSSIAN}'
@@ -229,6 +262,23 @@ def test_a_wrong_byte_costs_one_character_and_is_told() -> None:
     document = decoded.annotated(Document("", "", "", ()))
     assert document.remarks
     assert "1 character lost" in document.metadata["encoding"]
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [("big5", "附件為報價單，請查收。"), ("shift_jis", JAPANESE), ("euc-kr", KOREAN), ("euc-jp", JAPANESE)],
+)
+def test_a_character_that_was_cut_costs_itself_in_the_stated_encoding(label: str, text: str) -> None:
+    damaged = text[:-1].encode(codec_of(label))[:-1] + b"\n> ok\xff"
+    decoded = decode(damaged.removesuffix(b"\xff"), label)
+    assert (decoded.text, decoded.lost) == (f"{text[:-2]}\ufffd\n> ok", 1)
+    with_noise = decode(f"{text}\n".encode(codec_of(label)) + b"\xff ok", label)
+    assert with_noise.text == f"{text}\n\ufffd ok"
+
+
+def test_a_false_declaration_of_an_east_asian_encoding_yields_to_detection() -> None:
+    for label in ("big5", "euc-kr", "shift_jis", "gb2312"):
+        assert decode(RUSSIAN.encode("cp1251"), label).text == RUSSIAN
 
 
 def test_a_part_is_read_in_any_case() -> None:
