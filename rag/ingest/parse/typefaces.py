@@ -1,4 +1,4 @@
-"""What letters say by how they are set: superscripts, subscripts, struck-out text, and fonts of symbols.
+"""What letters say by how they are set: scripts, readings above them, struck-out text, and fonts of symbols.
 
 Glued to their base they say something else: 10 to the 15th is not 1015. Parsers mark where scripts begin and
 end, and the marks are resolved where a paragraph is whole, since what stands before and behind decides.
@@ -12,12 +12,16 @@ SUP, SUP_END, SUB, SUB_END = "\ufdd2", "\ufdd3", "\ufdd4", "\ufdd5"
 """Noncharacters that mark where superscripts and subscripts begin and end."""
 STRUCK, STRUCK_END = "\ufdd6", "\ufdd7"
 """Noncharacters that mark where struck-out text begins and ends, which is between tildes in the end."""
+READ, READING, READING_END = "\ufdd8", "\ufdd9", "\ufdda"
+"""Noncharacters where a text with a reading above it begins, where its reading does, and behind that."""
 HEIGHTS = {"superscript": 1, "super": 1, "subscript": -1, "sub": -1}
 """What formats call the scripts: higher than the line, or lower."""
 
 _NESTED = 3  # exponents of exponents of exponents: people stop earlier
 _BASE = 40  # characters before a script that may belong to its base
-_MARK = re.compile(f"[{SUP}-{STRUCK_END}]")
+_MARK = re.compile(f"[{SUP}-{READING_END}]")
+_READ = re.compile(f"{READ}([^{READ}-{READING_END}]*){READING}([^{READ}-{READING_END}]*){READING_END}")
+_ALL_READ = re.compile(f"(?:{_READ.pattern})+")
 _STRUCK_CUT = re.compile(f"{STRUCK_END}{STRUCK}")
 _STRUCK = re.compile(f"{STRUCK}([^{STRUCK}{STRUCK_END}]*){STRUCK_END}")
 _CUT = re.compile(f"{SUP_END}{SUP}|{SUB_END}{SUB}")  # one script in two pieces
@@ -43,6 +47,17 @@ def as_script(text: str, height: float) -> str:
     return f"{SUP}{text}{SUP_END}" if height > 0 else f"{SUB}{text}{SUB_END}"
 
 
+def as_read(text: str, reading: str) -> str:
+    """A text with the reading that stands above it (furigana), in marks."""
+    return f"{READ}{text}{READING}{reading}{READING_END}" if text and reading else text
+
+
+def _with_reading(match: re.Match[str]) -> str:
+    """A word whose characters have readings, with all of them behind it."""
+    words, readings = zip(*_READ.findall(match[0]), strict=True)
+    return f"{''.join(words)}({''.join(readings)})"
+
+
 def as_struck(text: str, *, is_struck: bool) -> str:
     """A text with marks, if it is struck out, as a whole or in parts."""
     if not is_struck or not text.strip():
@@ -62,6 +77,7 @@ def with_scripts(text: str) -> str:
     """
     if not _MARK.search(text):
         return text
+    text = _ALL_READ.sub(_with_reading, text)
     text = _STRUCK.sub(_between_tildes, _STRUCK_CUT.sub("", text))
     text = _FRACTION.sub(_fraction, _CUT.sub("", text))
     for _ in range(_NESTED):

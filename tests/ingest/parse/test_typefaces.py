@@ -35,7 +35,9 @@ def test_a_script_is_never_glued_to_a_number(written: str, expected: str) -> Non
 
 
 @pytest.mark.usefixtures("in_linear_time")
-@pytest.mark.parametrize("part", ["<", ">", "<1", "1<5>", "1 <1>/", "<a,{", "*<x>", "I<e>", "<(", "<a.a.a"])
+@pytest.mark.parametrize(
+    "part", ["<", ">", "<1", "1<5>", "1 <1>/", "<a,{", "*<x>", "I<e>", "<(", "<a.a.a", "\ufdd8a\ufdd9"]
+)
 def test_hostile_scripts_cost_no_more_than_their_length(part: str) -> None:
     with_scripts((part * 40_000).translate(_MARKS))
 
@@ -183,3 +185,27 @@ def test_a_cell_and_a_paragraph_are_struck_out_as_a_whole() -> None:
     assert "| ~~500~~ | 700 |" in parse(book, "a.xlsx").text
     paragraph = _open_text(_LINE, f"<text:p text:style-name='out'>a {_OUT.format('b')} c</text:p>")
     assert parse(paragraph, "a.fodt").text == "~~a b c~~"
+
+
+def _word_with_reading(base: str, reading: str) -> str:
+    parts = (
+        f"<w:{tag}><w:r><w:rPr><w:sz w:val='10'/></w:rPr><w:t>{text}</w:t></w:r></w:{tag}>"
+        for tag, text in (("rt", reading), ("rubyBase", base))
+    )
+    return f"<w:r><w:ruby><w:rubyPr/>{''.join(parts)}</w:ruby></w:r>"
+
+
+def _open_text_with_reading(base: str, reading: str) -> str:
+    base, reading = f"<text:ruby-base>{base}</text:ruby-base>", f"<text:ruby-text>{reading}</text:ruby-text>"
+    return f"<text:ruby>{base}{reading}</text:ruby>"
+
+
+def test_a_reading_stands_behind_its_whole_word() -> None:
+    words = [*zip("小鳥遊", ("た", "か", "なし"), strict=True), ("A", "")]
+    expected = "小鳥遊(たかなし)A、弔慰金(ちょういきん)"
+    runs = "".join(_word_with_reading(*pair) for pair in words) + "<w:r><w:t>、</w:t></w:r>"
+    document = word(f"<w:p>{runs}{_word_with_reading('弔慰金', 'ちょういきん')}</w:p>")
+    assert parse(document, "a.docx").text == expected
+    spans = "".join(_open_text_with_reading(*pair) for pair in words) + "、"
+    line = f"<text:p>{spans}{_open_text_with_reading('弔慰金', 'ちょういきん')}</text:p>"
+    assert parse(_open_text({}, line), "a.fodt").text == expected

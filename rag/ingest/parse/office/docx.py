@@ -17,7 +17,7 @@ from rag.ingest.parse.document_draft import Draft, core_properties, document_of_
 from rag.ingest.parse.formulas import omml_text
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
-from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts, with_symbols
+from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import PAGE_BREAK
 
@@ -260,8 +260,8 @@ class _Reader:
         if part.tag in {"footnoteReference", "endnoteReference"}:
             return self._note(part)
         if part.tag == "ruby":
-            base = child(part, "rubyBase")
-            return self._inline(base) if base is not None else ""
+            parts = (child(part, name) for name in ("rubyBase", "rt"))
+            return as_read(*("" if text is None else self._inline(text) for text in parts))
         if part.tag in _DRAWN:
             self._drawn.append(part)
         return ""

@@ -19,7 +19,7 @@ from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.office.drawings_and_forms import MAX_SLIDE_TITLE, in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
 from rag.ingest.parse.pdf.pdf_words import Box, box_around
-from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
 from rag.text.plain_text import one_line
 from rag.text.table_heads import PAGE_BREAK
@@ -32,8 +32,9 @@ _SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]{1,300}))\.\$?[A-Z]")
 _SPACE = re.compile(r"[ \t\r\n]+")
 _LEFT_OUT = listed_names("""
     tracked-changes table-of-content illustration-index table-index alphabetical-index forms sequence-decls
-    variable-decls user-field-decls ruby-text event-listeners image notes settings glue-point annotation-end
+    variable-decls user-field-decls event-listeners image notes settings glue-point annotation-end
 """)
+_SIGNS = {"tab": "\t", "line-break": "\n", "soft-page-break": PAGE_BREAK}
 _WORDS = frozenset({"title", "desc", "control"})  # alternative texts of frames, and form controls
 _FIGURES = _WORDS | {"object"}
 _ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
@@ -307,12 +308,8 @@ class _Reader:
         match element.tag:
             case "s":
                 return " " * min(int(element.get("c", "1")[:3]), 99)
-            case "tab":
-                return "\t"
-            case "line-break":
-                return "\n"
-            case "soft-page-break":
-                return PAGE_BREAK
+            case "tab" | "line-break" | "soft-page-break":
+                return _SIGNS[element.tag]
             case "note":
                 return self.draft.note(lambda: self._note_text(element))
             case "annotation" | "hidden-text" | "hidden-paragraph":
@@ -320,6 +317,9 @@ class _Reader:
                 return ""
             case "control":
                 return self._words(element)
+            case "ruby":
+                texts = [self.inline(part) for part in element]
+                return as_read("".join(texts[:1]), "".join(texts[1:]))
             case "frame" | "custom-shape" | "g" | "text-box":
                 self._frames.append(element)
                 return ""
