@@ -6,6 +6,7 @@ Of the properties, only what a person wrote counts, not what a program filled in
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
+from rag.ingest.parse.document_parts import block as trimmed_block
 from rag.ingest.parse.document_parts import clean, date, facts, shifted, title_line
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
-from rag.text.plain_text import one_line
+from rag.text.plain_text import Span, one_line
 from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Draft:
         self._parts: list[str] = []
         self._length = 0
         self._bold: list[int] = []
+        self._bold_items: list[int] = []  # where they begin
         self._notes: list[Callable[[], str]] = []
         self._note_count = 0  # of those that are written
 
@@ -81,14 +84,19 @@ class Draft:
         """Add a line of code, with its indentation; consecutive lines are one block."""
         self._add("code", line, joined=True)
 
-    def item(self, text: str, depth: int = 0, mark: str = "-") -> None:
-        """Add a list item; consecutive items are one list."""
+    def item(self, text: str, depth: int = 0, mark: str = "-", *, bold: bool = False) -> None:
+        """Add a list item; consecutive items are one list.
+
+        A short numbered one that is `bold` or in capitals becomes a heading if the document has no headings.
+        """
         first, *following = with_scripts(clean(text)).strip("\n ").split("\n")
         if not any(line.strip() for line in (first, *following)):
             return
         indent = _INDENT * min(depth, 9)
         lines = [f"{indent}{mark} {first}".rstrip(), *(f"{indent}{_INDENT}{line}" for line in following)]
         self._add("list", "\n".join(lines), joined=True)
+        if (bold or first.isupper()) and not depth and not following and mark.strip("- "):
+            self._bold_items.append(self._length - len(_without_breaks(lines[0])[1]))
 
     def note(self, text: Callable[[], str]) -> str:
         """The mark of a footnote or endnote, whose text `write_notes` takes below the block that it is in."""
@@ -161,18 +169,48 @@ class Draft:
         self.blocks.append(Block(kind, start, end, level, title_line(title)))
         return True
 
-    def promote(self) -> None:
-        """Turn short bold paragraphs into headings if the document has no headings."""
-        if any(block.kind == "heading" and block.title for block in self.blocks):
+    def promote(self, title: str = "") -> None:
+        """Turn short bold paragraphs and items into headings if the document has none but its `title`."""
+        stated = {block.title for block in self.blocks if block.kind == "heading" and block.title}
+        if stated - {title}:
             return
-        text = self.text
+        text, level = self.text, 1 + len(stated)
         for at in self._bold:
             block = self.blocks[at]
-            line = text[block.start : block.end]
             above_text = at + 1 < len(self.blocks) and at + 1 not in self._bold
-            short = len(line) <= MAX_BOLD_HEADING and "\n" not in line and not line.endswith(_SENTENCE_END)
-            if above_text and short and any(map(str.isalpha, line)):
-                self.blocks[at] = Block("heading", block.start, block.end, 1, title_line(line))
+            if above_text and _is_short(line := text[block.start : block.end]):
+                self.blocks[at] = Block("heading", block.start, block.end, level, title_line(line))
+        ends = (text.find("\n", start) for start in self._bold_items)
+        pairs = zip(self._bold_items, ends, strict=True)
+        lines = {start: Span(start, end if end > 0 else len(text)) for start, end in pairs}
+        headings = [
+            line
+            for line in lines.values()
+            if line.end + 1 not in lines and line.end < len(text) and _is_short(text[slice(*line)])
+        ]
+        if 2 * len(headings) > len(lines):  # else it is a list of names
+            divided = (_divided(text, block, headings, level) for block in self.blocks)
+            self.blocks = [*chain.from_iterable(divided)]
+
+
+def _is_short(line: str) -> bool:
+    """Whether a bold line can be a heading."""
+    is_line = len(line) <= MAX_BOLD_HEADING and "\n" not in line and not line.endswith(_SENTENCE_END)
+    return is_line and any(map(str.isalpha, line))
+
+
+def _divided(text: str, block: Block, headings: Sequence[Span], level: int) -> Iterator[Block]:
+    """A block, or the lists and the headings that a list is made of."""
+    inside = headings[bisect_left(headings, (block.start,)) : bisect_left(headings, (block.end,))]
+    if not inside:
+        yield block
+        return
+    start = block.start
+    for heading in inside:
+        yield from trimmed_block(text, "list", start, heading.start)
+        yield Block("heading", *heading, level, title_line(text[slice(*heading)]))
+        start = heading.end
+    yield from trimmed_block(text, "list", start, block.end)
 
 
 def _without_breaks(text: str) -> tuple[list[int], str]:
@@ -254,7 +292,7 @@ def document_of_draft(
 
     Its date is when it was last saved. The creation date isn't used, because it can be the template's.
     """
-    draft.promote()
+    draft.promote(title_line(title))
     text = draft.text
     blocks = with_questions(text, draft.blocks, bold=draft.bold)
     stated_title = title_line(properties.title)

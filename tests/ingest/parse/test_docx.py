@@ -135,6 +135,44 @@ def test_lists_have_the_numbers_that_people_see() -> None:
     ]
 
 
+_CONTRACT = [
+    _numbered("INTERPRETATION", 1),
+    _numbered("Words have meanings.", 1, 1),
+    _numbered("Term", 1).replace("<w:rPr>", "<w:rPr><w:b/>"),
+    p("It begins today."),
+    p("SCHEDULE", run="<w:b/>"),
+    p("None."),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "level"),
+    [("", 1), (p("LOAN AGREEMENT", '<w:pStyle w:val="t"/>'), 2), (p("Loan", run="<w:i/>"), 1)],
+)
+def test_bold_items_with_numbers_are_headings_if_there_are_no_others(before: str, level: int) -> None:
+    document = parse(
+        word(before + "".join(_CONTRACT), numbering=NUMBERING, styles=STYLES), "Contract with Ann.docx"
+    )
+    headings = [(block.level, block.title) for block in document.blocks if block.kind == "heading"]
+    assert headings[-3:] == [(level, "1. INTERPRETATION"), (level, "2. Term"), (level, "SCHEDULE")]
+    assert ("list", "1.a) Words have meanings.") in blocks_of(document)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        heading("A") + "".join(_CONTRACT),
+        "".join(_numbered(country, 1) for country in ("UK", "USA", "EU")) + p("Text."),
+        _numbered("Term", 2).replace("<w:rPr>", "<w:rPr><w:b/>") + p("It begins today."),
+        _numbered("WE PAY 7 EUROS.", 1) + p("Today."),
+        _numbered("THE END", 1),
+    ],
+)
+def test_other_items_are_items(body: str) -> None:
+    document = parse(word(body, numbering=NUMBERING), "a.docx")
+    assert {block.title for block in document.blocks if block.kind == "heading"} <= {"A"}
+
+
 def test_a_table_has_pipe_rows_and_a_frame_of_one_column_has_none() -> None:
     body = table("Name|Born", "Ada|1815", "|") + table("In a frame.")
     assert shape_of(word(body)) == [

@@ -162,7 +162,7 @@ class _Reader:
         if level:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
         elif mark:
-            self.draft.item(text, depth, mark)
+            self.draft.item(text, depth, mark, bold=self._is_bold(paragraph, style.bold))
         elif is_code(style, self._fonts(paragraph), is_indented=text[:1].isspace()):
             self.draft.code(text)
         else:

@@ -284,7 +284,7 @@ class _Reader:
             self.title = self.title or " ".join(with_scripts(text).split())
             self.draft.heading(text, 1)
         elif mark:
-            self.draft.item(text, depth, mark)
+            self.draft.item(text, depth, mark, bold=self._is_bold(paragraph, bold=style.bold))
         else:
             self.draft.paragraph(text, bold=self._is_bold(paragraph, bold=style.bold))
         frames, self._frames = self._frames, []

@@ -353,7 +353,7 @@ class _Reader:
         if level and text.strip():
             self.draft.heading(f"{paragraph.mark} {text}" if paragraph.mark not in {"", "-"} else text, level)
         elif paragraph.mark:
-            self.draft.item(text, paragraph.depth, paragraph.mark)
+            self.draft.item(text, paragraph.depth, paragraph.mark, bold=paragraph.bold)
         else:
             self.draft.paragraph(text, bold=paragraph.bold)
         self.draft.write_notes()
