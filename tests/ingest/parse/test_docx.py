@@ -135,6 +135,25 @@ def test_lists_have_the_numbers_that_people_see() -> None:
     ]
 
 
+def test_numbers_above_a_legal_one_are_digits() -> None:
+    """As in the list "Article / Section" that comes with Word."""
+    level = '<w:lvl w:ilvl="{}"><w:numFmt w:val="{}"/>'
+    numbering = xml(
+        "w:numbering",
+        '<w:abstractNum w:abstractNumId="1">'
+        f'{level.format(0, "upperRoman")}<w:lvlText w:val="Article %1."/></w:lvl>'
+        f'{level.format(1, "decimalZero")}<w:isLgl/><w:lvlText w:val="Section %1.%2"/></w:lvl>'
+        f'{level.format(2, "lowerLetter")}<w:isLgl w:val="0"/><w:lvlText w:val="%1(%3)"/></w:lvl>'
+        '</w:abstractNum><w:num w:numId="1"><w:abstractNumId w:val="1"/></w:num>',
+    )
+    body = "".join(_numbered("x", 1, depth) for depth in (0, 1, 0, 1, 1, 2))
+    (text,) = [text for _, text in shape_of(word(body, numbering=numbering))]
+    assert text.replace(" x", "").split("\n") == [
+        *("Article I.", "  Section 1.01", "Article II.", "  Section 2.01", "  Section 2.02"),
+        "    II(a)",
+    ]
+
+
 _CONTRACT = [
     _numbered("INTERPRETATION", 1),
     _numbered("Words have meanings.", 1, 1),

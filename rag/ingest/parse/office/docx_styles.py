@@ -95,6 +95,8 @@ class _Level(NamedTuple):
     kind: str
     text: str
     start: int
+    is_legal: bool = False
+    """Whether letters and Roman numbers in its text are digits: "Article I" and below it "Section 1.01"."""
 
 
 class Numbering:
@@ -140,7 +142,7 @@ class Numbering:
         counts = self._advanced_counts(list_id, abstract, levels, depth)
         if level.kind == "bullet":
             return _BULLET, depth
-        numbers = [_level_number(counts, levels, at) for at in range(_LEVELS)]
+        numbers = [_level_number(counts, levels, at, is_legal=level.is_legal) for at in range(_LEVELS)]
         return re.sub(r"%([1-9])", lambda match: numbers[int(match[1]) - 1], level.text).strip(), depth
 
     def _advanced_counts(
@@ -165,14 +167,17 @@ class Numbering:
 def _level(element: Element) -> _Level:
     start = value(element, "start")
     kind = value(element, "numFmt") or "decimal"
-    return _Level(kind, value(element, "lvlText"), whole_number(start) if start else 1)
+    first = whole_number(start) if start else 1
+    return _Level(kind, value(element, "lvlText"), first, is_on(element, "isLgl"))
 
 
-def _level_number(counts: list[int], levels: dict[int, _Level], at: int) -> str:
+def _level_number(counts: list[int], levels: dict[int, _Level], at: int, *, is_legal: bool) -> str:
     number, kind = counts[at], levels[at].kind if at in levels else "decimal"
     if kind in {"none", "bullet"}:
         return ""
     if kind == "decimalZero":
         return f"{number:02}"
+    if is_legal:
+        return str(number)
     times = min(1 + (number - 1) // 26, 9) if kind.endswith("Letter") and number > 0 else 1  # z, aa, bb
     return numeral(number, _COUNTS_IN.get(kind, "")) * times
