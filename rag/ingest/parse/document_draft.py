@@ -44,6 +44,7 @@ class Draft:
         self._parts: list[str] = []
         self._length = 0
         self._bold: list[int] = []
+        self._capitals: list[int] = []
         self._bold_items: list[int] = []  # where they begin
         self._notes: list[Callable[[], str]] = []
         self._note_count = 0  # of those that are written
@@ -76,9 +77,12 @@ class Draft:
             self.paragraph("\n".join(margins))
 
     def paragraph(self, text: str, *, cells: str = "", bold: bool = False) -> None:
-        """Add a paragraph. A short `bold` one becomes a heading if the document has no headings."""
-        if self._add("paragraph", text, title=cells) and bold:
-            self._bold.append(len(self.blocks) - 1)
+        """Add a paragraph. A short `bold` one becomes a heading if the document has no headings.
+
+        Beside such items, one in capitals does, too: the schedules of a contract.
+        """
+        if self._add("paragraph", text, title=cells) and (bold or text.isupper()):
+            (self._bold if bold else self._capitals).append(len(self.blocks) - 1)
 
     def code(self, line: str) -> None:
         """Add a line of code, with its indentation; consecutive lines are one block."""
@@ -175,11 +179,17 @@ class Draft:
         if stated - {title}:
             return
         text, level = self.text, 1 + len(stated)
-        for at in self._bold:
+        items = self._item_headings(text)
+        bold = {*self._bold, *(self._capitals if items else ())}
+        for at in bold:
             block = self.blocks[at]
-            above_text = at + 1 < len(self.blocks) and at + 1 not in self._bold
+            above_text = at + 1 < len(self.blocks) and at + 1 not in bold
             if above_text and _is_short(line := text[block.start : block.end]):
                 self.blocks[at] = Block("heading", block.start, block.end, level, title_line(line))
+        self.blocks = [*chain.from_iterable(_divided(text, block, items, level) for block in self.blocks)]
+
+    def _item_headings(self, text: str) -> list[Span]:
+        """The bold items that head what follows; none if most are in a row, as names are."""
         ends = (text.find("\n", start) for start in self._bold_items)
         pairs = zip(self._bold_items, ends, strict=True)
         lines = {start: Span(start, end if end > 0 else len(text)) for start, end in pairs}
@@ -188,9 +198,7 @@ class Draft:
             for line in lines.values()
             if line.end + 1 not in lines and line.end < len(text) and _is_short(text[slice(*line)])
         ]
-        if 2 * len(headings) > len(lines):  # else it is a list of names
-            divided = (_divided(text, block, headings, level) for block in self.blocks)
-            self.blocks = [*chain.from_iterable(divided)]
+        return headings if 2 * len(headings) > len(lines) else []
 
 
 def _is_short(line: str) -> bool:

@@ -159,7 +159,7 @@ _CONTRACT = [
     _numbered("Words have meanings.", 1, 1),
     _numbered("Term", 1).replace("<w:rPr>", "<w:rPr><w:b/>"),
     p("It begins today."),
-    p("SCHEDULE", run="<w:b/>"),
+    p("SCHEDULE 1"),
     p("None."),
 ]
 
@@ -173,7 +173,7 @@ def test_bold_items_with_numbers_are_headings_if_there_are_no_others(before: str
         word(before + "".join(_CONTRACT), numbering=NUMBERING, styles=STYLES), "Contract with Ann.docx"
     )
     headings = [(block.level, block.title) for block in document.blocks if block.kind == "heading"]
-    assert headings[-3:] == [(level, "1. INTERPRETATION"), (level, "2. Term"), (level, "SCHEDULE")]
+    assert headings[-3:] == [(level, "1. INTERPRETATION"), (level, "2. Term"), (level, "SCHEDULE 1")]
     assert ("list", "1.a) Words have meanings.") in blocks_of(document)
 
 
@@ -185,6 +185,7 @@ def test_bold_items_with_numbers_are_headings_if_there_are_no_others(before: str
         _numbered("Term", 2).replace("<w:rPr>", "<w:rPr><w:b/>") + p("It begins today."),
         _numbered("WE PAY 7 EUROS.", 1) + p("Today."),
         _numbered("THE END", 1),
+        p("ACME LTD") + p("We write."),
     ],
 )
 def test_other_items_are_items(body: str) -> None:
