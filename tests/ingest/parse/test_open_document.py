@@ -57,6 +57,64 @@ def test_a_text_has_headings_lists_tables_and_notes() -> None:
     ]
 
 
+_CLAUSES = (
+    '<text:list-style style:name="C">'
+    '<text:list-level-style-number text:level="1" style:num-format="1" style:num-suffix="."/>'
+    '<text:list-level-style-number text:level="2" style:num-format="1" text:display-levels="2"/>'
+    '<text:list-level-style-number text:level="3" style:num-format="a" style:num-prefix="(" style:num-suffix=")"/>'
+    '<text:list-level-style-number text:level="4" style:num-format="i" style:num-list-format="%3%-%4%"/>'
+    "</text:list-style>"
+)
+
+
+def _clause(text: str, level: int, about: str = 'text:continue-numbering="true"') -> str:
+    """A list for each clause, with lists without items around it, as LibreOffice writes them."""
+    inner = f"<text:p>{text}</text:p>"
+    for _ in range(level - 1):
+        inner = f"<text:list><text:list-item>{inner}</text:list-item></text:list>"
+    return f'<text:list text:style-name="C" {about}><text:list-item>{inner}</text:list-item></text:list>'
+
+
+def test_clauses_have_the_numbers_that_people_see() -> None:
+    levels = (1, 2, 2, 1, 2, 3, 3, 4, 3, 2)
+    clauses = [
+        _clause("x", level, "" if not at else 'text:continue-numbering="true"')
+        for at, level in enumerate(levels)
+    ]
+    body = f"<office:text>{''.join(clauses)}{_clause('new', 1, '')}{_clause('deep', 3)}</office:text>"
+    ((_, text),) = shape_of(flat(_CLAUSES + body), "a.fodt")
+    assert text.replace(" x", "").split("\n") == [
+        *("1.", "  1.1", "  1.2", "2.", "  2.1", "    (a)", "    (b)", "      b-i", "    (c)", "  2.2"),
+        *("1. new", "    (a) deep"),
+    ]
+
+
+def test_headings_have_their_numbers() -> None:
+    outline = (
+        '<text:outline-style style:name="Outline">'
+        '<text:outline-level-style text:level="1" style:num-format="I" style:num-suffix="."/>'
+        '<text:outline-level-style text:level="2" style:num-format="1" text:display-levels="2"/>'
+        '<text:outline-level-style text:level="3" style:num-format=""/></text:outline-style>'
+    )
+    heads = "".join(
+        f'<text:h text:outline-level="{level}" {about}>{title}</text:h>'
+        for level, title, about in (
+            (1, "Scope", ""),
+            (2, "Who", ""),
+            (1, "Preface", 'text:is-list-header="true"'),
+            (1, "Pay", ""),
+            (2, "When", ""),
+            (3, "How", ""),
+        )
+    )
+    in_list = _clause("x", 1, "").replace("<text:p>x</text:p>", "<text:h>Law</text:h>")
+    text = f"<office:text>{heads}{in_list}<text:p>English.</text:p></office:text>"
+    titles = [
+        title for kind, title in shape_of(flat(_CLAUSES + outline + text), "a.fodt") if kind == "heading"
+    ]
+    assert titles == ["I. Scope", "I.1 Who", "Preface", "II. Pay", "II.1 When", "How", "1. Law"]
+
+
 def test_a_list_begins_where_its_style_says() -> None:
     items = "".join(f"<text:list-item><text:p>{step}</text:p></text:list-item>" for step in ("x", "y"))
     body = f'<office:text><text:list text:style-name="L4">{items}</text:list></office:text>'

@@ -42,6 +42,9 @@ _COLUMNS = frozenset({"table-columns", "table-header-columns", "table-column-gro
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
 _SHAPES = frozenset({"frame", "custom-shape", "g", "rect", "ellipse"})
 _FURNITURE = frozenset({"footer", "header", "date-time", "page-number"})
+_HEADINGS = "headings"  # the list that numbers them
+_NO_ITEM = frozenset({"list", "soft-page-break"})  # what stands in an item that has no number of its own
+_PLACE = re.compile(r"%(\d{1,2})%")
 _FIRST_PAGE = "Standard"  # the name of the pages with which a text begins that names none
 _PAGE_FIELDS = frozenset({"page-number", "page-count", "page-continuation"})
 _LENGTH = re.compile(r"(-?\d{0,9}(?:\.\d{1,9})?)(cm|mm|in|pt)")
@@ -118,35 +121,45 @@ def _blank_deleted(text: Element) -> None:
         blank(text)
 
 
+class ListLevel(NamedTuple):
+    """How a level of a list is numbered: in "1", "a" or "i", "" for bullets; as in "%1%.%2%)"."""
+
+    kind: str = ""
+    form: str = ""
+    start: int = 1
+
+
 class Style(NamedTuple):
-    """The properties of a style that matter for reading."""
+    """The properties of a style that matter for reading; a list has levels, the outermost one is 1."""
 
     name: str = ""
     hidden: bool = False
     bold: bool = False
     height: int = 0
     struck: bool = False
-    marks: Mapping[int, str] = {}
-    """The number format of a list by level: "1", "a", "i", or "" for bullets."""
-    starts: Mapping[int, int] = {}
-    """The first number of a list by level."""
+    levels: Mapping[int, ListLevel] = {}
 
 
 _PLAIN = Style()
 
 
 def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
-    """The styles of a document by name; names of list styles get the prefix "list "."""
+    """The styles of a document by name; names of list styles get the prefix "list ", as headings do."""
     elements = {element.get("name", ""): element for root in roots for element in root.iter("style")}
     styles = {name: _style(name, elements) for name in elements}
     for root in roots:
-        for list_style in root.iter("list-style"):
-            levels = {int(level.get("level", "1")[:2]): level for level in list_style if level.get("level")}
-            styles[f"list {list_style.get('name', '')}"] = Style(
-                marks={at: level.get("num-format", "") for at, level in levels.items()},
-                starts={at: whole_number(level.get("start-value", "1"), 1) for at, level in levels.items()},
-            )
+        for list_style in (*root.iter("list-style"), *root.iter("outline-style")):
+            name = list_style.get("name", "") if list_style.tag == "list-style" else _HEADINGS
+            styles[f"list {name}"] = Style(levels=dict(map(_list_level, list_style)))
     return styles
+
+
+def _list_level(level: Element) -> tuple[int, ListLevel]:
+    at, shown = whole_number(level.get("level", "1"), 1), whole_number(level.get("display-levels", "1"), 1)
+    numbers = ".".join(f"%{above}%" for above in range(max(at - shown, 0) + 1, at + 1))
+    form = level.get("num-prefix", "") + numbers + level.get("num-suffix", "")
+    start = whole_number(level.get("start-value", "1"), 1)
+    return at, ListLevel(level.get("num-format", ""), level.get("num-list-format") or form, start)
 
 
 def _style(name: str, elements: Mapping[str, Element]) -> Style:
@@ -190,7 +203,7 @@ class _Reader:
         self._controls = controls
         self._package = package
         self._frames: list[Element] = []
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, list[int]] = {}  # of the levels of each list that are open
 
     def style(self, element: Element) -> Style:
         """The style of an element."""
@@ -279,7 +292,10 @@ class _Reader:
         if style.hidden:
             self.draft.left_out["text"] += bool(text.strip())
         elif paragraph.tag == "h" and text.strip():
-            self.draft.heading(text, int(level) if level in set("123456789") else 1)
+            depth = int(level) if level in set("123456789") else 1
+            if not mark and paragraph.get("is-list-header") != "true":
+                mark = self._mark(_HEADINGS, depth - 1)
+            self.draft.heading(f"{mark} {text}" if mark.strip(" -") else text, depth)
         elif style.name == "Title" and text.strip():
             self.title = self.title or " ".join(with_scripts(text).split())
             self.draft.heading(text, 1)
@@ -337,19 +353,16 @@ class _Reader:
 
     def _list(self, element: Element, depth: int, style_name: str = "") -> None:
         name = element.get("style-name", style_name)
-        style = self._styles.get(f"list {name}", _PLAIN)
-        kind = style.marks.get(depth + 1, "")
-        key = f"{name} {depth}"
-        if element.get("continue-numbering") != "true" and not element.get("continue-list"):
-            self._counts[key] = style.starts.get(depth + 1, 1) - 1
+        continues = element.get("continue-numbering") == "true" or element.get("continue-list")
+        if name != style_name and not continues:
+            del self._counts.setdefault(name, [])[depth:]
         for item in element:
             if item.tag == "list-header":
                 self.blocks(item, depth, " ")
             if item.tag != "list-item":
                 continue
-            start = item.get("start-value", "")
-            self._counts[key] = int(start) if start.isdecimal() else self._counts.get(key, 0) + 1
-            mark = f"{numeral(self._counts[key], kind)}." if kind else "-"
+            is_counted = any(block.tag not in _NO_ITEM for block in item)
+            mark = self._mark(name, depth, item.get("start-value", "")) if is_counted else " "
             for block in item:
                 if block.tag == "list":
                     self._list(block, depth + 1, name)
@@ -358,6 +371,25 @@ class _Reader:
                 holder.append(block)
                 self.blocks(holder, depth, mark)
                 mark = " "
+
+    def _mark(self, name: str, depth: int, start: str = "") -> str:
+        """The mark of the next item of a list: "-", "1.", "(b)" or "4.2"; levels above are counted, too."""
+        levels = self._styles.get(f"list {name}", _PLAIN).levels
+        counts = self._counts.setdefault(name, [])
+        del counts[depth + 1 :]
+        counts += [
+            levels.get(at, ListLevel()).start - (at > depth) for at in range(len(counts) + 1, depth + 2)
+        ]
+        counts[depth] = int(start) if start.isdecimal() else counts[depth] + 1
+        level = levels.get(depth + 1, ListLevel())
+
+        def number(place: re.Match[str]) -> str:
+            at = whole_number(place[1])
+            kind = levels.get(at, ListLevel()).kind
+            return numeral(counts[at - 1], kind) if kind and 0 < at <= len(counts) else ""
+
+        mark = _PLACE.sub(number, level.form).strip()
+        return (f"{mark}." if mark.isalnum() else mark) if level.kind else "-"
 
     def cell_text(self, cell: Element) -> str:
         """The text of a cell on one line."""
