@@ -54,7 +54,7 @@ TROUBLED: dict[RunResult, str] = {
 class TroubledRun:
     """The last run of a collection, if somebody should look at it; `text` is a sentence with the command.
 
-    `is_wrong` is false if the run took in all but some files.
+    `is_wrong` is true if the next run alone mends nothing: files are missing, perhaps because a share is.
     """
 
     collection: str
@@ -74,8 +74,7 @@ def troubled_runs(data: Home, tenant: str) -> Iterator[TroubledRun]:
             if missing:
                 end = f"kept the documents of {counted(missing, 'missing file')}"
             text = f"the last {run.command} {end} on {run.began:%Y-%m-%d}. See refdesk-admin runs"
-            is_wrong = run.result != "partial" or missing > 0
-            yield TroubledRun(run.collection, f"{text} --tenant {tenant}", is_wrong)
+            yield TroubledRun(run.collection, f"{text} --tenant {tenant}", is_wrong=missing > 0)
 
 
 class HistoryEntry:
