@@ -1260,6 +1260,34 @@ def test_rows_in_a_frame_below_a_drawn_header_are_rows() -> None:
     assert parsed(table(ROWS), drawn=header + frame).text.split("\n") == TABLE
 
 
+def test_a_line_below_others_of_a_column_without_rules_is_in_this_column() -> None:
+    """As the second line of a posting."""
+    rows = [
+        ("No.", "Text", "Paid"),
+        ("17", "Travel", "920"),
+        ("", "by train, to Hull", ""),
+        ("18", "Food", "31"),
+    ]
+    cells = [
+        At(x, 600 - 20 * y, text)
+        for y, row in enumerate(rows)
+        for x, text in zip((55, 155, 355), row, strict=True)
+        if text
+    ]
+    drawn = ruled((50, 150, 350, 450), (614, 594)) + ruled((50, 450), (594, 574, 554, 534))
+    assert "| 17 | Travel | 920 |\n|  | by train, to Hull |  |\n| 18 |" in parsed(cells, drawn=drawn).text
+
+
+def test_a_dollar_close_to_the_number_of_the_year_before_is_that_of_the_next_number() -> None:
+    rows = [("Sales", "125,430", "118,220"), ("Costs", "78,120", "74,010"), ("Income", "47,310", "44,210")]
+    cells = [At(276, 614, "2023"), At(380, 614, "2022")]
+    for y, (name, amount, before) in enumerate(rows):
+        xs = {60: name, 200: "$", 297 - 5.6 * len(amount): amount, 302: "$", 380: before}
+        cells += [At(x, 600 - 14 * y, text) for x, text in xs.items() if text != "$" or y != 1]
+    text = parsed(cells).text
+    assert "| Sales | $ | 125,430 | $ | 118,220 |\n| Costs |  | 78,120 |  | 74,010 |" in text
+
+
 def test_the_name_of_a_column_beside_a_group_may_have_several_lines() -> None:
     drawn = ruled((50, 150), (700, 640)) + ruled((150, 250, 350), (670, 640)) + "150 700 m 350 700 l S "
     drawn += "350 700 m 350 640 l S " + ruled((50, 150, 250, 350), (640, 620, 600))

@@ -235,16 +235,20 @@ def _at(texts: Mapping[_Place, Line], first: _Place, place: _Place, blank: Line)
 def _by_cell(grid: _Grid, first: Mapping[_Place, _Place], lines: Sequence[Line]) -> dict[_Place, list[Line]]:
     """The lines of each drawn cell, by its first row and column.
 
-    A cell over several columns may have a text for each of them, as in a header without upright rules.
+    A cell over several columns may have a text for each of them, as in a header without upright rules, or
+    for one: this begins where such a text does.
     """
     parts = defaultdict[_Place, list[Line]](list)
     for line in lines:
         parts[first[grid.place(line)]].append(line)
+    several = {place for place, part in parts.items() if _has_several(part)}
+    begins = {round(line.box.left): grid.place(line)[1] for place in several for line in parts[place]}
     by_cell = defaultdict[_Place, list[Line]](list)
     for (row, column), part in parts.items():
-        has_several = _has_several(part)
+        is_wide = first.get((row, column + 1)) == (row, column)
         for line in part:
-            by_cell[row, grid.place(line)[1] if has_several else column].append(line)
+            own = begins.get(round(line.box.left), column) if is_wide else column
+            by_cell[row, grid.place(line)[1] if (row, column) in several else own].append(line)
     return by_cell
 
 

@@ -35,6 +35,7 @@ _ABOVE = 1.5  # times the distance of the next two rows: how far above a table a
 _TOGETHER = 1.15  # times the least distance of two lines of a table: those of one row are no further apart
 _NEAR = 3.0  # times the size of the letters: how far from a drawn table its rows without rules stand
 _AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one cell
+_SIGNS, _SIGN_GAP = "$£", 0.4  # before their number; times the size of the letters: more than a space
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 
@@ -288,6 +289,7 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
         lettered = [cell for row in rows for cell in row if any(map(str.isalpha, cell.text))]
         runs_left = 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
         return _table_part([text[::-1] for text in texts] if runs_left else texts, rows)
+    rows = [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
@@ -448,6 +450,17 @@ def _is_border(start: float, right: float, left: float, column: Box, following: 
         return True
     inside = column.left - _EDGE <= start and right <= column.right + _EDGE < left
     return inside and (column.right - right <= _EDGE or begins)
+
+
+def _without_sign(cell: Line) -> Iterator[Line]:
+    """A cell before others: a dollar that stands apart from a number is that of the next number."""
+    texts = _TEXTS.findall(cell.text)
+    if len(texts) == len(cell.words) > 1 and texts[-1] in _SIGNS and is_number(texts[-2].strip()):
+        (_, right), (left, _) = cell.words[-2:]
+        if left - right > _SIGN_GAP * cell.size:
+            yield _piece(cell, texts, 0, len(texts) - 1)
+            cell = _piece(cell, texts, len(texts) - 1, len(texts))
+    yield cell
 
 
 def _piece(cell: Line, texts: Sequence[str], begin: int, end: int) -> Line:

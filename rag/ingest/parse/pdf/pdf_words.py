@@ -549,7 +549,7 @@ def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> L
     text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
     if runs_left(text):
         return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
-    boxes = [as_read(word.box, quarter) for word in words] if 1 < len(words) <= _FEW_WORDS else []
+    boxes = [as_read(word.box, quarter) for word in words] if len(words) <= _FEW_WORDS else []
     return Line(text, box, size or box.height, bold, words=tuple((box.left, box.right) for box in boxes))
 
 
