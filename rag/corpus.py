@@ -207,11 +207,16 @@ class Document:
 
     @property
     def outline(self) -> tuple[Heading, ...]:
-        """The headings that have a title, each from the beginning of its line."""
+        """The headings that have a title."""
+        return tuple(heading for heading in self.headings if heading.title)
+
+    @property
+    def headings(self) -> tuple[Heading, ...]:
+        """All headings, each from the beginning of its line."""
         return tuple(
             Heading(block.title, block.level, with_indent(self.text, block.start))
             for block in self.blocks
-            if block.kind == "heading" and block.title
+            if block.kind == "heading"
         )
 
 
@@ -268,7 +273,10 @@ NO_VECTORS = EmbedderIdentity("none", "", 1)
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """An entry of a source's outline; `start` is the heading's position in the text."""
+    """An entry of a source's outline; `start` is the heading's position in the text.
+
+    One without a title only ends the section above, as code behind a function does.
+    """
 
     title: str
     level: int

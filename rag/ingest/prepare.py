@@ -232,7 +232,7 @@ class Prepared:
         return NewSource(
             source,
             document.text,
-            document.outline,
+            document.headings,
             chunked.passages,
             vectors,
             claim=self.claim,

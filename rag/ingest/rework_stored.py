@@ -269,7 +269,8 @@ def document_of(source: Source, outline: Sequence[Heading], text: str) -> Docume
     name = PurePath(source.name).name or source.title
     likely = Document(text, source.title, source.mime_type, tuple(_likely(text, outline)))
     parsed = (document for document in _parsed(text, name) if document.text == text)
-    document = next((document for document in parsed if document.outline == tuple(outline)), likely)
+    titled = tuple(heading for heading in outline if heading.title)  # earlier versions stored no others
+    document = next((document for document in parsed if document.outline == titled), likely)
     return replace(document, title=source.title, metadata=source.metadata)
 
 

@@ -68,7 +68,8 @@ def section_span(
     Raises:
         InvalidRequestError: no heading matches, or several different ones do, or `start` is in none of them.
     """
-    spans = [_section(match, outline, length) for match in headings_named(title, outline, heading)]
+    named = [entry for entry in outline if entry.title]
+    spans = [_section(match, outline, length) for match in headings_named(title, named, heading)]
     if start is None:
         chosen = spans[0]
     elif inside := [span for span in spans if span.start <= start < span.end]:
@@ -362,9 +363,12 @@ def standing_note(standing: Standing, source_id: str, cited: range) -> str:
 
 def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:
     """The headings within the requested part, or all without a part."""
-    if not part.outline and part.section is None and not part.lines:
-        return opened.outline
-    return (heading for heading in opened.outline if whole.start <= heading.start < whole.end)
+    is_whole = not part.outline and part.section is None and not part.lines
+    return (
+        heading
+        for heading in opened.outline
+        if heading.title and (is_whole or whole.start <= heading.start < whole.end)
+    )
 
 
 class _Target(NamedTuple):

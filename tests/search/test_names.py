@@ -386,6 +386,13 @@ def test_the_sections_of_one_name_are_found_in_linear_time(
     assert lines_of(400) < 3 * lines_of(200)
 
 
+def test_a_heading_without_a_title_ends_a_section_and_has_no_name() -> None:
+    outline = [Heading("deploy", 1, 0), Heading("", 1, 50), Heading("undo", 1, 70)]
+    assert section_span("", outline, 99, "deploy")[0] == Span(0, 50)
+    with pytest.raises(InvalidRequestError, match="deploy; undo"):
+        section_span("", outline, 99, "zzz")
+
+
 def test_headings_at_one_position_share_a_section() -> None:
     outline = [Heading("One", 1, 0), Heading("Two", 1, 50), Heading("Three", 1, 50), Heading("Four", 1, 90)]
     assert (

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple, TypeAlias
 
 import anyio
@@ -114,7 +114,11 @@ def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Spa
     None if no heading precedes the chunk. `length` is the length of the text.
     Example: chunk (25, 30); headings of level 1 at 0, 2 at 20, 3 at 40, 2 at 60 -> (20, 60).
     """
-    above = [heading for heading in outline if heading.start <= chunk.start]
+    above: list[Heading] = []
+    for heading in takewhile(lambda entry: entry.start <= chunk.start, outline):
+        while above and not heading.title and above[-1].level >= heading.level:
+            above.pop()
+        above += [heading] if heading.title else []
     if not above:
         return None
     ends = (

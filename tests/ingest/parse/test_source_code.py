@@ -7,6 +7,7 @@ from rag.ingest.parse.parsers import parse
 from rag.ingest.parse.source_code import GRAMMARS, definitions
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
+from rag.search.source_window import section_span
 from tests.ingest.parse.conftest import Shape
 from tests.ingest.parse.document_shape import word_spans
 
@@ -101,6 +102,16 @@ def test_a_passage_names_the_class_and_the_function() -> None:
         (("class Three(Base)",), "    last = 4"),
         ((), "main()"),
     ]
+
+
+def test_a_function_ends_where_code_of_the_module_begins() -> None:
+    document = parse(
+        b"def deploy():\n    run()\n\nHANDLERS = {1: deploy}\n\ndef undo():\n    stop()\n", "a.py"
+    )
+    span, notes = section_span("", document.headings, len(document.text), "deploy")
+    assert document.text[slice(*span)].strip() == "def deploy():\n    run()"
+    assert not notes
+    assert [heading.title for heading in document.outline] == ["deploy", "undo"]
 
 
 def test_one_line_functions_are_cited_by_their_own_names() -> None:

@@ -435,19 +435,30 @@ def _chunk(start: int, end: int) -> Chunk:
 def test_a_section_ends_at_the_next_heading_of_its_level_or_a_higher_one(
     chunk: tuple[int, int], expected: tuple[int, int]
 ) -> None:
-    outline = [Heading("", level, start) for start, level in [(0, 1), (20, 2), (40, 3), (60, 2)]]
+    outline = [Heading("A", level, start) for start, level in [(0, 1), (20, 2), (40, 3), (60, 2)]]
     assert section_around(_chunk(*chunk), outline, 100) == Span(*expected)
     assert section_around(_chunk(*chunk), [], 100) is None
 
 
+@pytest.mark.parametrize(
+    ("level", "chunk", "expected"),
+    [(2, (25, 30), (20, 60)), (2, (65, 70), (0, 100)), (1, (65, 70), None), (3, (65, 70), (20, 100))],
+)
+def test_a_heading_without_a_title_ends_the_section_above(
+    level: int, chunk: tuple[int, int], expected: tuple[int, int] | None
+) -> None:
+    outline = [Heading("A", 1, 0), Heading("B", 2, 20), Heading("", level, 60)]
+    assert section_around(_chunk(*chunk), outline, 100) == (Span(*expected) if expected else None)
+
+
 def test_a_section_holds_all_of_a_chunk_that_reaches_over_headings() -> None:
-    outline = [Heading("", 2, start) for start in (0, 20, 40, 60)]
+    outline = [Heading("A", 2, start) for start in (0, 20, 40, 60)]
     assert section_around(_chunk(10, 45), outline, 100) == Span(0, 60)
     assert section_around(_chunk(10, 40), outline, 100) == Span(0, 40)
 
 
 def test_a_higher_heading_ends_a_section() -> None:
-    outline = [Heading("", 3, 0), Heading("", 1, 20)]
+    outline = [Heading("A", 3, 0), Heading("B", 1, 20)]
     assert section_around(_chunk(0, 10), outline, 100) == Span(0, 20)
 
 
