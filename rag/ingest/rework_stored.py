@@ -276,7 +276,9 @@ def document_of(source: Source, outline: Sequence[Heading], text: str) -> Docume
 
 def _parsed(text: str, name: str) -> Iterator[Document]:
     suffix = PurePath(name.lower()).suffix
-    if suffix in source_code.SUFFIXES:
+    if suffix in source_code.SUFFIXES or source_code.script_suffix(
+        text[: source_code.MAX_FIRST_LINE].encode()
+    ):
         yield source_code.parse(text, name)
     elif suffix in markdown.SUFFIXES:
         yield markdown.parse(text, name)

@@ -319,15 +319,6 @@ _HEADER = re.compile(rb"(?im)^(from|to|subject|date|received|message-id|mime-ver
 _FIELD = re.compile(rb"[A-Za-z-]+:[ \t]")
 _NOTEBOOK = re.compile(rb'\{\s*"(cells|metadata|nbformat)"\s*:')
 _EPUB = b"mimetypeapplication/epub+zip"
-_SCRIPT = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-\S+[ \t]+)*(?:\S*/)?)?([a-z]+)")
-_INTERPRETERS = {
-    b"python": ".py",
-    **dict.fromkeys((b"sh", b"bash", b"dash", b"ksh", b"zsh"), ".sh"),
-    b"node": ".js",
-    b"perl": ".pl",
-    b"ruby": ".rb",
-    b"php": ".php",
-}
 _MAIL_HEADERS = 3  # different ones in its first lines; a text may begin with "From:" and "To:"
 
 
@@ -338,9 +329,8 @@ def sniffed_suffix(beginning: bytes) -> str:
     """
     start = beginning.removeprefix(codecs.BOM_UTF8).lstrip()
     is_xml = bool(_XML.match(start))
-    script = _SCRIPT.match(start)
-    if script and script[1] in _INTERPRETERS:
-        return _INTERPRETERS[script[1]]
+    if script := source_code.script_suffix(start):
+        return script
     signs = {
         ".pdf": start.startswith(b"%PDF-") and b" obj" in start,
         ".epub": _EPUB in beginning[:100],

@@ -48,9 +48,32 @@ def parse(text: str, name: str) -> Document:
     """
     path = PurePath(name.lower())
     text = with_letters(text) if path.suffix == ".properties" else text  # in Latin-1, as Java reads them
-    outermost = definitions(text, path.suffix or path.name)
+    suffix = path.suffix or path.name
+    outermost = definitions(
+        text, suffix if suffix in SUFFIXES else script_suffix(text[:MAX_FIRST_LINE].encode())
+    )
     blocks = _sections(text, outermost, 0, len(text), 1) if outermost else code_blocks(text)
     return Document(text, name, "text/plain", tuple(blocks))
+
+
+_SCRIPT = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-\S+[ \t]+)*(?:\S*/)?)?([a-z]+)")
+_INTERPRETERS = {
+    b"python": ".py",
+    **dict.fromkeys((b"sh", b"bash", b"dash", b"ksh", b"zsh"), ".sh"),
+    b"node": ".js",
+    b"perl": ".pl",
+    b"ruby": ".rb",
+    b"php": ".php",
+}
+
+
+MAX_FIRST_LINE = 200  # characters in which a script names its interpreter
+
+
+def script_suffix(beginning: bytes) -> str:
+    """The suffix of the language whose interpreter a script names, or "": b"#!/bin/sh" -> ".sh"."""
+    script = _SCRIPT.match(beginning)
+    return _INTERPRETERS.get(script[1], "") if script else ""
 
 
 def code_blocks(text: str, start: int = 0, end: int | None = None) -> Iterator[Block]:
@@ -156,16 +179,18 @@ _CONTAINERS = listed_names("""
     class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration
     internal_module module record_declaration annotation_type_declaration class_specifier struct_specifier
     union_specifier enum_specifier namespace_definition namespace_declaration struct_declaration
-    type_declaration impl_item struct_item enum_item trait_item mod_item union_item class singleton_class
+    impl_item struct_item enum_item trait_item mod_item union_item class singleton_class
     trait_declaration object_declaration companion_object protocol_declaration object_definition
     trait_definition enum_definition package_object
 """)
-_WRAPPERS = frozenset({"decorated_definition", "template_declaration", "export_statement"})
+_GROUP = "type_declaration"  # of Go; of several types if it has a parenthesis
+_TYPES = frozenset({"type_spec", "type_alias"})  # in it
+_WRAPPERS = frozenset({"decorated_definition", "template_declaration", "export_statement", _GROUP})
 _TRANSPARENT = listed_names("""
     block class_body declaration_list field_declaration_list interface_body enum_body statement_block
     enum_body_declarations enum_class_body body_statement preproc_ifdef preproc_if preproc_else
     linkage_specification protocol_body template_body object_type compound_statement enum_declaration_list
-    annotation_type_body record_body
+    annotation_type_body record_body type_declaration if_statement else_clause try_statement except_clause
 """)
 _ASSIGNMENTS = frozenset({"lexical_declaration", "variable_declaration", "expression_statement"})
 _FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
@@ -251,11 +276,14 @@ class _Finder:
                 start = _start_with_comments(node, leading)
                 yield Definition(start, node.end_byte, *self._title_and_members(inner, depth))
             elif node.type in _TRANSPARENT:
-                yield from self._definitions_in(node, depth)
+                inside = [*self._definitions_in(node, depth)]
+                if node.type == _GROUP and inside:  # its first line belongs to the first type
+                    inside[0] = inside[0]._replace(start=_start_with_comments(node, leading))
+                yield from inside
             leading = []
 
     def _title_and_members(self, node: Node, depth: int) -> tuple[str, tuple[Definition, ...]]:
-        if node.type not in _CONTAINERS:
+        if node.type not in _CONTAINERS | _TYPES:
             return self._name(node), ()
         return self._signature(node), self.among(node, depth + 1)
 
@@ -270,25 +298,33 @@ class _Finder:
         """The beginning of a definition up to its body, without modifiers: "class Cutter(Base)"."""
         first = next((child for child in node.children if child.type not in _MODIFIERS), node)
         bodies = (child for child in node.children if child.type in _TRANSPARENT | _LEADING)
-        body = next(bodies, None) or node.child_by_field_name("body")
+        body = next(bodies, None) or node.child_by_field_name("body") or _body_of_type(node)
         end = min(body.start_byte if body else node.end_byte, first.start_byte + 4 * MAX_TITLE)
         text = self.text[first.start_byte : end]
         if not body:
             text = text.partition("\n")[0]
-        return one_line(text).rstrip(" :{=;")[:MAX_TITLE].rstrip()
+        keyword = "type " if node.type in _TYPES else ""
+        return f"{keyword}{one_line(text)}".rstrip(" :{=;")[:MAX_TITLE].rstrip()
 
     def _words(self, node: Node) -> str:
         return one_line(self.text[node.start_byte : node.end_byte])
 
 
+def _body_of_type(node: Node) -> Node | None:
+    """What is in the braces of a type of Go."""
+    kind = node.child_by_field_name("type") if node.type == "type_spec" else None
+    return kind.child(1) if kind and kind.type in {"struct_type", "interface_type"} else None
+
+
 def _defining_node(node: Node) -> Node | None:
     """The function or class that a node defines, or None."""
-    if node.type in _FUNCTIONS:
+    is_type = node.type in _TYPES and node.parent is not None and node.parent.type == _GROUP
+    if is_type or node.type in _FUNCTIONS:
         return node
     if node.type in _CONTAINERS:
         bodiless = node.type.endswith("_specifier") or node.type == "namespace_definition"
         return None if bodiless and not node.child_by_field_name("body") else node
-    if node.type in _WRAPPERS:
+    if node.type in _WRAPPERS and not any(child.type == "(" for child in node.children):
         return next((inner for child in node.named_children if (inner := _defining_node(child))), None)
     if node.type in _ASSIGNMENTS:
         for variable in node.named_children:

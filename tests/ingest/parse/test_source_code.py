@@ -114,6 +114,41 @@ def test_a_function_ends_where_code_of_the_module_begins() -> None:
     assert [heading.title for heading in document.outline] == ["deploy", "undo"]
 
 
+def test_each_type_of_a_group_is_a_section() -> None:
+    code = (
+        "package a\n\n// Types.\ntype (\n\t// A serves.\n\tA struct {\n\t\tb int\n\t}\n\n"
+        "\tStore interface {\n\t\tGet() int\n\t}\n)\n\n"
+        "type Line struct{ SKU string }\n\ntype F = func(int) error\n"
+    )
+    document = parse(code.encode(), "a.go")
+    titles = [heading.title for heading in document.outline]
+    assert titles == ["type A struct", "type Store interface", "type Line struct", "type F = func(int) error"]
+    span, _ = section_span("", document.headings, len(code), "type A struct")
+    assert document.text[slice(*span)].startswith("// Types.\ntype (\n\t// A serves.")
+
+
+@pytest.mark.parametrize(
+    ("script", "function"),
+    [
+        ("#!/usr/bin/env python3\nimport x\n\ndef main():\n    pass\n", "main"),
+        ("#!/bin/bash -e\nset -u\n\ndeploy() {\n  echo 1\n}\n", "deploy"),
+        ("#!/usr/bin/env -S node --no-warnings\nlet x = 1;\n\nfunction go() {\n  x++;\n}\n", "go"),
+    ],
+)
+def test_the_interpreter_of_a_script_without_a_suffix_tells_its_language(script: str, function: str) -> None:
+    document = parse(script.encode(), "deploy")
+    assert (document.title, [heading.title for heading in document.outline]) == ("deploy", [function])
+
+
+def test_functions_in_conditions_of_a_module_are_sections() -> None:
+    python = (
+        b"try:\n    import y\nexcept ImportError:\n    def y():\n        return 1\n\ndef main():\n    y()\n"
+    )
+    php = b"<?php\nif (!function_exists('x')) {\n  function x() { return 1; }\n}\n"
+    assert [heading.title for heading in parse(python, "a.py").outline] == ["y", "main"]
+    assert [heading.title for heading in parse(php, "a.php").outline] == ["x"]
+
+
 def test_one_line_functions_are_cited_by_their_own_names() -> None:
     code = "int one() { return 1; }\nint two() { return 2; }\n"
     assert sections(code, "a.cpp") == [
