@@ -145,6 +145,8 @@ def _probabilities(words: str) -> Mapping[str, float]:
     shares: Counter[str] = Counter()
     for label, share in zip(identifier.nb_classes, (scores / scores.sum()).tolist(), strict=True):
         shares[_SAME.get(label, label)] += share
+    if len(_JAPANESE.findall(words)) > JAPANESE_SHARE * len(_HAN.findall(words)):
+        shares["ja"] += shares.pop("zh", 0)
     return shares
 
 
@@ -154,6 +156,10 @@ KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.vocabulary_shar
 REGION = 400  # characters of words that are judged together, so that a chapter is told apart
 REGION_LEAST = 40  # characters of words; fewer don't tell the language
 
+JAPANESE_SHARE = 0.03  # per Chinese character: few in Japanese tables, but a Chinese text has at most a name
+_JAPANESE = re.compile("[ぁ-ゖァ-ヺｦ-ﾝ円込払済図対売価働県駅経営総権検実様帰変労単収沢浜辺桜広渋発関転験険]")
+"""Kana, and the usual characters that only Japanese writes so."""
+_HAN = re.compile("[\u3400-\u9fff]")
 _ASCII = re.compile(r"[!-~]+")
 _NO_WORD = re.compile(r"[\d_@/\\=<>{}|#$%^*+~\[\]]")
 
@@ -161,9 +167,10 @@ _NO_WORD = re.compile(r"[\d_@/\\=<>{}|#$%^*+~\[\]]")
 def words_in(text: str) -> str:
     """The words of a text, without numbers, addresses, identifiers and symbols.
 
-    Example: "Restart nginx_2 (see https://a.b): теперь 5 раз" -> "Restart (see теперь раз".
+    Example: "Restart nginx_2 (see https://a.b): теперь 5 раз, 3 €" -> "Restart (see теперь раз,".
     """
-    return " ".join(_ASCII.sub(lambda run: " " if _NO_WORD.search(run[0]) else run[0], text).split())
+    bare = _ASCII.sub(lambda run: " " if _NO_WORD.search(run[0]) else run[0], text)
+    return " ".join(word for word in bare.split() if word.isascii() or any(map(str.isalpha, word)))
 
 
 class _Region(NamedTuple):

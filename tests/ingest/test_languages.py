@@ -86,6 +86,19 @@ def test_prose_around_code_and_numbers_tells_the_language() -> None:
     )
 
 
+def test_a_table_with_few_kana_or_japanese_forms_is_japanese() -> None:
+    head, row = "申請日,申請者,科目,備考\n", "2024/04/11,佐藤花子,接待交際費,{}\n"
+    assert tag(head + row.format("会食") * 2 + row.format("タクシー"), name="a.csv") == "ja"
+    assert tag(head + row.format("支払済"), name="a.csv") == "ja"
+    assert tag(head + row.format("会食"), name="a.csv") == "zh"
+    assert tag(f"{TEXTS['zh'] * 3}店名是“優の良品”。") == "zh"
+
+
+def test_signs_of_currencies_are_no_language() -> None:
+    prices = "".join(f"AX-{at},Hex bolt,{at}.01 €,{at}.50 €\n" for at in range(60))
+    assert tag(f"Article no.,Description,Price,Price from\n{prices}", name="a.csv") in {"", "en"}
+
+
 def test_of_two_languages_the_one_with_more_text_counts() -> None:
     english, russian = TEXTS["en"] * 40, TEXTS["ru"] * 10
     assert tag(f"{english}\n\n{russian}") == "en"
