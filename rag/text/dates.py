@@ -11,7 +11,7 @@ from heapq import merge
 from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
-from unicodedata import category, decimal, normalize
+from unicodedata import category, decimal, normalize, numeric
 
 
 class Era(NamedTuple):
@@ -49,6 +49,8 @@ _OF_ERA = re.compile(
     r" ?(?P<count>元(?=年)|(?:\d{1,3}|2[45]\d\d)(?!\d))"
 )
 """A year of an era: 令和6, 平成元, R6 in R6年 and R6.5.31; 民國113, 113 in 113年度; พ.ศ. 2567."""
+_DIGIT = "[一二三四五六七八九]"
+_NUMERALS = re.compile(f"[〇零一二三四五六七八九]{{4}}(?=年)|(?<![0-9]){_DIGIT}?十?{_DIGIT}?(?=[年月日号號])")
 _DATE_BY_LETTER = re.compile(r"[RHST]\d{1,2}(?:\.\d{1,2}){2}")
 
 _MONTHS = Path(__file__).with_name("months.txt")
@@ -134,12 +136,21 @@ def _date_around(text: str, year: re.Match[str], after: int) -> WrittenDate | No
 def in_common_years(text: str) -> str:
     """A text with digits from 0 to 9, and the years of eras as common ones.
 
-    Examples: "令和6年4月1日" -> "2024年4月1日"; "H30年度" -> "2018年度"; "२०२४" -> "2024".
+    Examples: "令和六年4月1日" -> "2024年4月1日"; "H30年度" -> "2018年度"; "२०२४" -> "2024".
     """
     text = "".join(str(decimal(letter, letter)) for letter in text)
+    text = _NUMERALS.sub(_in_digits, text)
     if text.isascii() and not _DATE_BY_LETTER.fullmatch(text):
         return text
     return _OF_ERA.sub(lambda match: str(_common_year(match)), text)
+
+
+def _in_digits(numerals: re.Match[str]) -> str:
+    """Chinese numerals in digits: 二〇二四 -> 2024, 十二 -> 12, 三十 -> 30."""
+    tens, ten, ones = (
+        "".join(f"{numeric(numeral):.0f}" for numeral in part) for part in numerals[0].partition("十")
+    )
+    return f"{tens or 1}{ones or 0}" if ten else tens
 
 
 def _common_year(year: re.Match[str]) -> int:

@@ -82,13 +82,12 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     """
     if not isfinite(number):
         return "#NUM!"
-    tokens, is_negative = _section(number, form)
-    language = _language(tokens)
-    tokens = [token for token in tokens if token.kind != "locale"]
+    of_section, is_negative = _section(number, form)
+    tokens = [token for token in of_section if token.kind != "locale"]
     kinds = {token.kind for token in tokens}
     is_number = bool(kinds & {"digits", "fraction", "general"})  # whose letters are words, such as a unit
     if kinds & {"date", "elapsed"} or ("calendar" in kinds and not is_number):
-        return _date(number, tokens, language, since_1904=since_1904)
+        return _date(number, tokens, _language(of_section), since_1904=since_1904)
     size = abs(number) if is_negative else number
     if "digits" not in kinds and "fraction" not in kinds:
         return _with(_general_format(size), tokens).strip()
@@ -97,13 +96,10 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
 
 def formatted_text(text: str, form: str) -> str:
     """A text in a format such as '@" Inc."'; one that doesn't say how to show texts has no effect."""
-    sections = reversed(_sections(form[:_MAX_FORMAT]))
-    tokens = next((tokens for tokens in sections if any(token.kind == "text" for token in tokens)), None)
-    return (
-        text
-        if not text or tokens is None
-        else _with(text, [token for token in tokens if token.kind != "locale"])
-    )
+    for tokens in reversed(_sections(form[:_MAX_FORMAT])):
+        if text and any(token.kind == "text" for token in tokens):
+            return _with(text, [token for token in tokens if token.kind != "locale"])
+    return text
 
 
 def _with(value: str, tokens: Iterable[_Token]) -> str:
