@@ -51,6 +51,7 @@ _OF_ERA = re.compile(
 """A year of an era: 令和6, 平成元, R6 in R6年 and R6.5.31; 民國113, 113 in 113年度; พ.ศ. 2567."""
 _DIGIT = "[一二三四五六七八九]"
 _NUMERALS = re.compile(f"[〇零一二三四五六七八九]{{4}}(?=年)|(?<![0-9]){_DIGIT}?十?{_DIGIT}?(?=[年月日号號])")
+_EASTERN = re.compile("[\u0e00-\u0e7f\u3040-\u9fff]")  # among other letters, R8.1.2 is a release
 _DATE_BY_LETTER = re.compile(r"[RHST]\d{1,2}(?:\.\d{1,2}){2}")
 
 _MONTHS = Path(__file__).with_name("months.txt")
@@ -114,7 +115,7 @@ def dates_in(text: str) -> Iterator[WrittenDate]:
     "03/04/2025" -> 4 March and 3 April; "mars 2025", "2025-03" -> March 2025.
     """
     end = 0
-    of_eras = () if text.isascii() else _OF_ERA.finditer(text)  # R8.1.2 among English words is a release
+    of_eras = _OF_ERA.finditer(text) if _EASTERN.search(text) else ()
     for match in merge(of_eras, _YEAR.finditer(text), key=methodcaller("start")):
         if match.start() >= end and (date := _date_around(text, match, end)):
             end = date.end
@@ -139,10 +140,9 @@ def in_common_years(text: str) -> str:
     Examples: "令和六年4月1日" -> "2024年4月1日"; "H30年度" -> "2018年度"; "२०२४" -> "2024".
     """
     text = "".join(str(decimal(letter, letter)) for letter in text)
-    text = _NUMERALS.sub(_in_digits, text)
-    if text.isascii() and not _DATE_BY_LETTER.fullmatch(text):
+    if not _EASTERN.search(text) and not _DATE_BY_LETTER.fullmatch(text):
         return text
-    return _OF_ERA.sub(lambda match: str(_common_year(match)), text)
+    return _OF_ERA.sub(lambda match: str(_common_year(match)), _NUMERALS.sub(_in_digits, text))
 
 
 def _in_digits(numerals: re.Match[str]) -> str:

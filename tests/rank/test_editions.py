@@ -162,7 +162,16 @@ def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: 
 
 @pytest.mark.parametrize(
     "path",
-    ["leave.md", "rfc1951.txt", "iso-9001.pdf", "scan 120180.png", "plan 2046.md", "v2.0.md", "R2.1.3.md"],
+    [
+        "leave.md",
+        "rfc1951.txt",
+        "iso-9001.pdf",
+        "scan 120180.png",
+        "plan 2046.md",
+        "v2.0.md",
+        "R2.1.3.md",
+        "Übersicht_R2.1.3.md",
+    ],
 )
 def test_without_a_year_it_is_of_the_last_change_of_its_file(path: str) -> None:
     day = date(2022, 5, 6)
