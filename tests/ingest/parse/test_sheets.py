@@ -624,5 +624,12 @@ def test_a_format_of_another_country_has_no_text_in_the_file() -> None:
     assert document.text.endswith("| 2024-05-01 | 7 |")
 
 
+def test_texts_in_old_workbooks_have_their_formats() -> None:
+    form = record(0x41E, struct.pack("<HHB", 164, 6, 0) + b'"No."@')
+    styles = record(0x31, bytes(14) + b"\1\0A") + form + record(0xE0, struct.pack("<HH16x", 0, 164))
+    document = parse(old_workbook(label(2, 0, "A-12"), styles=styles), "a.xls")
+    assert document.text.endswith("| No.A-12 |  |")
+
+
 def test_a_sheet_without_them_says_nothing_of_them() -> None:
     assert parse(old_workbook(), "a.xls").remarks == ()
