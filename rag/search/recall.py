@@ -31,6 +31,7 @@ from rag.rank.fusion import (
     settled_count,
 )
 from rag.runtime import concurrently
+from rag.search.named_sections import LOOKED_AT, Named, with_own_first
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
 from rag.store.read import word_analysis
@@ -62,7 +63,6 @@ NEARLY_ALL, NEARLY_ALL_BESIDE_YEARS = (0.8, 1.0), (0.3, 0.6)
 """Bounds of the share of a query's words that a passage has: the completeness rises from 0 to 1 between them.
 The second pair is for passages with all years of the query. Chosen on questions about financial reports,
 checked on nine other sets (rag/evaluate/measuring.md)."""
-ANY_STOP_WORDS = frozenset[str]().union(*word_analysis.STOP_WORDS.values())
 RELATED = 0.68
 """The similarity of a question and a passage that answers it, to which every model's scale is set. It is from
 all-MiniLM-L6-v2 and the questions of rag/models/embed/calibration.py: .694, and .029 for unrelated texts."""
@@ -214,7 +214,7 @@ async def _rankings(
     if plan.mode != "dense":
         every = plan.engine.operator == "and"
         sparse += [
-            partial(table.sparse, query.text, plan.candidates, where, every=every)
+            partial(_sparse, table, query, view, plan, where, every=every)
             if view.table.by_words
             else _empty_ranking
             for view, table, where in tables
@@ -285,6 +285,19 @@ async def _dense(table: RankingsOfTable, meaning: Meaning | None, plan: SearchPl
     return [
         replace(scored, score=score) for scored, score in zip(ranking, similarities.tolist(), strict=True)
     ]
+
+
+async def _sparse(
+    table: RankingsOfTable, query: Query, view: View, plan: SearchPlan, where: str, *, every: bool
+) -> Ranking:
+    """The sparse ranking of a view; passages whose heading is what the query names come first."""
+    named = Named.of(query.text, word_analysis.query_languages(view.table.collection))
+    if view.table.retrieves or not (named.addresses or named.names):
+        return await table.sparse(query.text, plan.candidates, where, every=every)
+    scores_all = isinstance(table, StrictReader | StrictReaderInMemory)
+    looked_at = max(plan.candidates, LOOKED_AT if scores_all else 0)
+    ranking = await table.sparse(query.text, looked_at, where, every=every)
+    return with_own_first(ranking, named)[: plan.candidates]
 
 
 async def _empty_ranking() -> Ranking:
@@ -399,7 +412,9 @@ def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ran
     words = word_analysis.query_words(query.text, word_analysis.query_languages(view.table.collection))[
         : word_analysis.MAX_TERMS
     ]
+    named = Named.of(query.text, word_analysis.query_languages(view.table.collection))
     identifiers = {word.text for word in words if word.is_identifier}
+    identifiers |= {address.number for address in named.addresses if address.is_sure}
     dates = {word.text for word in words if word.is_of_date}
 
     def means_the_same(had: frozenset[str]) -> bool:
@@ -455,7 +470,8 @@ def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> 
     had = words.intersection(best.words or ())
     years = set(filter(YEAR.fullmatch, words))
     least, most = NEARLY_ALL_BESIDE_YEARS if years and years <= had else NEARLY_ALL
-    return _clipped((len(had) / max(len(words), 1) - least) / (most - least))
+    share = _clipped((len(had) / max(len(words), 1) - least) / (most - least))
+    return max(share, Named.of(query.text, languages).sureness(best.stored, best.words))
 
 
 def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[str]) -> float:
@@ -472,7 +488,7 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
         word.text
         for word in word_analysis.query_words(text, languages)[: word_analysis.MAX_TERMS]
         if word.text.isalpha()
-        and not any(word.text.casefold() in listed for listed in (ANY_STOP_WORDS, asking))
+        and not any(word.text.casefold() in listed for listed in (word_analysis.ANY_STOP_WORDS, asking))
     }
     if not words or any(scored.words is None for scored in ranking):
         return 1.0

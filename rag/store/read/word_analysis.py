@@ -93,7 +93,9 @@ def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
     bare = [word.strip(_PUNCTUATION) for word in words]
     acronyms = frozenset[str]() if query.isupper() else ACRONYMS
     plain = ["" if word in acronyms else word.casefold() for word in bare]
-    stop_words = _stop_words_spoken(plain, list(languages))
+    stop_words = _stop_words_spoken(plain, list(languages)).union(
+        *(words for asking, words in _ASKING_WHERE.items() if asking in plain)
+    )
     return [word for word, small in zip(words, plain, strict=True) if small not in stop_words] or words
 
 
@@ -645,6 +647,12 @@ They stay in the index, so that a query of stop words alone still finds them. Le
 gains .008 nDCG@10 on xquad_de and .013 on anthropic_docs, and loses .002 on xquad_en. Question words are left
 out, too: that gains up to .017 (sparse, anthropic_docs).
 """
+ANY_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
+_ASKING_WHERE = {
+    "where": frozenset({"declared", "defined", "implemented", "located"}),
+    "wo": frozenset({"definiert", "deklariert", "implementiert"}),
+}
+"""Words that only ask beside another: "where is AddCommand defined". Texts have them for other reasons."""
 QUESTION_WORDS: dict[Language | Literal["others"], frozenset[str]] = {
     language: frozenset(words.split()) for language, words in _LISTS["question_words"].items()
 }

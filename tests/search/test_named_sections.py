@@ -1,0 +1,185 @@
+"""Asked for a section, a version or a definition by its name, it comes before what only mentions the name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.search.named_sections import Named
+from tests.search.conftest import Shelf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rag.answers import Answer
+
+pytestmark = pytest.mark.anyio
+FILES = {
+    "statute.md": """
+# Housing Act (HA)
+
+## Section 11 Notice
+
+The notice under section 12 and section 12a is due. Section 12 applies to all notices.
+
+## Section 12 Access
+
+The landlord may enter on a day's warning.
+
+## Article 6 Lawfulness
+
+Processing is lawful under these conditions, and no others.
+
+## Article 7 Consent
+
+Article 6 applies. Article 6(1)(a) needs consent; Article 6 is met by it.
+
+## Appendix B: Forms
+
+Tenants fill in what they know.
+
+## 4.2 Termination
+
+Either party may end it, see 4.1 and 4.3.
+
+## 4.3 Effects
+
+Rights that arose before 4.2 stay; 4.2 and 4.1 apply, and clause 4.2 binds.
+""",
+    "gesetz.md": """
+# Mietgesetz (MG)
+
+## § 6 Verweis
+
+Es gelten § 7 und § 626, ferner § 626 Absatz 2.
+
+## § 626 Kündigung
+
+Fristlos darf kündigen, wer einen Grund dafür hat.
+""",
+    "CHANGELOG.md": """
+# Changelog
+
+## [Unreleased]
+
+What changed since 0.61.0 is in the migration guide.
+
+## [0.61.1] - 2025-02-03
+
+### Fixed
+
+- A crash in the parser of dates.
+
+## [0.61.0] - 2025-01-02
+
+### Added
+
+- A long list of things, one of which is a new way to quote names in statements.
+""",
+    "migration.md": """
+# Migrating from 0.61.0 to 1.0.0
+
+## Imports
+
+They changed from 0.61.0 on. In 0.61.0 all were one.
+
+## Names
+
+They changed after 0.61.0.
+""",
+    "command.go": """
+package tool
+
+// AddCommand adds one or more commands to this parent command, each of which becomes a child of it.
+func (c *Command) AddCommand(commands ...*Command) {
+	c.commands = append(c.commands, commands...)
+}
+
+func use(root *Command) {
+	root.AddCommand(first)
+	root.AddCommand(second)
+	root.AddCommand(third)
+}
+""",
+    "vendor.py": """
+def addCommand():
+    return None
+
+
+def deploy(target):
+    start(target)
+
+
+def main():
+    deploy("a")
+    deploy("b")
+    deploy(InvoiceService().parse_amount("3"))
+""",
+    "billing.py": """
+class InvoiceService(Service):
+    def parse_amount(self, raw):
+        return raw.strip()
+
+
+def use():
+    service = InvoiceService()
+    return service.parse_amount("1") + service.parse_amount("2")
+""",
+}
+FIRST = {
+    "section 12": "## Section 12 Access",
+    "What does section 12 say?": "## Section 12 Access",
+    "HA 12": "## Section 12 Access",
+    "Article 6": "## Article 6 Lawfulness",
+    "Art. 6(1)(a)": "## Article 6 Lawfulness",
+    "appendix B": "## Appendix B: Forms",
+    "clause 4.2": "## 4.2 Termination",
+    "4.2": "## 4.2 Termination",
+    "§ 626 MG": "## § 626 Kündigung",
+    "MG 626": "## § 626 Kündigung",
+    "what does section 626 of the MG say": "## § 626 Kündigung",
+    "what changed in 0.61.0?": "## [0.61.0] - 2025-01-02",
+    "changelog 0.61.0": "## [0.61.0] - 2025-01-02",
+    "v0.61.0": "## [0.61.0] - 2025-01-02",
+    "where is AddCommand defined": "// AddCommand adds",
+    "AddCommand": "// AddCommand adds",
+    "definition of AddCommand": "// AddCommand adds",
+    "addCommand": "def addCommand",
+    "where is deploy implemented?": "def deploy",
+    "InvoiceService": "class InvoiceService",
+    "InvoiceService.parse_amount": "class InvoiceService",
+}
+
+
+@pytest.fixture
+async def stocked(shelf: Shelf, tmp_path: Path) -> Shelf:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text.lstrip())
+    await shelf.small.ingested(shelf.data, folder)
+    return shelf
+
+
+async def ask(shelf: Shelf, query: str) -> Answer:
+    return await shelf.search(query, limit=5)
+
+
+async def test_the_section_that_is_named_comes_before_passages_that_mention_it(stocked: Shelf) -> None:
+    firsts = {query: (await ask(stocked, query)).hits[0].text for query in FIRST}
+    assert {query: text for query, text in firsts.items() if not text.startswith(FIRST[query])} == {}
+
+
+async def test_a_version_named_without_its_last_part_means_all_that_begin_with_it(stocked: Shelf) -> None:
+    texts = [hit.text for hit in (await ask(stocked, "what changed in 0.61?")).hits[:3]]
+    assert {text[:11] for text in texts} > {"## [0.61.1]", "## [0.61.0]"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["the notice is due in 12 days", "In 2019 we had 6 rooms", "What is 4.2 % of 12 €?", "I and A"],
+)
+def test_numbers_of_other_things_name_no_section(query: str) -> None:
+    named = Named.of(query, ("English",))
+    assert not any(address.is_sure for address in named.addresses)
