@@ -61,6 +61,7 @@ COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
 ACCENTED = "Accents count in quotation marks. Some passages contain {}."
+LACKING = 'No document has "{}".'
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
@@ -316,9 +317,11 @@ def _skipped_meaning_notes(queries: Sequence[Query], state: SearchState) -> list
 
 
 def _spelling_notes(spellings: Mapping[str, Sequence[Spelling]]) -> list[str]:
-    """A note on each word of the question that was searched for in other spellings, too."""
+    """A note on each word of the question that no document has: a number, or one with other spellings."""
     return [
         RESPELT.format(word, ", ".join(f'"{near.written}"' for near in nearest))
+        if nearest
+        else LACKING.format(label(word))
         for word, nearest in spellings.items()
     ]
 

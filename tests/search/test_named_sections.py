@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.answers import SearchRequest
+from rag.config.settings import SearchSettings
+from rag.search.desk import Desk
 from rag.search.named_sections import Named
-from tests.search.conftest import Shelf
+from rag.search.pipeline import LACKING
+from rag.store.read.desk_reader import DeskReader
+from tests.search.conftest import ME, Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,3 +188,13 @@ async def test_a_version_named_without_its_last_part_means_all_that_begin_with_i
 def test_numbers_of_other_things_name_no_section(query: str) -> None:
     named = Named.of(query, ("English",))
     assert not any(address.is_sure for address in named.addresses)
+
+
+async def test_a_number_that_no_document_has_is_told(stocked: Shelf) -> None:
+    reader = DeskReader(stocked.data, timeout_seconds=15, memory_bytes=10**9)
+    desk = Desk(reader, stocked.small.BagOfWords(), SearchSettings())
+    await desk.search(ME, SearchRequest("leave"))
+    await stocked.small.rows_in_memory(desk)
+    for query, is_told in {"§ 9999 MG": True, "§ 626 MG": False, "section 12": False}.items():
+        notes = (await desk.search(ME, SearchRequest(query))).notes
+        assert (LACKING.format("9999") in notes) is is_told

@@ -247,8 +247,8 @@ async def other_spellings(
 ) -> dict[str, tuple[Spelling, ...]]:
     """The words of a text that no readable row of any collection has, each with its nearest spellings.
 
-    Only words that have other spellings. None if more than `MOST_UNKNOWN` words are unknown, besides those
-    that only ask.
+    Only words that have other spellings, and numbers, which have none. None if more than `MOST_UNKNOWN` words
+    are unknown, besides those that only ask.
     """
     lacking = [await reader.unknown_words(text) for reader in readers]
     asking = question_words(frozenset(language for reader in readers for language in reader.languages))
@@ -260,7 +260,7 @@ async def other_spellings(
         word: [near for reader in readers for near in await reader.nearest_spellings(word)]
         for word in unknown
     }
-    return {word: _best_spellings(near) for word, near in spellings.items() if near}
+    return {word: _best_spellings(near) for word, near in spellings.items() if near or word[:1].isdecimal()}
 
 
 def _best_spellings(spellings: Sequence[Spelling]) -> tuple[Spelling, ...]:
