@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from typing import Self
 
 from rag.corpus import Language
@@ -149,12 +149,11 @@ class Named:
         if not asked:
             return 0.0, 0.0
         outer = frozenset(re.findall(r"\w+", " ".join(headings).casefold()))
-        for place, own in enumerate(map(_OWN_NUMBER.match, headings)):
+        owns = [(place, Address.of(own)) for place, own in enumerate(map(_OWN_NUMBER.match, headings)) if own]
+        for address, (place, own) in product(asked, owns):
+            is_of_section = address.is_marked or address.mark in outer - {own.mark}
             above = FURTHER if place < depth - 1 else 1.0
-            for address in asked:
-                sureness = above * address.sureness(Address.of(own), outer) if own else 0.0
-                is_marked = address.is_marked or address.mark in outer
-                best[is_marked] = max(best[is_marked], sureness)
+            best[is_of_section] = max(best[is_of_section], above * address.sureness(own, outer))
         return best[True], best[False]
 
     def _sureness_of_name(self, headings: Sequence[str]) -> float:

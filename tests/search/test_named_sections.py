@@ -93,6 +93,17 @@ They changed from 0.61.0 on. In 0.61.0 all were one.
 
 They changed after 0.61.0.
 """,
+    "gizmo.md": """
+# Gizmo models
+
+## Gizmo 3.5 colours
+
+Gizmo 3.5 is red, and Gizmo 3 is blue.
+
+## Dates
+
+Gizmo 3.5 and its parts became available on the same date, June 20.
+""",
     "command.go": """
 package tool
 
@@ -179,6 +190,11 @@ async def test_the_section_that_is_named_comes_before_passages_that_mention_it(s
 async def test_a_version_named_without_its_last_part_means_all_that_begin_with_it(stocked: Shelf) -> None:
     texts = [hit.text for hit in (await ask(stocked, "what changed in 0.61?")).hits[:3]]
     assert {text[:11] for text in texts} > {"## [0.61.1]", "## [0.61.0]"}
+
+
+async def test_a_version_in_a_longer_question_weighs_as_much_as_a_word(stocked: Shelf) -> None:
+    answer = await ask(stocked, "On what date did Gizmo 3.5 and all of its parts become available?")
+    assert answer.hits[0].text.startswith("## Dates")
 
 
 @pytest.mark.parametrize(
