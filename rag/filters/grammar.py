@@ -24,15 +24,16 @@ from typing import Any, Literal, TypeAlias
 
 from rag.corpus import FieldType, Value
 from rag.errors import InvalidRequestError
+from rag.filters.needles import fragment, is_in
 
 Scalar: TypeAlias = str | int | float | bool | datetime
 
 Operator = Literal[
-    "$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$prefix", "$contains"
+    "$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$prefix", "$suffix", "$contains"
 ]
 _EQUAL: tuple[Operator, ...] = ("$eq", "$ne", "$in", "$nin", "$exists")
 _ORDERED: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists")
-_TEXT: tuple[Operator, ...] = (*_EQUAL, "$prefix", "$contains")
+_TEXT: tuple[Operator, ...] = (*_EQUAL, "$prefix", "$suffix", "$contains")
 OPERATORS: dict[FieldType, tuple[Operator, ...]] = {
     "string": _TEXT,
     "integer": _ORDERED,
@@ -43,8 +44,9 @@ OPERATORS: dict[FieldType, tuple[Operator, ...]] = {
 }
 """The operators of each field type.
 
-On lists, $eq means that the list contains the value, $in any of them, $prefix and $contains that one of its
-values begins with the text or contains it. $contains takes no account of letter case.
+On lists, $eq means that the list contains the value, $in any of them, $prefix, $suffix and $contains that one
+of its values begins or ends with the text or contains it. $suffix and $contains find it in any form, as mode
+exact does.
 """
 
 ATTRIBUTES: dict[str, FieldType] = {
@@ -86,11 +88,11 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """The field, or one of its values if it is a list, begins with a text or contains it."""
+    """The field, or one of its values if it is a list, begins or ends with a text or contains it."""
 
     field: str
     type: FieldType
-    operator: Literal["$prefix", "$contains"]
+    operator: Literal["$prefix", "$suffix", "$contains"]
     text: str
 
 
@@ -306,7 +308,7 @@ def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter: 
             if not isinstance(value, bool):
                 raise InvalidRequestError(f"{name}: $exists takes true or false.")
             return Present(name, type_) if value else Not(Present(name, type_))
-        case "$prefix" | "$contains" as how:
+        case "$prefix" | "$suffix" | "$contains" as how:
             text = str(_scalar(name, type_, value))
             if not text:
                 raise InvalidRequestError(f"{name}: {how} takes a text that is not empty.")
@@ -429,7 +431,8 @@ _ORDER: dict[Operator, Callable[[Any, Any], bool]] = {
 }
 _LIKE: dict[Operator, Callable[[Any, str], bool]] = {
     "$prefix": lambda value, text: value.startswith(text),
-    "$contains": lambda value, text: text.lower() in value.lower(),
+    "$suffix": lambda value, text: is_in(text, value, at_end=True),
+    "$contains": lambda value, text: is_in(text, value),
 }
 
 
@@ -498,9 +501,13 @@ def leaf_predicate(leaf: Leaf, column: str) -> str:
 
 def _like(leaf: Like, column: str) -> str:
     if leaf.type == "string list":
-        column = f"concat({literal(BETWEEN)}, array_to_string({column}, {literal(BETWEEN)}))"
-    if leaf.operator == "$contains":
-        return f"(contains(lower({column}), {literal(leaf.text.lower())}))"
+        between = literal(BETWEEN)
+        column = f"concat({between}, array_to_string({column}, {between}), {between})"
+    if leaf.operator != "$prefix":
+        searched = fragment(leaf.text)
+        end = BETWEEN if leaf.type == "string list" else "$"
+        pattern = searched.core + end if leaf.operator == "$suffix" else searched.pattern
+        return f"(regexp_like({column}, {literal(pattern)}))"
     if leaf.type == "string list":
         return f"(contains({column}, {literal(BETWEEN + leaf.text)}))"
     return f"(starts_with({column}, {literal(leaf.text)}))"

@@ -27,6 +27,7 @@ from anyio import to_thread
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.grammar import OF_CHUNKS, OneOf, conditions, is_on_date
+from rag.filters.needles import folded
 from rag.originals import dating
 from rag.report import names_briefly
 from rag.runtime import concurrently
@@ -120,10 +121,10 @@ def display_parts(path: str) -> list[str]:
 def documents_or_folder_at(documents: Sequence[Document], path: str) -> list[Document] | str | None:
     """The documents at a path, or the path of the folder there; None if there is neither.
 
-    A path that ends in a slash is a folder. If nothing has the exact path, letter case is ignored.
+    A path that ends in a slash is a folder. If nothing has the exact path, letter case and width are ignored.
 
     Raises:
-        InvalidRequestError: several paths differ from this one in letter case only.
+        InvalidRequestError: several paths differ from this one in these only.
     """
     parts = display_parts(path)
     name = "/".join(parts)
@@ -134,15 +135,17 @@ def documents_or_folder_at(documents: Sequence[Document], path: str) -> list[Doc
         return same_path
     if any(_is_within(document.folder, name) for document in documents):
         return name
-    folded, depth = name.casefold(), len(parts)
-    alike = [document for document in documents if document.path.casefold() == folded and not is_folder]
+    asked, depth = folded(name), len(parts)
+    alike = [document for document in documents if folded(document.path) == asked and not is_folder]
     folders = {
         "/".join(document.folder.split("/")[:depth])
         for document in documents
-        if _is_within(document.folder.casefold(), folded)
+        if _is_within(folded(document.folder), asked)
     }
     if len(folders) + len(alike) > 1:
-        raise InvalidRequestError("Several paths differ from this one in letter case only; give one exactly.")
+        raise InvalidRequestError(
+            "Several paths differ from this one in letter case or width only; give one exactly."
+        )
     return alike or next(iter(folders), None)
 
 
@@ -354,11 +357,11 @@ async def document_list(
     return Folder(path.strip("/"), count, tuple(page.items), page.remaining, page.next_after, tuple(notes))
 
 
-OTHER_CASE = "No document has the {} of the filter in this letter case; there is: {}."
+OTHER_CASE = "No document has the {} of the filter in this letter case or width; there is: {}."
 
 
 async def _case_notes(views: Sequence[View]) -> list[str]:
-    """A note for each condition of a filter whose value readable documents have in another letter case alone.
+    """A note for each condition of a filter whose value readable documents have in another form alone.
 
     It names nothing else that documents have, because a note is read as our own words. There is none where it
     would take a read of all rows of an attached table, or can't be known.
@@ -380,17 +383,17 @@ async def _case_notes(views: Sequence[View]) -> list[str]:
 
 
 async def _alike_values(views: Sequence[View], wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """What readable documents have of these values, whatever the letter case, by field or attribute."""
-    folded = {name: {text.casefold() for text in asked} for name, asked in wanted.items()}
-    alike: dict[str, set[str]] = {name: set() for name in folded}
-    for view in views if folded else ():
+    """What readable documents have of these values in any form, by field or attribute."""
+    forms = {name: {*map(folded, asked)} for name, asked in wanted.items()}
+    alike: dict[str, set[str]] = {name: set() for name in forms}
+    for view in views if forms else ():
         async with aclosing(view.walk()) as walk:
             async for batch in walk:
-                for values, name in product(map(view.values, batch), folded):
+                for values, name in product(map(view.values, batch), forms):
                     value = values.get(name, ())
                     singles = value if isinstance(value, tuple | list) else (value,)
                     texts = (text for text in singles if isinstance(text, str))
-                    alike[name].update(text for text in texts if text.casefold() in folded[name])
+                    alike[name].update(text for text in texts if folded(text) in forms[name])
     return alike
 
 

@@ -22,6 +22,7 @@ from anyio import to_thread
 
 from rag.corpus import FILE_SUFFIX
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.filters.needles import folded
 from rag.report import names_briefly
 from rag.runtime import concurrently
 from rag.search.browse import MOST_LISTED, display_parts, placed_documents
@@ -54,13 +55,9 @@ class _Candidate(NamedTuple):
 
     @property
     def folded_names(self) -> tuple[str, ...]:
-        """What its names end in: its file with and without suffix, title and aliases, in one letter case.
-
-        Each document is asked for these, so they are made by no regular expression.
-        """
-        file = self.path.casefold().rpartition("/")[2]
-        aliases = (alias.casefold() for alias in self.aliases)
-        return file, file.rpartition(".")[0], self.title.casefold(), *aliases
+        """What its names end in, `folded`: its file with and without suffix, title and aliases."""
+        file = folded(self.path.rpartition("/")[2])
+        return file, file.rpartition(".")[0], folded(self.title), *map(folded, self.aliases)
 
     @property
     def cited_names(self) -> tuple[str, ...]:
@@ -116,12 +113,12 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """The ids at these paths or titles. Each document is looked at once, however many names there are."""
     forms = {name: _Forms.of(name) for name in names}
-    folded = frozenset(chain.from_iterable(of_name.folded for of_name in forms.values()))
-    cited = {of_name.cited.casefold() for of_name in forms.values() if of_name.cited}
+    asked = frozenset(chain.from_iterable(of_name.folded for of_name in forms.values()))
+    cited = {folded(of_name.cited) for of_name in forms.values() if of_name.cited}
     near = [
         candidate
         for candidate in _candidates(groups)
-        if not folded.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
+        if not asked.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
     ]
     matches = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
     return {name: _unique_id(name, candidates) for name, candidates in matches.items() if candidates}
@@ -129,7 +126,7 @@ def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequenc
 
 def _begins(cited: Iterable[str], candidate: _Candidate) -> bool:
     """Whether the title of a document is the beginning of one of these citations."""
-    title = cited_title(candidate.title).casefold()
+    title = folded(cited_title(candidate.title))
     return any(citation.startswith(title) for citation in cited)
 
 
@@ -148,10 +145,10 @@ class _Forms(NamedTuple):
 
     @property
     def folded(self) -> Iterator[str]:
-        """These names and the names of files, in one letter case."""
+        """These names and the names of files, `folded`."""
         for name in (*self.paths, *(path.rpartition("/")[2] for path in self.paths), self.title):
             if name:
-                yield name.casefold()
+                yield folded(name)
 
 
 def _cited(name: str) -> str:
@@ -207,7 +204,7 @@ _Names: TypeAlias = "Callable[[_Candidate], Sequence[str]]"
 
 
 def _best_matches(near: Sequence[_Candidate], forms: _Forms) -> list[_Candidate]:
-    """The documents that a name means most surely; exact matches, else ignoring letter case."""
+    """The documents that a name means most surely; exact matches, else in any form."""
     return next(filter(None, (_documents_named(*way) for way in _readings(near, forms))), [])
 
 
@@ -246,13 +243,9 @@ def _ends_without_suffix(candidate: _Candidate, depth: int) -> Sequence[str]:
 
 
 def _documents_named(candidates: Sequence[_Candidate], names: _Names, name_asked: str) -> list[_Candidate]:
-    asked = name_asked.casefold()
-    folded = [
-        candidate
-        for candidate in candidates
-        if asked and asked in [name.casefold() for name in names(candidate)]
-    ]
-    return [candidate for candidate in folded if name_asked in names(candidate)] or folded
+    asked = folded(name_asked)
+    alike = [candidate for candidate in candidates if asked and asked in map(folded, names(candidate))]
+    return [candidate for candidate in alike if name_asked in names(candidate)] or alike
 
 
 def _addresses(name: str) -> tuple[str, ...]:

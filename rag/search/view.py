@@ -32,7 +32,7 @@ from rag.filters.grammar import (
     parse_filter,
     predicate,
 )
-from rag.filters.needles import Needle
+from rag.filters.needles import Needle, folded
 from rag.report import names_briefly
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan
@@ -194,12 +194,12 @@ class View:
         return [id_ for id_, source in stored.items() if self._unnarrowed.admits(source)]
 
     async def at_path(self, path: str) -> list[str]:
-        """The ids of the readable sources with this path, with or without its collection, in any letter case.
+        """The ids of the readable sources with this path, with or without its collection, in any form.
 
         If there are none, those whose path ends with it, like the name of a file, but rarely more than
         `SEVERAL`.
         """
-        path = path.casefold()
+        path = folded(path)
         paths = {path, path.removeprefix(f"{self.table.collection.name}/")}
         attributes = {} if self.table.collection.attached else await self.table.attributes() or {}
         with_path, ending = await to_thread.run_sync(_ids_at_path, attributes, paths)
@@ -301,7 +301,7 @@ def _ids_at_path(
     ends = tuple(f"/{path}" for path in paths)
     with_path, ending = [], []
     for id_, values in attributes.items():
-        path = str(values.get("path", "")).casefold()
+        path = folded(str(values.get("path", "")))
         if path in paths:
             with_path.append(id_)
         elif path.endswith(ends):
@@ -310,16 +310,36 @@ def _ids_at_path(
 
 
 WITH_COLLECTION = "A path in a filter begins below the collection: {} instead of {}."
+NO_PATTERNS = (
+    "A filter takes texts as they are, without wildcards. Use $prefix for the beginning of a value, such as "
+    "a folder, $suffix for its end, such as .md, and $contains for a part of it."
+)
 
 
 def path_notes(views: Sequence[View]) -> list[str]:
-    """A note for a filter without results that has a path as listings show it, with its collection."""
+    """A note for a filter without results that has a path with its collection, a wildcard, or a folder."""
     names = {view.table.collection.name for view in views}
     for path in (path for view in views[:1] if view.filter for path in _paths(view.filter)):
         collection, _, inner = path.partition("/")
         if inner and collection.lower() in names:
             return [WITH_COLLECTION.format(label(inner), label(path))]
-    return []
+    filters = [view.filter for view in views[:1] if view.filter]
+    return (
+        [NO_PATTERNS]
+        if any(map(_seems_pattern, (leaf for parts in filters for leaf in leaves(parts))))
+        else []
+    )
+
+
+def _seems_pattern(leaf: Leaf) -> bool:
+    match leaf:
+        case OneOf(field, _, values):
+            texts = [value for value in values if isinstance(value, str)]
+            return any("*" in text or (field == "path" and text.endswith("/")) for text in texts)
+        case Like(_, _, _, text):
+            return "*" in text
+        case _:
+            return False
 
 
 def _paths(filter_: Filter) -> Iterator[str]:

@@ -209,7 +209,7 @@ def test_c2_only_declared_names_are_fields(askers: Askers, nested: Callable[[obj
 def test_c2_only_operators_are_operators(askers: Askers, nested: Callable[[object], Message]) -> None:
     for name in OPERATORS:
         words = refusal(askers["a0-modern"], nested({"status": {name: "final"}}))
-        allowed = "$eq, $ne, $in, $nin, $exists, $prefix, $contains"
+        allowed = "$eq, $ne, $in, $nin, $exists, $prefix, $suffix, $contains"
         assert (
             words == f"status does not support {name[:64]!r}; it is a string, which supports: {allowed}."
         ), name

@@ -95,9 +95,36 @@ NASTY = [
     "e",
     "a b",
     "a b ",
+    "a  B",
+    "Iş İ",
+    "第２章 ﾊﾟ",
+    "ſtraße",
+    "ב״מ־ה",
     "😀",
     "x" * 512,
 ]
+NASTY_PARTS = (
+    *(
+        "a",
+        "A",
+        "x",
+        "'",
+        "%",
+        "\\",
+        "É",
+        "e\u0301",
+        " ",
+        "😀",
+        "' OR 1=1",
+        "a b",
+        "b ",
+        '"',
+        "-",
+        "1=1);",
+        "*",
+    ),
+    *("İ", "ı", "2", "s", "ss", "ﾊﾟ", "ハ"),
+)
 INTEGERS = [-(2**53), -1, 0, 1, 2, 2001, 2**53 - 1, 2**53]
 NUMBERS = [-1.7e308, -1.5, -1e-300, 0.0, 5e-324, 0.1 + 0.2, 0.3, 1.0, 2001.0, 2.0**53, 1e22, 1.7e308]
 MOMENTS = [
@@ -320,10 +347,8 @@ _VALUES: dict[FieldType, st.SearchStrategy[Any]] = {
 
 def _condition(field: str, operator: str) -> st.SearchStrategy[dict[str, Any]]:
     values = _VALUES[ALL[field]]
-    if operator in {"$prefix", "$contains"}:
-        values = st.sampled_from(
-            ["a", "A", "x", "'", "%", "\\", "É", "e\u0301", " ", "😀", "' OR 1=1", "a b"]
-        )
+    if operator in {"$prefix", "$suffix", "$contains"}:
+        values = st.sampled_from([*NASTY_PARTS])
     elif operator in {"$in", "$nin"}:
         values = st.lists(values, min_size=1, max_size=4)
     elif operator == "$exists":

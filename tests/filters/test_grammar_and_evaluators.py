@@ -442,6 +442,35 @@ def test_strings_and_lists_of_strings(
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("toplantı", "TOPLANTI TUTANAĞI"),
+        ("izin yönetmeliği", "İZİN YÖNETMELİĞİ"),
+        ("第2章", "第２章　休暇"),
+        ("パワー", "ﾊﾟﾜｰｸﾘｰﾝ"),
+        ("(改訂)", "規程（改訂）"),
+        ('בע"מ', "אור בע״מ"),
+        ("תל-אביב", "תל־אביב"),
+        ("strasse", "Hauptstraße"),
+        ("été", "L'E\u0301TE\u0301"),
+    ],
+)
+def test_a_text_is_contained_in_any_form(text: str, value: str) -> None:
+    assert _holds({"$contains": text}, {"status": value})
+    assert _holds({"$contains": text}, {"tags": ("x", value)}, "tags")
+    assert _holds({"$suffix": value.casefold()}, {"status": f"x {value}"})
+    assert not _holds({"$contains": text}, {"status": text[:-1]})
+
+
+@pytest.mark.parametrize(("suffix", "holds"), [(".ts", True), (".TS", True), ("ts ", False), (".tsx", False)])
+def test_a_text_at_the_end(suffix: str, *, holds: bool) -> None:
+    for end in ("ts", "TS"):
+        assert _holds({"$suffix": suffix}, {"status": f"web/cart.{end}"}) == holds
+        assert _holds({"$suffix": suffix}, {"tags": (f"cart.{end}", "x")}, "tags") == holds
+    assert not _holds({"$suffix": suffix}, {"status": "web/cart.ts.map"})
+
+
+@pytest.mark.parametrize(
     ("operator", "missing", "less", "same", "more"),
     [
         ("$eq", False, False, True, False),

@@ -33,7 +33,7 @@ from rag.search.browse import (
 from rag.search.desk import Desk
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
-from rag.search.view import SOME_UNDATED, WITH_COLLECTION
+from rag.search.view import NO_PATTERNS, SOME_UNDATED, WITH_COLLECTION
 from rag.store.read.schema import SourcePlace
 from tests.search.conftest import Shelf
 
@@ -510,12 +510,22 @@ async def test_a_path_with_its_collection_in_a_filter_is_told(library: Desk) -> 
     )
 
 
+@pytest.mark.parametrize(
+    "path", ["*.md", "hr/*", {"$in": ["hr/"]}, {"$prefix": "*"}, {"$contains": "hr/*.md"}]
+)
+async def test_that_a_filter_has_no_wildcards_is_told(library: Desk, path: object) -> None:
+    assert (await library.documents(BOB, filter={"path": path})).notes == (NO_PATTERNS,)
+    assert NO_PATTERNS in (await library.search(BOB, SearchRequest("text", filter={"path": path}))).notes
+    assert (await library.documents(BOB, filter={"path": "hr"})).notes == ()
+
+
 async def test_a_value_in_another_letter_case_is_told(shelf: Shelf, library: Desk) -> None:
     await _put(shelf, "hr/plan.md", access=FOR_ANN, fields={"status": "Secret"})
     cases: list[tuple[dict[str, object], tuple[str, ...]]] = [
         ({"status": "Final"}, (OTHER_CASE.format("status", "final"),)),
         ({"status": {"$in": ["DRAFT", "FINAL"]}}, (OTHER_CASE.format("status", "draft, final"),)),
         ({"path": "HR/B.md"}, (OTHER_CASE.format("path", "hr/b.md"),)),
+        ({"path": "ｈｒ／b.md"}, (OTHER_CASE.format("path", "hr/b.md"),)),
         ({"status": "Final", "path": "a.md"}, (OTHER_CASE.format("status", "final"),)),
         ({"status": "final"}, ()),
         ({"status": "final", "path": "a.md"}, ()),

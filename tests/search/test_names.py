@@ -78,6 +78,8 @@ NAMES = [
     "hr/../hr/./R%75les.md#sick-leave",
     "handbook/hr/Rules.md#2",
     "hr\\Rules.md",
+    "ｈｒ/Ｒｕｌｅｓ.md",
+    "The rules ［２０２４］",
     "The rules (2024) › Leave, p. 4",
     "The rules (2024), pp. 4-5",
     "the rules (2024) (hr) › … › Leave",
