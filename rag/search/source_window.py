@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from anyio import to_thread
 from rag.answers import Excerpt, Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.filters.needles import folded
 from rag.report import names_briefly
 from rag.search.reply.untrusted import display_name
 from rag.text.plain_text import Span, line_at, line_count, lines_span
@@ -53,6 +55,27 @@ NEAR = 0.75  # of `difflib`, from 0 to 1: "parentl" and "parental" have 0.93, "m
 _WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
 _BETWEEN = re.compile(r"\s+[>›]\s+")  # the headings of a path, as search results show it
 _MARKS = re.compile(r"#{1,6}\s+")
+_NUMBERED = re.compile(
+    r"(?P<sign>§+|[^\W\d_]+\.?(?=\s*\d))?\s*(?P<number>\d+(?:\.\d+)*[a-z]?)(?![\w.]*\d|\w)"
+)
+_PARAGRAPH = dict.fromkeys(("§", "§§", "paragraph", "para"), "section")
+_SECTION_WORDS = frozenset(
+    """
+    section sec s clause cl article art rule regulation point item no number chapter ch step artikel
+    abschnitt ziffer ziff punkt nr kapitel klausel chapitre artículo sección capítulo articolo sezione artigo
+    seção artykuł rozdział článek čl статья ст пункт п глава madde
+""".split()  # noqa: SIM905 as a list, it would be three times as long
+)
+"""Words before the number of a section, which its heading may lack: unlike a schedule's and a table's."""
+_KEYWORDS = re.compile(
+    r"^(?:(?:async|export|public|static|abstract|final|data|sealed|def|func|function|fun|fn|class|struct|interface"
+    r"|trait|enum|type|impl|object|module|namespace|method|record|protocol)\s+)+"
+)
+_RECEIVER = re.compile(r"\((?:\w+\s+)?\*?(\w+)[^)]*\)[\s.]*")
+_DEFINED = re.compile(
+    r"(?P<names>[^\W\d]\w*(?:(?:\.|::|#)[^\W\d]\w*)*)"
+    r"(?:\s*[(<:\[{].*|\s+(?:extends|implements|struct|interface|where|with)\b.*)?"
+)
 
 
 def section_span(
@@ -61,9 +84,9 @@ def section_span(
     """The section under `heading`, with its subsections, and notes on other sections of this name.
 
     `heading` may be a path of headings ("Leave > Parental leave") and may begin with the source's `title`.
-    Exact matches win, then those ignoring letter case, then a unique heading that begins with it or contains
-    it. Of several sections with the same heading it is the first, or the one that contains `start`. `length`
-    is that of the text.
+    Exact matches win, then those in another letter case or width, then a unique heading that begins with it
+    or contains it, has its number ("Clause 4.2") or defines its name ("Cart.add"). Of several sections with
+    the same heading it is the first, or the one that contains `start`. `length` is that of the text.
 
     Raises:
         InvalidRequestError: no heading matches, or several different ones do, or `start` is in none of them.
@@ -90,50 +113,103 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
     if not outline:
         raise InvalidRequestError("This document has no headings; open it without section.")
     titles = [display_name(heading.title) for heading in outline]
-    folded = [shown_title.casefold() for shown_title in titles]
+    forms = [*map(folded, titles)]
     as_shown = display_name(heading)
     names = dict.fromkeys([as_shown, _MARKS.sub("", as_shown, count=1)])
     for name in names:
-        exact = _matching_indexes(titles, name.__eq__) or _matching_indexes(folded, name.casefold().__eq__)
-        if indexes := exact or _by_path(title, outline, folded, name):
+        path = _BETWEEN.split(folded(name))
+        exact = _matching_indexes(titles, name.__eq__) or _matching_indexes(forms, folded(name).__eq__)
+        if indexes := exact or (path[1:] and _by_path(title, outline, [(form,) for form in forms], path)):
             return [outline[index] for index in indexes]
-    *_, name = names
-    indexes = _alike(titles, folded, name.casefold()) if name else []
-    if not indexes:
-        raise InvalidRequestError(_no_match_message(titles, folded, name.casefold()))
-    return [outline[index] for index in indexes]
+    *_, name = map(folded, names)
+    for indexes in _indexes_alike(title, outline, forms, name) if name else ():
+        if len({forms[index] for index in indexes}) > 1:
+            named = _title_list(titles[index] for index in indexes)
+            raise InvalidRequestError(f"Several headings match section: {named}.")
+        if indexes:
+            return [outline[index] for index in indexes]
+    raise InvalidRequestError(_no_match_message(titles, forms, name))
 
 
-def _alike(titles: Sequence[str], folded: Sequence[str], name: str) -> list[int]:
-    """The indexes of the headings that begin with `name`, or else contain it; all of the same title."""
-    indexes = _matching_indexes(folded, lambda title: title.startswith(name)) or _matching_indexes(
-        folded, lambda title: name in title
-    )
-    if len({folded[index] for index in indexes}) > 1:
-        raise InvalidRequestError(
-            f"Several headings match section: {_title_list(titles[i] for i in indexes)}."
-        )
-    return indexes
+def _indexes_alike(
+    title: str, outline: Sequence[Heading], forms: Sequence[str], name: str
+) -> Iterator[list[int]]:
+    """The indexes of the headings that are like `name`, for each way of being so, the surest first.
+
+    A number is no part of a longer one, so that § 1 is not § 10.
+    """
+    before = r"(?<![\d.])" if name[0].isdecimal() else ""
+    after = r"(?!\d|\.\d)" if name[-1].isdecimal() else ""
+    words = before + re.escape(name) + after
+    for pattern in (re.compile(rf"{words}(?!\w)"), re.compile(words)):
+        yield _matching_indexes(forms, lambda form: bool(pattern.match(form)))  # noqa: B023 it is called at once
+    yield _matching_indexes(forms, lambda form: bool(pattern.search(form)))
+    yield _numbered_alike(forms, name)
+    asked = _definition_names(name)
+    yield _by_path(title, outline, [*map(_definition_names, forms)], asked) if asked else []
+
+
+def _numbered_alike(forms: Sequence[str], name: str) -> list[int]:
+    """The indexes of the headings with the number in `name`, whatever the words behind it.
+
+    The word before it may be missing in the heading if it is one for a section, or abbreviated.
+    Example: "§622 BGB" and "Section 622" mean "§ 622 Notice"; "Clause 4.2(b)" means "4.2 Termination".
+    """
+    asked = _NUMBERED.match(name)
+    if not asked or not asked["sign"]:
+        return []
+    numbered = [(index, match) for index, form in enumerate(forms) if (match := _NUMBERED.match(form))]
+    return [
+        index
+        for index, match in numbered
+        if match["number"] == asked["number"] and _are_alike(match["sign"] or "", asked["sign"])
+    ]
+
+
+def _are_alike(sign: str, asked: str) -> bool:
+    of_heading, of_name = (_PARAGRAPH.get(word.strip("."), word.strip(".")) for word in (sign, asked))
+    if not of_heading:
+        return of_name in _SECTION_WORDS
+    return of_heading.startswith(of_name) or of_name.startswith(of_heading)
+
+
+def _definition_names(name: str) -> tuple[str, ...]:
+    """The names in that of a definition, outermost first; none in other texts.
+
+    Example: "class cart(base)" -> cart; "cart.add_line(self)" and "(c *cart) add_line" -> cart, add_line.
+    """
+    bare = _KEYWORDS.sub("", name, count=1)
+    receiver = _RECEIVER.match(bare)
+    match = _DEFINED.fullmatch(bare, receiver.end() if receiver else 0)
+    owner = [receiver[1]] if receiver else []
+    return (*owner, *re.split(r"\.|::|#", match["names"])) if match else ()
 
 
 def _matching_indexes(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]:
     return [index for index, title in enumerate(titles) if matches(title) is True]
 
 
-def _by_path(title: str, outline: Sequence[Heading], folded: Sequence[str], name: str) -> list[int]:
-    """The indexes of the headings at the end of a path, which may skip headings in between."""
-    *above, last = _BETWEEN.split(name.casefold())
-    if not above:
-        return []
-    indexes = []
-    path: list[tuple[int, str]] = [(0, display_name(title).casefold())]
+def _by_path(
+    title: str, outline: Sequence[Heading], names: Sequence[Sequence[str]], asked: Sequence[str]
+) -> list[int]:
+    """The indexes of the headings at the end of a path: if none is an exact chain, headings may be skipped.
+
+    A heading may have several `names`: those that a definition's own name begins with are above it.
+    """
+    *above, last = asked
+    indexes: list[tuple[int, bool]] = []
+    path: list[tuple[int, Sequence[str]]] = [(0, (folded(display_name(title)),))]
     for index, heading in enumerate(outline):
         while path[1:] and path[-1][0] >= heading.level:
             path.pop()
-        if folded[index] == last and _is_within(above, [name for _, name in path]):
-            indexes.append(index)
-        path.append((heading.level, folded[index]))
-    return indexes
+        own = names[index]
+        if own[-1:] == (last,):
+            names_above = [*chain.from_iterable(names for _, names in path), *own[:-1]]
+            if _is_within(above, names_above):
+                indexes.append((index, names_above[len(names_above) - len(above) :] == above))
+        path.append((heading.level, own))
+    chains = [index for index, is_chain in indexes if is_chain]
+    return chains or [index for index, _ in indexes]
 
 
 def _is_within(parts: Sequence[str], names: Iterable[str]) -> bool:

@@ -323,6 +323,7 @@ def _found(heading: str) -> list[int]:
         ("Caf\u00e9 & C# ! [x](y)", [350]),  # as the outline shows it
         ("Caf\u00e9", [350]),
         ("of c#", [400]),
+        ("Ｔｒａｖｅｌ", [300]),
     ],
 )
 def test_a_heading_is_found_by_its_words_its_beginning_or_its_path(heading: str, starts: list[int]) -> None:
@@ -346,6 +347,95 @@ def test_a_heading_is_found_by_its_words_its_beginning_or_its_path(heading: str,
 def test_what_is_no_heading_or_several_is_told_which_there_are(heading: str, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         _found(heading)
+
+
+def _named(titles: str, asked: str) -> list[str]:
+    """The headings that a name means, of some with a tab for each level."""
+    outline = [
+        Heading(title.strip("\t"), 1 + title.count("\t"), at) for at, title in enumerate(titles.split("\n"))
+    ]
+    return [f"{heading.title}@{heading.start}" for heading in headings_named("Title", outline, asked)]
+
+
+STATUTE = "§ 1 Beginn\n§ 1a Frist\n§ 10 Ende\n§ 62 Form\n§ 622 Notice"
+CONTRACT = (
+    "1. Scope\n4. Term\n\t4.1 Start\n\t4.2 Termination\n\t4.20 Costs\n10. Law\nArticle 6 Data\nSchedule 3"
+)
+
+
+@pytest.mark.parametrize(
+    ("titles", "asked", "heading"),
+    [
+        (STATUTE, "§ 1", "§ 1 Beginn@0"),
+        (STATUTE, "§1", "§ 1 Beginn@0"),
+        (STATUTE, "§ 1a", "§ 1a Frist@1"),
+        (STATUTE, "§ 62 BGB", "§ 62 Form@3"),
+        (STATUTE, "Section 622 BGB", "§ 622 Notice@4"),
+        (STATUTE, "§ 622 Abs. 2", "§ 622 Notice@4"),
+        (CONTRACT, "Clause 4.2", "4.2 Termination@3"),
+        (CONTRACT, "clause 4.2(b)(ii)", "4.2 Termination@3"),
+        (CONTRACT, "4.2", "4.2 Termination@3"),
+        (CONTRACT, "1", "1. Scope@0"),
+        (CONTRACT, "Section 10", "10. Law@5"),
+        (CONTRACT, "Art. 6(1)", "Article 6 Data@6"),
+        ("第１章　総則\n第２章　休暇", "第2章", "第２章 休暇@1"),
+    ],
+)
+def test_a_section_is_found_by_its_number(titles: str, asked: str, heading: str) -> None:
+    assert [name.replace("　", " ") for name in _named(titles, asked)] == [heading]
+
+
+@pytest.mark.parametrize("asked", ["§ 2", "§ 6", "Clause 4.3", "Schedule 1", "Article 4", "Table 10", "5"])
+def test_a_number_is_no_part_of_another_one(asked: str) -> None:
+    with pytest.raises(InvalidRequestError, match="No heading matches section"):
+        _named(f"{STATUTE}\n{CONTRACT}".replace("4. Term", "Rest"), asked)
+
+
+CODE = """\
+class InvoiceService(Base)
+\tfetch_invoice
+\tclass Inner
+\t\tclose
+\tclose
+type Handler struct
+(h *Handler) ServeHTTP
+(c *Cart[T]) Close
+Cart::add"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "heading"),
+    [
+        ("InvoiceService.fetch_invoice", "fetch_invoice@1"),
+        ("def fetch_invoice", "fetch_invoice@1"),
+        ("async def fetch_invoice(self, id: int) -> Invoice:", "fetch_invoice@1"),
+        ("fetch_invoice()", "fetch_invoice@1"),
+        ("class InvoiceService", "class InvoiceService(Base)@0"),
+        ("InvoiceService.close", "close@4"),
+        ("class InvoiceService(Base) > close", "close@4"),
+        ("InvoiceService.Inner.close", "close@3"),
+        ("Inner#close", "close@3"),
+        ("Handler.ServeHTTP", "(h *Handler) ServeHTTP@6"),
+        ("(*Handler).ServeHTTP", "(h *Handler) ServeHTTP@6"),
+        ("func (h *Handler) ServeHTTP(w http.ResponseWriter)", "(h *Handler) ServeHTTP@6"),
+        ("Cart.Close", "(c *Cart[T]) Close@7"),
+        ("Cart.add", "Cart::add@8"),
+    ],
+)
+def test_a_definition_is_found_as_code_names_it(asked: str, heading: str) -> None:
+    assert _named(CODE, asked) == [heading]
+
+
+def test_a_path_that_skips_headings_comes_after_an_exact_chain() -> None:
+    assert _named("A\n\tB\n\t\tC\n\tC", "A > C") == ["C@3"]
+    assert _named("A\n\tB\n\t\tC\n\tD", "A > C") == ["C@2"]
+
+
+def test_what_only_begins_like_a_definition_is_none() -> None:
+    with pytest.raises(InvalidRequestError, match="No heading matches section"):
+        _named("Leave policy\nType of leave", "leave days")
+    with pytest.raises(InvalidRequestError, match="No heading matches section"):
+        _named("Leave policy\nType of leave", "class of leave")
 
 
 def test_a_source_without_headings_says_so() -> None:
