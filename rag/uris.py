@@ -55,6 +55,10 @@ _SHOWN_ID = re.compile(
     rf"|^https?://.*{PASSAGE_PAGES}/(?P<page>{_WHOLE_ID})(?:#{CITED})?$"
 )
 _NUMBERED = re.compile(rf"(?<=[a-z2-7]{{{ID_CHARS}}})#([0-9]+)$")
+_LINE = r"[Ll]?([0-9]{1,9})(?:[:C][0-9]+)?"  # perhaps with a column
+_AT_LINES = re.compile(
+    rf"(?!\w+://[^/]*$)(.*?\S)(?::|#(?=L)|,? lines? ){_LINE}(?:\s*[-–]\s*{_LINE})?", re.DOTALL
+)
 
 
 def passage_page(base: str, id_: str, revision: str | None) -> str:
@@ -71,6 +75,16 @@ def passage_page(base: str, id_: str, revision: str | None) -> str:
 def range_id(source_id: str, first: int, last: int) -> str:
     """The id of consecutive chunks: ("mfzq", 5, 8) -> "mfzq/5-8"; of a single one its own, "mfzq/5"."""
     return f"{source_id}/{first}" if first == last else f"{source_id}/{first}-{last}"
+
+
+def split_lines(name: str) -> tuple[str, tuple[int, int] | None]:
+    """A name without the lines behind it, as tools and people write them, and the first and last of these.
+
+    Example: "server.go:39", "server.go:39:5", "server.go#L39-L53" and "server.go, lines 39-53" name
+    server.go; "https://desk.example:8080" has no lines.
+    """
+    match = _AT_LINES.fullmatch(name.strip())
+    return (match[1], (int(match[2]), int(match[3] or match[2]))) if match else (name, None)
 
 
 def parse_id(name: str) -> str:

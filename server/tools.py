@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from rag import answers
 from rag.access.rule import bounds
@@ -20,7 +20,7 @@ from rag.config.server_settings import ServerSettings, ToolSettings
 from rag.config.settings import Settings
 from rag.corpus import Binding, Distance, Principal
 from rag.errors import ConfigurationError
-from rag.search.agents import SEARCH, SOURCE, Listing, line_range
+from rag.search.agents import SEARCH, SOURCE, LinesText, Listing, line_range
 from rag.search.browse import Sort
 from rag.search.search_plan import LIMITS, SearchPlan, make_plan
 from rag.search.tool_arguments import Arguments
@@ -149,7 +149,7 @@ class GetSourceArguments(Arguments):
     section: Annotated[
         str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description=SOURCE["section"])
     ] = None
-    lines: Annotated[str | None, Field(min_length=1, max_length=30, description=SOURCE["lines"])] = None
+    lines: Annotated[LinesText | None, Field(min_length=1, max_length=30, description=SOURCE["lines"])] = None
     outline: Annotated[bool | None, Field(description=SOURCE["outline"])] = None
     filter: Annotated[dict[str, Any] | None, Field(description=SOURCE["filter"])] = None
     sort: Annotated[Sort | None, Field(description=SOURCE["sort"])] = None
@@ -158,12 +158,6 @@ class GetSourceArguments(Arguments):
     ] = None
     picture: Annotated[bool | None, Field(description=PICTURE)] = None
     max_chars: MaxChars = None
-
-    @field_validator("lines", mode="before")
-    @classmethod
-    def _one_line(cls, value: object) -> object:
-        """Accept 137 for "137": some models write a single line as a number."""
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     def part(self) -> answers.Part:
         """The requested part of the source.

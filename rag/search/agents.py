@@ -16,10 +16,10 @@ from functools import cache, partial, wraps
 from inspect import signature
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from anyio import to_thread
-from pydantic import ValidationError, create_model
+from pydantic import BeforeValidator, ValidationError, create_model
 
 from rag.answers import WHOLE, Detail, Extract, Match, Mode, Part
 from rag.config.server_settings import ToolSettings
@@ -31,7 +31,7 @@ from rag.search.reply.source_reply import TEXT_SHARE, FolderReply, SourceReply, 
 from rag.search.source_window import LINES
 from rag.search.tool_arguments import Arguments, argument_error
 from rag.text.flags import flags_in
-from rag.uris import SCHEME
+from rag.uris import SCHEME, split_lines
 
 if TYPE_CHECKING:
     from rag.search.desk import Desk
@@ -98,7 +98,15 @@ NO_FOLDER = "{} with a collection or a folder; this is a document. Leave out {} 
 CONTINUED = " Continue a document with start."
 A_LIST = "This is a list: give only id, filter, sort, after and max_chars, or open a document."
 ENTRY_CHARS = 50  # roughly the shortest entry of a folder in a reply
-_LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
+_LINES = re.compile(r"\[?\s*[Ll]?([0-9]{1,9})(?:\s*[-–,:]\s*[Ll]?([0-9]{1,9}))?\s*\]?")
+
+
+def _lines_text(value: object) -> object:
+    """The text of lines that are numbers: 137 -> "137", [39, 53] -> "[39, 53]"."""
+    return str(value) if isinstance(value, int | list) and not isinstance(value, bool) else value
+
+
+LinesText: TypeAlias = Annotated[str, BeforeValidator(_lines_text)]
 
 
 def search_description(opener: str = "get_source", *, sources: bool = True) -> str:
@@ -161,7 +169,7 @@ class _Tools:
         start: int | None = None,
         around: int | None = None,
         section: str | None = None,
-        lines: str | None = None,
+        lines: LinesText | None = None,
         outline: bool = False,  # noqa: FBT001, FBT002 models name their arguments
         filter: dict[str, Any] | None = None,  # noqa: A002 the tool's argument
         sort: Sort | None = None,
@@ -228,15 +236,19 @@ async def open_document(
 ) -> Extract:
     """The window of a source for a reply of `max_chars`; `name` is any name of a source, chunk or range.
 
+    Lines behind the name (`server.go:39`) are the part to open, unless the request says another one.
+
     Raises:
         NotFoundError: no source that the principal may read has this name.
         InvalidRequestError: several have this name, or as `Desk.extract` does.
         BusyError: as `Desk.extract` does.
     """
     id_ = await desk.resolve_name(principal, name)
-    extract = await desk.extract(
-        principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=_without_zeros(part, id_)
-    )
+    part = _without_zeros(part, id_)
+    file, lines = split_lines(name)
+    if lines and part == WHOLE and (await desk.resolve_names(principal, [file])).get(file) == id_:
+        part = Part(lines=lines)
+    extract = await desk.extract(principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=part)
     stale = await desk.stale([extract.source])
     flags = await to_thread.run_sync(flags_in, f"{extract.source.title}\n{extract.text}")
     return replace(extract, stale=stale.get(extract.source.id), flags=flags)
@@ -349,7 +361,9 @@ def reply_of_target(target: Extract | Folder, max_chars: int) -> SourceReply | F
 
 
 def line_range(text: str) -> tuple[int, int]:
-    """The first and the last line in what a caller wrote: "120-180" -> (120, 180), "7" -> (7, 7).
+    """The first and the last line in what a caller wrote.
+
+    Example: "120-180", "L120-L180", "120,180" and "[120, 180]" -> (120, 180), "7" -> (7, 7).
 
     Raises:
         InvalidRequestError: the text is not a line or a range of lines.

@@ -3,7 +3,8 @@
 A document can be named by its id or a chunk's, a citation, a `refdesk://` URI, a path as replies show it
 (with or without the collection) or as a link in a document writes it, the file or address that it was
 ingested from, or a unique title or end of a path, such as the name of its file, with or without the suffix,
-or an alias of a note. No text is read. What the principal can't read is as unknown as what doesn't exist.
+or an alias of a note. Lines may follow its name. No text is read. What the principal can't read is as unknown
+as what doesn't exist.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rag.search.reply.untrusted import display_name
 from rag.search.view import View
 from rag.store.read.schema import SourcePlace
 from rag.text.plain_text import one_line
-from rag.uris import SCHEME, is_surely_id, named_id, split_citation, web_address
+from rag.uris import SCHEME, is_surely_id, named_id, split_citation, split_lines, web_address
 
 QUOTED_CHARS = 64  # of a name in a message
 _PAGES = re.compile(r", (?:pp?\.|slides?) ")
@@ -77,6 +78,10 @@ async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[s
         ids |= await _by_place(views, places)
     if addresses := {name: forms for name in places if name not in ids and (forms := _addresses(name))}:
         ids |= await _by_address(views, addresses)
+    at_lines = {name: split_lines(name)[0] for name in names if name not in ids and split_lines(name)[1]}
+    if at_lines:
+        files = await resolve_names(views, {*at_lines.values()})
+        ids |= {name: files[file] for name, file in at_lines.items() if file in files}
     return ids
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
@@ -80,6 +81,12 @@ NAMES = [
     "hr\\Rules.md",
     "ｈｒ/Ｒｕｌｅｓ.md",
     "The rules ［２０２４］",
+    "hr/Rules.md:39",
+    "handbook/hr/Rules.md:39:5",
+    "Rules.md#L39-L53",
+    "hr/Rules.md, lines 39-53",
+    "/srv/My files/hr/Rules.md:39",
+    "https://wiki.example/règles#L3",
     "The rules (2024) › Leave, p. 4",
     "The rules (2024), pp. 4-5",
     "the rules (2024) (hr) › … › Leave",
@@ -124,6 +131,8 @@ NO_NAMES = [
     "hr",
     "/srv/My%20files/hr/Rules.md",
     "/srv/My files/hr",
+    "hr:39",
+    "https://wiki.example:39",
     "file:///srv/My%20files/",
     "https://wiki.example/r%C3%A8gles?x",
     "",
@@ -208,6 +217,25 @@ async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: 
     _, get_source = tool_functions(desk, ANN)
     assert '"path":"documents/leave/"' in await get_source("leave")  # not the document "Leave"
     assert f'"id":"{rules.id}"' in await get_source("the rules [2024]")
+
+
+async def test_lines_behind_a_name_are_opened(shelf: Shelf) -> None:
+    await _put(shelf, "go/server.go", "server.go")
+    await _put(shelf, "12.md", "Meeting 12:30")
+    _, get_source = tool_functions(shelf.desk(), ANN)
+
+    async def opened(**arguments: Any) -> str:  # noqa: ANN401 a tool's
+        return str(json.loads(await get_source(**arguments))["lines"])
+
+    for lines in ("2-3", "L2-L3", "2,3", [2, 3], "[2, 3]"):
+        assert await opened(id="go/server.go", lines=lines) == "2-3", lines
+    for name in ("go/server.go:2-3", "server.go#L2-L3", "documents/go/server.go, lines 2-3"):
+        assert await opened(id=name) == "2-3", name
+        assert await opened(id=name, lines=1) == "1-1", name
+    assert await opened(id="go/server.go:2:7") == "2-2"
+    assert await opened(id="Meeting 12:30") == "1-3"
+    with pytest.raises(InvalidRequestError, match="lines must be from 1 to 3"):
+        await opened(id="go/server.go:39")
 
 
 async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(shelf: Shelf) -> None:

@@ -54,12 +54,15 @@ def shown_metadata(
 ) -> dict[str, Any]:
     """The entries that fit in `MAX_METADATA_CHARS`, in their order. Declared `fields` have their types.
 
+    If `only_declared` are shown, so is the path of a file that is titled by its name, as source code is.
     Example: {"year": "2024", "path": "a.md"} with the field year=2024 -> {"year": 2024, "path": "a.md"}.
     """
     entries: dict[str, Any] = {}
+    folder, _, file = source.metadata.get("path", "").rpartition("/")
+    shown = {*fields, "path"} if folder and file == source.title else {*fields}
     room = MAX_METADATA_CHARS
     for key, value in source.metadata.items():
-        if only_declared and key not in fields:
+        if only_declared and key not in shown:
             continue
         name, typed = label(key), _json_value(fields[key]) if key in fields else label(value)
         size = len(name) + len(typed if isinstance(typed, str) else dumps(typed, ensure_ascii=False))

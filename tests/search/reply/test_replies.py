@@ -137,6 +137,18 @@ def test_a_model_reads_of_a_hit_what_get_source_does_not_tell() -> None:
     assert whole["metadata"] == {**hit.source.metadata, "year": 2024}
 
 
+def test_a_model_reads_where_a_file_is_that_is_titled_by_its_name() -> None:
+    def metadata(title: str, path: str) -> object:
+        (record,) = search_reply(
+            Answer((_hit(title=title, metadata={"path": path}),)), None, brief=True
+        ).results
+        return record.metadata
+
+    assert metadata("server.go", "cmd/server.go") == {"path": "cmd/server.go"}
+    assert metadata("server.go", "server.go") is None
+    assert metadata("The server", "cmd/server.go") is None
+
+
 @pytest.mark.parametrize("text", ["x" * 5000, "![a](b)" * 900])
 def test_a_brief_reply_keeps_within_its_room(text: str) -> None:
     reply = search_reply(Answer((_hit(text), _hit("y", 4))), MIN_REPLY_CHARS, brief=True)
