@@ -22,6 +22,7 @@ from typing import get_args
 from rag.answers import Match
 from rag.errors import InvalidRequestError
 from rag.text.plain_text import Span, without_hidden
+from rag.text.scripts import USUAL_FORM
 
 SPACE = "[\\s\x0b\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 UNSPACED = (  # scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
@@ -49,6 +50,7 @@ _PLAIN: dict[str, str] = {
     **{variant: plain.casefold() for variant, plain in _WIDTHS.items()},
     **{variant: plain for plain, alike in _ALIKE.items() for variant in alike[1:]},
     **{chr(ord(zero) + digit): str(digit) for zero in _ZEROS for digit in range(10)},
+    **{chr(form): usual for form, usual in USUAL_FORM.items()},
     "\u0131": "i",  # whose capital is I, as that of i in most languages
 }
 """Characters that match another character regardless of case, with that one."""
@@ -507,16 +509,35 @@ def fragment(text: str) -> Needle:
     return Needle(text, "text", case=False, core=core, pattern=core + _NO_MARK, words=words)
 
 
-def otherwise_accented(needle: Needle, text: str) -> str | None:
-    """The form of a needle in a composed text if accents don't count, on one line; None if it doesn't occur.
+_APART = "[\\s.,/'()+-]"
+_LEAST_DIGITS, _NUMBER_CHARS = 5, range(6, 65)
 
-    Example: the needle "zoe bronte" and "Zoë Brontë wrote it." -> "Zoë Brontë".
+
+def otherwise_written(needle: Needle, text: str) -> str | None:
+    """The form of a needle in a composed text if neither accents count nor the spaces and signs in a number.
+
+    It is on one line; None if it doesn't occur.
+    Example: "zoe bronte" and "Zoë Brontë wrote it." -> "Zoë Brontë"; "1250000", "₹12,50,000" -> "12,50,000".
     """
     if not needle.words:
         return None
     plain = replace(needle, words=without_accents(needle.words))
-    span = next(plain.spans(without_accents(text)), None)
+    span = next(plain.spans(without_accents(text)), None) or _span_of_number(needle.words, text)
     return " ".join(text[slice(*span)].split()) if span else None
+
+
+def _span_of_number(words: str, text: str) -> Span | None:
+    """Where a text has a number with other spaces and signs: an IBAN, an amount, a telephone number.
+
+    Half of its characters are digits.
+    """
+    number = re.sub(_APART, "", words)
+    if not (number.isascii() and number.isalnum() and len(number) in _NUMBER_CHARS):
+        return None
+    if sum(map(str.isdecimal, number)) < max(_LEAST_DIGITS, len(number) / 2):
+        return None
+    match = re.search(rf"(?<![^\W_]){f'{_APART}{{0,2}}'.join(number)}(?![^\W_])", text, re.IGNORECASE)
+    return Span(*match.span()) if match else None
 
 
 def without_accents(text: str) -> str:

@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
-from rag.filters.needles import Needle, otherwise_accented
+from rag.filters.needles import Needle, otherwise_written
 from rag.rank import editions
 from rag.report import counted
 from rag.search.exact import find_exact, scan_deadline
@@ -60,7 +60,7 @@ NEWER_EDITIONS = "Newer editions come before older ones."
 COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
-ACCENTED = "Accents count in quotation marks. Some passages contain {}."
+ACCENTED = "Accents and spaces count in quotation marks. Some passages contain {}."
 LACKING = 'No document has "{}".'
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
@@ -362,7 +362,7 @@ def _truncation_notes(text: str, question: Query, state: SearchState) -> list[st
 
 
 def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
-    """Notes on hits that lack the phrases of the query, or have them with other accents, if any do."""
+    """Notes on hits that lack the phrases of the query, or have them in another form, if any do."""
     texts = [[hit.chunk.text, *(part.text for part in hit.excerpts)] for hit in hits]
     lacking = [of_hit for of_hit in texts if not all(_have(of_hit, phrase) for phrase in plan.phrases)]
     if not lacking:
@@ -389,9 +389,9 @@ def _have(texts: Iterable[str], phrase: Needle) -> bool:
 
 
 def _accented_phrases(texts: Sequence[str], phrases: Iterable[Needle]) -> list[str] | None:
-    """The phrases as these texts have them if accents don't count; None if they lack one all the same."""
+    """The phrases as these texts write them (`otherwise_written`); None if they lack one all the same."""
     forms = [
-        next(filter(None, (otherwise_accented(phrase, text) for text in texts)), None) for phrase in phrases
+        next(filter(None, (otherwise_written(phrase, text) for text in texts)), None) for phrase in phrases
     ]
     return [form for form in forms if form] if all(forms) else None
 

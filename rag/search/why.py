@@ -16,7 +16,7 @@ from anyio import to_thread
 from rag.answers import Answer, Hit, Listing, Step, SubQuery
 from rag.corpus import Source
 from rag.filters.grammar import Filter, called, conditions, is_on_date, without
-from rag.filters.needles import Needle, needle, otherwise_accented, phrases
+from rag.filters.needles import Needle, needle, otherwise_written, phrases
 from rag.runtime import concurrently
 from rag.search.exact import find_exact
 from rag.search.recall import Candidate, Query, QueryRankings, admit, recall, shares_of_best, skips_dense
@@ -27,9 +27,9 @@ from rag.search.view import View, path_notes
 from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import chunk_places
 
-OTHER_ACCENTS = 'No passage contains "{}" with these accents; searched for "{}".'
-EXACT_ACCENTS = 'No document contains "{}" with these accents; search for "{}".'
-LOOKED_THROUGH = 20  # passages with the words of a text, searched for the text with other accents
+OTHER_FORM = 'No passage contains "{}" in this form; searched for "{}".'
+EXACT_FORM = 'No document contains "{}" in this form; search for "{}".'
+LOOKED_THROUGH = 20  # passages with the words of a text, searched for other forms of it
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
 
@@ -53,11 +53,11 @@ class Impact:
 async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query | None:
     """The query to try again, with a relaxed filter; None, with a note on the reason, if that can't help.
 
-    The filter is relaxed only if the plan allows it. If only the accents of required texts differ, the query
-    gets those of the passages; in mode exact, a note names them instead.
+    The filter is relaxed only if the plan allows it. If only accents, or spaces in numbers, of required texts
+    differ, the query gets those of the passages; in mode exact, a note names them instead.
     """
     plan, views = state.plan, query.views
-    if not state.left_out.total() and (respelt := await _with_other_accents(query, state, find)):
+    if not state.left_out.total() and (respelt := await _in_other_forms(query, state, find)):
         return respelt if plan.needle is None else None
     if state.left_out.total():  # there are hits, but none is near enough
         state.note([UNGROUNDED])
@@ -73,11 +73,11 @@ async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query
     return _relaxed(query, impact.dropped)
 
 
-async def _with_other_accents(query: Query, state: SearchState, find: Find) -> Query | None:
-    """The query with the accents of the first passage that has all of its texts; None if no passage has them.
+async def _in_other_forms(query: Query, state: SearchState, find: Find) -> Query | None:
+    """The query with its texts as the first passage writes them that has all; None if no passage has them.
 
-    The passage is found by words, whose index ignores accents. Adds a note. Texts that the operator demands
-    stay as they are.
+    The passage is found by words, whose index ignores accents and spaces in numbers. Adds a note. Texts that
+    the operator demands stay as they are.
     """
     plan = state.plan
     required = plan.required if plan.needle is None else (*plan.contains, plan.needle)
@@ -91,7 +91,7 @@ async def _with_other_accents(query: Query, state: SearchState, find: Find) -> Q
     forms = await to_thread.run_sync(_forms_in_passages, texts, [hit.chunk.text for hit in hits])
     if forms is None:
         return None
-    note = OTHER_ACCENTS if plan.needle is None else EXACT_ACCENTS
+    note = OTHER_FORM if plan.needle is None else EXACT_FORM
     pairs = [*zip(texts, forms, strict=True)]
     state.note(note.format(text.query, form.query) for text, form in pairs if text.words != form.words)
     return replace(query, views=_containing(query.views, (*plan.demanded, *forms)))
@@ -102,9 +102,9 @@ def _containing(views: Iterable[View], texts: tuple[Needle, ...]) -> tuple[View,
 
 
 def _forms_in_passages(texts: Sequence[Needle], passages: Iterable[str]) -> list[Needle] | None:
-    """The texts with the accents of the first passage that has all of them; None if no passage has."""
+    """The texts as the first passage writes them that has all of them; None if no passage has."""
     for passage in passages:
-        forms = [(text, otherwise_accented(text, passage)) for text in texts]
+        forms = [(text, otherwise_written(text, passage)) for text in texts]
         if all(form for _, form in forms):
             return [needle(form, text.match, case=text.case) for text, form in forms if form]
     return None

@@ -17,7 +17,16 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from rag.text import number_forms
-from rag.text.number_forms import BETWEEN, COUNTRY, HYPHEN, MAX_LABEL, SPACE, iban_ends, is_called_phone
+from rag.text.number_forms import (
+    BETWEEN,
+    COUNTRY,
+    HYPHEN,
+    MAX_LABEL,
+    SPACE,
+    iban_ends,
+    is_called_phone,
+    is_iban,
+)
 
 Flag: TypeAlias = Literal["instructions", "secret", "card", "iban", "national_id", "phone", "email"]
 FLAGS: tuple[Flag, ...] = get_args(Flag)
@@ -439,8 +448,7 @@ def _is_iban(match: re.Match[str]) -> bool:
     groups = _groups(number)
     if not _is_in_one_writing(number) or any(len(group) == 1 for group in groups[:-1]):
         return False
-    iban = "".join(groups)
-    return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
+    return is_iban("".join(groups))
 
 
 def _is_national(match: re.Match[str]) -> bool:

@@ -1,12 +1,12 @@
 """How IBANs and phone numbers are written, and the words that say that a phone number follows.
 
-`rag.text.flags` looks for both. What stands here is part of its rules.
+`rag.text.flags` looks for both, and queries name IBANs. What stands here is part of its rules.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from unicodedata import normalize
 
@@ -51,6 +51,40 @@ _IBAN_FORMS: Mapping[str, str] = {
     "UA": "6n19c",
 }
 """What follows the check digits: digits (n), letters (a) or either (c), by the registry of ISO 13616."""
+
+
+_IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}[0-9]{2}(?:[ -]?[0-9A-Za-z]{4}){2,7}(?:[ -]?[0-9A-Za-z]{1,3})?(?!\w)")
+_IBAN_GROUP = 4  # characters, as it is printed
+
+
+def ibans_in(text: str) -> Iterator[re.Match[str]]:
+    """The IBANs in a text, each without spaces or in groups of four; their check digits may be wrong."""
+    for match in _IBAN.finditer(text):
+        number, _ = iban_forms(match[0])
+        if _iban_lengths().get(number[:2].upper()) == len(number) or is_iban(number):
+            yield match
+
+
+@cache
+def _iban_lengths() -> Mapping[str, int]:
+    """The length of the IBANs of each country."""
+    return {
+        country: len("DE00") + sum(map(int, re.findall(r"\d+", form)))
+        for countries, form in _IBAN_FORMS.items()
+        for country in countries.split()
+    }
+
+
+def is_iban(number: str) -> bool:
+    """Whether the check digits of an IBAN without spaces are right."""
+    return int("".join(str(int(character, 36)) for character in number[4:] + number[:4])) % 97 == 1
+
+
+def iban_forms(iban: str) -> tuple[str, str]:
+    """An IBAN without spaces, and in groups of four: "AT611904300234573201" -> "AT61 1904 3002 3457 3201"."""
+    whole = re.sub("[ -]", "", iban)
+    groups = (whole[first : first + _IBAN_GROUP] for first in range(0, len(whole), _IBAN_GROUP))
+    return whole, " ".join(groups)
 
 
 def iban_ends() -> str:

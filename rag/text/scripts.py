@@ -34,6 +34,19 @@ _SIMPLIFIED = {ord(pair[0]): pair[1] for pair in _TABLE}  # of a traditional and
 _SIMPLIFIED |= dict.fromkeys(map(ord, "帳帐"), "账")  # accounts are written in both ways, too
 _ONE_LETTER = {**_SIMPLIFIED, **_KATAKANA, **_ENDS_AND_ALEFS}
 
+_NAMES = """
+    辺邊邉 斉斎齊齋 高髙 崎﨑嵜 沢澤 浜濱濵 広廣 桜櫻 国國 島嶋嶌 竜龍 滝瀧 関關 渋澁澀 真眞 条條 栄榮
+    恵惠 徳德 富冨 峰峯 桧檜 亀龜 寿壽 宝寶 弥彌 蔵藏 豊豐 遥遙 槙槇 鉄鐵 黒黑 吉𠮷 礼禮 穂穗 尭堯 曽曾
+    浅淺 静靜 荘莊 覚覺 柳栁 桑桒 薮藪 頼賴 瀬瀨 塩鹽 巌巖 縄繩 鶴靏 顕顯 麦麥 児兒 勲勳 円圓 奥奧 郎郞 晃晄
+    """
+FORMS_OF_NAMES = {form: forms for forms in _NAMES.split() for form in forms}
+"""The forms of the characters that names of Japanese people and places are written in, the usual one first.
+
+Nobody knows by heart which one a person has. Modern and former forms, and the commonest variants of both.
+"""
+USUAL_FORM = {ord(form): forms[0] for form, forms in FORMS_OF_NAMES.items() if form != forms[0]}
+"""The usual one of each other form, for `str.translate`."""
+
 _VOWEL_AM = re.compile("([\u0e4d\u0ecd])([\u0e48-\u0e4b\u0ec8-\u0ecb]?)([\u0e32\u0eb2])")  # น้ํา
 _AM = {"\u0e32": "\u0e33", "\u0eb2": "\u0eb3"}
 _BEFORE = "\u0e40-\u0e44\u0ec0-\u0ec4"  # vowels of Thai and Lao that are written before their consonant

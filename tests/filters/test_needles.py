@@ -22,7 +22,7 @@ from rag.filters.needles import (
     folded_text,
     literal_pattern,
     needle,
-    otherwise_accented,
+    otherwise_written,
     pattern_size,
     phrases,
     without_quotes,
@@ -70,6 +70,10 @@ def is_found(pattern: str, text: str) -> bool:
         ("דוא״ל", 'דוא"ל'),
         ("צ'ק", "צ׳ק"),
         ("תל-אביב", "תל־אביב"),
+        ("高橋", "髙橋"),
+        ("渡邉", "渡辺"),
+        ("渡邊", "渡邉"),
+        ("吉田", "𠮷田"),
         ("co-op", "co‑op"),
         ("-1.234,56", "−1.234,56"),
         ("a b", "A\u00a0\r\n\u3000 b"),
@@ -159,12 +163,32 @@ def test_what_the_pattern_finds_is_located(*, case: bool, written: str, before: 
     ],
 )
 def test_a_text_is_found_with_other_accents(written: str, match: Match, text: str, form: str | None) -> None:
-    assert otherwise_accented(needle(written, match), text) == form
+    assert otherwise_written(needle(written, match), text) == form
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "form"),
+    [
+        ("DE02500105175407324931", "IBAN: DE02 5001 0517\n5407 3249 31.", "DE02 5001 0517 5407 3249 31"),
+        ("de02 5001 0517 5407 3249 31", "DE02500105175407324931", "DE02500105175407324931"),
+        ("1250000", "₹12,50,000 and more", "12,50,000"),
+        ("1,250,000", "EUR 1.250.000,00", "1.250.000"),
+        ("1,250,000", "1\u202f250\u202f000", "1 250 000"),
+        ("+49 30 1234567", "030/1234567 or +49 (30) 123-4567", "49 (30) 123-4567"),
+        ("1250000", "91,250,000", None),
+        ("1250000", "1250001", None),
+        ("annual leave 202412", "annual leave 20 24 12", None),
+        ("12345", "12 345", None),
+        ("№ 1234567", "№ 1 234 567", None),
+    ],
+)
+def test_a_number_is_found_with_other_spaces_and_signs(written: str, text: str, form: str | None) -> None:
+    assert otherwise_written(needle(written), text) == form
 
 
 def test_letter_case_counts_with_other_accents_too_where_it_is_asked_to() -> None:
-    assert otherwise_accented(needle("zoe", case=True), "Zoë") is None
-    assert otherwise_accented(needle("Zoe", case=True), "Zoë") == "Zoë"
+    assert otherwise_written(needle("zoe", case=True), "Zoë") is None
+    assert otherwise_written(needle("Zoe", case=True), "Zoë") == "Zoë"
 
 
 def test_hostile_needles_have_patterns_in_proportion_to_them() -> None:

@@ -20,7 +20,8 @@ from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.search.desk import Desk
 from rag.search.pipeline import ACCENTED
-from rag.search.why import EXACT_ACCENTS, OTHER_ACCENTS
+from rag.search.stages.thresholds import UNGROUNDED
+from rag.search.why import EXACT_FORM, OTHER_FORM
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
@@ -151,7 +152,7 @@ async def test_a_text_that_no_passage_has_is_searched_for_with_the_accents_that_
         assert hit.text in texts[:2]
         form = "Zoë Brontë" if hit.text == texts[0] else "Zoé Bronté"
         written = str(request.get("must_contain", ["zoe bronte"])[0])
-        assert answer.notes == (OTHER_ACCENTS.format(written, form),)
+        assert answer.notes == (OTHER_FORM.format(written, form),)
     await shelf.put("strict", "zoe bronte's own rule")
     for request in ({"query": '"zoe bronte"'}, {"query": "rule", "must_contain": ["zoe bronte"]}):
         answer = await shelf.desk().search(ME, SearchRequest(mode=mode, **request))
@@ -172,11 +173,84 @@ async def test_beside_other_words_a_note_tells_the_accents_of_a_phrase(shelf: Sh
 async def test_exact_search_finds_no_other_accents_and_says_which_there_are(shelf: Shelf) -> None:
     await shelf.put_all({"a": "the rule of Zoë Brontë", "b": "the rule of zoe"})
     answer = await shelf.search("zoe bronte", mode="exact")
-    assert (answer.hits, answer.notes) == ((), (EXACT_ACCENTS.format("zoe bronte", "Zoë Brontë"),))
+    assert (answer.hits, answer.notes) == ((), (EXACT_FORM.format("zoe bronte", "Zoë Brontë"),))
     required = await shelf.search("rule", mode="exact", must_contain=("zoe bronte",))
     assert (required.hits, required.notes) == (answer.hits, answer.notes)
     (note,) = (await shelf.search("zo[e] bronte", mode="exact", match="regex")).notes
     assert "Zoë" not in note
+
+
+GROUPED, WHOLE = "Paid from DE02 5001 0517 5407 3249 31 in May", "Refund to AT611904300234573201 in June"
+OTHERS = [
+    "DE89 3704 0044 0532 0130 00 was closed in 2024",
+    "Invoice 2024-31 for 5001 parts",
+    "The office is closed.",
+]
+SPACED = [
+    (GROUPED, "DE02500105175407324931", "DE02 5001 0517 5407 3249 31"),
+    (WHOLE, "AT61 1904 3002 3457 3201", "AT611904300234573201"),
+]
+
+
+@modes
+@pytest.mark.parametrize(("text", "written", "form"), SPACED)
+async def test_a_quoted_number_is_searched_for_with_other_spaces(
+    shelf: Shelf, mode: Mode, text: str, written: str, form: str
+) -> None:
+    await shelf.put_all({str(at): other for at, other in enumerate([GROUPED, WHOLE, *OTHERS])})
+    answer = await shelf.search(f'"{written}"', mode=mode)
+    assert ([hit.text for hit in answer.hits], answer.notes) == ([text], (OTHER_FORM.format(written, form),))
+
+
+@pytest.mark.parametrize(("text", "written", "form"), SPACED)
+async def test_an_account_is_found_by_words_with_spaces_or_without(
+    shelf: Shelf, text: str, written: str, form: str
+) -> None:
+    await shelf.put_all({str(at): other for at, other in enumerate([GROUPED, WHOLE, *OTHERS])})
+    assert (await shelf.search(f"payment {written}", mode="sparse")).hits[0].text == text
+    for query in (written, form):
+        answer = await shelf.search(query)
+        assert answer.hits[0].text == text
+        assert UNGROUNDED not in answer.notes
+
+
+async def test_exact_search_says_with_which_spaces_there_is_a_number(shelf: Shelf) -> None:
+    await shelf.put_all({str(at): other for at, other in enumerate([GROUPED, WHOLE, "a sum of 12,50,000"])})
+    for written, form in (
+        ("DE02500105175407324931", "DE02 5001 0517 5407 3249 31"),
+        ("at61 1904 3002 3457 3201", "AT611904300234573201"),
+        ("1250000", "12,50,000"),
+    ):
+        answer = await shelf.search(written, mode="exact")
+        assert (answer.hits, answer.notes) == ((), (EXACT_FORM.format(written, form),))
+        assert len((await shelf.search(form, mode="exact")).hits) == 1
+    hidden = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("hidden", "NL91ABNA0417164300 is hidden", access=hidden)
+    assert "NL91" not in str((await shelf.search("NL91 ABNA 0417 1643 00", mode="exact")).notes)
+
+
+NAMES = {
+    "担当は渡邉健一、内線は四一二": "渡辺さんの内線",
+    "斎藤花子は総務部": "斉藤",
+    "髙橋三郎は営業部": "高橋さん",
+    "山﨑次郎は経理部": "山崎",
+    "澤村一は開発部": "沢村さん",
+    "濱口は広報部": "浜口",
+    "櫻田は人事部": "桜田の部署",
+    "田辺誠は法務部": "田邊",
+    "吉田茂は秘書室": "𠮷田",
+    "沢田は倉庫": "澤田",
+    "渡部は工場": "渡部",
+}
+
+
+async def test_a_japanese_name_is_found_in_other_forms_of_its_characters(shelf: Shelf) -> None:
+    await shelf.put_all({str(at): text for at, text in enumerate(NAMES)})
+    for text, query in NAMES.items():
+        assert (await shelf.search(query, mode="sparse")).hits[0].text == text, query
+    for query, text in (("高橋", "髙橋三郎は営業部"), ("渡辺", "担当は渡邉健一、内線は四一二")):
+        (hit,) = (await shelf.search(query, mode="exact")).hits
+        assert hit.text == text
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "exact"])

@@ -18,8 +18,9 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Literal, TypeAlias
 from unicodedata import normalize
@@ -29,6 +30,7 @@ from lancedb import tokenize
 from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
 from rag.text import scripts
 from rag.text.dates import Day, WrittenDate, dates_in
+from rag.text.number_forms import iban_forms, ibans_in
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -135,6 +137,7 @@ def has_other_letters(text: str) -> bool:
 
 
 _AROUND = 80  # characters of a line on each side that tell whether it is in capitals
+MOST_SPELLINGS = 16  # of a name in Chinese characters: two characters with four forms each
 MOST_PARTS = 8  # of a name; a string with more is a digest or an encoded picture
 LONGEST = 80  # characters of a word; a SHA-256 has 64
 
@@ -150,9 +153,10 @@ _CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  #
 _BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
 _GROUPED = re.compile(
-    "(?P<whole>[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*)(?:(?!(?P=by))[.,](?P<decimals>[0-9]+))?"
+    "(?P<whole>[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*"
+    "|(?P<indian>[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}))(?:(?!(?P=by))[.,](?P<decimals>[0-9]+))?"
 )
-"""A number whose thousands are separated: 1,234.56; in German 1.234,56, in French 1 234,56."""
+"""A number whose thousands are separated: 1,234.56; German 1.234,56, French 1 234,56, Indian 1,23,456."""
 _NUMBER = re.compile("[0-9]+(?:[.,'’ ][0-9]+)*[a-z]?")  # § 5a has a letter
 _SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
     r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
@@ -286,15 +290,16 @@ def _signed_number(match: re.Match[str]) -> Name | None:
 def _number(text: str, sign: str = "") -> Name:
     """The forms of a number, the same for any separators of thousands and decimals.
 
-    Groups separated by spaces may also be several numbers, so these stay in its place.
+    Groups separated by spaces, and those of India, may also be several numbers, so these stay in its place.
     Examples: 1,234.56 and 1.234,56 -> ("1234", "56"), "1234.56"; 1 234,56 -> ("1", "234", "56"), "1234.56".
     """
     pieces = _JOINT.split(text)
-    if grouped := _GROUPED.fullmatch(text):
+    grouped = _GROUPED.fullmatch(text)
+    if grouped:
         pieces = ["".join(_JOINT.split(grouped["whole"])), *filter(None, [grouped["decimals"]])]
     value = ".".join(pieces)
     parts = tuple(part for piece in pieces for part in _DIGIT.split(piece))
-    run = (*_JOINT.split(text),) if " " in text else parts
+    run = (*_JOINT.split(text),) if " " in text or (grouped and grouped["indian"]) else parts
     whole = value if len(run) > 1 else ""
     return Name(run, sign + value if sign else whole, parts if parts != run else (), (whole,) if sign else ())
 
@@ -406,7 +411,26 @@ def _words_of_date(date: WrittenDate, query: str, languages: Sequence[Language])
 
 
 def _named_words(text: str, query: str, languages: Sequence[Language]) -> list[Word]:
-    """The words of a part of a query that has no dates."""
+    """The words of a part of a query that has no dates. An IBAN is one, grouped or not."""
+    words: list[Word] = []
+    end = 0
+    for iban in ibans_in(text):
+        words += _words_and_names(text[end : iban.start()], query, languages)
+        forms = [form for written in iban_forms(iban[0]) for form in _forms_in_text(written)]
+        words.append(Word(iban[0], tuple(tuple(_ready(form, languages[0])) for form in forms)))
+        end = iban.end()
+    return words + _words_and_names(text[end:], query, languages)
+
+
+def _forms_in_text(text: str) -> Iterator[tuple[str, ...]]:
+    """The words that stand for an IBAN in a text, and the whole of it."""
+    parts = (name.run if name else tuple(part.split()) for part, name in names_in(text))
+    yield tuple(chain.from_iterable(parts))
+    if " " not in text:
+        yield (text,)
+
+
+def _words_and_names(text: str, query: str, languages: Sequence[Language]) -> list[Word]:
     words: list[Word] = []
     for part, name in names_in(text):
         if name is None or (" " in part and part not in query):  # "from 10 to 200", without the stop words
@@ -451,11 +475,26 @@ def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
     words = [
         Word(word, tuple(dict.fromkeys(of_word))) for word, of_word in zip(plain_terms, forms, strict=True)
     ]
-    if not has_other_letters(text) or (in_one_script := scripts.simplified(text)) == text:
+    if not has_other_letters(text):
         return words
-    terms = _terms(in_one_script, languages[0])
-    is_alike = len("".join(terms)) == len("".join(word.forms[0][0] for word in words))
-    return [*_cut_twice(words, terms)] if is_alike else words
+    in_one_script = scripts.simplified(text)
+    if in_one_script == text:
+        in_one_script = text.translate(scripts.USUAL_FORM)
+    if in_one_script != text:
+        terms = _terms(in_one_script, languages[0])
+        is_alike = len("".join(terms)) == len("".join(word.forms[0][0] for word in words))
+        words = [*_cut_twice(words, terms)] if is_alike else words
+    return [_in_forms_of_names(word, languages[0]) for word in words]
+
+
+def _in_forms_of_names(word: Word, language: Language) -> Word:
+    """A word of Chinese characters that has the other forms of a name, too: 渡辺 and 渡邉."""
+    forms = [scripts.FORMS_OF_NAMES.get(character, character) for character in word.text]
+    if max(map(len, forms), default=1) == 1:
+        return word
+    spellings = map("".join, islice(product(*forms), MOST_SPELLINGS))
+    terms = (tuple(_terms(spelling, language)) for spelling in spellings)
+    return replace(word, forms=tuple(dict.fromkeys([*word.forms, *terms])))
 
 
 def _cut_twice(words: Sequence[Word], terms: Sequence[str]) -> Iterator[Word]:
