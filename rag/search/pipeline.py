@@ -55,8 +55,11 @@ CHANCE = (
 NEWEST = "Of several editions of a document, the newest one is preferred."
 NEWER = "Newer documents come before older ones."
 OWN_AND_NEWER = "The desk's own documents come before attached ones, and newer ones before older ones."
-DIFFERING = "Editions of a document have different numbers. {}"
-NEWER_EDITIONS = "Newer editions come before older ones."
+DIFFERING = (  # invoices and reports of each month are as alike as editions
+    "Documents of one name have nearly the same words and other numbers: editions, or records of other "
+    "dates. {}"
+)
+NEWER_EDITIONS = "Newer ones come before older ones."
 COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
@@ -278,7 +281,7 @@ def _edition_note(wanted_time: editions.AskedTime) -> str:
 
 
 def _with_differing_editions(hits: list[Hit], question: Query, state: SearchState) -> list[Hit]:
-    """The hits; of editions with different numbers, each gets its date, and a note tells of them.
+    """The hits; of near copies of one name with different numbers, each gets its date, and a note says so.
 
     Not if the question asks for a time: then `_in_order_of_editions` has chosen.
     """
