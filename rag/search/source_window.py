@@ -124,8 +124,8 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
     *_, name = map(folded, names)
     for indexes in _indexes_alike(title, outline, forms, name) if name else ():
         if len({forms[index] for index in indexes}) > 1:
-            named = _title_list(titles[index] for index in indexes)
-            raise InvalidRequestError(f"Several headings match section: {named}.")
+            several = _title_list(titles[index] for index in indexes)
+            raise InvalidRequestError(f"Several headings match section: {several}.")
         if indexes:
             return [outline[index] for index in indexes]
     raise InvalidRequestError(_no_match_message(titles, forms, name))

@@ -46,6 +46,9 @@ Nobody knows by heart which one a person has. Modern and former forms, and the c
 """
 USUAL_FORM = {ord(form): forms[0] for form, forms in FORMS_OF_NAMES.items() if form != forms[0]}
 """The usual one of each other form, for `str.translate`."""
+JAPANESE_FORM = re.compile("[邉斎髙﨑嵜濵嶋嶌澁眞冨峯槇𠮷栁桒靏郞晄]")
+"""A form that neither Chinese texts nor most dictionaries have, so that it may cut a word."""
+_NAME_CHARS = 6
 
 _VOWEL_AM = re.compile("([\u0e4d\u0ecd])([\u0e48-\u0e4b\u0ec8-\u0ecb]?)([\u0e32\u0eb2])")  # น้ํา
 _AM = {"\u0e32": "\u0e33", "\u0eb2": "\u0eb3"}
@@ -164,3 +167,8 @@ def simplified(text: str) -> str:
     if not _TRADITIONAL_ONE.search(text) or len(_JAPANESE.findall(text)) > _LEAST_JAPANESE * len(text):
         return text
     return text.translate(_SIMPLIFIED)
+
+
+def may_name_in_japanese(text: str) -> bool:
+    """Whether a query is in Japanese, or short enough for a name alone."""
+    return len(text) <= _NAME_CHARS or bool(_JAPANESE.search(text))
