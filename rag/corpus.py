@@ -352,6 +352,8 @@ class Source:
 MAX_NAMING_CHARS = 200  # of an entry or a file name: every passage gets their words
 FILE_SUFFIX = re.compile(r"(?<=.)\.[A-Za-z]\w{0,7}\Z")
 ALIAS_KEYS = frozenset({"alias", "aliases"})
+LEFT_OUT = "left_out"
+"""The metadata that names what is missing from a document's text."""
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _SAYING_NOTHING = frozenset({"default", "document", "index", "readme", "untitled"})
 

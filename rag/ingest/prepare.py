@@ -28,6 +28,7 @@ from anyio import to_thread
 from rag.config.model_settings import MULTILINGUAL_MODEL
 from rag.config.settings import IngestSettings
 from rag.corpus import (
+    LEFT_OUT,
     Chunking,
     Document,
     EmbedderIdentity,
@@ -48,7 +49,7 @@ from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import recoded, unicode_text
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
-from rag.ingest.parse.parsers import LEFT_OUT, may_be_scanned
+from rag.ingest.parse.parsers import may_be_scanned
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget, LocalFile, is_local, printable, read, read_if_there
 from rag.ingest.split_text import Reading, within

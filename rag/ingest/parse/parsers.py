@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 
-from rag.corpus import Document
+from rag.corpus import LEFT_OUT, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import (
     archive_files,
@@ -119,8 +119,6 @@ SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
 _SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
-LEFT_OUT = "left_out"
-"""The metadata that names what is missing from a document's text."""
 _LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
 
 

@@ -26,6 +26,7 @@ from rag.search.reply.reply_parts import (
     assemble_context,
     cite_as,
     cited_title,
+    missing_notes,
     places_of_namesakes,
     shown_dates,
     shown_metadata,
@@ -222,7 +223,7 @@ def _reply(
 
 
 def _text_notes(answer: Answer, records: Sequence[HitRecord]) -> list[str]:
-    """Notes if a shown text is not verbatim, or reads like orders to a model.
+    """Notes if pages are missing, or if a shown text is not verbatim, or reads like orders to a model.
 
     The texts of a context follow each other, so one may stand in a fence that an earlier one opened.
     """
@@ -231,7 +232,13 @@ def _text_notes(answer: Answer, records: Sequence[HitRecord]) -> list[str]:
     changes = alteration_notes(
         (text, disarm(text) if answer.context else shown_text) for text, shown_text in pairs
     )
-    return changes + ([ORDERS] if any("instructions" in (record.flags or ()) for record in records) else [])
+    shown = {record.id for record in records}
+    missing = missing_notes(hit.source for hit in answer.hits if hit.cited in shown)
+    return (
+        missing
+        + changes
+        + ([ORDERS] if any("instructions" in (record.flags or ()) for record in records) else [])
+    )
 
 
 def _context_reply(

@@ -198,7 +198,7 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
         "stale": extract.stale or "",
         "flags": ", ".join(extract.flags),
-        "notes": " ".join(extract.notes),
+        "notes": " ".join([*extract.notes, *reply_parts.missing_notes([source])]),
         "altered": " ".join(alteration_notes([(original, text)])),
         "trust": "untrusted",
     }
@@ -316,7 +316,7 @@ def _is_cut(extract: Extract, end: int) -> bool:
 def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
     """Notes on what is not shown, and how to open it."""
     part = extract.part
-    notes = [*extract.notes]
+    notes = [*extract.notes, *reply_parts.missing_notes([extract.source])]
     if part.lines:
         last = min(part.lines[1], extract.line_count)
         if _is_cut(extract, end):

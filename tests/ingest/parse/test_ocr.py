@@ -17,11 +17,14 @@ from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import discover
 from rag.ingest.parse import ocr
 from rag.ingest.parse.parsers import family_of, is_supported
+from rag.ingest.parse.pdf.pdf_document import parse
 from rag.ingest.parse.pdf.pdf_words import Box, Line
+from rag.ingest.parse.pdf.readable_pages import NO_TEXT, NOT_READ, RUN_OCR
 from rag.ingest.report import check_extras
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
 from rag.runtime import install_command
+from tests.pdfs import pdf
 
 installed = pytest.mark.skipif(not find_spec("rapidocr"), reason="refdesk[ocr] is not installed")
 ON = IngestSettings(ocr="auto")
@@ -110,7 +113,7 @@ async def test_scans_and_pictures_are_read_in_the_confined_process() -> None:
     large = saved(picture().resize((5000, 5000)), "PNG")
     with pytest.raises(ParseError, match="5,000 × 5,000 pixels; at most"):
         await parse_safely(large, "a.png", budget=Budget(60), ocr_seconds=SECONDS)
-    with pytest.raises(ParseError, match="only images; run OCR"):
+    with pytest.raises(ParseError, match=re.escape(f"{NO_TEXT}; {RUN_OCR}")):
         await parse_safely(scan, "a.pdf", budget=Budget(60))
 
 
@@ -118,6 +121,14 @@ def test_when_its_time_is_over_ocr_reads_no_further_page() -> None:
     reader = ocr.OcrReader(-1.0)
     assert reader.page(None) is None
     assert reader.picture(None) is None
+
+
+def test_a_scan_that_ocr_has_not_read_does_not_ask_for_ocr() -> None:
+    scan = pdf("", drawing=b"0 0 m 300 300 l S")
+    with pytest.raises(ParseError, match=f"{NO_TEXT}; {NOT_READ}"):
+        parse(scan, "a.pdf", ocr.OcrReader(-1.0))
+    with pytest.raises(ParseError, match=re.escape(f"{NO_TEXT}; {RUN_OCR}")):
+        parse(scan, "a.pdf")
 
 
 @installed

@@ -29,7 +29,7 @@ from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import dehyphenator, parts_of
 from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
-from rag.ingest.parse.pdf.readable_pages import is_garbled
+from rag.ingest.parse.pdf.readable_pages import NO_TEXT, RUN_OCR, is_garbled
 from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
 
 WORDS = [
@@ -825,7 +825,7 @@ def test_pages_without_text_are_missing_pages_and_the_remarks_name_them() -> Non
     for data in (pdf(PROSE), pdf([], drawn=drawn), pdf([])):
         writer.append(io.BytesIO(data))
     document = parse(written(writer), "a.pdf")
-    assert document.remarks == ("page 2 left out: no text, only images; run OCR on it first",)
+    assert document.remarks == (f"page 2 left out: {NO_TEXT}; {RUN_OCR}",)
     assert len(document.pages) == 3
 
 
@@ -868,7 +868,7 @@ def test_a_page_that_can_not_be_read_is_one_missing_page() -> None:
     assert second
     damaged = data.replace(b"%d 0 obj" % second.idnum, b"%d 0 obx" % second.idnum)
     document = parse(damaged, "a.pdf")
-    assert document.remarks == ("page 2 can't be read",)
+    assert document.remarks == ("page 2 left out: damaged",)
     assert document.text.count("body 0 ") == 2
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
 from rag.report import counted
-from rag.search.reply.reply_parts import ORDERS, assemble_context
+from rag.search.reply.reply_parts import MISSING, ORDERS, assemble_context
 from rag.search.reply.search_reply import FULL_ONLY, LEFT_OUT, search_reply
 from rag.search.reply.source_reply import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import alteration_notes, disarm
@@ -304,6 +304,20 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
         assert reply == whole
     elif not omitted:
         assert "The last passage of the context is truncated; open its id to read all of it." in reply.notes
+
+
+@pytest.mark.parametrize(
+    ("left_out", "notes"),
+    [("page 3", [MISSING.format("The title", "page 3")]), ("2 comments", []), ("", [])],
+)
+def test_a_reply_says_of_which_documents_pages_are_missing(left_out: str, notes: list[str]) -> None:
+    """Else who signed is answered from the other pages without a word."""
+    metadata = {"left_out": left_out} if left_out else {}
+    hits = _hit(metadata=metadata), _hit(seq=4, metadata=metadata), _hit(id="other")
+    assert search_reply(Answer(hits), None).notes == notes
+    extract = replace(_extract("text"), source=replace(SOURCE, metadata=metadata))
+    assert source_reply(extract, 9000).notes[: len(notes)] == notes
+    assert fetch_reply(extract, "mfzq", 9000).metadata.get("notes", "") == " ".join(notes)
 
 
 def test_an_empty_answer_is_its_notes() -> None:

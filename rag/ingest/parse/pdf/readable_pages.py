@@ -35,7 +35,8 @@ from rag.report import names_briefly
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
 NO_TEXT = "no text, only images"
-RUN_OCR = "run OCR on it first"
+RUN_OCR = 'set ocr = "auto" in [ingest], or run OCR on it first'
+NOT_READ = "not read by OCR either"
 WITHOUT_TEXT = "the PDF has no text"
 DAMAGED = "the PDF is damaged"
 _IDEOGRAPHS = "\u2e80"  # and what follows: writing that may run down
@@ -57,13 +58,20 @@ class Missing:
     plain: list[int] = field(default_factory=list)
     has_more: bool = False
     """Whether there are pages after the last one that is read."""
+    has_reader: bool = False
+    """Whether OCR was tried."""
+
+    @property
+    def advice(self) -> str:
+        """What may help where there is no text."""
+        return NOT_READ if self.has_reader else RUN_OCR
 
     def remarks(self) -> Iterator[str]:
         """The pages that could not be read, or not reliably."""
         remarks = (
-            (_page_list(self.damaged), "can't be read"),
-            (_page_list(self.garbled), f"left out: {NO_CHARACTERS}; {RUN_OCR}"),
-            (_page_list(self.images), f"left out: {NO_TEXT}; {RUN_OCR}"),
+            (_page_list(self.damaged), "left out: damaged"),
+            (_page_list(self.garbled), f"left out: {NO_CHARACTERS}; {self.advice}"),
+            (_page_list(self.images), f"left out: {NO_TEXT}; {self.advice}"),
             (f"pages after {MAX_PAGES:,}" if self.has_more else "", "left out"),
             (_page_list(self.recognised), "read by OCR"),
             (_page_list(self.plain), "read as plain text: columns and tables may be lost"),
@@ -74,7 +82,7 @@ class Missing:
         """Why a PDF has no text at all."""
         if self.garbled or self.images:
             reason = NO_CHARACTERS if self.garbled else NO_TEXT
-            return ParseError(f"the PDF has {reason}; {RUN_OCR}", "no text")
+            return ParseError(f"the PDF has {reason}; {self.advice}", "no text")
         if self.damaged:
             return ParseError(DAMAGED)
         return ParseError(WITHOUT_TEXT, "no text")
@@ -93,7 +101,7 @@ def sheets_of(
     `second` returns the plain text of a page. It is asked where pdfium reads nothing or the text is vertical.
     With `reader`, OCR reads pages without text.
     """
-    missing = Missing(has_more=len(pdf) > MAX_PAGES)
+    missing = Missing(has_more=len(pdf) > MAX_PAGES, has_reader=reader is not None)
     numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
     sheets = [_sheet(pdf, number, missing, second, reader) for number in numbers]
     everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
