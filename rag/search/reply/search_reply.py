@@ -95,7 +95,8 @@ class BriefHitRecord(HitRecord):
     """A passage as a model reads it. Its JSON leaves out what `get_source` returns for its `id`.
 
     `metadata` has the declared fields only, and the path where the title is only the name of a file. There is
-    no `title`, because `cite_as` begins with it, unless a connector needs it, like URLs. The excluded fields are set in this object, but not in one read from JSON.
+    no `title`, because `cite_as` begins with it, unless a connector needs it, like URLs. The excluded fields
+    are set in this object, but not in one read from JSON.
     """
 
     uri: str = Field("", exclude=True)
