@@ -114,10 +114,7 @@ _STRAY = re.compile(
     "|(?<!\\w)œ[lmprw]"  # śr, św in Windows-1250
 )
 _LINE = re.compile(r"([\u2500-\u257f])\1{2,}")  # ─────, which no wrong encoding makes
-_FRAME = re.compile(
-    r"(?<![^\W\d_\u3000-\uffff])(?<![\u2500-\u257f])[\u2500-\u257f]++(?![^\W\d_\u3000-\uffff])"
-)
-"""Lines that aren't beside a letter of an alphabet."""
+_FRAME = re.compile("[\u2500-\u257f]")  # of a table; in code pages of DOS, other letters look so
 _SHORTEST = "авиоуксяєіїйηοήόώ"  # words of one letter in Cyrillic and Greek
 _ODD = 0.2  # the share of odd words in a text that was decoded by a wrong encoding
 _FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
@@ -133,7 +130,7 @@ _NOT_RUSSIAN = re.compile(rb"[\xb1-\xbf]")  # kana, and no letters in the encodi
 _KANA_SHARE = 0.25  # of all bytes beyond ASCII: half of all kana are among these
 _DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
 _DAMAGED_ONCE = 6  # the same if all wrong bytes are in one place; most mails are short
-_MULTIBYTE = {"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "utf-8"}
+_EAST_ASIAN = {"gb18030", "big5hkscs", "cp950", "cp932", "cp949", "euc_jp", "johab"}
 _NO_CHARACTER = re.compile("[\uf8f0-\uf8f3]")  # a byte without a meaning in Python's code page 932
 
 
@@ -316,7 +313,7 @@ def _decoded_as_stated(data: bytes, declared: str, codec: str) -> Decoded | None
         remark = "" if is_narrower else _encoding_remark(declared, "utf-8")
         return Decoded(text, "utf-8", remark)
     for name in _stated_codecs(data, codec):
-        if (text := _strictly_decoded(data, name)) is not None and _is_plausible(text, stated=True):
+        if (text := _strictly_decoded(data, name)) is not None and _is_plausible(text, name, stated=True):
             return Decoded(text, name)
     return None
 
@@ -345,7 +342,7 @@ def _unmarked_unicode(data: bytes) -> str:
     }
     for codec in (shape for shape, fits in shapes.items() if fits):
         text = _strictly_decoded(data, codec)
-        if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text, stated=True):
+        if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text, codec, stated=True):
             return codec
     return ""
 
@@ -393,7 +390,7 @@ def _pair_in_code_page(pair: re.Match[bytes]) -> bytes:
 def _is_rather_eastern(data: bytes, text: str, codec: str) -> bool:
     """Whether a short text in an East Asian encoding only happens to be valid UTF-8."""
     beyond = sum(not character.isascii() for character in text[:_HEAD])
-    is_eastern = codec in _MULTIBYTE - {"utf-8"}
+    is_eastern = codec in _EAST_ASIAN
     return is_eastern and beyond <= 2 and max(text) < "\u0800" and _strictly_decoded(data, codec) is not None  # noqa: PLR2004
 
 
@@ -412,10 +409,10 @@ def _decoded_with_losses(data: bytes, codec: str, *, stated: bool) -> Decoded | 
     text = _NO_CHARACTER.sub("\ufffd", data.decode(codec, "replace"))
     lost = text.count("\ufffd")
     beyond = sum(not character.isascii() for character in text) - lost
-    one_place = stated and codec in _MULTIBYTE and len(re.findall("\ufffd+", text)) == 1
+    one_place = stated and codec in {*_EAST_ASIAN, "utf-8"} and len(re.findall("\ufffd+", text)) == 1
     if not lost or lost * (_DAMAGED_ONCE if one_place else _DAMAGED) > beyond:
         return None
-    if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " "), stated=True):
+    if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " "), codec, stated=True):
         return None
     return Decoded(text, codec, f"{counted(lost, 'character')} of its {codec} text can't be read", lost)
 
@@ -505,7 +502,7 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():
         text = sample.decode(codec, "ignore")
-        if _is_plausible(text) and _strictly_decoded(data, codec) is not None:
+        if _is_plausible(text, codec) and _strictly_decoded(data, codec) is not None:
             yield codec, confidence, _lines_beyond_ascii(text)
 
 
@@ -520,15 +517,15 @@ def _confidences(data: bytes) -> dict[str, float]:
     return confidences
 
 
-def _is_plausible(text: str, *, stated: bool = False) -> bool:
-    """Whether decoded characters make words, rather than mojibake.
+def _is_plausible(text: str, codec: str, *, stated: bool = False) -> bool:
+    """Whether the characters that were decoded by a codec make words, rather than mojibake.
 
     Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
     letters, and single foreign letters among Latin words. Such a letter proves nothing (12 р., И. И., 5 Ω) if
     the encoding is `stated`, or the text has whole words in its script. If it is stated, nor do abbreviations
-    with Russian endings, a Latin letter that was typed for the Cyrillic one that looks like it, or frames.
+    with Russian endings, a Latin letter that was typed for the Cyrillic one that looks like it.
     """
-    sample = (_FRAME if stated else _LINE).sub(" ", _lines_beyond_ascii(text))
+    sample = (_FRAME if codec in _EAST_ASIAN else _LINE).sub(" ", _lines_beyond_ascii(text))
     words = [word for word in _WORD.findall(sample) if not word.isascii()]
     words = [word for word in words if not (stated and _MIXED.fullmatch(word))]
     if stated or any(len(word) >= _TELLING and _is_greek_or_cyrillic(word) for word in words):

@@ -218,8 +218,17 @@ def test_a_stated_encoding_has_the_signs_that_windows_adds_and_lines(
 
 
 def test_lines_in_a_text_without_a_declaration_are_no_damage() -> None:
-    text = "お知らせ\n──────────\n本文です\n━━━━━━━━━━━━━━\n"
-    assert decode(text.encode("cp932")).text == text
+    for text in (
+        "お知らせ\n──────────\n本文です\n",
+        "┌──┬──┐\n│項目│金額│\n└──┴──┘\n来週の会議は火曜日です。",
+    ):
+        assert decode(text.encode("cp932")).text == text
+
+
+@pytest.mark.parametrize("label", ["cp437", "cp866"])
+def test_capitals_that_look_like_lines_in_a_stated_code_page_are_no_lines(label: str) -> None:
+    for text in ("НАЧАЛЬНИК ОТДЕЛА: КЛЮЧ", "ВСЕГО"):
+        assert decode_part(text.encode("cp1251"), label).text == text
 
 
 def test_a_polish_word_is_not_taken_for_french() -> None:
