@@ -283,7 +283,7 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
         query(conditions=[condition("maker", "$gt", "a")]),
         (
             "maker does not support '$gt'; it is a string, "
-            "which supports: $eq, $ne, $in, $nin, $exists, $prefix, $contains."
+            "which supports: $eq, $ne, $in, $nin, $exists, $prefix, $suffix, $contains."
         ),
     ),
     "too many conditions": (
