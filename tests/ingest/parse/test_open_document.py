@@ -202,6 +202,17 @@ def test_sheets_have_the_texts_that_were_shown_and_hidden_ones_are_left_out() ->
     assert document.remarks == ("1 hidden sheet was left out", "1 hidden row or column was left out")
 
 
+def test_cells_that_are_struck_out_are_marked() -> None:
+    style = '<style:style style:name="gone"><style:text-properties style:text-line-through-style="solid"/></style:style>'
+    cells = "".join(
+        f"<table:table-cell {about}><text:p>{text}</text:p></table:table-cell>"
+        for text, about in (("Bolt", 'table:style-name="gone"'), ("Nut", ""))
+    )
+    table = f'<table:table table:name="S"><table:table-row>{cells}</table:table-row></table:table>'
+    text = parse(flat(f"{style}<office:spreadsheet>{table}</office:spreadsheet>"), "a.fods").text
+    assert "| ~~Bolt~~ | Nut |" in text
+
+
 def test_slides_are_pages_with_their_notes() -> None:
     def frame(text: str, kind: str = "", at: int = 0) -> str:
         place = f'svg:x="0cm" svg:y="{at}cm" svg:width="9cm" svg:height="1cm"'

@@ -631,5 +631,16 @@ def test_texts_in_old_workbooks_have_their_formats() -> None:
     assert document.text.endswith("| No.A-12 |  |")
 
 
+def test_cells_that_are_struck_out_are_marked() -> None:
+    fonts = [record(0x31, bytes(2) + bytes([flags]) + bytes(11) + b"\1\0A") for flags in (0, 8)]
+    styles = b"".join([*fonts, *(record(0xE0, struct.pack("<HH16x", font, 0)) for font in (0, 1))])
+    number = record(0x203, struct.pack("<HHHd", 2, 0, 1, 5))
+    text = b"90 30 days"
+    runs = struct.pack("<HHHHH", 2, 3, 1, 5, 0)
+    rich = record(0xD6, struct.pack("<HHHHB", 2, 1, 0, len(text), 0) + text + runs)
+    document = parse(old_workbook(number, rich, styles=styles), "a.xls")
+    assert document.text.endswith("| ~~5~~ | 90 ~~30~~ days |")
+
+
 def test_a_sheet_without_them_says_nothing_of_them() -> None:
     assert parse(old_workbook(), "a.xls").remarks == ()

@@ -480,7 +480,8 @@ def _cells(reader: _Reader, sheet: Sheet, row: Element, number: int) -> dict[int
         sheet.boxes += [(number, column, text) for shape in boxes if (text := reader.cell_text(shape))]
         for shape in boxes:
             cell.remove(shape)
-        if cell.tag == "table-cell" and len(cell) and (text := reader.cell_text(cell)):
+        text = reader.cell_text(cell) if cell.tag == "table-cell" and len(cell) else ""
+        if text := as_struck(text, is_struck=reader.style(cell).struck):
             end = column + capped_repeat_count(cell, "number-columns-repeated")
             cells |= dict.fromkeys(range(column, min(end, MAX_COLUMNS)), text)
             if (down := repeat_count(cell, "number-rows-spanned")) > 1:
