@@ -147,10 +147,10 @@ def in_common_years(text: str) -> str:
 
 def _in_digits(numerals: re.Match[str]) -> str:
     """Chinese numerals in digits: 二〇二四 -> 2024, 十二 -> 12, 三十 -> 30."""
-    tens, ten, ones = (
+    tens, ten, units = (
         "".join(f"{numeric(numeral):.0f}" for numeral in part) for part in numerals[0].partition("十")
     )
-    return f"{tens or 1}{ones or 0}" if ten else tens
+    return f"{tens or 1}{units or 0}" if ten else tens
 
 
 def _common_year(year: re.Match[str]) -> int:
