@@ -14,7 +14,15 @@ from typing import Self
 
 from rag.corpus import Language
 from rag.store.read.schema import Ranking, StoredChunk, split_chunk_id
-from rag.store.read.word_analysis import ANY_STOP_WORDS, MAX_TERMS, query_words, question_words
+from rag.store.read.word_analysis import (
+    ANY_STOP_WORDS,
+    DEFINED_IN_CODE,
+    JOINED,
+    MAX_TERMS,
+    joinable_words,
+    query_words,
+    question_words,
+)
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
@@ -46,18 +54,15 @@ _KINDS = {
 }
 """What words before the number of a section mean: the same as §, articles, or other parts of a document."""
 
-_DEFINED = (
-    "class const def enum func function interface method module namespace object record struct trait type"
-)
-_DEFINING = frozenset(
-    f"{_DEFINED} declaration definition implementation"
-    " change changed changelog changes new notes release released version what's what’s".split()
-)
+_DEFINING = DEFINED_IN_CODE | {
+    *("declaration", "definition", "implementation", "change", "changed", "changelog", "changes", "new"),
+    *("notes", "release", "released", "version", "what's", "what’s"),
+}
 """Words beside a name or a version that only say that its definition or its changes are wanted."""
 _NAME = r"[^\W\d]\w*(?:(?:[.:#-]|->|::)\w+)*"
 _ASKED_NAME = re.compile(rf"(?<!\w){_NAME}")
 _OWN_NAME = re.compile(
-    rf"[^\w(]*+(?:\([^)]*\)\s*)?(?:(?:{'|'.join(_DEFINED.split())})\s+)*[^\w(]*(?P<name>{_NAME})"
+    rf"[^\w(]*+(?:\([^)]*\)\s*)?(?:(?:{'|'.join(DEFINED_IN_CODE)})\s+)*[^\w(]*(?P<name>{_NAME})"
     r"(?P<only>\W*$|`?\s*(?:[(:<\[{]|(?:extends|implements|interface|struct)\b))?"
 )
 _OF_CODE = re.compile("_|[a-z0-9][A-Z]")
@@ -121,12 +126,16 @@ class Named:
         """What a query names whose words are analysed in these languages.
 
         A word without capitals or "_" inside is a name if the query has no other: "where is deploy defined".
+        So are two: "order item" for OrderItem.
         """
         asking = question_words(frozenset(languages)) | _DEFINING
-        texts = [word.text for word in query_words(query, languages)[:MAX_TERMS]]
+        all_words = query_words(query, languages)[:MAX_TERMS]
+        texts = [word.text for word in all_words]
         words = [text for text in texts if text.casefold() not in asking] or texts
         names = [_member(match[0]) for match in _ASKED_NAME.finditer(query)]
         names = [name for name in names if _OF_CODE.search(name) or words == [name.casefold()]]
+        if len(pair := joinable_words(all_words)) == JOINED:
+            names = words = ["".join(word.text for word in pair)]
         addresses = islice(_addresses(query), MOST_NAMED)
         return cls(tuple(addresses), tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words))
 

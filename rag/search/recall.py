@@ -295,7 +295,8 @@ async def _sparse(
     if view.table.retrieves or not (named.addresses or named.names):
         return await table.sparse(query.text, plan.candidates, where, every=every)
     scores_all = isinstance(table, StrictReader | StrictReaderInMemory)
-    looked_at = max(plan.candidates, LOOKED_AT if scores_all else 0)
+    is_written = all(name in query.text for name in named.names)  # two words as one are rare, so rank high
+    looked_at = max(plan.candidates, LOOKED_AT if scores_all and is_written else 0)
     ranking = await table.sparse(query.text, looked_at, where, every=every)
     return with_own_first(ranking, named)[: plan.candidates]
 

@@ -104,6 +104,25 @@ Gizmo 3.5 is red, and Gizmo 3 is blue.
 
 Gizmo 3.5 and its parts became available on the same date, June 20.
 """,
+    "OrderItem.cs": """
+namespace Shop;
+
+public class OrderItem : Entity
+{
+    public int Units { get; set; }
+}
+""",
+    "CreateOrderHandler.cs": """
+namespace Shop;
+
+public class CreateOrderHandler
+{
+    public void Handle(Order order)
+    {
+        foreach (var item in order.items) { order.Add(item); }
+    }
+}
+""",
     "command.go": """
 package tool
 
@@ -163,6 +182,8 @@ FIRST = {
     "definition of AddCommand": "// AddCommand adds",
     "addCommand": "def addCommand",
     "where is deploy implemented?": "def deploy",
+    "order item": "public class OrderItem",
+    "order item class": "public class OrderItem",
     "InvoiceService": "class InvoiceService",
     "InvoiceService.parse_amount": "class InvoiceService",
 }

@@ -44,6 +44,9 @@ some stop words by accident: Dutch "die" and "was", Danish "for" and "at"."""
 
 KEPT_QUERIES = 64  # a search analyses its query five times, for 0.05 ms each
 
+JOINED = 2
+"""Words that may be one name in code; names of three are in the index with their parts."""
+
 MAX_TERMS = 64
 """Of a query; each costs about 0.3 ms."""
 
@@ -388,7 +391,29 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
         words += _named_words(counted[end : date.start], query, languages)
         words += _words_of_date(date, counted, languages)
         end = date.end
-    return (*words, *_named_words(counted[end:], query, languages))
+    return (*_with_joined([*words, *_named_words(counted[end:], query, languages)], languages),)
+
+
+def _with_joined(words: list[Word], languages: Sequence[Language]) -> list[Word]:
+    """The words of a query; if it has two in all, each also in the form of both as one: orderitem.
+
+    So code writes them: OrderItem. In longer queries, such words are mostly there by accident.
+    """
+    if len(pair := joinable_words(words)) != JOINED:
+        return words
+    whole = "".join(word.text for word in pair)
+    joined = [(term,) for language in languages for term in _ready([whole], language)]
+    return [
+        replace(word, forms=tuple(dict.fromkeys((*word.forms, *joined)))) if word in pair else word
+        for word in words
+    ]
+
+
+def joinable_words(words: Sequence[Word]) -> list[Word]:
+    """The words, without those for things that code defines; none if one isn't plain: "order item class"."""
+    others = [word for word in words if word.text not in DEFINED_IN_CODE]
+    is_plain = all(word.text.isascii() and word.text.isalpha() and word.text.islower() for word in others)
+    return others if is_plain else []
 
 
 _NAME_BEFORE, _NAME_BEHIND = re.compile("[A-Za-z0-9_][-./_]?$"), re.compile("[-./_]?[A-Za-z0-9_]")
@@ -695,6 +720,12 @@ _ASKING_WHERE = {
     "wo": frozenset({"definiert", "deklariert", "implementiert"}),
 }
 """Words that only ask beside another: "where is AddCommand defined". Texts have them for other reasons."""
+DEFINED_IN_CODE = frozenset(
+    """
+    class const def enum func function interface method module namespace object record struct trait type
+    """.split()  # noqa: SIM905 easier to read
+)
+"""Words before a name in code, and in queries for its definition."""
 QUESTION_WORDS: dict[Language | Literal["others"], frozenset[str]] = {
     language: frozenset(words.split()) for language, words in _LISTS["question_words"].items()
 }
