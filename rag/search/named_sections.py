@@ -134,7 +134,7 @@ class Named:
         words = [text for text in texts if text.casefold() not in asking] or texts
         names = [_member(match[0]) for match in _ASKED_NAME.finditer(query)]
         names = [name for name in names if _OF_CODE.search(name) or words == [name.casefold()]]
-        if len(pair := joinable_words(all_words)) == JOINED:
+        if len(pair := joinable_words(all_words, query)) == JOINED:
             names = words = ["".join(word.text for word in pair)]
         addresses = islice(_addresses(query), MOST_NAMED)
         return cls(tuple(addresses), tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words))

@@ -391,15 +391,16 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
         words += _named_words(counted[end : date.start], query, languages)
         words += _words_of_date(date, counted, languages)
         end = date.end
-    return (*_with_joined([*words, *_named_words(counted[end:], query, languages)], languages),)
+    words += _named_words(counted[end:], query, languages)
+    return (*_with_joined(words, query, languages),)
 
 
-def _with_joined(words: list[Word], languages: Sequence[Language]) -> list[Word]:
+def _with_joined(words: list[Word], query: str, languages: Sequence[Language]) -> list[Word]:
     """The words of a query; if it has two in all, each also in the form of both as one: orderitem.
 
     So code writes them: OrderItem. In longer queries, such words are mostly there by accident.
     """
-    if len(pair := joinable_words(words)) != JOINED:
+    if len(pair := joinable_words(words, query)) != JOINED:
         return words
     whole = "".join(word.text for word in pair)
     joined = [(term,) for language in languages for term in _ready([whole], language)]
@@ -409,13 +410,17 @@ def _with_joined(words: list[Word], languages: Sequence[Language]) -> list[Word]
     ]
 
 
-def joinable_words(words: Sequence[Word]) -> list[Word]:
-    """The words, without those for things that code defines; none if one isn't plain: "order item class"."""
+def joinable_words(words: Sequence[Word], query: str) -> list[Word]:
+    """The words of a query, without those for things that code defines: "order item class" -> order, item.
+
+    None if one isn't plain or has less than three letters, or something is between them.
+    """
     others = [word for word in words if word.text not in DEFINED_IN_CODE]
-    is_plain = all(word.text.isascii() and word.text.isalpha() and word.text.islower() for word in others)
-    return others if is_plain else []
+    are_plain = all(_PLAIN_WORD.fullmatch(word.text) for word in others)
+    return others if are_plain and " ".join(word.text for word in others) in query.casefold() else []
 
 
+_PLAIN_WORD = re.compile("[a-z]{3,}")
 _NAME_BEFORE, _NAME_BEHIND = re.compile("[A-Za-z0-9_][-./_]?$"), re.compile("[-./_]?[A-Za-z0-9_]")
 
 
