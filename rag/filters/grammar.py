@@ -189,6 +189,7 @@ MAX_DEPTH = 5
 MAX_VALUES = 100
 MAX_CHARS = 512
 MAX_ALL_CHARS = 65_536  # of all texts of a filter: each collection's predicate has them
+MAX_PATTERN_CHARS = 40_000  # of all texts to find in any form: 50,000 values take half a second of CPU
 MAX_INTEGER = 2**53  # many JSON parsers read larger integers inexactly
 
 
@@ -216,7 +217,7 @@ def check_form(value: object) -> None:
 class _Parser:
     def __init__(self, fields: Mapping[str, FieldType]) -> None:
         self._fields = fields
-        self._leaves = self._chars = 0
+        self._leaves = self._chars = self._pattern_chars = 0
 
     def tree(self, value: object, depth: int) -> Filter:
         """The filter in an object, all of whose conditions must hold."""
@@ -266,6 +267,10 @@ class _Parser:
                 raise InvalidRequestError(
                     f"filter has texts of more than {MAX_ALL_CHARS:,} characters in all."
                 )
+            if isinstance(leaf, Like) and leaf.operator != "$prefix":
+                self._pattern_chars += len(fragment(leaf.text).pattern)
+                if self._pattern_chars > MAX_PATTERN_CHARS:
+                    raise InvalidRequestError("filter has too long texts for $contains and $suffix.")
             yield leaf
 
 

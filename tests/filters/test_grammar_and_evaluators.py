@@ -399,6 +399,16 @@ def test_a_filter_has_texts_of_so_many_characters_in_all() -> None:
         parse_filter(named(3), FIELDS)
 
 
+@pytest.mark.parametrize("operator", ["$contains", "$suffix"])
+def test_texts_to_find_in_any_form_are_fewer_because_each_becomes_a_pattern(operator: str) -> None:
+    def wanted(count: int) -> dict[str, object]:
+        return {"$or": [{"status": {operator: "ß" * 400 + str(number)}} for number in range(count)]}
+
+    assert parse_filter(wanted(1), FIELDS)
+    with pytest.raises(InvalidRequestError, match="too long texts"):
+        parse_filter(wanted(32), FIELDS)
+
+
 # The meaning of filters: two-valued logic, in which a missing field has no value.
 
 DAY = datetime(2024, 5, 1, tzinfo=UTC)
