@@ -252,7 +252,8 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     if title and not is_title(title):
         title = title_line(first_heading(document.text, document.blocks, name))
     if title == title_line(name) or not is_title(title):
-        title = title_line(named_after(name))
+        is_settings = suffix in json_and_csv.JSON_SUFFIXES and document.blocks[0].kind == "code"
+        title = title_line(name if is_settings else named_after(name))
     return dataclasses.replace(
         document,
         title=title,

@@ -269,3 +269,15 @@ def test_decimals_stay_as_they_are_spelled(name: str) -> None:
     record = '{"version": 1.10, "price": -5.00, "e": 1E400, "n": 7, "in": {"v": [2.0, "2.0"]}, "l": [0.50]}'
     text = parse((f"[{record}]" if name == "a.json" else record).encode(), name).text
     assert text == 'version: 1.10\nprice: -5.00\ne: 1E400\nn: 7\nin: {"v": [2.0, "2.0"]}\nl: 0.50'
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "title"),
+    [
+        ('{\n  "name": "shop",\n  "version": "1.0.0"\n}', "package.json", "package.json"),
+        ('{\n  "title": "Shop",\n  "version": "1.0.0"\n}', "package.json", "Shop"),
+        ('[{"id": 1}, {"id": 2}]', "all-customers.json", "all customers"),
+    ],
+)
+def test_settings_in_json_are_called_by_their_file(value: str, name: str, title: str) -> None:
+    assert parse(value.encode(), name).title == title

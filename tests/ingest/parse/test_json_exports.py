@@ -157,7 +157,7 @@ def test_a_day_of_slack_is_called_by_its_channel_and_so_are_its_sections() -> No
     assert outline(document) == [(1, "atlas, 2024-01-05"), (1, "atlas, 2024-01-06")]
     assert exported(TELEGRAM, "atlas/result.json").title == "Boat club"
     assert exported([CHATGPT, CHATGPT], "atlas/conversations.json").title == "conversations"
-    assert exported({"id": "long " * 99}, "atlas/2024-01-05.json").title == "2024-01-05"
+    assert exported({"id": "long " * 99}, "atlas/2024-01-05.json").title == "2024-01-05.json"
 
 
 def test_names_in_slack_come_from_any_profile_in_the_file_and_from_programs() -> None:
