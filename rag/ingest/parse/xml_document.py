@@ -36,6 +36,7 @@ from rag.ingest.parse.document_parts import (
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.xml_text import (
     HEADS,
+    as_sections,
     attribute,
     fill_references,
     is_mixed,
@@ -98,6 +99,8 @@ def parse(text: str, name: str) -> Document:
         return outline_document(root, name)
     if kind == "mediawiki":
         return wiki_document(root, name)
+    if kind == "dokumente":
+        as_sections(root)
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     elsewhere = fill_references(root) if is_text else []
     body, blocks = compose(parts_of(root) if is_text else _records(root))

@@ -202,6 +202,7 @@ _ITEMS = listed_names("""
     callout glossentry sli plentry
 """)
 _TERMS = listed_names("term dt glossterm pt")
+_NUMBER = re.compile(r"\(?(?:\d{1,4}[a-z]{0,2}|[a-z]{1,4})[.)]{1,2}|[-–•]")  # of an item: "11b.", "aa)"
 _CODE = listed_names("""
     programlisting screen literallayout codeblock pre code-block eg synopsis preformat msgblock lines
 """)
@@ -266,6 +267,29 @@ def _words_called(reference: Element, target: Element) -> str:
     if attribute(reference, "conref"):
         return words(target)
     return next((words(title) for title in named(target, _HEADINGS)), "")
+
+
+_PARTS_OF_NORM = ("gliederungsbez", "gliederungstitel", "enbez", "titel")
+
+
+def as_sections(root: Element) -> None:
+    """Give each norm of a German statute (gesetze-im-internet.de) its title, and the statute its own.
+
+    Example: "<norm><metadaten><enbez>§ 1</enbez><titel>Ziel</titel>…" -> "<section><title>§ 1 Ziel</title>…".
+    """
+    name = next(map(words, root.iter("langue")), "")
+    for norm in root.iter("norm"):
+        facts = norm.find("metadaten")
+        norm.tag = "section"
+        if facts is not None:
+            title = ET.Element("title")
+            lines = (words(line) for tag in _PARTS_OF_NORM for line in facts.iter(tag))
+            title.text = " ".join(filter(None, lines))
+            norm[[*norm].index(facts)] = title
+    if name:
+        title = ET.Element("title")
+        title.text = name
+        root.insert(0, title)
 
 
 def looks_like_text(root: Element) -> bool:
@@ -347,13 +371,18 @@ class _Body:
         continued = attribute(element, "continued-from") or attribute(element, "continuation")
         start = attribute(element, "startingnumber") or attribute(element, "start")
         number = whole_number(start, 1 + self._ends.get(continued, 0)) - 1
+        above = ""  # the number that an element before the item states, as in German statutes
         for item in element:
+            if name_of(item) == "dt" and _NUMBER.fullmatch(text := words(item)):
+                above = text
+                continue
             is_item = name_of(item) in _ITEMS
             parts = [part for part in self._item(item, depth) if part.text.strip()]
             if is_item:
                 stated = (attribute(item, name) for name in ("override", "value", "n"))
                 number = next(filter(None, map(whole_number, stated)), number + 1)
-            sign = f"{_mark(item, number, kind)} " if is_item else ""
+            sign = f"{above or _mark(item, number, kind)} " if is_item else ""
+            above = ""
             if parts and parts[0].kind in {"code", "table"}:
                 parts.insert(0, Part("paragraph", ""))
             for at, part in enumerate(parts):

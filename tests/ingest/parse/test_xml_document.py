@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rag.errors import ParseError
 from rag.ingest.parse.html_widgets import with_formulas
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.conftest import Shape
 from tests.ingest.parse.document_shape import headings_of, texts_of
 
 JATS = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//NLM//DTD" "x.dtd">
@@ -550,3 +551,22 @@ def test_a_formula_in_xml_has_its_signs() -> None:
 def test_hostile_formulas_cost_no_more_than_their_length(part: str) -> None:
     with_formulas(part * 40_000)
     with_formulas(f"<math>{part * 40_000}</math>")
+
+
+def test_norms_of_german_statutes_are_sections_and_items_have_the_numbers_that_they_state(
+    shape: Shape,
+) -> None:
+    statute = """<dokumente><norm><metadaten><jurabk>BGB</jurabk><langue>Bürgerliches Gesetzbuch</langue>
+</metadaten><textdaten/></norm><norm><metadaten><jurabk>BGB</jurabk><enbez>§ 3</enbez><titel>Ziel</titel></metadaten>
+<textdaten><text><Content><P>(1) Steuerfrei sind</P><P><DL Type="arabic"><DT>1.</DT><DD><LA>Leistungen,
+<DL Type="alpha"><DT>a)</DT><DD><LA>bei Tod,</LA></DD><DT>aa)</DT><DD><LA>sonst;</LA></DD></DL></LA></DD>
+<DT>11b.</DT><DD><LA>Zuschüsse.</LA></DD></DL></P></Content></text></textdaten></norm></dokumente>"""
+    assert shape(statute, "BJNR001950896.xml") == [
+        ("heading", "# Bürgerliches Gesetzbuch"),
+        ("heading", "## § 3 Ziel"),
+        ("paragraph", "(1) Steuerfrei sind"),
+        ("list", "1. Leistungen,\n   a) bei Tod,\n   aa) sonst;\n11b. Zuschüsse."),
+    ]
+    assert parse(statute.encode(), "BJNR001950896.xml").title == "Bürgerliches Gesetzbuch"
+    terms = "<article><p>Of clocks.</p><dl><dt>Quartz</dt><dd>Swings.</dd></dl></article>"
+    assert shape(terms, "a.xml")[-1] == ("list", "- Quartz\n- Swings.")
