@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from pypdf import PdfReader, PdfWriter
@@ -1313,6 +1313,46 @@ def test_a_drawn_table_in_hebrew_is_read_from_the_right_numbers_too() -> None:
     (drawn_rows,) = rows_of(with_drawn_cells(lines, rules), rules)
     (part,) = parts_of(drawn_rows, rules)
     assert part.rows == tuple(row[::-1] for row in rows)
+
+
+def _right_to_left(*lines: str, first: int) -> str:
+    """The text of a page with these lines as they look; small letters stand for those from `first` on."""
+    writer = PdfWriter(
+        clone_from=io.BytesIO(pdf([At(50, 700 - 20 * y, line) for y, line in enumerate(lines)]))
+    )
+    characters = DecodedStreamObject()
+    characters.set_data(
+        b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange "
+        b"1 beginbfrange <61> <7a> <%04x> endbfrange endcmap" % first
+    )
+    resources: Any = writer.pages[0]["/Resources"]
+    font = resources["/Font"]["/F"]
+    font[NameObject("/ToUnicode")] = writer._add_object(characters)  # noqa: SLF001 it has no public way
+    text = parse(written(writer), "a.pdf").text
+    return "".join(
+        chr(ord(letter) - first + 97) if first <= ord(letter) < first + 26 else letter for letter in text
+    )
+
+
+@pytest.mark.parametrize("first", [0x5D0, 0x628])
+@pytest.mark.parametrize(
+    ("shown", "logical"),
+    [
+        ("IL62 0108 0000 0009 9999 999 cba fed", "def abc IL62 0108 0000 0009 9999 999"),
+        ("5678 234 11 966+ cba", "abc +966 11 234 5678"),
+        ("cba .OR TECHNOLOGIES LTD fed", "def OR TECHNOLOGIES LTD. abc"),
+        ("fed HTTPS://EXAMPLE.ORG/A cba", "abc HTTPS://EXAMPLE.ORG/A def"),
+        (".012345678 cba", "abc 012345678."),
+        ("-4.3 cba fed", "def abc -4.3"),
+        ("4,500 cba fed", "def abc 4,500"),
+        ("(PROJECT LEAD) cba", "abc (PROJECT LEAD)"),
+    ],
+)
+def test_latin_words_and_numbers_in_lines_that_run_left_are_where_one_reads_them(
+    shown: str, logical: str, first: int
+) -> None:
+    prose = ["cba fed ihg lkj onm rqp", "rqp onm lkj ihg fed cba"]
+    assert _right_to_left(*prose, shown, first=first).split("\n")[2] == logical
 
 
 def test_rows_in_tiny_letters_right_above_a_rule_are_not_lost() -> None:

@@ -51,7 +51,16 @@ _SEAM, _OVER = 0.05, 0.2  # times the height of a line: least gap between them, 
 _PDFIUM_LINE, _WORDS = re.compile(r"[^\r\n]+"), re.compile(rf"[^\s{HYPHEN}]+{HYPHEN}?|{HYPHEN}")
 _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_OPENING, _CLOSING = str.maketrans(")]}", "([{"), str.maketrans("([{", ")]}")
 _MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
+_LATIN_RUN = re.compile(r"(?:[LN][LNS]*)?L")  # of kinds of words from right to left
+_MIXED = re.compile(r"(?=.*R)(?=.*[LN])(?!L.*L\Z).*")  # kinds of words: not only Hebrew, and no Latin line
+_ARABIC = re.compile(r"[\u0620-\u06d3]")
+_SIGN_ENDS = re.compile(
+    r"(?P<left>[.,:;!?()\[\]{}\"'«»،]*)(?P<words>.*?)(?P<right>[.,:;!?()\[\]{}\"'«»،]*)", re.DOTALL
+)
+_ARABIC_GROUP = re.compile(r"(?<!\d)[+-]?\d(?:[\d.,:/]*\d)?")  # what keeps its order in a number
+_GROUP = re.compile(r"(?<!\d)[+-]?[$€£₪]?\d(?:[\d.,:/+-]*\d)?[%$€£₪]?")
 _LETTER = re.compile(r"[^\W\d_]")
 STRUCK = "~~"  # around words that are struck out, as in Markdown
 
@@ -312,6 +321,7 @@ class _PageReader:
         self._rectangle = pdfium.FS_RECTF()
         self._matrix = pdfium.FS_MATRIX()
         self._text = self._units()
+        self._runs_left = _page_runs_left(self._text)
         thin = [stroke for stroke in strokes if 0 < min(_sides(stroke)) < _UPRIGHT]  # no edges of frames
         struck = {stroke: self._struck_by(stroke) for stroke in thin[:_MOST_STROKES]}
         struck = {stroke: letters for stroke, letters in struck.items() if self._is_as_wide(stroke, letters)}
@@ -331,15 +341,36 @@ class _PageReader:
 
         With `within`, they have only words that overlap this box.
         """
-        for quarter, run in self._runs():
+        for quarter, run in self._whole_lines() if self._runs_left else self._runs():
             words = [word for word in run if not within or word.box.touches(within)]
+            placed = sorted(words, key=lambda word: as_read(word.box, quarter).left, reverse=True)
+            kinds = "".join(map(_kind, placed))
+            backwards = self._runs_left and _MIXED.fullmatch(kinds) is not None
+            if backwards:  # pdfium orders the words of a line with many Latin letters as if it ran right
+                words = [self._in_order(word, quarter) for word in words]
+                words.sort(key=lambda word: as_read(word.box, quarter).left, reverse=True)
             for part in _split_line(words, quarter, self._uprights[quarter]) if words else ():
                 at = max(part, key=lambda word: len(word.text)).at
                 fonts = [self._font(at)]
                 if any(fonts[0]):  # else the others don't matter
                     fonts += [self._font(part[0].at), self._font(part[-1].at)]
-                line = _line(part, self._size(at), quarter, bold=all(font.bold for font in fonts))
+                bold = all(font.bold for font in fonts)
+                line = _line(part, self._size(at), quarter, bold=bold, backwards=backwards)
                 yield line._replace(even=all(font.even for font in fonts), turned=quarter)
+
+    def _whole_lines(self) -> Iterator[tuple[int, list[_Word]]]:
+        """The runs of a right-to-left page, joined where they are level: pdfium parts the words of a line."""
+        quarter, line = 0, list[_Word]()
+        for turned, words in self._runs():
+            is_level = (
+                line and words and as_read(words[0].box, turned).is_level_with(as_read(line[0].box, turned))
+            )
+            if turned == quarter and is_level:
+                line += words
+            else:
+                yield quarter, line
+                quarter, line = turned, words
+        yield quarter, line
 
     def _runs(self) -> Iterator[tuple[int, list[_Word]]]:
         """The words of pdfium's lines, divided where the letters turn, and their quarter turns.
@@ -432,6 +463,21 @@ class _PageReader:
         if letters[begin:]:
             yield _word(letters[begin:], self._struck)
 
+    def _in_order(self, word: _Word, quarter: int) -> _Word:
+        """A word of a right-to-left line in its order; pdfium mixes those up that have no such letters."""
+        if _kind(word) == "R" or word.text.isalpha():
+            return word
+        places = range(word.at, min(word.at + len(word.text), len(self._text)))
+        letters = [_Word(self._text[at], box, at) for at in places if (box := self._box_at(at))]
+        letters.sort(key=lambda letter: as_read(letter.box, quarter).left)
+        text = "".join(letter.text for letter in letters)
+        if sorted(text) != sorted(word.text):
+            return word
+        if not _LATIN.search(text):
+            group = _ARABIC_GROUP if _ARABIC.search(self._text) else _GROUP
+            text = group.sub(lambda match: match[0][::-1], text)[::-1]
+        return word._replace(text=text, box=box_around(letter.box for letter in letters))
+
     def _struck_by(self, stroke: Box) -> list[int]:
         """The letters near the ends of a stroke and between them, if it runs through most of them."""
         inward = min(_INWARD, max(_sides(stroke)) / 3)
@@ -513,6 +559,12 @@ class _PageReader:
         )
 
 
+def _page_runs_left(text: str) -> bool:
+    """Whether a page is Hebrew or Arabic: most lines have such letters, and these are a fourth of all."""
+    lines = [bool(_RIGHT_TO_LEFT.search(line)) for line in _PDFIUM_LINE.findall(text)]
+    return 2 * sum(lines) > len(lines) and 4 * len(_RIGHT_TO_LEFT.findall(text)) > len(_LETTER.findall(text))
+
+
 def _uprights(rules: Sequence[Box], quarter: int) -> list[Box]:
     """The rules that are upright for letters turned by `quarter`, from left to right as one reads them."""
     as_seen = (as_read(rule, quarter) for rule in rules)
@@ -544,10 +596,10 @@ def rules_between(first: Box, second: Box, uprights: Sequence[Box]) -> list[Box]
     return [rule for rule in uprights[start:end] if rule.top <= first.middle <= rule.bottom]
 
 
-def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> Line:
+def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool, backwards: bool) -> Line:
     box = box_around(word.box for word in words)
     text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
-    if runs_left(text):
+    if backwards or runs_left(text):
         return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
     boxes = [as_read(word.box, quarter) for word in words] if len(words) <= _FEW_WORDS else []
     return Line(text, box, size or box.height, bold, words=tuple((box.left, box.right) for box in boxes))
@@ -556,10 +608,23 @@ def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> L
 def _logical_order(words: Sequence[_Word]) -> Iterator[str]:
     """The words of a right-to-left line in logical order.
 
-    pdfium leaves brackets as they look, and reverses all words, also runs of Latin ones.
+    pdfium leaves brackets as they look. Latin words run to the right, with the numbers behind them.
     """
-    for latin, run in groupby(words, key=lambda word: bool(_LATIN.search(word.text))):
-        if latin:
-            yield from (word.text for word in sorted(run, key=lambda word: word.box.left))
-        else:
-            yield from (word.text.translate(_MIRRORED) for word in run)
+    kinds = "".join(map(_kind, words))
+    at = 0
+    for run in _LATIN_RUN.finditer(kinds):
+        yield from (word.text.translate(_MIRRORED) for word in words[at : run.start()])
+        latin = words[run.start() : run.end()]
+        texts = " ".join(word.text for word in sorted(latin, key=lambda word: word.box.left))
+        if match := _SIGN_ENDS.fullmatch(texts):  # signs at its ends belong to the line
+            begin, end = match["right"][::-1].translate(_OPENING), match["left"][::-1].translate(_CLOSING)
+            yield begin + match["words"] + end
+        at = run.end()
+    yield from (word.text.translate(_MIRRORED) for word in words[at:])
+
+
+def _kind(word: _Word) -> str:
+    """The kind of a word: right to left, Latin, a number, or signs."""
+    if any(map(str.isalpha, _RIGHT_TO_LEFT.findall(word.text))):
+        return "R"
+    return "L" if _LATIN.search(word.text) else "N" if any(map(str.isdigit, word.text)) else "S"
