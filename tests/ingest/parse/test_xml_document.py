@@ -557,7 +557,7 @@ def test_norms_of_german_statutes_are_sections_and_items_have_the_numbers_that_t
     shape: Shape,
 ) -> None:
     statute = """<dokumente><norm><metadaten><jurabk>BGB</jurabk><langue>Bürgerliches Gesetzbuch</langue>
-</metadaten><textdaten/></norm><norm><metadaten><jurabk>BGB</jurabk><enbez>§ 3</enbez><titel>Ziel</titel></metadaten>
+</metadaten><textdaten/></norm><norm><metadaten><enbez>§ 3</enbez><titel>Ziel</titel></metadaten>
 <textdaten><text><Content><P>(1) Steuerfrei sind</P><P><DL Type="arabic"><DT>1.</DT><DD><LA>Leistungen,
 <DL Type="alpha"><DT>a)</DT><DD><LA>bei Tod,</LA></DD><DT>aa)</DT><DD><LA>sonst;</LA></DD></DL></LA></DD>
 <DT>11b.</DT><DD><LA>Zuschüsse.</LA></DD></DL></P></Content></text></textdaten></norm></dokumente>"""

@@ -237,17 +237,21 @@ def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     if not end or not is_close or any(row[0].table or row[0].runs_left for row in rows[begin : end + 1]):
         return 0
     whole, labels = [row for row in rows[at : end + 1] if len(row) > 1], [row[0] for row in rows[begin:end]]
-    first = whole[-1][0].box
-    second = min((cell.box.left for row in whole for cell in row if cell.box.left > first.right), default=0.0)
-    is_first = all(
-        -_EDGE <= first.left - label.box.left <= _MOST_INDENT * label.size
-        and label.box.right < second
-        and label.size <= _OTHER_SIZE * whole[-1][0].size
-        for label in labels
-    )
+    cell = whole[-1][0]
+    lefts = (other.box.left for row in whole for other in row if other.box.left > cell.box.right)
+    second = min(lefts, default=0.0)
+    if not all(_may_be_label(label, cell, second) for label in labels):
+        return 0
     left = min(row[0].box.left for row in whole[:-1])
-    is_below = any(abs(left - box.left) <= _EDGE for box in (first, *(label.box for label in labels)))
-    return end - begin if is_first and (is_below or _is_header_of(whole[0], whole[-1])) else 0
+    is_below = any(abs(left - line.box.left) <= _EDGE for line in (cell, *labels))
+    return end - begin if is_below or _is_header_of(whole[0], whole[-1]) else 0
+
+
+def _may_be_label(label: Line, cell: Line, second: float) -> bool:
+    """Whether a line heads rows of a table whose first cell is `cell`, and whose second is at `second`."""
+    indent = cell.box.left - label.box.left
+    is_as_large = label.size <= _OTHER_SIZE * cell.size
+    return -_EDGE <= indent <= _MOST_INDENT * label.size and label.box.right < second and is_as_large
 
 
 def _is_header_of(row: Row, below: Row) -> bool:
@@ -284,11 +288,7 @@ def _is_heading(row: Row, beside: Row) -> bool:
 def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
     """The rows as a table; None if their cells aren't aligned in columns."""
     if drawn := next((row for row in rows if row[0].table), None):
-        boxes = [cell.box for cell in drawn]
-        texts = [_texts_by_column(row, boxes) for row in rows]
-        lettered = [cell for row in rows for cell in row if any(map(str.isalpha, cell.text))]
-        runs_left = 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
-        return _table_part([text[::-1] for text in texts] if runs_left else texts, rows)
+        return _drawn_table(rows, drawn)
     rows = [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
@@ -299,6 +299,15 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
         return None
     cells = _whole_rows(rows, [_texts_by_column(row, columns) for row in rows], rules)
     return _table_part(cells, rows) if len(cells) > 1 else None
+
+
+def _drawn_table(rows: Sequence[Row], drawn: Row) -> PagePart:
+    """The rows with the columns of `drawn`, which are in the order in which they are read."""
+    boxes = [cell.box for cell in drawn]
+    texts = [_texts_by_column(row, boxes) for row in rows]
+    lettered = [cell for row in rows for cell in row if any(map(str.isalpha, cell.text))]
+    runs_left = 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
+    return _table_part([text[::-1] for text in texts] if runs_left else texts, rows)
 
 
 def _whole_rows(
