@@ -335,7 +335,7 @@ def _is_listed(schema: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
 # because some model providers refuse them; the description has the operators.
 
 FILTER_DESCRIPTION = """\
-Like {"date": {"$gte": "2024-05-01"}}; $eq $ne $gt $gte $lt $lte $in $nin $exists $prefix $suffix $contains \
+{"date": {"$gte": "2024-05-01"}}; $eq $ne $gt $gte $lt $lte $in $nin $exists $prefix $suffix $contains \
 $and $or $not. Fields: date, path, title, section\
 """
 MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them

@@ -203,7 +203,8 @@ def test_settings_on_a_page_are_real(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, EXAMPLE], ids=name_of)
 def test_the_environment_variables_and_sections_that_it_names_are_real(page: Path) -> None:
-    variables = {environment_name(keys) for keys in setting_keys()} | {"REFDESK_CONFIG"}
+    tables = (tuple(section.split(".")) for section in sections())
+    variables = {environment_name(keys) for keys in (*setting_keys(), *tables)} | {"REFDESK_CONFIG"}
     assert set(re.findall(r"REFDESK_[A-Z_]+", page.read_text())) <= variables
     named = {*re.findall(r"`\[+([a-z_.]+)\]+`", page.read_text())}
     assert {name for name in named if not name.startswith("tool.")} <= {*sections()}

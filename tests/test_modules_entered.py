@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import types
 
-MOST_OF_A_SEARCH = 45  # with the editions that a question asks for
-MOST_OF_GET_SOURCE = 29
+MOST_OF_A_SEARCH = 47  # with the editions, sections and accounts that a question may ask for
+MOST_OF_GET_SOURCE = 30
 MOST_OF_A_MARKDOWN_FILE = 46  # with `flags`, `revisions` and `dates` of `rag.text`
 """How many modules each of them enters: lower these when one leaves, and raise none without a reason."""
 PACKAGES = {Path(package.__path__[0]): package.__name__ for package in (rag, server)}

@@ -328,7 +328,7 @@ def sniffed_suffix(beginning: bytes) -> str:
     """
     start = beginning.removeprefix(codecs.BOM_UTF8).lstrip()
     is_xml = bool(_XML.match(start))
-    if script := source_code.script_suffix(start):
+    if start.startswith(b"#!") and (script := source_code.script_suffix(start)):
         return script
     signs = {
         ".pdf": start.startswith(b"%PDF-") and b" obj" in start,

@@ -12,6 +12,7 @@ estimates: the words of their rows are stored nowhere.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -247,8 +248,9 @@ async def other_spellings(
 ) -> dict[str, tuple[Spelling, ...]]:
     """The words of a text that no readable row of any collection has, each with its nearest spellings.
 
-    Only words that have other spellings, and numbers, which have none. None if more than `MOST_UNKNOWN` words
-    are unknown, besides those that only ask.
+    Only words that have other spellings, and numbers, which have none, but no days and years: a document's
+    own date may answer these. None if more than `MOST_UNKNOWN` words are unknown, besides those that only
+    ask.
     """
     lacking = [await reader.unknown_words(text) for reader in readers]
     asking = question_words(frozenset(language for reader in readers for language in reader.languages))
@@ -260,7 +262,12 @@ async def other_spellings(
         word: [near for reader in readers for near in await reader.nearest_spellings(word)]
         for word in unknown
     }
-    return {word: _best_spellings(near) for word, near in spellings.items() if near or word[:1].isdecimal()}
+    return {
+        word: _best_spellings(near) for word, near in spellings.items() if near or _NO_DATE.fullmatch(word)
+    }
+
+
+_NO_DATE = re.compile("(?!(?:19|20)[0-9]{2}$)[0-9]{3,}")
 
 
 def _best_spellings(spellings: Sequence[Spelling]) -> tuple[Spelling, ...]:
