@@ -197,20 +197,23 @@ def _member(name: str) -> str:
 
 def with_own_first(ranking: Ranking, named: Named) -> Ranking:
     """A ranking by words, in which those passages come first that are under what the query names."""
-    sure = [named.sureness(scored.stored, scored.words) for scored in ranking]
-    if not any(sure):
-        return ranking
+    marks = {*(address.number.casefold() for address in named.addresses), *map(str.casefold, named.names)}
+    sure: dict[int, float] = {}  # by index in the ranking; few passages have a mark, so this is fast
     begins: dict[tuple[str, ...], int] = {}  # the first passage of each section that is meant
-    places = [_place(scored.stored) for scored in ranking]
-    for (section, seq), sureness in zip(places, sure, strict=True):
-        if sureness:
-            begins[section] = min(seq, begins.get(section, seq))
-    raised = [
-        replace(scored, score=scored.score + share * max(0.0, OWN * ranking[0].score - scored.score))
-        for scored, (section, seq), sureness in zip(ranking, places, sure, strict=True)
-        for share in [sureness * (1.0 if seq == begins.get(section) else GOES_ON)]
-    ]
-    return sorted(raised, key=lambda scored: -scored.score)
+    for index, (scored, headings) in enumerate((scored, scored.stored.section) for scored in ranking):
+        if any(mark in heading.casefold() for heading in headings for mark in marks) and (
+            sureness := named.sureness(scored.stored, scored.words)
+        ):
+            section, seq = _place(scored.stored)
+            sure[index], begins[section] = sureness, min(seq, begins.get(section, seq))
+    raised = [*ranking]
+    for index, sureness in sure.items():
+        scored = ranking[index]
+        section, seq = _place(scored.stored)
+        share = sureness * (1.0 if seq == begins[section] else GOES_ON)
+        score = scored.score + share * max(0.0, OWN * ranking[0].score - scored.score)
+        raised[index] = replace(scored, score=score)
+    return sorted(raised, key=lambda scored: -scored.score) if sure else ranking
 
 
 def _place(stored: StoredChunk) -> tuple[tuple[str, ...], int]:
