@@ -132,7 +132,8 @@ def folded_text(text: str, *, case: bool) -> FoldedText:
         if start > at:
             add(_alike(text[at:start], case=case), at, is_whole=False)
         part = " " if match[0].isspace() else _alike(_composed(match[0], case=case), case=case)
-        add(part, start, is_whole=len(part) != end - start)
+        is_ligature = len(_alike(match[0][:1], case=case)) > 1  # with an accent as long as its letters
+        add(part, start, is_whole=len(part) != end - start or is_ligature)
         at = end
     add(_alike(text[at:], case=case), at, is_whole=False)
     starts.append(length)

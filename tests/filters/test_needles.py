@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rag.answers import MAX_QUERY_CHARS, Match
@@ -135,6 +135,7 @@ ALIKE = st.text("sSßẞfiıIİﬁﬃtﬅﾊﾟパハ3٣\u0307e\u0301éα\u0345�
 
 @pytest.mark.parametrize("case", [True, False])
 @given(written=ALIKE, before=ALIKE, after=ALIKE)
+@example(written="I", before="\ufb01\u0307", after="")
 def test_what_the_pattern_finds_is_located(*, case: bool, written: str, before: str, after: str) -> None:
     if not cleaned_text(written):
         return
