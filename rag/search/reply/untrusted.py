@@ -47,6 +47,12 @@ _LOADING = frozenset(
 _TAG = re.compile(
     r"<(?=/?(?P<name>[A-Za-z][^\s/>]{0,40})|!(?=[-\[A-Za-z])|\?(?=[A-Za-z=]))|(?<![^\n])<(?=\?)"
 )
+_VERBATIM = frozenset({"pre", "textarea"})
+"""Elements up to whose end a Markdown parser takes everything for HTML, also a fence in another text.
+
+Source: CommonMark 0.31.2, HTML blocks of kind 1. The others of this kind are in `_NEVER`.
+"""
+_VERBATIM_END = re.compile(r"</(pre|textarea)>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     r"""[\s/"'](?:"""
     r"on(?!(?:ce|e|es|ly|to)\b)[a-z]+|style|src|srcset|srcdoc|imagesrcset|background|poster|ping|action"
@@ -87,7 +93,8 @@ def disarm(text: str, *, from_prose: bool = False) -> str:
     A hostile document can tell the model to put private text into the address of an image, frame or style;
     the client that renders it sends the text to this address. So no "<" begins a tag that loads or runs
     something, no "!" an image, and no line defines a reference to another host, which an image elsewhere in
-    the reply could use. `Option<char>`, `<b>` and `vec![1]` do nothing and stay.
+    the reply could use; nor does a `<pre>` stay open, in which code elsewhere in the reply would be markup.
+    `Option<char>`, `<b>` and `vec![1]` do nothing and stay.
 
     Code spans and fences stay, too, if Markdown parsers see them as code: in this text alone and, unless it
     begins `from_prose`, also after a fence opened before it. Otherwise the text is treated as having no code.
@@ -184,11 +191,16 @@ def _places(text: str) -> list[int]:
 
 
 def _tags(text: str) -> Iterator[int]:
-    """Behind each "<" of a tag that loads or runs something, or of a comment, which could hide a fence."""
+    """Behind each "<" of a tag that loads or runs something, or that could hide a fence from a parser.
+
+    The latter are comments, and elements that this text doesn't end.
+    """
     marks = _Marks(text)
+    last_end = {end[1].lower(): end.start() for end in _VERBATIM_END.finditer(text)} if "</" in text else {}
     for tag in _TAG.finditer(text):
         name = (tag["name"] or "").lower()
-        if not name or name in _NEVER or marks.loads(tag.start(), name):
+        is_open = name in _VERBATIM and last_end.get(name, -1) < tag.start()
+        if not name or name in _NEVER or is_open or marks.loads(tag.start(), name):
             yield tag.end()
 
 
@@ -298,10 +310,10 @@ def _loads_nothing(parser: MarkdownIt, text: str) -> bool:
     defined: dict[str, dict[str, dict[str, str]]] = {}
     blocks = parser.parse(text, defined)
     tokens = [token for block in blocks for token in (block, *(block.children or ()))]
-    markup = (token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    markup = "\n\n".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
     targets = [target["href"] for target in defined.get("references", {}).values()]
     is_far = any(":" in target or "//" in target for target in targets)
-    return not is_far and all(token.type != "image" for token in tokens) and not any(map(_places, markup))
+    return not is_far and all(token.type != "image" for token in tokens) and not _places(markup)
 
 
 @cache

@@ -50,6 +50,7 @@ PIECES = [
     *(URL, f"]({URL})", f"![a]({URL})", "![r]", "![r][]", f"\n[r]: {URL}\n", f"<{URL}>", "]:", "\n["),
     *("\n[^r]: a a", "\n[^r]: ", "![^r]", "![[a]]", "![["),
     *(f"<img alt='!' src={URL}", "<IMG", "<image ", "<div>", "</div>", "<!--", "-->", "img ", "/", "?"),
+    *("\n<pre>", "<PRE", "</pre>", "\n<textarea rows=2>", "</textarea>"),
     *("\u200b", "\u200d", "\ufe0f", "\u2028", "\x0b", "\x85", "\U000e0041", "☺", "می", "&lt;"),
     *FETCHING,
 ]
@@ -104,11 +105,12 @@ def _fetched(text: str) -> list[str]:
     return _rendered(text) + ([] if "`" in text or "~~~" in text else Tags(text).seen)
 
 
-def _references(text: str) -> dict[str, object]:
-    """What a Markdown text says that names mean."""
-    env: dict[str, dict[str, object]] = {}
+def _references(text: str) -> list[str]:
+    """The addresses on other hosts that a Markdown text gives names to."""
+    env: dict[str, dict[str, dict[str, str]]] = {}
     RENDERERS[0].parse(text, env)
-    return env.get("references", {})
+    addresses = (target["href"] for target in env.get("references", {}).values())
+    return [address for address in addresses if ":" in address or "//" in address]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,8 @@ def _references(text: str) -> dict[str, object]:
         (f"[a]: b.html\n[r]: {URL}", f"[a]: b.html\n[r] : {URL}"),
         (f"[^1]: See [r]: {URL}", f"[^1]: See [r] : {URL}"),
         (f"[^1]: {URL}\n[^2]:\n  {URL}", f"[^1] : {URL}\n[^2] :\n  {URL}"),
+        ("<pre>a</pre> <PRE>\nb", "<pre>a</pre> < PRE>\nb"),
+        ("</textarea> <textarea </textarea x>", "</textarea> < textarea < /textarea x>"),
         (f"![[{URL}]] ![[//x/y]] ![[a]](x)", f"! [[{URL}]] ! [[//x/y]] ! [[a]](x)"),
         ("a\u2028b\u2029c\x85d\re", "a\nb\nc\nd\ne"),
     ],
@@ -179,6 +183,7 @@ def test_what_fetches_nothing_stays_byte_for_byte(text: str) -> None:
         "In prose, `<img src=x>` and ``![a](b)`` are code.",
         "```html\n<img src=x>\n<script>a()</script>\n<!-- b -->\n![a](b)\n```\n\nAfter.",
         "- An item:\n  ```html\n  <img src=x>\n  ```",
+        "Say <pre>a</pre>, <textarea>b</textarea> and `<pre>`.",
     ],
 )
 def test_code_stays_byte_for_byte(code: str) -> None:
@@ -218,6 +223,15 @@ def test_what_a_name_means_is_not_said_in_one_passage_for_another(definition: st
     assert not _references(disarm(definition))
     assert "] :" in disarm(definition)
     assert not _fetched(f"![r]\n\n{disarm(definition)}".replace("![", "! ["))
+
+
+@pytest.mark.parametrize("first", ["<pre>", "a\n<PRE\nb", "<pre></pre>\n<pre>", "<textarea rows=2>"])
+@pytest.mark.parametrize("second", ["```html\n{}\n```", "`{}`"])
+def test_an_element_that_a_text_leaves_open_makes_no_code_of_another_markup(first: str, second: str) -> None:
+    code = second.format(f"<img src={URL}>")
+    assert _fetched(f"{first}\n\n{code}")
+    assert not _fetched(f"{disarm(first)}\n\n{disarm(code)}")
+    assert disarm(code) == code  # it is the first text that is altered
 
 
 @given(PIECE_TEXTS, PIECE_TEXTS)
