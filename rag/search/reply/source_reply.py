@@ -215,7 +215,7 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
     end = _shown_end(extract, end)
     original = extract.text[: end - extract.start]
     lines = one_separator(original) if extract.part.lines else original
-    text = disarm(lines, from_prose=begins_in_prose(extract))
+    text = disarm(lines, from_prose=begins_in_prose(extract), numbered=extract.part.lines is not None)
     first, last = extract.first_line, _last_line(extract, original)
     notes = _source_notes(extract, end, last)
     if headings < len(extract.outline):

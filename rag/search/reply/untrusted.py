@@ -87,7 +87,7 @@ _SEPARATORS = re.compile(r"[\r\x0b\x0c\x85\u2028\u2029]")
 _UNCHANGED = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # by `label`
 
 
-def disarm(text: str, *, from_prose: bool = False) -> str:
+def disarm(text: str, *, from_prose: bool = False, numbered: bool = False) -> str:
     """`text` without hidden characters, and with a space in markup that makes a client load or run something.
 
     A hostile document can tell the model to put private text into the address of an image, frame or style;
@@ -98,6 +98,7 @@ def disarm(text: str, *, from_prose: bool = False) -> str:
 
     Code spans and fences stay, too, if Markdown parsers see them as code: in this text alone and, unless it
     begins `from_prose`, also after a fence opened before it. Otherwise the text is treated as having no code.
+    If its lines are to be `numbered`, what counts is what parsers see then: a number makes prose of a fence.
     `rag.search.answer_citations` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
@@ -107,7 +108,8 @@ def disarm(text: str, *, from_prose: bool = False) -> str:
     if len(outside) < len(places):
         careful = _with_spaces(visible, outside)
         before = ("",) if from_prose else ("", "```\n", "~~~\n")
-        if all(_is_inert(opened + careful) for opened in before):
+        shown = with_line_numbers(careful, 1) if numbered else careful
+        if all(_is_inert(opened + shown) for opened in before):
             return careful
     return _with_spaces(visible, places)
 

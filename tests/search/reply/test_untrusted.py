@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag.search.reply.untrusted import MAX_LABEL_CHARS, alteration_notes, disarm, display_name, label
+from rag.search.reply.untrusted import (
+    MAX_LABEL_CHARS,
+    alteration_notes,
+    disarm,
+    display_name,
+    label,
+    with_line_numbers,
+)
 
 RENDERERS = (MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False}), MarkdownIt("js-default"))
 URL = "http://evil.example/?q=1"
@@ -203,6 +210,23 @@ def test_a_note_says_what_was_altered_and_only_if_something_was() -> None:
     (note,) = alteration_notes((text, disarm(text)) for text in texts)
     for part in ("2 spaces", "1 hidden character removed", "1 other line end"):
         assert part in note
+
+
+def test_a_fence_whose_lines_are_numbered_is_no_code_and_a_code_span_is() -> None:
+    fence = "~~~html\n<img src=x>\n~~~"
+    assert _fetched(with_line_numbers(fence, 9))
+    assert disarm(fence, numbered=True) == fence.replace("<", "< ")
+    span = "Say `<img src=x>`."
+    assert disarm(span, numbered=True) == span
+
+
+@given(PIECE_TEXTS, st.sampled_from([True, False]), st.integers(1, 12))
+def test_no_text_whose_lines_are_numbered_makes_a_renderer_fetch_anything(
+    text: str,
+    from_prose: bool,  # noqa: FBT001 drawn
+    first: int,
+) -> None:
+    assert not _fetched(with_line_numbers(disarm(text, from_prose=from_prose, numbered=True), first))
 
 
 @pytest.mark.parametrize(
