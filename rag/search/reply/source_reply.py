@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rag.answers import Extract
 from rag.corpus import Chunk, Heading
 from rag.originals import Staleness, dating
+from rag.report import counted
 from rag.search.browse import Entry, Folder
 from rag.search.reply import reply_parts
 from rag.search.reply.untrusted import alteration_notes, disarm, label, one_separator, with_line_numbers
@@ -214,13 +215,15 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
 def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
     end = _shown_end(extract, end)
     original = extract.text[: end - extract.start]
-    lines = one_separator(original) if extract.part.lines else original
-    text = disarm(lines, from_prose=begins_in_prose(extract), numbered=extract.part.lines is not None)
     first, last = extract.first_line, _last_line(extract, original)
+    armed = shown = original
+    if extract.part.lines:
+        armed, shown = (with_line_numbers(text, first) for text in (original, one_separator(original)))
+    text = disarm(shown, from_prose=begins_in_prose(extract))
     notes = _source_notes(extract, end, last)
     if headings < len(extract.outline):
         notes.append(f"The outline shows {headings} of {len(extract.outline)} headings.")
-    notes += alteration_notes([(original, text)])
+    notes += alteration_notes([(armed, text)])
     if "instructions" in extract.flags:
         notes.append(reply_parts.ORDERS)
     return _blank_reply(extract).model_copy(
@@ -229,7 +232,7 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
             "next_start": _next_start(extract, end),
             "lines": f"{first}-{last}",
             "line_count": extract.line_count,
-            "text": with_line_numbers(text, first) if extract.part.lines else text,
+            "text": text,
             "outline": _heading_records(extract.outline[:headings]),
             "chunks": [_chunk_record(extract, chunk, end) for chunk in extract.chunks if chunk.start < end],
             "notes": notes,
@@ -322,7 +325,9 @@ def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
         if _is_cut(extract, end):
             notes.append(f"Line {last_line} is longer; continue with start={end}.")
         if last_line < last:
-            notes.append(f"{last - last_line} more lines; continue with lines={last_line + 1}-{last}.")
+            notes.append(
+                f"{counted(last - last_line, 'more line')}; continue with lines={last_line + 1}-{last}."
+            )
     elif (remaining := extract.more_until - end) > 0:
         within = ("", "") if part.section is None else (" in the section", "this section and ")
         notes.append("{} more characters{}; continue with {}start={}.".format(remaining, *within, end))

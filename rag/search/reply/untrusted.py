@@ -87,7 +87,7 @@ _SEPARATORS = re.compile(r"[\r\x0b\x0c\x85\u2028\u2029]")
 _UNCHANGED = re.compile(r"[!-;=?-Z\\^-~]+(?: [!-;=?-Z\\^-~]+)*")  # by `label`
 
 
-def disarm(text: str, *, from_prose: bool = False, numbered: bool = False) -> str:
+def disarm(text: str, *, from_prose: bool = False) -> str:
     """`text` without hidden characters, and with a space in markup that makes a client load or run something.
 
     A hostile document can tell the model to put private text into the address of an image, frame or style;
@@ -98,7 +98,6 @@ def disarm(text: str, *, from_prose: bool = False, numbered: bool = False) -> st
 
     Code spans and fences stay, too, if Markdown parsers see them as code: in this text alone and, unless it
     begins `from_prose`, also after a fence opened before it. Otherwise the text is treated as having no code.
-    If its lines are to be `numbered`, what counts is what parsers see then: a number makes prose of a fence.
     `rag.search.answer_citations` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
@@ -108,8 +107,7 @@ def disarm(text: str, *, from_prose: bool = False, numbered: bool = False) -> st
     if len(outside) < len(places):
         careful = _with_spaces(visible, outside)
         before = ("",) if from_prose else ("", "```\n", "~~~\n")
-        shown = with_line_numbers(careful, 1) if numbered else careful
-        if all(_is_inert(opened + shown) for opened in before):
+        if all(_is_inert(opened + careful) for opened in before):
             return careful
     return _with_spaces(visible, places)
 
@@ -170,7 +168,10 @@ def one_separator(text: str) -> str:
 
 
 def with_line_numbers(text: str, first: int) -> str:
-    r"""`text` with its lines' numbers, each before a tab: ("a\nb", 9) -> "9\ta\n10\tb"."""
+    r"""`text` with its lines' numbers, each before a tab: ("a\nb", 9) -> "9\ta\n10\tb".
+
+    Call it before `disarm`: a number can make prose of a fence, and a tag go on behind a blank line.
+    """
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
 
 

@@ -365,10 +365,18 @@ def test_lines_are_numbered_cut_between_two_and_go_on_where_they_end(
     assert numbers == list(range(11, 11 + len(numbers)))
     assert reply.lines == f"11-{numbers[-1]}"
     remaining = line_count(text) - len(numbers)
-    more = f"{remaining} more lines; continue with lines={numbers[-1] + 1}-{10 + line_count(text)}."
+    more = (
+        f"{counted(remaining, 'more line')}; continue with lines={numbers[-1] + 1}-{10 + line_count(text)}."
+    )
     assert (more in reply.notes) == (remaining > 0)
     whole = reply.end == len("\n".join(text.split("\n")[: len(numbers)]))
     assert whole == (reply.next_start is None)
+
+
+def test_markup_is_judged_with_the_numbers_of_its_lines() -> None:
+    reply = source_reply(_lines_of("~~~html\n<img src=x>\n~~~"), 2000)
+    assert reply.text == "11\t~~~html\n12\t< img src=x>\n13\t~~~"
+    assert reply.notes == _altered(["<img src=x>"])
 
 
 def test_a_line_that_is_too_long_is_cut_and_goes_on_by_characters() -> None:
@@ -376,7 +384,7 @@ def test_a_line_that_is_too_long_is_cut_and_goes_on_by_characters() -> None:
     assert reply.next_start == reply.end
     assert reply.notes == [
         f"Line 11 is longer; continue with start={reply.end}.",
-        "1 more lines; continue with lines=12-12.",
+        "1 more line; continue with lines=12-12.",
     ]
 
 

@@ -213,20 +213,16 @@ def test_a_note_says_what_was_altered_and_only_if_something_was() -> None:
 
 
 def test_a_fence_whose_lines_are_numbered_is_no_code_and_a_code_span_is() -> None:
-    fence = "~~~html\n<img src=x>\n~~~"
-    assert _fetched(with_line_numbers(fence, 9))
-    assert disarm(fence, numbered=True) == fence.replace("<", "< ")
-    span = "Say `<img src=x>`."
-    assert disarm(span, numbered=True) == span
+    fence = with_line_numbers("~~~html\n<img src=x>\n~~~", 9)
+    assert _fetched(fence)
+    assert disarm(fence, from_prose=True) == fence.replace("<", "< ")
+    span = with_line_numbers("Say `<img src=x>`.", 9)
+    assert disarm(span, from_prose=True) == span
 
 
-@given(PIECE_TEXTS, st.sampled_from([True, False]), st.integers(1, 12))
-def test_no_text_whose_lines_are_numbered_makes_a_renderer_fetch_anything(
-    text: str,
-    from_prose: bool,  # noqa: FBT001 drawn
-    first: int,
-) -> None:
-    assert not _fetched(with_line_numbers(disarm(text, from_prose=from_prose, numbered=True), first))
+@given(PIECE_TEXTS, st.integers(1, 12))
+def test_no_text_whose_lines_are_numbered_makes_a_renderer_fetch_anything(text: str, first: int) -> None:
+    assert not _fetched(disarm(with_line_numbers(text, first), from_prose=True))
 
 
 @pytest.mark.parametrize(
