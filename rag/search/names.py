@@ -73,15 +73,21 @@ async def resolve_names(views: Sequence[View], names: Collection[str]) -> dict[s
     Raises:
         InvalidRequestError: a name is ambiguous; the message lists the documents that have it.
     """
+    ids = await _resolve(views, names)
+    at_lines = {name: split_lines(name)[0] for name in names if name not in ids and split_lines(name)[1]}
+    if at_lines:
+        files = await _resolve(views, {*at_lines.values()})
+        ids |= {name: files[file] for name, file in at_lines.items() if file in files}
+    return ids
+
+
+async def _resolve(views: Sequence[View], names: Collection[str]) -> dict[str, str]:
+    """As `resolve_names`, but for names without lines behind them."""
     ids = await resolve_ids(views, names)
     if places := [name for name in names if name not in ids and not is_surely_id(name)]:
         ids |= await _by_place(views, places)
     if addresses := {name: forms for name in places if name not in ids and (forms := _addresses(name))}:
         ids |= await _by_address(views, addresses)
-    at_lines = {name: split_lines(name)[0] for name in names if name not in ids and split_lines(name)[1]}
-    if at_lines:
-        files = await resolve_names(views, {*at_lines.values()})
-        ids |= {name: files[file] for name, file in at_lines.items() if file in files}
     return ids
 
 
