@@ -14,15 +14,8 @@ from typing import Self
 
 from rag.corpus import Language
 from rag.store.read.schema import Ranking, StoredChunk, split_chunk_id
-from rag.store.read.word_analysis import (
-    ANY_STOP_WORDS,
-    DEFINED_IN_CODE,
-    JOINED,
-    MAX_TERMS,
-    joinable_words,
-    query_words,
-    question_words,
-)
+from rag.store.read.stop_words import ANY_STOP_WORDS, DEFINED_IN_CODE, question_words
+from rag.store.read.word_analysis import MAX_TERMS, joinable_pair, query_words
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
@@ -134,7 +127,7 @@ class Named:
         words = [text for text in texts if text.casefold() not in asking] or texts
         names = [_member(match[0]) for match in _ASKED_NAME.finditer(query)]
         names = [name for name in names if _OF_CODE.search(name) or words == [name.casefold()]]
-        if len(pair := joinable_words(all_words, query)) == JOINED:
+        if pair := joinable_pair(all_words, query):
             names = words = ["".join(word.text for word in pair)]
         addresses = islice(_addresses(query), MOST_NAMED)
         return cls(tuple(addresses), tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words))

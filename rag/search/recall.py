@@ -34,16 +34,23 @@ from rag.runtime import concurrently
 from rag.search.named_sections import LOOKED_AT, Named, with_own_first
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
-from rag.store.read import word_analysis
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import Ranking, StoredChunk, StoredSource, split_chunk_id
 from rag.store.read.spelling import Spelling
+from rag.store.read.stop_words import (
+    ANY_STOP_WORDS,
+    query_languages,
+    query_terms,
+    question_words,
+    stop_languages,
+)
 from rag.store.read.strict_reader import (
     StrictReader,
     StrictReaderInMemory,
     other_spellings,
     pooled_counts,
 )
+from rag.store.read.word_analysis import MAX_TERMS, VIETNAMESE, query_words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -291,7 +298,7 @@ async def _sparse(
     table: RankingsOfTable, query: Query, view: View, plan: SearchPlan, where: str, *, every: bool
 ) -> Ranking:
     """The sparse ranking of a view; passages whose heading is what the query names come first."""
-    named = Named.of(query.text, word_analysis.query_languages(view.table.collection))
+    named = Named.of(query.text, query_languages(view.table.collection))
     if view.table.retrieves or not (named.addresses or named.names):
         return await table.sparse(query.text, plan.candidates, where, every=every)
     scores_all = isinstance(table, StrictReader | StrictReaderInMemory)
@@ -380,10 +387,8 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
         case "convex":
             return convex_combination(_similarities(query, lists), sparse, alpha=fusion.alpha)
         case "calibrated":
-            languages = {word_analysis.stop_languages(view.table.collection) for view in query.views}
-            words = max(
-                (len(word_analysis.query_terms(query.text, language)) for language in languages), default=0
-            )
+            languages = {stop_languages(view.table.collection) for view in query.views}
+            words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
             by_words = _weighed_by_words(query, lists, plan)
             return calibrated_fusion(
@@ -410,10 +415,8 @@ def _weighed_by_words(query: Query, lists: QueryRankings, plan: SearchPlan) -> l
 def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ranking:
     if weight == 1:
         return ranking
-    words = word_analysis.query_words(query.text, word_analysis.query_languages(view.table.collection))[
-        : word_analysis.MAX_TERMS
-    ]
-    named = Named.of(query.text, word_analysis.query_languages(view.table.collection))
+    words = query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
+    named = Named.of(query.text, query_languages(view.table.collection))
     identifiers = {word.text for word in words if word.is_identifier}
     identifiers |= {address.number for address in named.addresses if address.is_sure}
     dates = {word.text for word in words if word.is_of_date}
@@ -462,11 +465,9 @@ def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> 
     if not bests or plan.phrases:
         return 0.0
     best, view = max(bests, key=lambda pair: pair[0].score)
-    languages = word_analysis.query_languages(view.table.collection)
-    asking = word_analysis.question_words(frozenset(languages) - {"English"})
-    texts = {
-        word.text for word in word_analysis.query_words(query.text, languages)[: word_analysis.MAX_TERMS]
-    }
+    languages = query_languages(view.table.collection)
+    asking = question_words(frozenset(languages) - {"English"})
+    texts = {word.text for word in query_words(query.text, languages)[:MAX_TERMS]}
     words = {text for text in texts if text.casefold() not in asking} or texts
     had = words.intersection(best.words or ())
     years = set(filter(YEAR.fullmatch, words))
@@ -483,18 +484,18 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
     word that was `respelt` counts as shared. Vietnamese words without their marks are words elsewhere, so
     passages must have the letters, too.
     """
-    languages = word_analysis.query_languages(view.table.collection)
-    asking = word_analysis.question_words(frozenset(languages))
+    languages = query_languages(view.table.collection)
+    asking = question_words(frozenset(languages))
     words = {
         word.text
-        for word in word_analysis.query_words(text, languages)[: word_analysis.MAX_TERMS]
+        for word in query_words(text, languages)[:MAX_TERMS]
         if word.text.isalpha()
-        and not any(word.text.casefold() in listed for listed in (word_analysis.ANY_STOP_WORDS, asking))
+        and not any(word.text.casefold() in listed for listed in (ANY_STOP_WORDS, asking))
     }
     if not words or any(scored.words is None for scored in ranking):
         return 1.0
     shared = words.intersection([*respelt, *(word for scored in ranking for word in scored.words or ())])
-    if word_analysis.VIETNAMESE.search(normalize("NFC", text)):
+    if VIETNAMESE.search(normalize("NFC", text)):
         letters = frozenset(normalize("NFC", "".join(scored.stored.body for scored in ranking)).casefold())
         shared = {word for word in shared if letters.issuperset(normalize("NFC", word).casefold())}
     return len(shared) / len(words)
