@@ -1,7 +1,7 @@
 """Passages whose own heading is what a query names: § 433, version 0.61.0, the definition of AddCommand.
 
 Others mention the name more often than its own section does, or inherit it from a title. So a passage gets a
-higher score by words if its heading is the name, or begins with it (`with_own_first`).
+higher score by words if its heading is the name, or begins with it (`with_named_first`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from rag.store.read.word_analysis import MAX_TERMS, joinable_pair, query_words
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
-OWN = 1.4  # the score of a passage that is surely meant, in shares of the best score by words
+RAISED = 1.4  # the score of a passage that is surely meant, in shares of the best score by words
 FURTHER = 0.9  # how sure a heading above others is, and a subsection: 3.2.1 for 3.2
 GOES_ON = 0.8  # the same of passages in which a section only goes on
 OTHER_CASE = 0.7  # how sure a name is in another letter case
 
-_NUMBER = r"[0-9]++(?:[.-][0-9]++)*+(?:[a-z](?![a-z])|-[a-z]+[.-]?[0-9]*)?"  # § 5a, 1.0.0-beta-3
+_DIGITS = r"[0-9]++(?:[.-][0-9]++)*+(?:[a-z](?![a-z])|-[a-z]+[.-]?[0-9]*)?"  # § 5a, 1.0.0-beta-3
 _LETTERS = r"(?<= )(?:[IVXLC]+|[A-Z])"  # Article IV, Appendix B
-_ASKED_NUMBER = re.compile(
-    rf"(?:(?<![\w.])(?P<word>[^\W\d_]+)\.? |(?P<sign>§)§? ?)?(?<![\w.,-])v?(?P<number>{_NUMBER}|{_LETTERS})"
-    r"(?!\w| ?[%€$]|[.,][0-9])"
+_WORD, _SIGN = r"(?P<word>[^\W\d_]+)", r"(?P<sign>§)§? ?"
+_NUMBER = rf"v?(?P<number>{_DIGITS}|{_LETTERS})"
+_IN_QUERY = re.compile(
+    rf"(?:(?<![\w.]){_WORD}\.? |{_SIGN})?(?<![\w.,-]){_NUMBER}(?!\w| ?[%€$]|[.,][0-9])"  # not 5 %, 1,250
 )
-_OWN_NUMBER = re.compile(
-    rf"[^\w§]*(?:(?P<word>[^\W\d_]+)[.:]? [\[(]?|(?P<sign>§)§? ?)?v?(?P<number>{_NUMBER}|{_LETTERS})(?!\w)"
-)
+_AT_HEADING = re.compile(rf"[^\w§]*(?:{_WORD}[.:]? [\[(]?|{_SIGN})?{_NUMBER}(?!\w)")
 _KINDS = {
     word: kind
     for kind, words in {
@@ -53,8 +52,8 @@ _DEFINING = DEFINED_IN_CODE | {
 }
 """Words beside a name or a version that only say that its definition or its changes are wanted."""
 _NAME = r"[^\W\d]\w*(?:(?:[.:#-]|->|::)\w+)*"
-_ASKED_NAME = re.compile(rf"(?<!\w){_NAME}")
-_OWN_NAME = re.compile(
+_NAME_IN_QUERY = re.compile(rf"(?<!\w){_NAME}")
+_NAME_AT_HEADING = re.compile(
     rf"[^\w(]*+(?:\([^)]*\)\s*)?(?:(?:{'|'.join(DEFINED_IN_CODE)})\s+)*[^\w(]*(?P<name>{_NAME})"
     r"(?P<only>\W*$|`?\s*(?:[(:<\[{]|(?:extends|implements|interface|struct)\b))?"
 )
@@ -88,22 +87,22 @@ class Address:
         """Whether a section or a version is meant, and not days or pieces."""
         return self.is_marked or "." in self.number
 
-    def sureness(self, own: Address, outer: Collection[str]) -> float:
-        """How surely a heading that begins with its `own` address, below these words, is meant; 0 to 1.
+    def sureness(self, heading: Address, outer: Collection[str]) -> float:
+        """How surely a heading that begins with an address, below these words, is meant; 0 to 1.
 
         Examples: "section 626" and "§ 626" -> 1; "4.2" and "4.2.1" -> `FURTHER`; "article 6" and "§ 6" -> 0;
         "BGB 433" and "§ 433" -> 1 below "Bürgerliches Gesetzbuch (BGB)".
         """
-        if self.number != own.number and not own.number.startswith(f"{self.number}."):
+        if self.number != heading.number and not heading.number.startswith(f"{self.number}."):
             return 0.0
-        return self._has_kind_of(own, outer) * (1.0 if self.number == own.number else FURTHER)
+        return self._has_kind_of(heading, outer) * (1.0 if self.number == heading.number else FURTHER)
 
-    def _has_kind_of(self, own: Address, outer: Collection[str]) -> bool:
-        if self.mark == own.mark or (self.kind == own.kind != "part"):
+    def _has_kind_of(self, heading: Address, outer: Collection[str]) -> bool:
+        if self.mark == heading.mark or (self.kind == heading.kind != "part"):
             return bool(self.mark) or self.is_sure
-        if own.kind in {"", "§"}:
-            return self.mark in outer or (self.is_sure and "" in {own.mark, self.mark})
-        return "." in self.number and not {self.mark, own.mark} & _KINDS.keys()
+        if heading.kind in {"", "§"}:
+            return self.mark in outer or (self.is_sure and "" in {heading.mark, self.mark})
+        return "." in self.number and not (self.is_marked or heading.is_marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +124,18 @@ class Named:
         all_words = query_words(query, languages)[:MAX_TERMS]
         texts = [word.text for word in all_words]
         words = [text for text in texts if text.casefold() not in asking] or texts
-        names = [_member(match[0]) for match in _ASKED_NAME.finditer(query)]
+        names = [_member(match[0]) for match in _NAME_IN_QUERY.finditer(query)]
         names = [name for name in names if _OF_CODE.search(name) or words == [name.casefold()]]
         if pair := joinable_pair(all_words, query):
             names = words = ["".join(word.text for word in pair)]
         addresses = islice(_addresses(query), MOST_NAMED)
         return cls(tuple(addresses), tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words))
 
-    def sureness(self, stored: StoredChunk, had: frozenset[str] | None) -> float:
+    def sureness(self, stored: StoredChunk, words: frozenset[str] | None) -> float:
         """How surely a passage that has these words of the query is under what it names; 0 to 1."""
         headings, depth = stored.section, stored.columns["depth"][stored.row]
         count = max(len(self.words), 1)
-        share = 1.0 if had is None else len(self.words & had) / count
+        share = 1.0 if words is None else len(self.words & words) / count
         of_section, of_version = self._sureness_of_addresses(headings, depth)
         of_name = self._sureness_of_name(headings[max(depth - 1, 0) :])
         return max((2 + share) / 3 * of_section, of_version / count, of_name / count)
@@ -146,40 +145,44 @@ class Named:
 
         The others are mostly versions of what the query is about: "Claude 3.5".
         """
-        best = {True: 0.0, False: 0.0}
-        asked = [address for address in self.addresses if any(address.number in text for text in headings)]
-        if not asked:
-            return 0.0, 0.0
+        of_section = of_version = 0.0
+        near = [address for address in self.addresses if any(address.number in text for text in headings)]
+        if not near:
+            return of_section, of_version
         outer = frozenset(re.findall(r"\w+", " ".join(headings).casefold()))
-        owns = [(place, Address.of(own)) for place, own in enumerate(map(_OWN_NUMBER.match, headings)) if own]
-        for address, (place, own) in product(asked, owns):
-            is_of_section = address.is_marked or address.mark in outer - {own.mark}
-            above = FURTHER if place < depth - 1 else 1.0
-            best[is_of_section] = max(best[is_of_section], above * address.sureness(own, outer))
-        return best[True], best[False]
+        matches = enumerate(map(_AT_HEADING.match, headings))
+        for address, (place, match) in product(near, matches):
+            if match:
+                heading, above = Address.of(match), FURTHER if place < depth - 1 else 1.0
+                sureness = above * address.sureness(heading, outer)
+                if address.is_marked or address.mark in outer - {heading.mark}:
+                    of_section = max(of_section, sureness)
+                else:
+                    of_version = max(of_version, sureness)
+        return of_section, of_version
 
     def _sureness_of_name(self, headings: Sequence[str]) -> float:
-        owns = [own for heading in headings for own in _own_names(heading)] if self.names else []
-        if any(own in self.names for own in owns):
+        defined = {name for heading in headings if (name := _defined_name(heading))} if self.names else set()
+        if not defined.isdisjoint(self.names):
             return 1.0
-        folded = {name.casefold() for name in self.names}
-        return OTHER_CASE if any(own.casefold() in folded for own in owns) else 0.0
+        folded = map(str.casefold, defined)
+        return OTHER_CASE if {name.casefold() for name in self.names}.intersection(folded) else 0.0
 
 
 def _addresses(query: str) -> Iterator[Address]:
     """The addresses in a query. "In 2019" and "I" are none; "Python 3" may be one."""
-    for match in _ASKED_NUMBER.finditer(query):
+    for match in _IN_QUERY.finditer(query):
         address = Address.of(match)
         is_number = address.number[0].isdecimal() and address.mark
         if address.is_sure or (is_number and address.mark not in ANY_STOP_WORDS):
             yield address
 
 
-def _own_names(heading: str) -> Iterator[str]:
-    """The name that a heading defines, unless it is a word at the beginning of a sentence."""
-    own = _OWN_NAME.match(heading)
-    if own and (own["only"] is not None or _OF_CODE.search(own["name"])):
-        yield _member(own["name"])
+def _defined_name(heading: str) -> str | None:
+    """The name that a heading defines; None if it begins with an ordinary word."""
+    match = _NAME_AT_HEADING.match(heading)
+    is_name = match and (match["only"] is not None or _OF_CODE.search(match["name"]))
+    return _member(match["name"]) if match and is_name else None
 
 
 def _member(name: str) -> str:
@@ -188,25 +191,26 @@ def _member(name: str) -> str:
     return last if _OF_CODE.search(last) else name
 
 
-def with_own_first(ranking: Ranking, named: Named) -> Ranking:
+def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     """A ranking by words, in which those passages come first that are under what the query names."""
     marks = {*(address.number.casefold() for address in named.addresses), *map(str.casefold, named.names)}
-    sure: dict[int, float] = {}  # by index in the ranking; few passages have a mark, so this is fast
-    begins: dict[tuple[str, ...], int] = {}  # the first passage of each section that is meant
-    for index, (scored, headings) in enumerate((scored, scored.stored.section) for scored in ranking):
-        if any(mark in heading.casefold() for heading in headings for mark in marks) and (
+    meant: dict[int, tuple[float, tuple[str, ...], int]] = {}  # sureness, section and number, by rank
+    begins: dict[tuple[str, ...], int] = {}  # the number of the first passage of each section
+    for rank, scored in enumerate(ranking):
+        headings = "\n".join(scored.stored.section).casefold()
+        if any(mark in headings for mark in marks) and (  # few have a mark, so this is fast
             sureness := named.sureness(scored.stored, scored.words)
         ):
             section, seq = _place(scored.stored)
-            sure[index], begins[section] = sureness, min(seq, begins.get(section, seq))
+            meant[rank] = sureness, section, seq
+            begins[section] = min(seq, begins.get(section, seq))
     raised = [*ranking]
-    for index, sureness in sure.items():
-        scored = ranking[index]
-        section, seq = _place(scored.stored)
+    for rank, (sureness, section, seq) in meant.items():
+        scored = ranking[rank]
         share = sureness * (1.0 if seq == begins[section] else GOES_ON)
-        score = scored.score + share * max(0.0, OWN * ranking[0].score - scored.score)
-        raised[index] = replace(scored, score=score)
-    return sorted(raised, key=lambda scored: -scored.score) if sure else ranking
+        score = scored.score + share * max(0.0, RAISED * ranking[0].score - scored.score)
+        raised[rank] = replace(scored, score=score)
+    return sorted(raised, key=lambda scored: -scored.score) if meant else ranking
 
 
 def _place(stored: StoredChunk) -> tuple[tuple[str, ...], int]:

@@ -31,7 +31,7 @@ from rag.rank.fusion import (
     settled_count,
 )
 from rag.runtime import concurrently
-from rag.search.named_sections import LOOKED_AT, Named, with_own_first
+from rag.search.named_sections import LOOKED_AT, Named, with_named_first
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
@@ -305,7 +305,7 @@ async def _sparse(
     is_written = all(name in query.text for name in named.names)  # two words as one are rare, so rank high
     looked_at = max(plan.candidates, LOOKED_AT if scores_all and is_written else 0)
     ranking = await table.sparse(query.text, looked_at, where, every=every)
-    return with_own_first(ranking, named)[: plan.candidates]
+    return with_named_first(ranking, named)[: plan.candidates]
 
 
 async def _empty_ranking() -> Ranking:
