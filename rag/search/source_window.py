@@ -140,13 +140,13 @@ def _indexes_alike(
     """
     before = r"(?<![\d.])" if name[0].isdecimal() else ""
     after = r"(?!\d|\.\d)" if name[-1].isdecimal() else ""
-    words = before + re.escape(name) + after
-    for pattern in (re.compile(rf"{words}(?!\w)"), re.compile(words)):
-        yield _matching_indexes(forms, lambda form: bool(pattern.match(form)))  # noqa: B023 it is called at once
-    yield _matching_indexes(forms, lambda form: bool(pattern.search(form)))
+    words = re.compile(before + re.escape(name) + after)
+    yield _matching_indexes(forms, re.compile(rf"{words.pattern}(?!\w)").match)
+    yield _matching_indexes(forms, words.match)
+    yield _matching_indexes(forms, words.search)
     yield _numbered_alike(forms, name)
-    asked = _definition_names(name)
-    yield _by_path(title, outline, [*map(_definition_names, forms)], asked) if asked else []
+    path = _definition_names(name)
+    yield _by_path(title, outline, [*map(_definition_names, forms)], path) if path else []
 
 
 def _numbered_alike(forms: Sequence[str], name: str) -> list[int]:
@@ -155,19 +155,20 @@ def _numbered_alike(forms: Sequence[str], name: str) -> list[int]:
     The word before it may be missing in the heading if it is one for a section, or abbreviated.
     Example: "§622 BGB" and "Section 622" mean "§ 622 Notice"; "Clause 4.2(b)" means "4.2 Termination".
     """
-    asked = _NUMBERED.match(name)
-    if not asked or not asked["sign"]:
+    numbered = _NUMBERED.match(name)
+    if not numbered or not numbered["sign"]:
         return []
-    numbered = [(index, match) for index, form in enumerate(forms) if (match := _NUMBERED.match(form))]
+    matches = [(index, match) for index, form in enumerate(forms) if (match := _NUMBERED.match(form))]
     return [
         index
-        for index, match in numbered
-        if match["number"] == asked["number"] and _are_alike(match["sign"] or "", asked["sign"])
+        for index, match in matches
+        if match["number"] == numbered["number"] and _are_alike(match["sign"] or "", numbered["sign"])
     ]
 
 
-def _are_alike(sign: str, asked: str) -> bool:
-    of_heading, of_name = (_PARAGRAPH.get(word.strip("."), word.strip(".")) for word in (sign, asked))
+def _are_alike(heading_sign: str, name_sign: str) -> bool:
+    signs = (sign.strip(".") for sign in (heading_sign, name_sign))
+    of_heading, of_name = (_PARAGRAPH.get(sign, sign) for sign in signs)
     if not of_heading:
         return of_name in _SECTION_WORDS
     return of_heading.startswith(of_name) or of_name.startswith(of_heading)
@@ -186,30 +187,29 @@ def _definition_names(name: str) -> tuple[str, ...]:
 
 
 def _matching_indexes(titles: Sequence[str], matches: Callable[[str], object]) -> list[int]:
-    return [index for index, title in enumerate(titles) if matches(title) is True]
+    return [index for index, title in enumerate(titles) if matches(title)]
 
 
 def _by_path(
-    title: str, outline: Sequence[Heading], names: Sequence[Sequence[str]], asked: Sequence[str]
+    title: str, outline: Sequence[Heading], names: Sequence[Sequence[str]], wanted: Sequence[str]
 ) -> list[int]:
-    """The indexes of the headings at the end of a path: if none is an exact chain, headings may be skipped.
+    """The indexes of the headings at the end of a path; if none is an exact chain, headings may be skipped.
 
     A heading may have several `names`: those that a definition's own name begins with are above it.
     """
-    *above, last = asked
-    indexes: list[tuple[int, bool]] = []
+    *above, last = wanted
+    chains, others = list[int](), list[int]()
     path: list[tuple[int, Sequence[str]]] = [(0, (folded(display_name(title)),))]
-    for index, heading in enumerate(outline):
+    for index, (heading, of_heading) in enumerate(zip(outline, names, strict=True)):
         while path[1:] and path[-1][0] >= heading.level:
             path.pop()
-        own = names[index]
-        if own[-1:] == (last,):
-            names_above = [*chain.from_iterable(names for _, names in path), *own[:-1]]
+        path.append((heading.level, of_heading))
+        if of_heading[-1:] == (last,):
+            *names_above, _ = chain.from_iterable(names for _, names in path)
             if _is_within(above, names_above):
-                indexes.append((index, names_above[len(names_above) - len(above) :] == above))
-        path.append((heading.level, own))
-    chains = [index for index, is_chain in indexes if is_chain]
-    return chains or [index for index, _ in indexes]
+                is_chain = names_above[len(names_above) - len(above) :] == above
+                (chains if is_chain else others).append(index)
+    return chains or others
 
 
 def _is_within(parts: Sequence[str], names: Iterable[str]) -> bool:
@@ -226,15 +226,15 @@ def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
     return Span(heading.start, next(ends, length))
 
 
-def _no_match_message(titles: Sequence[str], folded: Sequence[str], name: str) -> str:
-    near = [titles[index] for index in _with_words_of(name, folded[:MOST_COMPARED])]
+def _no_match_message(titles: Sequence[str], forms: Sequence[str], name: str) -> str:
+    near = [titles[index] for index in _with_words_of(name, forms[:MOST_COMPARED])]
     listed = f"Near ones: {_title_list(near)}" if near else f"The first ones: {_title_list(titles)}"
     return f"No heading matches section. {listed}."
 
 
-def _with_words_of(name: str, folded: Sequence[str]) -> list[int]:
+def _with_words_of(name: str, forms: Sequence[str]) -> list[int]:
     """The indexes of the headings with the same or similarly spelt words, the most similar first."""
-    words = [{*_WORD.findall(heading)} for heading in folded]
+    words = [{*_WORD.findall(heading)} for heading in forms]
     every = sorted(set().union(*words))
     alike = [
         {*get_close_matches(word, every, n=MOST_NAMED, cutoff=NEAR)}
