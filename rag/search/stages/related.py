@@ -103,7 +103,7 @@ def _note_names(path: str, depths: Iterable[int]) -> Iterator[str]:
     """The ends of a path, with and without the suffix, of as many parts as the `depths` say."""
     for whole in (path.casefold(), FILE_SUFFIX.sub("", path.casefold())):
         parts = whole.split("/")
-        yield from ("/".join(parts[-depth:]) for depth in depths)
+        yield from ("/".join(parts[-depth:]) for depth in depths if depth <= len(parts))
 
 
 def _target(link: str, path: str) -> str:
