@@ -318,17 +318,15 @@ NO_PATTERNS = (
 
 def path_notes(views: Sequence[View]) -> list[str]:
     """A note for a filter without results that has a path with its collection, a wildcard, or a folder."""
+    filter_ = views[0].filter if views else None
+    if filter_ is None:
+        return []
     names = {view.table.collection.name for view in views}
-    for path in (path for view in views[:1] if view.filter for path in _paths(view.filter)):
+    for path in _paths(filter_):
         collection, _, inner = path.partition("/")
         if inner and collection.lower() in names:
             return [WITH_COLLECTION.format(label(inner), label(path))]
-    filters = [view.filter for view in views[:1] if view.filter]
-    return (
-        [NO_PATTERNS]
-        if any(map(_seems_pattern, (leaf for parts in filters for leaf in leaves(parts))))
-        else []
-    )
+    return [NO_PATTERNS] if any(map(_seems_pattern, leaves(filter_))) else []
 
 
 def _seems_pattern(leaf: Leaf) -> bool:

@@ -228,18 +228,14 @@ def _text_notes(answer: Answer, records: Sequence[HitRecord]) -> list[str]:
 
     The texts of a context follow each other, so one may stand in a fence that an earlier one opened.
     """
-    texts = {hit.cited: hit.text for hit in answer.hits}
-    pairs = [(texts[record.id], record.text or "") for record in records]
+    hits = {hit.cited: hit for hit in answer.hits}
+    pairs = [(hits[record.id].text, record.text or "") for record in records]
     changes = alteration_notes(
         (text, disarm(text) if answer.context else shown_text) for text, shown_text in pairs
     )
-    shown = {record.id for record in records}
-    missing = missing_notes(hit.source for hit in answer.hits if hit.cited in shown)
-    return (
-        missing
-        + changes
-        + ([ORDERS] if any("instructions" in (record.flags or ()) for record in records) else [])
-    )
+    missing = missing_notes(hits[record.id].source for record in records)
+    orders = [ORDERS] if any("instructions" in (record.flags or ()) for record in records) else []
+    return missing + changes + orders
 
 
 def _context_reply(
