@@ -97,10 +97,10 @@ def matched_chunks(
             line += text.count("\n", counted, span.start)
             counted = span.start
             lines.append(line)
-        yield _matched_chunks(text, chunks, searched[at], inside, lines, needle)
+        yield _matched_chunk(text, chunks, searched[at], inside, lines, needle)
 
 
-def _matched_chunks(
+def _matched_chunk(
     text: str,
     chunks: Sequence[Chunk],
     chunk: Chunk,
@@ -195,13 +195,9 @@ def _sentence_around(text: str, match: Span) -> Span:
     first = max(line_start, match.start - SENTENCE_CHARS)
     last = min(line_end, match.end + SENTENCE_CHARS)
     ends = [] if text.startswith("|", line_start) else [*sentence_ends(text, first, last)]
-    return Span(
-        max(
-            (end for end in ends if end <= match.start),
-            default=first if first == line_start else match.start,
-        ),
-        min((end for end in ends if end >= match.end), default=last if last == line_end else match.end),
-    )
+    starts = [end for end in ends if end <= match.start] or [first if first == line_start else match.start]
+    ends = [end for end in ends if end >= match.end] or [last if last == line_end else match.end]
+    return Span(starts[-1], ends[0])
 
 
 def _context_start(text: str, at: int) -> int:
@@ -304,10 +300,8 @@ async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[st
     Sources with a match in the title come first, then newer ones, then those without a date.
     """
     scans = [partial(_scan_view, view, needle, state.scan_until) for view in query.views]
-    scanned = await concurrently(scans)
-    pairs = [
-        (view, source) for view, (sources, _) in zip(query.views, scanned, strict=True) for source in sources
-    ]
+    scanned = zip(query.views, await concurrently(scans), strict=True)
+    pairs = [(view, source) for view, sources in scanned for source in sources]
     pairs.sort(key=lambda pair: _sort_key(pair[1]))
     limit = state.plan.candidates
     readable: list[_ReadableSource] = []
@@ -319,9 +313,9 @@ async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[st
     return readable[:limit]
 
 
-async def _scan_view(view: View, needle: Needle, until: float) -> tuple[list[MatchedSource], bool]:
+async def _scan_view(view: View, needle: Needle, until: float) -> list[MatchedSource]:
     scan = matched_sources(view.table, view.source_condition, needle, until, of_chunks=view.is_by_section)
-    return await view.table.attempt(scan, ([], True))
+    return await view.table.attempt(scan, [])
 
 
 def _sort_key(holder: MatchedSource) -> tuple[bool, float, str]:

@@ -86,8 +86,8 @@ def check_syntax(needle: Needle) -> None:
 
 async def matched_sources(
     reader: CollectionReader, readable: str, needle: Needle, until: float, *, of_chunks: bool = False
-) -> tuple[list[MatchedSource], bool]:
-    """The sources with a match, and whether all texts were scanned before `until` on the monotonic clock.
+) -> list[MatchedSource]:
+    """The sources with a match; at `until`, on the monotonic clock, those that were found so far.
 
     Only texts of sources with a `readable` chunk are read. Unless `of_chunks`, that predicate holds for all
     chunks of a source or for none.
@@ -101,14 +101,14 @@ async def matched_sources(
     predicates = _predicates(sorted(firsts), await reader.source_count())
     try:
         # A scan keeps the deadline itself; this bounds the wait for a slow disk.
-        with anyio.move_on_after(max(0.0, until - time.monotonic()) + GRACE_SECONDS) as scope:
+        with anyio.move_on_after(max(0.0, until - time.monotonic()) + GRACE_SECONDS):
             for where in predicates:
                 await _scan_sources(reader, where, scan)
                 if scan.stopped:
                     break
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
-    return list(scan.matches.values()), not (scan.stopped or scope.cancelled_caught)
+    return list(scan.matches.values())
 
 
 async def _scan_sources(reader: CollectionReader, where: str, scan: _Scan) -> None:
