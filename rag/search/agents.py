@@ -314,12 +314,12 @@ async def open_or_list(
         if name is None:
             raise
         target = name if after is None else await desk.resolve_name(principal, name)
-    if isinstance(target, str) and after is None:
-        return await open_document(desk, principal, target, max_chars, part)
-    if isinstance(target, str):
+    if isinstance(target, Folder):
+        _check_no_part(part)
+        return target
+    if after is not None:
         raise InvalidRequestError(NO_FOLDER.format("after goes", "after") + CONTINUED)
-    _check_no_part(part)
-    return target
+    return await open_document(desk, principal, target, max_chars, part)
 
 
 async def _documents_below(

@@ -135,12 +135,12 @@ def documents_or_folder_at(documents: Sequence[Document], path: str) -> list[Doc
         return same_path
     if any(_is_within(document.folder, name) for document in documents):
         return name
-    asked, depth = folded(name), len(parts)
-    alike = [document for document in documents if folded(document.path) == asked and not is_folder]
+    form, depth = folded(name), len(parts)
+    alike = [document for document in documents if folded(document.path) == form and not is_folder]
     folders = {
         "/".join(document.folder.split("/")[:depth])
         for document in documents
-        if _is_within(folded(document.folder), asked)
+        if _is_within(folded(document.folder), form)
     }
     if len(folders) + len(alike) > 1:
         raise InvalidRequestError(

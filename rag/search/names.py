@@ -124,12 +124,12 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """The ids at these paths or titles. Each document is looked at once, however many names there are."""
     forms = {name: _Forms.of(name) for name in names}
-    asked = frozenset(chain.from_iterable(of_name.folded for of_name in forms.values()))
+    wanted = frozenset(chain.from_iterable(of_name.folded for of_name in forms.values()))
     cited = {folded(of_name.cited) for of_name in forms.values() if of_name.cited}
     near = [
         candidate
         for candidate in _candidates(groups)
-        if not asked.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
+        if not wanted.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
     ]
     matches = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
     return {name: _unique_id(name, candidates) for name, candidates in matches.items() if candidates}
@@ -216,7 +216,7 @@ _Names: TypeAlias = "Callable[[_Candidate], Sequence[str]]"
 
 def _best_matches(near: Sequence[_Candidate], forms: _Forms) -> list[_Candidate]:
     """The documents that a name means most surely; exact matches, else in any form."""
-    return next(filter(None, (_documents_named(*way) for way in _readings(near, forms))), [])
+    return next(filter(None, (_documents_named(*reading) for reading in _readings(near, forms))), [])
 
 
 def _readings(
@@ -253,10 +253,10 @@ def _ends_without_suffix(candidate: _Candidate, depth: int) -> Sequence[str]:
     return *_ends_of_path(candidate._replace(path=path), depth), path, f"{candidate.collection}/{path}"
 
 
-def _documents_named(candidates: Sequence[_Candidate], names: _Names, name_asked: str) -> list[_Candidate]:
-    asked = folded(name_asked)
-    alike = [candidate for candidate in candidates if asked and asked in map(folded, names(candidate))]
-    return [candidate for candidate in alike if name_asked in names(candidate)] or alike
+def _documents_named(candidates: Sequence[_Candidate], names: _Names, name: str) -> list[_Candidate]:
+    form = folded(name)
+    alike = [candidate for candidate in candidates if form and form in map(folded, names(candidate))]
+    return [candidate for candidate in alike if name in names(candidate)] or alike
 
 
 def _addresses(name: str) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ def _addresses(name: str) -> tuple[str, ...]:
 
 async def _by_address(views: Sequence[View], addresses: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The ids of the documents whose URI or URL is one of these forms of an address."""
-    asked = {*chain(*addresses.values())}
+    wanted = {*chain(*addresses.values())}
     having: dict[str, list[_Candidate]] = {}
     for view in views:
         collection = view.table.collection
@@ -285,7 +285,7 @@ async def _by_address(views: Sequence[View], addresses: Mapping[str, Sequence[st
             continue
         async for batch in view.walk():
             for source in (stored.source for stored in batch):
-                for address in {source.uri, source.url} & asked:
+                for address in {source.uri, source.url} & wanted:
                     candidate = _Candidate(collection.name, source.id, source.name, source.title)
                     having.setdefault(str(address), []).append(candidate)
     best = {name: next(filter(having.__contains__, forms), None) for name, forms in addresses.items()}

@@ -99,12 +99,9 @@ def decode_json(value: object) -> object:
 
 def _says_nothing(value: object) -> bool:
     """Whether a value is empty: null, an empty list or object, a blank string, a list of blank strings."""
-    if isinstance(value, str):
-        return not value.strip()
-    blank_items = isinstance(value, list) and all(
-        isinstance(item, str) and not item.strip() for item in value
-    )
-    return value is None or value == {} or blank_items
+    if isinstance(value, list):
+        return all(isinstance(item, str) and not item.strip() for item in value)
+    return value is None or value == {} or (isinstance(value, str) and not value.strip())
 
 
 def compact_schema(model: type[BaseModel]) -> dict[str, Any]:
