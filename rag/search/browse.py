@@ -26,8 +26,8 @@ from anyio import to_thread
 
 from rag.corpus import Source
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.filters.folded_text import folded
 from rag.filters.grammar import OF_CHUNKS, OneOf, conditions, is_on_date
-from rag.filters.needles import folded
 from rag.originals import dating
 from rag.report import names_briefly
 from rag.runtime import concurrently

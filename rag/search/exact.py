@@ -21,7 +21,8 @@ from anyio import to_thread
 
 from rag.answers import LISTED_OCCURRENCES, Excerpt, Hit, Listing, Occurrence
 from rag.corpus import Chunk
-from rag.filters.needles import Needle, stands_alone
+from rag.filters.folded_text import stands_alone
+from rag.filters.needles import Needle
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
 from rag.search.recall import READS, Candidate, Query, admit, is_fault

@@ -23,7 +23,7 @@ from anyio import to_thread
 
 from rag.corpus import FILE_SUFFIX
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.filters.needles import folded
+from rag.filters.folded_text import folded
 from rag.report import names_briefly
 from rag.runtime import concurrently
 from rag.search.browse import MOST_LISTED, display_parts, placed_documents

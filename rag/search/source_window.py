@@ -20,7 +20,7 @@ from anyio import to_thread
 from rag.answers import Excerpt, Extract, Part
 from rag.corpus import Chunk, Heading
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.filters.needles import folded
+from rag.filters.folded_text import folded
 from rag.report import names_briefly
 from rag.search.reply.untrusted import display_name
 from rag.text.plain_text import Span, line_at, line_count, lines_span

@@ -14,6 +14,7 @@ from rag.access.rule import bounds, walls
 from rag.answers import SearchRequest
 from rag.corpus import Access, AccessRecord, Binding, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
+from rag.filters.folded_text import folded
 from rag.filters.grammar import (
     ATTRIBUTES,
     OF_CHUNKS,
@@ -32,7 +33,7 @@ from rag.filters.grammar import (
     parse_filter,
     predicate,
 )
-from rag.filters.needles import Needle, folded
+from rag.filters.needles import Needle
 from rag.report import names_briefly
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan

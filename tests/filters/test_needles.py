@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from rag.answers import MAX_QUERY_CHARS, Match
 from rag.errors import InvalidRequestError
+from rag.filters.folded_text import folded_text, literal_pattern
 from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
     MAX_SIZE,
     check_regex,
     cleaned_text,
-    folded_text,
-    literal_pattern,
     needle,
     otherwise_written,
     pattern_size,
