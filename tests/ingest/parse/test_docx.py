@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
@@ -72,10 +75,20 @@ def test_what_was_inserted_is_read_and_what_was_deleted_is_not() -> None:
     assert shape_of(word(body)) == [("paragraph", "We pay 7 euros")]
 
 
+DELETED_END = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>"
+
+
 def test_a_paragraph_whose_end_is_deleted_goes_on_in_the_next_one() -> None:
-    deleted = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>"
-    body = deleted.format("We ") + deleted.format("pay ") + p("7 euros") + deleted.format("Last.")
+    body = DELETED_END.format("We ") + DELETED_END.format("pay ") + p("7 euros") + DELETED_END.format("Last.")
     assert shape_of(word(body)) == [("paragraph", "We pay 7 euros"), ("paragraph", "Last.")]
+
+
+def test_many_paragraphs_whose_ends_are_deleted_cost_no_more_than_their_number(
+    lines_run: Callable[[Callable[[], object]], int],
+) -> None:
+    files = [word(count * DELETED_END.format("a") + p("b")) for count in (500, 1_000)]
+    few, many = (lines_run(partial(parse, file, "a.docx")) for file in files)
+    assert many < 2.5 * few
 
 
 def test_hidden_text_is_left_out_and_said() -> None:

@@ -354,12 +354,16 @@ def _blocks(parent: Element) -> Iterator[Element]:
 def _join_paragraphs(body: Element) -> None:
     """Put each paragraph whose end is deleted at the beginning of the next one, whose style both have."""
     for parent in [*body.iter()]:
-        for paragraph, following in pairwise([*parent]):
+        carried: list[Element] = []
+        for paragraph, following in pairwise([*parent, body]):  # a last pair, whose second isn't a paragraph
             are_both = paragraph.tag == following.tag == "p"
             if are_both and child(paragraph, "pPr", "rPr", "del") is not None:
-                at = int(child(following, "pPr") is not None)
-                following[at:at] = [part for part in paragraph if part.tag != "pPr"]
+                carried += [part for part in paragraph if part.tag != "pPr"]
                 paragraph[:] = [part for part in paragraph if part.tag == "pPr"]
+            elif carried:
+                at = int(child(paragraph, "pPr") is not None)
+                paragraph[at:at] = carried
+                carried = []
 
 
 def _outermost_elements(parent: Element, tag: str) -> Iterator[Element]:
