@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ class Draft:
         self._bold: list[int] = []
         self._capitals: list[int] = []
         self._bold_items: list[int] = []  # where they begin
-        self._notes: list[Callable[[], str]] = []
+        self._notes = deque[Callable[[], str]]()
         self._note_count = 0  # of those that are written
 
     @property
@@ -110,7 +110,7 @@ class Draft:
     def write_notes(self) -> None:
         """Add a paragraph for each note that is marked so far; a note can mark further ones."""
         while self._notes:
-            note = self._notes.pop(0)
+            note = self._notes.popleft()
             self._note_count += 1
             if text := note():
                 self.paragraph(f"[^{self._note_count}]: {text}")

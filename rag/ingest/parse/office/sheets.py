@@ -8,7 +8,8 @@ with a single cell above or between tables is a paragraph. Rows that are too wid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -145,14 +146,16 @@ class _Writer:
 
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
-        while rows and not self._continues(rows[0]) and (len(rows[0].cells) == 1 or _names_groups(rows)):
-            upper = self._with_whole_groups(rows.pop(0), columns)
+        below = deque(rows)  # a column alone can be a million rows above a table
+        while below and not self._continues(below[0]) and (len(below[0].cells) == 1 or _names_groups(below)):
+            upper = self._with_whole_groups(below.popleft(), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
                 names = {at: text for at, text in upper.cells.items() if at != columns[0]}
-                rows[0] = rows[0]._replace(cells=names | rows[0].cells)
-        if not rows:
+                below[0] = below[0]._replace(cells=names | below[0].cells)
+        if not below:
             return
+        rows = [*below]
         continues = self._continues(rows[0])
         if not continues:
             self._header = _header_of(rows, columns)
@@ -216,7 +219,7 @@ def _header_of(rows: list[_Row], columns: list[int]) -> dict[int, str]:
     return {at: one_line(first.get(at, "")) for at in columns} if is_named else {}
 
 
-def _names_groups(rows: list[_Row]) -> bool:
+def _names_groups(rows: Sequence[_Row]) -> bool:
     """Whether the first row names groups of columns, and the second one the columns."""
     if len(rows) < 2 or not _names_columns(rows[1]):  # noqa: PLR2004 both
         return False
