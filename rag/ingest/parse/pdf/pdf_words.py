@@ -322,6 +322,7 @@ class _PageReader:
         self._matrix = pdfium.FS_MATRIX()
         self._text = self._units()
         self._runs_left = _page_runs_left(self._text)
+        self._number = _ARABIC_GROUP if _ARABIC.search(self._text) else _GROUP
         thin = [stroke for stroke in strokes if 0 < min(_sides(stroke)) < _UPRIGHT]  # no edges of frames
         struck = {stroke: self._struck_by(stroke) for stroke in thin[:_MOST_STROKES]}
         struck = {stroke: letters for stroke, letters in struck.items() if self._is_as_wide(stroke, letters)}
@@ -474,8 +475,7 @@ class _PageReader:
         if sorted(text) != sorted(word.text):
             return word
         if not _LATIN.search(text):
-            group = _ARABIC_GROUP if _ARABIC.search(self._text) else _GROUP
-            text = group.sub(lambda match: match[0][::-1], text)[::-1]
+            text = self._number.sub(lambda match: match[0][::-1], text)[::-1]
         return word._replace(text=text, box=box_around(letter.box for letter in letters))
 
     def _struck_by(self, stroke: Box) -> list[int]:
