@@ -9,7 +9,8 @@ import time
 from statistics import median
 from typing import Any
 
-from rag.ingest.parse.pdf.pdf_words import Box, Line, PageLines
+from rag.ingest.parse.pdf.pdf_words import Line, PageLines
+from rag.ingest.parse.pdf.text_page import Box
 
 LIBRARIES = ("pypdfium2", "pypdf.*", "numpy", "PIL.ImageOps")
 

@@ -18,8 +18,9 @@ from rag.ingest.discover import discover
 from rag.ingest.parse import ocr
 from rag.ingest.parse.parsers import family_of, is_supported
 from rag.ingest.parse.pdf.pdf_document import parse
-from rag.ingest.parse.pdf.pdf_words import Box, Line
+from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.readable_pages import NO_TEXT, NOT_READ, RUN_OCR
+from rag.ingest.parse.pdf.text_page import Box
 from rag.ingest.report import check_extras
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget

@@ -28,8 +28,9 @@ from rag.ingest.parse.pdf import pdf_words
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_tables import dehyphenator, parts_of
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line
+from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.readable_pages import NO_TEXT, RUN_OCR, is_garbled
+from rag.ingest.parse.pdf.text_page import HYPHEN, Box, Word
 from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
 
 WORDS = [
@@ -955,10 +956,10 @@ def test_the_letters_of_a_ligature_stay_in_their_order_in_arabic() -> None:
     """pdfium turns a word round, and with it the two letters of lam-alef, which are one glyph."""
     first, ligature, last = Box(20, 0, 30, 9), Box(10, 0, 20, 9), Box(0, 0, 10, 9)
     letters = zip("سالم", (first, ligature, ligature, last), strict=True)
-    word = pdf_words._word([pdf_words._Word(letter, box, 0) for letter, box in letters])  # noqa: SLF001 no font here has it
+    word = pdf_words._word([Word(letter, box, 0) for letter, box in letters])  # noqa: SLF001 no font here has it
     assert word.text == "سلام"
     latin = zip("fi", (first, first), strict=True)
-    assert pdf_words._word([pdf_words._Word(letter, box, 0) for letter, box in latin]).text == "fi"  # noqa: SLF001
+    assert pdf_words._word([Word(letter, box, 0) for letter, box in latin]).text == "fi"  # noqa: SLF001
 
 
 def _statement(items: range, top: float) -> list[At]:

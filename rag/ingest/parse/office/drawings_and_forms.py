@@ -16,7 +16,7 @@ from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.document_parts import alternative_text
 from rag.ingest.parse.formulas import omml_text
 from rag.ingest.parse.office.number_formats import formatted
-from rag.ingest.parse.pdf.pdf_words import Box
+from rag.ingest.parse.pdf.text_page import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, is_on, value, whole_number
 
 MAX_SLIDE_TITLE = 80  # characters of a first line that stands for the title of a slide

@@ -18,7 +18,7 @@ from rag.ingest.parse.document_parts import alternative_text, listed_names, nume
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.office.drawings_and_forms import MAX_SLIDE_TITLE, in_reading_order, open_controls
 from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
-from rag.ingest.parse.pdf.pdf_words import Box, box_around
+from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
 from rag.text.plain_text import one_line

@@ -9,7 +9,7 @@ from rag.corpus import Document
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office import drawings_and_forms, xlsx
-from rag.ingest.parse.pdf.pdf_words import Box
+from rag.ingest.parse.pdf.text_page import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, whole_number
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")

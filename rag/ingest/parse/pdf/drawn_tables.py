@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 from rag.ingest.parse.pdf.page_layout import MEETING, joined_row, joined_rules, level_rows
 from rag.ingest.parse.pdf.page_tables import is_number, with_next_line
-from rag.ingest.parse.pdf.pdf_words import Box, Line, box_around
+from rag.ingest.parse.pdf.pdf_words import Line
+from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
 
 _SAME = 2.5  # points: rules that are nearer are one, as the two borders of neighbouring cells

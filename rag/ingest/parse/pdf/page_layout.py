@@ -14,7 +14,8 @@ from itertools import chain, combinations, groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Box, Line, box_around, rules_between
+from rag.ingest.parse.pdf.pdf_words import Line, rules_between
+from rag.ingest.parse.pdf.text_page import HYPHEN, Box, box_around
 
 Row: TypeAlias = "list[Line]"
 """Lines at one height with wide gaps between them, as they are read: a line of text, or cells."""

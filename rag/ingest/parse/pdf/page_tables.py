@@ -15,7 +15,9 @@ from statistics import median
 from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, has_list_mark, level_rows, reads_on
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, SEAM, STRUCK, Box, Line, as_read, box_around
+from rag.ingest.parse.pdf.pdf_words import SEAM, Line
+from rag.ingest.parse.pdf.struck_text import STRUCK
+from rag.ingest.parse.pdf.text_page import HYPHEN, Box, as_read, box_around
 from rag.text.table_heads import rule
 
 _MOST_COLUMNS = 200  # of code: letters can be as small as a file likes

@@ -31,9 +31,10 @@ from rag.ingest.parse.pdf.page_tables import (
     with_headers,
     with_headers_of_tables,
 )
-from rag.ingest.parse.pdf.pdf_words import HYPHEN, Line, PageLines, Pdfium, most_letters
+from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
 from rag.ingest.parse.pdf.running_lines import bodies_of, without_line_numbers
+from rag.ingest.parse.pdf.text_page import HYPHEN, Pdfium
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
 from rag.text.plain_text import Span, trimmed
 from rag.uris import PAGE_LABELS_KEY, labels_text

@@ -28,7 +28,8 @@ from typing import Any
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import alternative_text
 from rag.ingest.parse.ocr import OcrReader
-from rag.ingest.parse.pdf.pdf_words import Addition, Box, Line, PageLines, Pdfium, sheet_of
+from rag.ingest.parse.pdf.pdf_words import Addition, Line, PageLines, sheet_of
+from rag.ingest.parse.pdf.text_page import Box, Pdfium
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
 from rag.report import names_briefly
 

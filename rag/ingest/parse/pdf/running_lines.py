@@ -10,7 +10,8 @@ from statistics import median
 from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, level_rows
-from rag.ingest.parse.pdf.pdf_words import Box, Line, PageLines, box_around, most_letters
+from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
+from rag.ingest.parse.pdf.text_page import Box, box_around
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _PAGES = 3  # that a line stands on at least
