@@ -124,7 +124,7 @@ def _certainty(lines: list[tuple[Any, str, float]]) -> float:
 def _is_sideways(lines: list[tuple[Any, str, float]]) -> bool:
     """Whether most lines are higher than wide."""
     boxes = [_box(corners, 1.0) for corners, _, _ in lines]
-    return 2 * sum(box.height > _UPRIGHT * (box.right - box.left) for box in boxes) > len(boxes)
+    return 2 * sum(box.height > _UPRIGHT * box.width for box in boxes) > len(boxes)
 
 
 def _line(order: int, corners: Any, text: str, _certainty: float, scale: float) -> Line:  # noqa: ANN401 see above

@@ -67,11 +67,11 @@ class _Grid(NamedTuple):
 
     def contains(self, line: Line) -> bool:
         """Whether the middle of a line is in it."""
-        return self.xs[0] < _across(line) < self.xs[-1] and self.ys[0] < line.box.middle < self.ys[-1]
+        return self.xs[0] < line.box.across < self.xs[-1] and self.ys[0] < line.box.middle < self.ys[-1]
 
     def place(self, line: Line) -> _Place:
         """The row and column of a line that it contains, or nearly, where rules are one."""
-        return _interval(self.ys, line.box.middle), _interval(self.xs, _across(line))
+        return _interval(self.ys, line.box.middle), _interval(self.xs, line.box.across)
 
     def first_cells(self) -> dict[_Place, _Place]:
         """The first row and column of the drawn cell at each row and column."""
@@ -109,8 +109,7 @@ def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
         return
     groups: list[tuple[list[Box], list[Box]]] = []
     for rule in upright:
-        near = Box(rule.left - MEETING, rule.top - MEETING, rule.right + MEETING, rule.bottom + MEETING)
-        crossed = [across for across in level if near.touches(across)]
+        crossed = [across for across in level if rule.grown(MEETING).touches(across)]
         met = [group for group in groups if not set(crossed).isdisjoint(group[0])]
         crossed += [across for group in met for across in group[0]]
         uprights = [rule, *(other for group in met for other in group[1])]
@@ -191,10 +190,6 @@ def _interval(places: Sequence[float], value: float) -> int:
 
 def _nearest(places: Sequence[float], value: float) -> int:
     return min(range(len(places)), key=lambda at: abs(places[at] - value))
-
-
-def _across(line: Line) -> float:
-    return (line.box.left + line.box.right) / 2
 
 
 def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]]:

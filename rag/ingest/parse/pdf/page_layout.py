@@ -48,7 +48,7 @@ _SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
 
 def rows_of(lines: Sequence[Line], rules: Sequence[Box]) -> Iterator[list[Row]]:
     """The rows of each region of a page: of each column, and of what stands across columns."""
-    uprights = sorted(rule for rule in rules if rule.right - rule.left < _GUTTER < rule.height)
+    uprights = sorted(rule for rule in rules if rule.width < _GUTTER < rule.height)
     level = sorted((rule for rule in rules if rule.height < _GUTTER), key=_TOP)
     for region in _regions(sorted(lines, key=lambda line: line.box.top), joined_rules(rules), _DEPTH):
         yield [joined_row(row, uprights, level) for row in level_rows(region)]
@@ -70,7 +70,7 @@ def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterato
 
 def joined_rules(rules: Sequence[Box]) -> list[Box]:
     """The horizontal rules from top to bottom; those that touch, as the borders of cells do, are one."""
-    level = [rule for rule in rules if rule.height < _GUTTER < rule.right - rule.left]
+    level = [rule for rule in rules if rule.height < _GUTTER < rule.width]
     level.sort(key=lambda rule: (round(rule.top / _SAME_EDGE), rule.left))
     joined: list[Box] = []
     for rule in level:
@@ -293,7 +293,7 @@ def _may_be_prose(columns: _Columns) -> bool:
 
 
 def _is_wide(line: Line) -> bool:
-    return line.box.right - line.box.left >= _PROSE * (line.size or 1.0)
+    return line.box.width >= _PROSE * (line.size or 1.0)
 
 
 def _is_prose(lines: Sequence[Line]) -> bool:

@@ -110,7 +110,7 @@ def _runs(rows: Sequence[Row]) -> Iterator[tuple[bool, Row]]:
 
 def _code(rows: Sequence[Row], usual: float) -> PagePart:
     """Lines of code with their indentation and spaces, which are where no letter is."""
-    width = median((line.box.right - line.box.left) / max(len(line.text), 1) for row in rows for line in row)
+    width = median(line.box.width / max(len(line.text), 1) for row in rows for line in row)
     left = min(row[0].box.left for row in rows)
     texts: list[tuple[str]] = []
     for above, row in zip([rows[0], *rows], rows, strict=False):
@@ -518,7 +518,7 @@ def _is_ruled_off(box: Box, above: Box, rules: Sequence[Box]) -> bool:
     return any(
         above.middle < rule.top < box.middle and rule.left <= box.left and rule.right >= box.right
         for rule in rules
-        if rule.right - rule.left > rule.height
+        if rule.width > rule.height
     )
 
 
@@ -611,9 +611,7 @@ def _nearby_groups(lines: Sequence[Line]) -> list[list[Line]]:
 
 def _are_near(line: Line, following: Line) -> bool:
     reach = _LEADING * max(line.size, following.size)
-    box = line.box
-    around = Box(box.left - reach, box.top - reach, box.right + reach, box.bottom + reach)
-    return line.turned == following.turned and around.touches(following.box)
+    return line.turned == following.turned and line.box.grown(reach).touches(following.box)
 
 
 def _header(lines: Sequence[Line]) -> Line:

@@ -161,8 +161,7 @@ def _number_in(line: Line, row: Row, reach: Box) -> str:
 
 def _is_at_margin(box: Box, reach: Box) -> bool:
     """Whether a box begins or ends where the text of its page does, or is in the middle of that."""
-    off_middle = (box.left + box.right - reach.left - reach.right) / 2
-    return min(box.left - reach.left, reach.right - box.right, abs(off_middle)) < _SLACK
+    return min(box.left - reach.left, reach.right - box.right, abs(box.across - reach.across)) < _SLACK
 
 
 def _distance(row: Row, inner: Row) -> float:

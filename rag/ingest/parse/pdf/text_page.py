@@ -69,6 +69,10 @@ class Box(NamedTuple):
             max(self.bottom, box.bottom),
         )
 
+    def grown(self, reach: float) -> Box:
+        """A box around this one whose edges are `reach` further out."""
+        return Box(self.left - reach, self.top - reach, self.right + reach, self.bottom + reach)
+
     def touches(self, box: Box) -> bool:
         """Whether the boxes overlap."""
         return self.gap(box) <= 0 and self.bottom >= box.top and self.top <= box.bottom
