@@ -25,9 +25,10 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
+from rag.ingest.parse.pdf.cut_words import dehyphenator
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import rows_of
-from rag.ingest.parse.pdf.page_tables import dehyphenator, parts_of
+from rag.ingest.parse.pdf.page_parts import parts_of
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.readable_pages import NO_TEXT, RUN_OCR, is_garbled
 from rag.ingest.parse.pdf.text_page import HYPHEN, Box, Word

@@ -1,37 +1,29 @@
-"""The parts of a PDF page: paragraphs, and tables where cells are aligned in columns.
+"""The tables of a PDF page: rows whose cells are aligned in columns, and cells that rules draw.
 
-Vertical words are column headers where they are side by side above the columns. Words that are cut at the
-ends of lines are joined by the vocabulary of the whole document.
+Vertical words are column headers where they are side by side above the columns.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from statistics import median
-from typing import NamedTuple
 
-from rag.ingest.parse.pdf.page_layout import Row, has_list_mark, level_rows, reads_on
+from rag.ingest.parse.pdf.cut_words import with_next_line
+from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
 from rag.ingest.parse.pdf.pdf_words import SEAM, Line
-from rag.ingest.parse.pdf.struck_text import STRUCK
-from rag.ingest.parse.pdf.text_page import HYPHEN, Box, as_read, box_around
-from rag.text.table_heads import rule
+from rag.ingest.parse.pdf.text_page import Box, as_read, box_around
 
-_MOST_COLUMNS = 200  # of code: letters can be as small as a file likes
-_BLANK_LINE = 1.6  # times the usual distance of two lines of code
-_APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
-_INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
-_MOST_INDENT = 4.0  # the same; further in stands something else
-_OTHER_SIZE = 1.06  # times the size of the letters before
+MOST_INDENT = 4.0  # times the size of the letters: further in stands something else than a paragraph
+OTHER_SIZE = 1.06  # times the size of the letters before
 _CELLS = 6  # at least, of what is taken for a table: three rows of two, or two of three
 _RULED_CELLS = 3  # the same, if rules frame it
 _LONG = 90  # characters: cells of a table are shorter on average
 _SENTENCE = 20  # characters of a cell that may be a part of a sentence
-_MOVED = 6.0  # points that a table may stand elsewhere on the next page
-_EDGE = 1.0  # points: the cells of a column begin or end so near to each other
+EDGE = 1.0  # points: the cells of a column begin or end so near to each other
 _ELSEWHERE = 3.0  # times the largest distance of two rows: further below stands no row of the table
 _ABOVE = 1.5  # times the distance of the next two rows: how far above a table another row stands
 _TOGETHER = 1.15  # times the least distance of two lines of a table: those of one row are no further apart
@@ -40,36 +32,12 @@ _AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one 
 _SIGNS, _SIGN_GAP = "$£", 0.4  # before their number; times the size of the letters: more than a space
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
-
 _CURRENCY = r"(?:[$£€¥₹₽₩₺]|[A-Z]{3}|kr\.?|zł|Kč|Ft|Fr\.)"
 _NUMBER = re.compile(rf"[(\-+–—]*(?:{_CURRENCY}\s?)?[\-+–—]?[\d.,'\s]*\d[\d.,'\s]*{_CURRENCY}?[)%]*|[–—-]")
-_STRUCK_ON = re.compile(rf"{STRUCK}({HYPHEN}?[ \n]){STRUCK}")  # between two words that are struck out
 _TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
 _HEADING_NUMBER = re.compile(r"(?:[A-Z]\.)?\d{1,2}(?:\.\d{1,2})*\.?")
 _STATED = re.compile(r":\s*\S")
 _YEAR = re.compile(rf"(?:\d{{1,2}}\.\d{{1,2}}\.)?(?:1[5-9]|20)\d\d(?:\s{_CURRENCY})?")  # also a day, a unit
-
-
-class PagePart(NamedTuple):
-    """Rows that belong together: a paragraph, a heading or code by its lines, or a table by its cells."""
-
-    rows: tuple[tuple[str, ...], ...]
-    box: Box
-    size: float
-    bold: bool
-    is_table: bool = False
-    is_code: bool = False
-
-    @property
-    def text(self) -> str:
-        """Its text; a table as in Markdown, with its first row as header unless that consists of numbers."""
-        if self.is_table:
-            width = max(map(len, self.rows))
-            lines = [_pipe_row([*row, *[""] * (width - len(row))]) for row in self.rows]
-            lines[1:1] = [] if _is_numbers(self.rows[0]) else [rule(width)]
-        else:
-            lines = [" ".join(row) for row in self.rows]
-        return _STRUCK_ON.sub(r"\1", "\n".join(lines).replace(SEAM, ""))
 
 
 def is_number(text: str) -> bool:
@@ -77,95 +45,14 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
-def _is_numbers(row: Sequence[str]) -> bool:
+def are_numbers(row: Sequence[str]) -> bool:
     """Whether most cells after the first are numbers, as in the rows below a header."""
     filled = [cell for cell in row[1:] if cell]
     numbers = [cell for cell in filled if is_number(cell) and not _YEAR.fullmatch(cell)]
     return 2 * len(numbers) > len(filled)
 
 
-def _pipe_row(cells: Sequence[str]) -> str:
-    """A row as in `pipe_row`, but its cells keep their line ends, at which words may be cut."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[PagePart]:
-    """The parts of a region in order. Lines in letters of one width are code."""
-    pitches = [below - above for above, below in pairwise(row[0].box.bottom for row in rows)]
-    usual = median(pitches) if pitches else 0.0
-    for is_code, run in groupby(_runs(rows), key=lambda marked: marked[0]):
-        run_rows = [row for _, row in run]
-        if is_code:
-            yield _code(run_rows, usual)
-        else:
-            yield from _text_parts(run_rows, rules, usual)
-
-
-def _runs(rows: Sequence[Row]) -> Iterator[tuple[bool, Row]]:
-    """Each row, and whether it is code, which has several lines."""
-    for is_even, run in groupby(rows, key=lambda row: all(line.even for line in row)):
-        run_rows = [*run]
-        yield from ((is_even and len(run_rows) > 1, row) for row in run_rows)
-
-
-def _code(rows: Sequence[Row], usual: float) -> PagePart:
-    """Lines of code with their indentation and spaces, which are where no letter is."""
-    width = median(line.box.width / max(len(line.text), 1) for row in rows for line in row)
-    left = min(row[0].box.left for row in rows)
-    texts: list[tuple[str]] = []
-    for above, row in zip([rows[0], *rows], rows, strict=False):
-        if row[0].box.bottom - above[0].box.bottom > _BLANK_LINE * usual:
-            texts.append(("",))
-        text = ""
-        for begin, word in (placed for line in row for placed in _placed_words(line)):
-            column = round((begin - left) / width) if width else 0
-            text = text.ljust(max(min(column, _MOST_COLUMNS), len(text) + bool(text))) + word
-        texts.append((text,))
-    first, box = rows[0][0], box_around(line.box for row in rows for line in row)
-    return PagePart(tuple(texts), box, first.size, first.bold, is_code=True)
-
-
-def _placed_words(line: Line) -> Iterator[tuple[float, str]]:
-    """The words of a line with where they begin; the whole line where that isn't known."""
-    words = line.text.split(" ")
-    if len(words) != len(line.words):
-        return iter([(line.box.left, line.text)])
-    return zip((begin for begin, _ in line.words), words, strict=True)
-
-
-def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iterator[PagePart]:
-    at = 0
-    plain: list[Row] = []
-    while at < len(rows):
-        end = _table_end(rows, at)  # rows that may be a table; if they aren't, they are text
-        if len(rows[at]) > 1 and (table := _table(rows[at:end], rules)):
-            yield from _paragraphs(plain, usual)
-            yield table
-            plain = []
-        else:
-            plain += rows[at:end]
-        at = end
-    yield from _paragraphs(plain, usual)
-
-
-def with_headers_of_tables(pages: list[list[PagePart]]) -> None:
-    """Repeat the header of a table that continues on the next page."""
-    for above, below in pairwise(pages):
-        if above and below and _continues(above[-1], below[0]):
-            below[0] = below[0]._replace(rows=(above[-1].rows[0], *below[0].rows))
-
-
-def _continues(table: PagePart, following: PagePart) -> bool:
-    """Whether `following` continues a table: it has the same columns, and no header."""
-    if not (table.is_table and following.is_table) or abs(table.box.left - following.box.left) > _MOVED:
-        return False
-    header, body, first = table.rows[0], table.rows[1:], following.rows[0]
-    if len(header) != len(first) or _is_numbers(header) or first == header:
-        return False
-    return _is_numbers(first) == (2 * sum(map(_is_numbers, body)) > len(body))
-
-
-def _table_end(rows: Sequence[Row], at: int) -> int:
+def table_end(rows: Sequence[Row], at: int) -> int:
     """The end of the rows from `at` that have several cells, or one cell that continues a row."""
     end, first_cell_end = at + 1, rows[at][0].box.right
     if rows[at][0].table:
@@ -210,7 +97,7 @@ def _drawn_end(rows: Sequence[Row], at: int) -> int:
 def _has_same_columns(row: Row, drawn: Row) -> bool:
     """Whether two rows are of one drawn table, or of two that are its header and its body."""
     return len(row) == len(drawn) and all(
-        abs(cell.box.left - column.box.left) <= _EDGE for cell, column in zip(row, drawn, strict=True)
+        abs(cell.box.left - column.box.left) <= EDGE for cell, column in zip(row, drawn, strict=True)
     )
 
 
@@ -220,7 +107,7 @@ def _fits(row: Row, drawn: Row) -> bool:
         [
             at
             for at, column in enumerate(drawn)
-            if column.box.left - _EDGE <= cell.box.left and cell.box.right <= column.box.right + _EDGE
+            if column.box.left - EDGE <= cell.box.left and cell.box.right <= column.box.right + EDGE
         ]
         for cell in row
     ]
@@ -245,15 +132,15 @@ def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     if not all(_may_be_label(label, cell, second) for label in labels):
         return 0
     left = min(row[0].box.left for row in whole[:-1])
-    is_below = any(abs(left - line.box.left) <= _EDGE for line in (cell, *labels))
+    is_below = any(abs(left - line.box.left) <= EDGE for line in (cell, *labels))
     return end - begin if is_below or _is_header_of(whole[0], whole[-1]) else 0
 
 
 def _may_be_label(label: Line, cell: Line, second: float) -> bool:
     """Whether a line heads rows of a table whose first cell is `cell`, and whose second is at `second`."""
     indent = cell.box.left - label.box.left
-    is_as_large = label.size <= _OTHER_SIZE * cell.size
-    return -_EDGE <= indent <= _MOST_INDENT * label.size and label.box.right < second and is_as_large
+    is_as_large = label.size <= OTHER_SIZE * cell.size
+    return -EDGE <= indent <= MOST_INDENT * label.size and label.box.right < second and is_as_large
 
 
 def _is_header_of(row: Row, below: Row) -> bool:
@@ -281,35 +168,35 @@ def _is_heading(row: Row, beside: Row) -> bool:
     if len(row) != 2 or not _HEADING_NUMBER.fullmatch(row[0].text):  # noqa: PLR2004 number and words
         return False
     number, heading = row
-    if heading.box.left - number.box.right > _MOST_INDENT * heading.size or not heading.text[0].isalpha():
+    if heading.box.left - number.box.right > MOST_INDENT * heading.size or not heading.text[0].isalpha():
         return False
-    is_larger = heading.size > _OTHER_SIZE * max(line.size for line in beside)
+    is_larger = heading.size > OTHER_SIZE * max(line.size for line in beside)
     return is_larger or (heading.bold and not beside[0].bold)
 
 
-def _table(rows: Sequence[Row], rules: Sequence[Box]) -> PagePart | None:
-    """The rows as a table; None if their cells aren't aligned in columns."""
+def table_cells(rows: Sequence[Row], rules: Sequence[Box]) -> Sequence[Sequence[str]]:
+    """The cells of rows that are a table; none if they aren't aligned in columns."""
     if drawn := next((row for row in rows if row[0].table), None):
-        return _drawn_table(rows, drawn)
+        return _drawn_cells(rows, drawn)
     rows = [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
     if not columns or count < (_RULED_CELLS if is_ruled else _CELLS) or letters > _LONG * count:
-        return None
+        return ()
     if not is_ruled and _reads_on(rows):
-        return None
+        return ()
     cells = _whole_rows(rows, [_texts_by_column(row, columns) for row in rows], rules)
-    return _table_part(cells, rows) if len(cells) > 1 else None
+    return cells if len(cells) > 1 else ()
 
 
-def _drawn_table(rows: Sequence[Row], drawn: Row) -> PagePart:
-    """The rows with the columns of `drawn`, which are in the order in which they are read."""
+def _drawn_cells(rows: Sequence[Row], drawn: Row) -> list[list[str]]:
+    """The cells in the columns of `drawn`, which are in the order in which they are read."""
     boxes = [cell.box for cell in drawn]
     texts = [_texts_by_column(row, boxes) for row in rows]
     lettered = [cell for row in rows for cell in row if any(map(str.isalpha, cell.text))]
     runs_left = 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
-    return _table_part([text[::-1] for text in texts] if runs_left else texts, rows)
+    return [text[::-1] for text in texts] if runs_left else texts
 
 
 def _whole_rows(
@@ -385,11 +272,6 @@ def _has_only_first(cells: Sequence[str]) -> bool:
     return bool(cells[0]) and not any(cells[1:])
 
 
-def _table_part(cells: Sequence[Sequence[str]], rows: Sequence[Row]) -> PagePart:
-    box = box_around(cell.box for row in rows for cell in row)
-    return PagePart(tuple(map(tuple, cells)), box, rows[0][0].size, bold=False, is_table=True)
-
-
 def _texts_by_column(row: Row, columns: Sequence[Box]) -> list[str]:
     texts = [""] * len(columns)
     for number, cell in _cells_by_column(row, columns):
@@ -456,11 +338,11 @@ def _split_cell(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
 
 def _is_border(start: float, right: float, left: float, column: Box, following: Box) -> bool:
     """Whether one column ends between two words and the next one begins."""
-    begins = abs(left - following.left) <= _EDGE
-    if begins and abs(start - column.left) <= _EDGE:
+    begins = abs(left - following.left) <= EDGE
+    if begins and abs(start - column.left) <= EDGE:
         return True
-    inside = column.left - _EDGE <= start and right <= column.right + _EDGE < left
-    return inside and (column.right - right <= _EDGE or begins)
+    inside = column.left - EDGE <= start and right <= column.right + EDGE < left
+    return inside and (column.right - right <= EDGE or begins)
 
 
 def _without_sign(cell: Line) -> Iterator[Line]:
@@ -498,7 +380,7 @@ def _begins_row(above: Sequence[str], filled: Sequence[str], *, is_header: bool,
     """
     pairs = [(cell, text) for cell, text in zip(above, filled, strict=True) if cell and text]
     if is_header:
-        return 2 * len(pairs) >= len(filled) and _is_numbers(filled) and not _is_numbers(above)
+        return 2 * len(pairs) >= len(filled) and are_numbers(filled) and not are_numbers(above)
     in_brackets = [text for _, text in pairs if text[0] == "("]  # standard errors, and units of headers
     numbers = [pair for pair in pairs if all(map(is_number, pair)) and pair[1] not in in_brackets]
     if len(numbers) > 1 or is_near:
@@ -520,58 +402,6 @@ def _is_ruled_off(box: Box, above: Box, rules: Sequence[Box]) -> bool:
         for rule in rules
         if rule.width > rule.height
     )
-
-
-def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
-    """The paragraphs of rows, split at gaps, at indents, and where size or weight change.
-
-    The second line of a paragraph is never one of its own: the first is moved in, or hangs out.
-    """
-    begin = 0
-    for at, (above, row) in enumerate(pairwise(rows), 1):
-        is_moved = _is_moved_in(above[0], row[0]) or _hangs_out(rows[begin][0], above[0], row[0])
-        if _begins_paragraph(above[0], row[0], usual) or (at > begin + 1 and is_moved):
-            yield _paragraph(rows[begin:at])
-            begin = at
-    if rows:
-        yield _paragraph(rows[begin:])
-
-
-def _begins_paragraph(above: Line, line: Line, usual: float) -> bool:
-    size, before = line.size or 1.0, above.size or 1.0
-    return (
-        line.box.bottom - above.box.bottom > max(_APART * usual, 0.0)
-        or max(size, before) > _OTHER_SIZE * min(size, before)
-        or line.bold != above.bold
-    )
-
-
-def _is_moved_in(above: Line, line: Line) -> bool:
-    """Whether a line begins further right than the one above, but not as the text of an item goes on."""
-    moved, size = line.box.left - above.box.left, line.size or 1.0
-    if line.runs_left or not _INDENT * size <= moved <= _MOST_INDENT * size:
-        return False
-    is_in_item = has_list_mark(above.text) and not has_list_mark(line.text)
-    return not is_in_item and not reads_on(above.text, line.text)
-
-
-def _hangs_out(first: Line, above: Line, line: Line) -> bool:
-    """Whether a line begins further left than the one above, as the next item, entry or term of a list.
-
-    It has a mark. Or it is as far left as the first line of the paragraph, and no sentence runs on into it.
-    """
-    if line.runs_left or above.box.left - line.box.left < _INDENT * (line.size or 1.0):
-        return False
-    is_entry = abs(line.box.left - first.box.left) <= _EDGE and not reads_on(above.text, line.text)
-    return is_entry or has_list_mark(line.text)
-
-
-def _paragraph(rows: Sequence[Row]) -> PagePart:
-    longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
-    box = box_around(line.box for row in rows for line in row)
-    texts = tuple(tuple(line.text for line in row) for row in rows)
-    bold = all(line.bold for row in rows for line in row)
-    return PagePart(texts, box, longest.size, bold)
 
 
 _FEWEST = 2  # headers next to each other, and cells below them
@@ -650,55 +480,3 @@ def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
 
 def _is_between(box: Box, band: Box) -> bool:
     return band.left <= box.left and box.right <= band.right and band.top < box.middle < band.bottom
-
-
-_CUT = re.compile(rf"(?P<one>[^\W_]+)[-\u00ad\u2010{HYPHEN}]\n(?P<other>[^\W_]+)")
-_WORD = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_LONG_LINE = re.compile(r"^.{40}", re.MULTILINE)
-_RARE = 40  # long lines for each cut word: text that cuts words does it in every 8th to 20th line
-
-
-def dehyphenator(text: str) -> Callable[[str], str]:
-    """A function that rejoins words hyphenated at line ends, by the vocabulary of the document `text`.
-
-    If the document has the word elsewhere, with or without its hyphen, that spelling wins. Otherwise the
-    hyphen stays before a capital letter or a digit, in documents that rarely end a line with a hyphen, and
-    between two words of the document if no line certainly hyphenates a word. In all other cases it goes.
-    """
-    words = frozenset(word.casefold() for word in _WORD.findall(_CUT.sub(" ", text)))
-    cuts = sum(_is_cut(match["one"], match["other"]) for match in _CUT.finditer(text))
-    is_rare = cuts * _RARE < len(_LONG_LINE.findall(text))
-    cuts_words = any(_is_certainly_cut(match, words) for match in _CUT.finditer(text))
-
-    def joined(match: re.Match[str]) -> str:
-        start, end = match["one"], match["other"]
-        whole = (start + end).casefold()
-        if whole in words and f"{start}-{end}".casefold() not in words:
-            return start + end
-        is_compound = is_rare or (not cuts_words and {start.casefold(), end.casefold()} <= words)
-        if is_compound or not _is_cut(start, end) or f"{start}-{end}".casefold() in words:
-            return f"{start}-{end}"
-        return start + end
-
-    def whole(part: str) -> str:
-        while (shorter := _CUT.sub(joined, part)) != part:  # a word may be cut more than once
-            part = shorter
-        return part.replace(HYPHEN, "-")
-
-    return whole
-
-
-def with_next_line(cell: str, next_line: str) -> str:
-    """A cell and its next line, joined by a space, or by a line feed below a hyphenated word."""
-    line = f"{cell}\n{next_line}"
-    return line if _CUT.search(line, cell.rfind("\n") + 1) else f"{cell} {next_line}".strip()
-
-
-def _is_cut(start: str, end: str) -> bool:
-    return start[-1].islower() and end[0].islower() and not any(map(str.isdigit, start + end))
-
-
-def _is_certainly_cut(match: re.Match[str], words: frozenset[str]) -> bool:
-    """Whether a line certainly hyphenates a word: a half isn't in the vocabulary, or the whole is."""
-    start, end = match["one"].casefold(), match["other"].casefold()
-    return _is_cut(match["one"], match["other"]) and (start + end in words or not {start, end} <= words)
