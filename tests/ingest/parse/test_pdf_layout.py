@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,7 +26,7 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
-from rag.ingest.parse.pdf.cut_words import dehyphenator
+from rag.ingest.parse.pdf.cut_words import dehyphenator, with_next_line
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_parts import parts_of
@@ -914,6 +915,12 @@ def test_words_that_a_line_cuts_are_whole_again_and_compounds_keep_their_hyphen(
 ) -> None:
     expected = whole or "the realworld is real in this world information"
     assert dehyphenator(text)(text) == expected
+
+
+def test_a_cell_of_thousands_of_lines_is_searched_for_cut_words_once() -> None:
+    """The whole cell was searched again with each line, which took minutes."""
+    lines = [*["a long cell"] * 10_000, f"informa{HYPHEN}", "tion"]
+    assert reduce(with_next_line, lines).endswith(f"cell informa{HYPHEN}\ntion")
 
 
 XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">

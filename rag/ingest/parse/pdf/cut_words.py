@@ -46,7 +46,8 @@ def dehyphenator(text: str) -> Callable[[str], str]:
 def with_next_line(cell: str, next_line: str) -> str:
     """A cell and its next line, joined by a space, or by a line feed below a hyphenated word."""
     line = f"{cell}\n{next_line}"
-    return line if _CUT.search(line, cell.rfind("\n") + 1) else f"{cell} {next_line}".strip()
+    last_word = max(cell.rfind("\n"), cell.rfind(" ")) + 1  # a cell can be all the rows of a page
+    return line if _CUT.search(line, last_word) else f"{cell} {next_line}".strip()
 
 
 def _is_cut(start: str, end: str) -> bool:
