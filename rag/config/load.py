@@ -296,8 +296,14 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
         table = OPTIONS.get(path[0])
     if table:
         names = {".".join((*path[:-1], field)): None for field in table.model_fields}
-    candidates = {key: None for key in names if not name.startswith(f"{key}.")}
-    return f"{where}: there is no setting {name}{suggestion(name, candidates)}"
+    candidates = [key for key in names if not name.startswith(f"{key}.")]
+    beside = [key for key in candidates if len(path) > 1 and key.rpartition(".")[0] == name_of(path[:-1])]
+    hint = suggestion(name, beside)
+    if hint == ".":  # nothing in this table is similar
+        hint = suggestion(name, candidates)
+        if beside:
+            hint += f" [{name_of(path[:-1])}] has {', '.join(key.rpartition('.')[2] for key in beside)}."
+    return f"{where}: there is no setting {name}{hint}"
 
 
 def _where(path: tuple[str, ...], origin: str, text: str) -> str:

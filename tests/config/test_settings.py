@@ -381,6 +381,11 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
     ("text", "complaint"),
     [
         ("[search]\n\nlimt = 3\n", "line 3: there is no setting search.limt; did you mean search.limit?"),
+        ("[search]\nlimits = 3\n", "line 2: there is no setting search.limits; did you mean search.limit?"),
+        (
+            "[embedder]\npath = 'a'\n",
+            "line 2: there is no setting embedder.path; did you mean http.path? [embedder] has provider, ",
+        ),
         ("[serch]\nlimit = 3\n", "line 1: there is no setting serch; did you mean search?"),
         ("tenant = 'a'\n", "line 1: there is no setting tenant; did you mean principal.tenant?"),
         ("limit = 5\n", "line 1: there is no setting limit; did you mean search.limit?"),
