@@ -166,6 +166,9 @@ class Endpoint:
                     asked = seconds_asked(_retry_after(error)) or 0.0
                     self.breaker.failed(call, cause, late=False, asked=asked)
                     raise self._error(cause) from error
+                if attempt > 1 or isinstance(error, TimeoutError):  # a single refusal is soon over
+                    again = f"{self._reason(error)}. Attempt {attempt + 1} of {ATTEMPTS} follows."
+                    log.warning("%s: %s", self.name, again)
             await anyio.sleep(delay)
 
     def _error(

@@ -279,11 +279,16 @@ async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider
     assert provider.keys == ["Bearer wrong"]
 
 
-async def test_a_server_that_keeps_silent_is_given_up(provider: Endpoint) -> None:
+async def test_a_server_that_keeps_silent_is_given_up_and_each_further_attempt_is_told(
+    provider: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
     provider.script = [provider.silent]
     with pytest.raises(ProviderError, match=r"5 of 5 attempts: no answer within 0\.05 seconds"):
         async with opened(provider, probe=provider.silent, timeout_seconds=0.05):
             pass
+    assert len(caplog.messages) == 4
+    assert all(provider.url in message for message in caplog.messages)
+    assert "Attempt 5 of 5" in caplog.messages[-1]
 
 
 async def test_a_closed_port_is_no_connection_and_credentials_in_the_url_stay_secret(
