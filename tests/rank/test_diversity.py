@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
-from rag.rank.editions import Likeness, cosine, distinct, diversify, jaccard
+from rag.rank.diversity import Likeness, cosine, distinct, diversify, jaccard
 from rag.rank.fusion import FURTHER, MAX_JOINED_CHARS, NEXT, copies_as_one, neighbours
 
 TWINS = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)

@@ -22,7 +22,7 @@ from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
 from rag.models.rerank import Reranker
 from rag.originals import Dating, dating
-from rag.rank import editions
+from rag.rank import diversity, editions
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
 from rag.search.search_state import Models, OpenStep, SearchState
@@ -143,10 +143,10 @@ async def diversify_hits(
     if not hits:
         return []
     if stage.by == "words":
-        similarities = editions.jaccard([set(words(hit.text)) for hit in hits])
+        similarities = diversity.jaccard([set(words(hit.text)) for hit in hits])
     else:
         similarities = _cosines(hits, query)
-    order = editions.diversify(
+    order = diversity.diversify(
         [hit.score for hit in hits],
         similarities,
         lambda_=stage.lambda_,
@@ -156,7 +156,7 @@ async def diversify_hits(
     return [hits[index] for index in order]
 
 
-def _cosines(hits: Sequence[Hit], query: Query) -> editions.Likeness:
+def _cosines(hits: Sequence[Hit], query: Query) -> diversity.Likeness:
     """The cosines between hits; 0 where different models made their vectors."""
     models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
     by_model: dict[EmbedderIdentity, list[int]] = {}
@@ -165,7 +165,7 @@ def _cosines(hits: Sequence[Hit], query: Query) -> editions.Likeness:
     similarities = np.zeros((len(hits), len(hits)), np.float32)
     for indexes in by_model.values():
         rows = np.stack([cast("npt.NDArray[np.float32]", hits[index].vector) for index in indexes])
-        similarities[np.ix_(indexes, indexes)] = editions.cosine(rows)
+        similarities[np.ix_(indexes, indexes)] = diversity.cosine(rows)
     return similarities
 
 
