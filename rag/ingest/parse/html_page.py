@@ -24,6 +24,7 @@ from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
 from rag.ingest.parse.html_exports import without_ways_of_programs
+from rag.ingest.parse.html_tables import with_code_and_layout
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
@@ -135,9 +136,7 @@ def _marked_content(html: str) -> str:
     """The Markdown of a page, with the marks of `with_widgets_as_text`."""
     options = _WITH_TWINS if _MATHML_TWIN.search(html) else _CONTENT
     html = _SCRIPT_LINK.sub("", html)  # a frame or a link that leads nowhere
-    page = html_widgets.with_widgets_as_text(
-        html_widgets.with_code_and_layout(html_widgets.with_formulas(html))
-    )
+    page = html_widgets.with_widgets_as_text(with_code_and_layout(html_widgets.with_formulas(html)))
     content = (_convert(page, options).content or "").replace(html_widgets.NO_MARK, "")
     content = _MAIL_LINK.sub(_mail_address, clean(content))
     return without_note_ids(with_scripts(content).strip())

@@ -9,7 +9,8 @@ import pytest
 from rag.errors import EmptyFileError
 from rag.ingest.parse.html_page import main_part, without_hidden_orders, without_site_boxes
 from rag.ingest.parse.html_page import parse as parse_page
-from rag.ingest.parse.html_widgets import with_code_and_layout, with_list_labels, with_widgets_as_text
+from rag.ingest.parse.html_tables import with_code_and_layout
+from rag.ingest.parse.html_widgets import with_list_labels, with_widgets_as_text
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
 

@@ -42,7 +42,7 @@ from rag.ingest.parse.document_parts import (
     title_line,
     utc,
 )
-from rag.ingest.parse.html_widgets import is_no_data, without_layout_tables
+from rag.ingest.parse.html_tables import is_no_data, without_layout_tables
 from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail import calendars
 from rag.ingest.parse.markdown import markdown_blocks
