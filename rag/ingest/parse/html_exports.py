@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 from rag.text.plain_text import with_replacements
@@ -64,6 +65,8 @@ _LEVEL = re.compile(
     r"|</(?:ul|ol)\s*>",
     re.IGNORECASE,
 )
+_STYLE = re.compile(r"<style\b[^<>]{0,500}>", re.IGNORECASE)
+_STYLE_END = re.compile(r"</style", re.IGNORECASE)
 _RULE = re.compile(r"\.([\w-]{1,100})\s*\{([^{}]{0,2000})\}")
 _BOLD = re.compile(r"font-weight\s*:\s*(?:bold|[6-9]00)\b", re.IGNORECASE)
 _SPAN = re.compile(
@@ -71,10 +74,10 @@ _SPAN = re.compile(
 )
 
 
-def without_ways_of_programs(page: str) -> tuple[str, str, int]:
-    """The page with its title as a heading, notes below what refers to them, and lists inside each other.
+def in_plain_html(page: str) -> tuple[str, str, int]:
+    """The page in plain HTML, its title, "" if no paragraph is one, and the number of comments left out.
 
-    And the title, "" if no paragraph is one, and the number of comments left out.
+    The title is a heading, notes stand below what refers to them, and lists inside each other.
     Example: '<p class="c1 title">Trip</p>' -> '<h1>Trip</h1>' with the title "Trip".
     """
     page, comments = _COMMENT.subn("", with_real_addresses(page))
@@ -147,8 +150,8 @@ def _with_nested_lists(page: str) -> str:
 
 
 def _with_bold_classes(page: str) -> str:
-    """The page with <b> in spans that are bold by a class of its own style sheet."""
-    bold = {rule[1] for rule in _RULE.finditer(page[: page.lower().find("</style")]) if _BOLD.search(rule[2])}
+    """The page with <b> in spans that are bold by a class of its first style sheet."""
+    bold = classes_with(_BOLD, next(style_sheets(page), ""))
 
     def marked(span: re.Match[str]) -> str:
         above = span.string[max(0, span.string.rfind("<", 0, span.start())) : span.start()]
@@ -156,3 +159,16 @@ def _with_bold_classes(page: str) -> str:
         return span[0].replace(f">{span[2]}</", f"><b>{span[2]}</b></") if is_bold else span[0]
 
     return _SPAN.sub(marked, page) if bold else page
+
+
+def style_sheets(page: str) -> Iterator[str]:
+    """The style sheets in a page."""
+    at = 0
+    while (begin := _STYLE.search(page, at)) and (end := _STYLE_END.search(page, begin.end())):
+        yield page[begin.end() : end.start()]
+        at = end.end()
+
+
+def classes_with(style: re.Pattern[str], sheet: str) -> set[str]:
+    """The classes to which a style sheet gives a style that matches."""
+    return {rule[1] for rule in _RULE.finditer(sheet) if style.search(rule[2])}

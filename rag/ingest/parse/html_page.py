@@ -23,7 +23,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
-from rag.ingest.parse.html_exports import without_ways_of_programs
+from rag.ingest.parse.html_exports import classes_with, in_plain_html, style_sheets
 from rag.ingest.parse.html_tables import with_code_and_layout
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, first_heading, with_questions
@@ -95,7 +95,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     text, orders = without_hidden_orders(text)
     page = _convert(text, _PAGE)
     head = page.metadata.document
-    text, title, comments = without_ways_of_programs(text)
+    text, title, comments = in_plain_html(text)
     text = without_site_boxes(text, is_site=is_site)
     content, labels, ends = html_widgets.without_marks(
         _marked_content(main_part(text)) or _marked_content(text)
@@ -298,9 +298,6 @@ _UNSEEN = re.compile(
     r"|(?:text-indent|left|top)\s*:\s*-\d{3,}",
     re.IGNORECASE,
 )
-_RULE = re.compile(r"\.([\w-]{1,100})\s*\{([^{}]{0,2000})\}")
-_STYLE = re.compile(r"<style\b[^<>]{0,500}>", re.IGNORECASE)
-_STYLE_END = re.compile(r"</style", re.IGNORECASE)
 _HINT = re.compile(r"\bstyle\s*=|\bhidden\b|<style", re.IGNORECASE)
 VOID = listed_names("area base br col embed hr img input link meta source track wbr")
 """Elements without an end tag."""
@@ -326,14 +323,6 @@ def without_hidden_orders(html: str) -> tuple[str, int]:
     return with_replacements(html, ((*span, "") for span in finder.found)), len(finder.found)
 
 
-def _styles(html: str) -> str:
-    styles, at = [], 0
-    while (begin := _STYLE.search(html, at)) and (end := _STYLE_END.search(html, begin.end())):
-        styles.append(html[begin.end() : end.start()])
-        at = end.end()
-    return "\n".join(styles)
-
-
 class _Finder(HTMLParser):
     """Finds the outermost hidden elements whose text gives orders."""
 
@@ -346,8 +335,7 @@ class _Finder(HTMLParser):
         self._tags: Counter[str] = Counter()
         self._hiding = 0
         self._texts: list[str] = []
-        rules = _RULE.finditer(_styles(html))
-        self._classes = {match[1] for match in rules if _UNSEEN.search(match[2])}
+        self._classes = classes_with(_UNSEEN, "\n".join(style_sheets(html)))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open an element."""

@@ -34,7 +34,7 @@ _PART = re.compile(r"<(/?)(?:table|thead|tbody|tfoot|tr|t[dh])\b[^<>]*>", re.IGN
 _FULL_ROWS, _FULL_CELLS = 2, 2  # a table of data in a mail has that many
 _LONG = 300  # characters: a cell with more holds a text
 _DIVIDED = -1
-_INNER = "\ufdd7"
+_INNER = "\ufddc"
 """A noncharacter in the place of a table in a cell."""
 _NO_BORDER = re.compile(r"""(<table\b[^<>]*?)\sborder\s?=\s?["']?0["']?(?=[\s>])""", re.IGNORECASE)
 

@@ -24,7 +24,7 @@ from rag.text.plain_text import with_replacements
 MAX_TERM = 1_000  # characters of an answer that fits into a passage with its term: no heading is needed
 LABEL, LABEL_END = "\ufdd0", "\ufdd1"
 """Noncharacters that mark where the label of a collapsible piece begins, and where the piece ends."""
-NO_MARK = "\ufdd6"
+NO_MARK = "\ufddb"  # `typefaces` has those before it
 """A noncharacter in what the converter would escape otherwise: labels of items, and texts that look so."""
 
 _LIKE_MARKS = re.compile(
