@@ -125,13 +125,16 @@ _LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
 def format_of(data: bytes, name: str) -> str:
     """The suffix that decides how a file is parsed: its name's, unless its content clearly is another.
 
-    The content decides for PDFs, for web pages with the name of a text file, for files without a suffix, and
-    for files with the name of an office document, which may be another office format, a web page or a table.
+    The content decides for PDFs, for web pages with the name of a text file or of a server's program, for
+    files without a suffix, and for files with the name of an office document, which may be another office
+    format, a web page or a table.
     Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
     """
     suffix, actual = _suffix(name), sniffed_suffix(data[:BEGINNING])
     if actual == ".pdf":
         return actual
+    if suffix in _OF_SERVERS:
+        return actual if actual == ".html" and not _PROGRAM.search(data) else suffix
     if suffix in OFFICE or is_unnamed(name):
         office = office_format(data, suffix)
         if office in OFFICE:
@@ -146,12 +149,14 @@ def format_of(data: bytes, name: str) -> str:
 def is_unnamed(name: str) -> bool:
     """Whether the format must be sniffed from the content.
 
-    The name has no suffix and isn't one like README, or it has the suffix of an office format of the extra,
-    which programs also give to RTF, web pages, newer formats and, in add-ins, to workbooks. Such a file is
-    read by its content whether or not the extra is installed.
+    The name has no suffix and isn't one like README, or it has the suffix of a server's program, or of an
+    office format of the extra, which programs also give to RTF, web pages, newer formats and, in add-ins, to
+    workbooks. Such a file is read by its content whether or not the extra is installed.
     """
     suffix = _suffix(name)
-    return suffix in xberg_formats.OFFICE_SUFFIXES or (suffix not in SUFFIXES and not PurePath(name).suffix)
+    if suffix in xberg_formats.OFFICE_SUFFIXES:
+        return True
+    return suffix not in SUFFIXES and (suffix in _OF_SERVERS or not PurePath(name).suffix)
 
 
 def is_supported(name: str, *, with_ocr: bool = False) -> bool:
@@ -294,6 +299,12 @@ def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     return decoded.annotated(_TEXT[suffix](text, name), left_out)
 
 
+_OF_SERVERS = frozenset(
+    {".action", ".asp", ".aspx", ".cfm", ".cgi", ".do", ".jsp", ".jspx", ".php", ".phtml", ".shtml"}
+)
+"""Suffixes of programs that make web pages. A saved page keeps the name, mostly with its query."""
+_PROGRAM = re.compile(rb"<%|<\?(?!xml)|(?i:<cf[a-z]+[\s>])")
+_QUERY = re.compile(r"(?<=\.)([a-z]{2,6})\?[^?]*$")
 _OF_EXAMPLES = frozenset({".example", ".sample", ".dist", ".template", ".tmpl", ".tpl", ".j2"})
 """Suffixes behind that of a file which somebody is to fill in: "settings.conf.example"."""
 _WITH_VARIANTS = frozenset({"dockerfile", "containerfile"})
@@ -301,7 +312,7 @@ _OF_BACKUPS = frozenset({".bak", ".old", ".orig", ".rej", ".save", ".swp"})
 
 
 def _suffix(name: str) -> str:
-    path = PurePath(name.lower())
+    path = PurePath(_QUERY.sub(r"\1", name.lower()))
     if path.name in SUFFIXES:
         return path.name
     if path.suffix in _OF_EXAMPLES and (of_example := _suffix(path.stem)) in SUFFIXES:

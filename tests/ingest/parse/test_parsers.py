@@ -460,6 +460,12 @@ def test_title_and_headings_are_those_that_people_see(name: str) -> None:
         ("_helpers.tpl", b'{{- define "name" -}}\n', ".tpl"),
         ("nginx.conf.j2", b"listen {{ port }};\n", ".conf"),
         ("worker.Dockerfile", b"FROM scratch\n", ".dockerfile"),
+        ("index.php?id=12&lang=de", b"<!DOCTYPE html>\n<p>a", ".html"),
+        ("opening.aspx", b"<html><p>a", ".html"),
+        ("saved.html?x=1.5", b"<p>a", ".html"),
+        ("kontakt.jsp", b"<html><p><%= name %>", ".jsp"),
+        ("start.do", b"a = 1", ".do"),
+        ("Is it so?.md", b"No.", ".md"),
         ("app.pot", b'#: a.py:1\nmsgid "Save"\nmsgstr ""\n\n#: a.py:2\nmsgid "Open"\nmsgstr ""\n', ".po"),
     ],
 )
@@ -467,4 +473,4 @@ def test_scripts_examples_and_files_without_a_suffix_have_the_format_that_people
     name: str, content: bytes, suffix: str
 ) -> None:
     assert format_of(content, name) == suffix
-    assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak", ".mod"})
+    assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak", ".mod", ".do"})
