@@ -7,6 +7,7 @@ from collections.abc import Collection as AbstractCollection
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import inf, sqrt
 from statistics import fmean
 from typing import Self
@@ -108,11 +109,6 @@ def _furthest(
     return {metric: min(furthest, distance(nearest, metric) * (1 + percentage / 100)) for metric in metrics}
 
 
-def _are_identifiers(words: ValuesView[Word]) -> bool:
-    """Whether there are words, and all of them are identifiers."""
-    return bool(words) and all(word.is_identifier for word in words)
-
-
 async def lacks_evidence(
     hits: Sequence[Hit], query: Query, plan: SearchPlan, spellings: Mapping[str, Sequence[Spelling]]
 ) -> bool:
@@ -136,7 +132,7 @@ async def lacks_evidence(
     if not judged or not all(leasts) or len(measured) < len(judged):
         return False
     words = {hit.language: _words(plan.query, hit.language, spellings) for hit in judged}
-    identify = all(map(_are_identifiers, words.values()))
+    identify = all(words.values()) and all(word.is_identifier for word in chain(*words.values()))
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
@@ -239,30 +235,30 @@ class _Evidence:
         """
         if not all(self.leasts) and not identify:
             return False
-        had: Iterable[frozenset[Word]] = (
+        words_of_hits: Iterable[frozenset[Word]] = (
             words_in_text(self.words[hit.language], hit.text(plan, with_path=identify), hit.language)
             for hit in self.hits
         )
-        identifiers = {word.text for words in self.words.values() for word in words if word.is_identifier}
-        there: set[str] = set()
+        identifiers = {word.text for word in chain(*self.words.values()) if word.is_identifier}
+        present: set[str] = set()
         if identifiers or self.counts is None:  # otherwise reading stops at the first hit with evidence
-            had = [*had]
-            of_hits = [{word.text for word in words_of_hit} for words_of_hit in had]
-            there = set[str]().union(*of_hits)
-            if identifiers and any(identifiers <= of_hit for of_hit in of_hits):
+            words_of_hits = [*words_of_hits]
+            texts = [{word.text for word in words_of_hit} for words_of_hit in words_of_hits]
+            present = set[str]().union(*texts)
+            if identifiers and any(identifiers <= of_hit for of_hit in texts):
                 return False
-        if identify and not there:
+        if identify and not present:
             return True
-        return all(self.leasts) and self._all_less(had, there)
+        return all(self.leasts) and self._all_less(words_of_hits, present)
 
-    def _all_less(self, had: Iterable[frozenset[Word]], there: set[str]) -> bool:
+    def _all_less(self, words_of_hits: Iterable[frozenset[Word]], present: set[str]) -> bool:
         weights = {
-            language: _weights(of_query, there, self.counts) for language, of_query in self.words.items()
+            language: _weights(of_query, present, self.counts) for language, of_query in self.words.items()
         }
         return all(
-            _evidence(similarity, _share(weights[hit.language], words_of_hit, self.guessed)) < least
+            _evidence(similarity, weights[hit.language], words_of_hit, self.guessed) < least
             for hit, similarity, words_of_hit, least in zip(
-                self.hits, self.similarities, had, self.leasts, strict=True
+                self.hits, self.similarities, words_of_hits, self.leasts, strict=True
             )
         )
 
@@ -355,10 +351,10 @@ def _share_of_true(values: Iterable[bool]) -> float:
     return fmean(flags) if flags else 0.0
 
 
-def _weights(words: ValuesView[Word], there: set[str], counts: _Counts | None) -> dict[Word, float]:
-    """The weight of each of the query's words: the rarer, the higher."""
+def _weights(words: ValuesView[Word], present: set[str], counts: _Counts | None) -> dict[Word, float]:
+    """The weight of each of the query's words: the rarer, the higher. Hits have the words `present`."""
     if counts is None:
-        return {word: 1 if word.text in there else NOT_FOUND for word in words}
+        return {word: 1 if word.text in present else NOT_FOUND for word in words}
     having = {word: max((counts.having[form] for form in word.forms), default=0) for word in words}
     return {
         word: rarity(counts.passages, passages) * (1 if passages else UNKNOWN)
@@ -366,8 +362,19 @@ def _weights(words: ValuesView[Word], there: set[str], counts: _Counts | None) -
     }
 
 
-def _evidence(similarity: float, share: float | None) -> float:
-    return similarity if share is None else BY_MEANING * similarity + (1 - BY_MEANING) * share
+def _evidence(
+    similarity: float, weights: Mapping[Word, float], words_of_hit: frozenset[Word], guessed: frozenset[str]
+) -> float:
+    """A hit's similarity and the weighted share of the query's words that it contains, as one number.
+
+    Without words, it is the similarity.
+    Example: in "dress code", dress weighs 6 and code 2: the share of a hit that has only code is 1/4.
+    """
+    total = sum(weights.values())
+    if not total:
+        return similarity
+    share = sum(weights[word] * (GUESSED if word.text in guessed else 1) for word in words_of_hit) / total
+    return BY_MEANING * similarity + (1 - BY_MEANING) * share
 
 
 def _words(query: str, language: Language, spellings: Mapping[str, Sequence[Spelling]]) -> ValuesView[Word]:
@@ -377,13 +384,3 @@ def _words(query: str, language: Language, spellings: Mapping[str, Sequence[Spel
         for word in query_words(query, [language])[:MAX_TERMS]
         if word.is_acronym or word.text.casefold().replace("’", "'") not in ASKING
     }.values()
-
-
-def _share(weights: Mapping[Word, float], had: frozenset[Word], guessed: frozenset[str]) -> float | None:
-    """The weighted share of the query's words that a hit contains; None without words.
-
-    Example: "dress code", where dress weighs 6 and this hit has only code, which weighs 2 -> 1/4.
-    """
-    total = sum(weights.values())
-    had_weights = (weights[word] * (GUESSED if word.text in guessed else 1) for word in had)
-    return sum(had_weights) / total if total else None
