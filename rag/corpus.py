@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -344,9 +344,12 @@ class Source:
         return self._stated(ALIAS_KEYS)
 
     def _stated(self, keys: Container[str]) -> str:
-        """The beginnings of these entries of its metadata, whose keys are in any letter case."""
-        entries = self.metadata.items()
-        return "\n".join(text[:MAX_NAMING_CHARS] for key, text in entries if key.casefold() in keys)
+        return "\n".join(naming_entries(self.metadata, keys))
+
+
+def naming_entries(metadata: Mapping[str, str], keys: Container[str]) -> Iterator[str]:
+    """The beginnings of these entries of a source's metadata, whose keys are in any letter case."""
+    return (text[:MAX_NAMING_CHARS] for key, text in metadata.items() if key.casefold() in keys)
 
 
 MAX_NAMING_CHARS = 200  # of an entry or a file name: every passage gets their words

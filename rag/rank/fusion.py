@@ -219,7 +219,8 @@ def copies_as_one(hits: Sequence[Hit]) -> list[Hit]:
     first, so that passages of a copied document stay together. Equal passages of one document stay apart.
     Example: a/0, b/0 and b/1, a/1 of a document and its copy -> a/0 and a/1, with the copies b/0 and b/1.
     """
-    wordings = [_wording(hit) for hit in hits]
+    # The shown texts with single spaces, and the headers of the tables that they continue.
+    wordings = [(" ".join(hit.text.split()), hit.chunk.header) for hit in hits]
     equals: dict[tuple[str, str], list[Hit]] = {}
     for wording, hit in zip(wordings, hits, strict=True):
         equals.setdefault(wording, []).append(hit)
@@ -241,11 +242,6 @@ def copies_as_one(hits: Sequence[Hit]) -> list[Hit]:
 
 def _document(hit: Hit) -> tuple[str, str]:
     return hit.source.collection, hit.source.id
-
-
-def _wording(hit: Hit) -> tuple[str, str]:
-    """The shown text of a hit with single spaces, and the header of the table that it continues."""
-    return " ".join(hit.text.split()), hit.chunk.header
 
 
 class HitGroups(NamedTuple):

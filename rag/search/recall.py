@@ -252,9 +252,8 @@ async def _spellings(
     """
     tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
     tellers = [table for table in tables if isinstance(table, StrictReader | StrictReaderInMemory)]
-    if plan.mode == "dense" or plan.strict or plan.phrases or plan.engine.operator == "and":
-        return {}
-    if not tellers or len(tellers) < len(question.views):
+    are_all = bool(tellers) and len(tellers) == len(question.views)
+    if plan.mode == "dense" or plan.strict or plan.phrases or plan.engine.operator == "and" or not are_all:
         return {}
     return await other_spellings(question.text, tellers)
 

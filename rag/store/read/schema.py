@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from rag.corpus import (
     ALIAS_KEYS,
-    MAX_NAMING_CHARS,
     Access,
     AccessRecord,
     Chunk,
@@ -29,6 +28,7 @@ from rag.corpus import (
     Source,
     Value,
     Vectors,
+    naming_entries,
 )
 from rag.filters.grammar import EPOCH, literal
 from rag.filters.needles import Needle
@@ -545,7 +545,7 @@ def places_of(
 
 def _aliases(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Example: {"aliases": "k8s, Steuermann"} -> ("k8s", "Steuermann")."""
-    stated = (text[:MAX_NAMING_CHARS] for key, text in metadata.items() if key.casefold() in ALIAS_KEYS)
+    stated = naming_entries(metadata, ALIAS_KEYS)
     return tuple(name.strip() for text in stated for name in text.split(","))
 
 
