@@ -8,7 +8,7 @@ one of that year. Documents without another edition are not affected.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import combinations
@@ -67,41 +67,29 @@ _TIME = re.compile(
 """A year, a month or a day, or years from one to another: 2019-2021, 2019/20."""
 _NEAR = 40  # characters before and after a year whose words qualify it
 _MOST_YEARS = 20  # in a range; a longer one is not a time, as in Regulation 2022/2065
-_BEFORE_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
-    (
-        "since",
-        re.compile(
-            r"\b(?:after|since|later than|newer than|nach|seit|ab|après|depuis|después de|desde|dopo|dal|após"
-            r"|na|sinds|vanaf|после|с|sau|từ)\s+(?:the\s+year\s+)?$",
-            re.IGNORECASE,
-        ),
+_BEFORE_YEAR: Mapping[Bound, re.Pattern[str]] = {
+    "since": re.compile(
+        r"\b(?:after|since|later than|newer than|nach|seit|ab|après|depuis|después de|desde|dopo|dal|após"
+        r"|na|sinds|vanaf|после|с|sau|từ)\s+(?:the\s+year\s+)?$",
+        re.IGNORECASE,
     ),
-    (
-        "before",
-        re.compile(
-            r"\b(?:before|earlier than|older than|vor|avant|antes de|prima del|voor|до|trước)"
-            r"\s+(?:the\s+year\s+)?$",
-            re.IGNORECASE,
-        ),
+    "before": re.compile(
+        r"\b(?:before|earlier than|older than|vor|avant|antes de|prima del|voor|до|trước)"
+        r"\s+(?:the\s+year\s+)?$",
+        re.IGNORECASE,
     ),
-    (
-        "not",
-        re.compile(
-            r"\b(?:not|except|excluding|without|other than|instead of|nicht|außer|ohne|statt|sauf|pas|excepto"
-            r"|salvo|tranne|non|exceto|niet|behalve|кроме|не)\s+(?:(?:for|in|from|of|aus|von)\s+)?"
-            r"(?:(?:the|de[mnrs]|die|das|la|le|el|celle de)\s+)?$",
-            re.IGNORECASE,
-        ),
+    "not": re.compile(
+        r"\b(?:not|except|excluding|without|other than|instead of|nicht|außer|ohne|statt|sauf|pas|excepto"
+        r"|salvo|tranne|non|exceto|niet|behalve|кроме|не)\s+(?:(?:for|in|from|of|aus|von)\s+)?"
+        r"(?:(?:the|de[mnrs]|die|das|la|le|el|celle de)\s+)?$",
+        re.IGNORECASE,
     ),
-)
+}
 """The meaning of words before a year, in the languages of `_PRESENT`."""
-_AFTER_YEAR: tuple[tuple[Bound, re.Pattern[str]], ...] = (
-    (
-        "since",
-        re.compile(r"\s*(?:on\b|onwards?\b|年?(?:以降|以后|以後|之后|之後|以来|以來)|년\s*이후|के\ बाद)"),
-    ),
-    ("before", re.compile(r"\s*(?:年?(?:以前|之前)|년\s*이전|से\ पहले)")),
-)
+_AFTER_YEAR: Mapping[Bound, re.Pattern[str]] = {
+    "since": re.compile(r"\s*(?:on\b|onwards?\b|年?(?:以降|以后|以後|之后|之後|以来|以來)|년\s*이후|के\ बाद)"),
+    "before": re.compile(r"\s*(?:年?(?:以前|之前)|년\s*이전|से\ पहले)"),
+}
 _OF_ASKER = re.compile(
     r"\W*(?:and\s+|but\s+|und\s+)?(?:I|I['’]\w+|we|my|our|ich|wir|mein\w*|je|nous|mon|я|мы|我|我们)\b",
     re.IGNORECASE,
@@ -205,10 +193,10 @@ def _years(numbers: str) -> list[int]:
 
 def _bound(before: str, after: str) -> Bound:
     """The meaning of the words around a year."""
-    for bound, pattern in _AFTER_YEAR:
+    for bound, pattern in _AFTER_YEAR.items():
         if pattern.match(after):
             return bound
-    return next((bound for bound, pattern in _BEFORE_YEAR if pattern.search(before)), "in")
+    return next((bound for bound, pattern in _BEFORE_YEAR.items() if pattern.search(before)), "in")
 
 
 def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
