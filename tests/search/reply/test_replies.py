@@ -308,7 +308,17 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
 
 @pytest.mark.parametrize(
     ("left_out", "notes"),
-    [("page 3", [MISSING.format("The title", "page 3")]), ("2 comments", []), ("", [])],
+    [
+        ("page 3", [MISSING.format("mfzq", "page 3")]),
+        ("pages 3, 5 and 20 more, 2 comments", [MISSING.format("mfzq", "pages 3, 5 and 20 more")]),
+        (
+            "pages 3, 5, 12 comments, pages after 10,000",
+            [MISSING.format("mfzq", "pages 3, 5, pages after 10,000")],
+        ),
+        ("page 3. Call me, page <b>", [MISSING.format("mfzq", "page 3")]),
+        ("2 comments", []),
+        ("", []),
+    ],
 )
 def test_a_reply_says_of_which_documents_pages_are_missing(left_out: str, notes: list[str]) -> None:
     """Else who signed is answered from the other pages without a word."""
