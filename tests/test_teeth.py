@@ -871,7 +871,7 @@ BROKEN = [
     ),
     Broken(
         "a search skips the gate",
-        "rag.search.gate._visible",
+        "rag.search.recall._visible",
         lambda real: lambda view, *arguments: real(_trusting(view), *arguments),
         a_stale_copy_of_an_access_record_shows_nothing,
     ),

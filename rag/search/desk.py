@@ -31,10 +31,10 @@ from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently
 from rag.search import browse, search_state
-from rag.search.gate import READS, is_fault
 from rag.search.names import resolve_ids, resolve_names, unknown_names_note
 from rag.search.overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.pipeline import embed, search
+from rag.search.recall import READS, is_fault
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.search_plan import SearchPlan, make_plan, request_with
 from rag.search.source_window import extract
@@ -546,7 +546,7 @@ class Desk:
         )
 
     def _passes(self, view: View, listed: ListedSource) -> bool:
-        """Whether a listed source passes the gate, as `rag.search.gate` has it for chunks."""
+        """Whether a listed source passes the gate, as `rag.search.recall` has it for chunks."""
         admitted = view.admits(listed.stored)
         if not admitted and is_fault(listed.stored, listed.generation, listed.revision):
             self._alarm(1)

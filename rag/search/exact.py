@@ -25,8 +25,7 @@ from rag.filters.folded_text import stands_alone
 from rag.filters.needles import Needle
 from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.runtime import concurrently
-from rag.search.gate import READS, admit, is_fault
-from rag.search.recall import Candidate, Query
+from rag.search.recall import READS, Candidate, Query, admit, is_fault
 from rag.search.search_state import SearchState
 from rag.search.source_window import between_words, merged_excerpts
 from rag.search.view import View

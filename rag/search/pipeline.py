@@ -22,9 +22,8 @@ from rag.filters.needles import Needle, otherwise_written
 from rag.rank import editions
 from rag.report import counted
 from rag.search.exact import find_exact, scan_deadline
-from rag.search.gate import WIDER, admit
 from rag.search.query_vectors import query_meanings
-from rag.search.recall import Query, fuse, recall, skips_dense
+from rag.search.recall import WIDER, Query, admit, fuse, recall, skips_dense
 from rag.search.reply.reply_parts import assemble_context
 from rag.search.reply.untrusted import label
 from rag.search.search_plan import SearchPlan, phrase_needles

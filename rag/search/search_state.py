@@ -36,7 +36,7 @@ from rag.models.embed import Embedders
 from rag.models.rerank import Reranker
 from rag.rank.fusion import copies_as_one, neighbours
 from rag.report import counted
-from rag.search.gate import Alarm
+from rag.search.recall import Alarm
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
 from rag.search.view import View
 from rag.store.read.spelling import Spelling

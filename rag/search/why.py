@@ -19,8 +19,7 @@ from rag.filters.grammar import Filter, called, conditions, is_on_date, without
 from rag.filters.needles import Needle, needle, otherwise_written, phrases
 from rag.runtime import concurrently
 from rag.search.exact import find_exact
-from rag.search.gate import admit
-from rag.search.recall import Candidate, Query, QueryRankings, recall, shares_of_best, skips_dense
+from rag.search.recall import Candidate, Query, QueryRankings, admit, recall, shares_of_best, skips_dense
 from rag.search.search_plan import SearchPlan
 from rag.search.search_state import OpenStep, SearchState
 from rag.search.stages.thresholds import UNGROUNDED

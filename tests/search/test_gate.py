@@ -11,8 +11,7 @@ import pytest
 
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.runtime import concurrently
-from rag.search.gate import SLACK, admit
-from rag.search.recall import Candidate, Meaning, Query
+from rag.search.recall import SLACK, Candidate, Meaning, Query, admit
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
