@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.corpus import AccessRecord, Document, FileState
-from rag.ingest.parse.json_exports import channel_day
+from rag.ingest.parse.chat_exports import channel_day
 from rag.ingest.parse.parsers import named_after
 from rag.ingest.report import Outcome, OutcomeKind
 from rag.ingest.source_files import (
