@@ -40,8 +40,9 @@ async def search(console: Console, request: Request) -> Response:
     answer, fate, problem = None, None, ""
     if parameters.get("q", "").strip():
         try:
-            principal, asked = asker.principal(console.tenant), search_request(parameters)
-            answer, fate = await answer_and_fate(console.desk, principal, asked, expected or None)
+            answer, fate = await answer_and_fate(
+                console.desk, asker.principal(console.tenant), search_request(parameters), expected or None
+            )
         except RefdeskError as error:
             problem = str(error)
     return console.page(

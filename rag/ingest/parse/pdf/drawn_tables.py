@@ -31,7 +31,7 @@ _NAME = 6  # lines: the name of a column has fewer
 _SEVERAL = 0.1  # share of cells in which texts stand side by side at most
 _TICKS = {TICKED, UNTICKED}
 
-_Place: TypeAlias = "tuple[int, int]"
+_Slot: TypeAlias = "tuple[int, int]"
 """A row and a column of a grid."""
 
 
@@ -47,15 +47,15 @@ def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
 
 
 def _with_tables(lines: Sequence[Line], grids: Iterable[_Grid]) -> list[Line]:
-    rest, number = list(lines), max((line.table for line in lines), default=0)
+    outside, number = list(lines), max((line.table for line in lines), default=0)
     for grid in grids:
-        inside = {line for line in rest if not line.table and grid.contains(line)}
+        inside = {line for line in outside if not line.table and grid.contains(line)}
         cells, used = _cells_of(grid, sorted(inside, key=lambda line: line.order))
         if cells:
             number += 1
-            rest = [line for line in rest if line not in used]
-            rest += [cell._replace(table=number) for cell in cells]
-    return rest
+            outside = [line for line in outside if line not in used]
+            outside += [cell._replace(table=number) for cell in cells]
+    return outside
 
 
 class _Grid(NamedTuple):
@@ -70,18 +70,18 @@ class _Grid(NamedTuple):
         """Whether the middle of a line is in it."""
         return self.xs[0] < line.box.across < self.xs[-1] and self.ys[0] < line.box.middle < self.ys[-1]
 
-    def place(self, line: Line) -> _Place:
+    def slot(self, line: Line) -> _Slot:
         """The row and column of a line that it contains, or nearly, where rules are one."""
         return _interval(self.ys, line.box.middle), _interval(self.xs, line.box.across)
 
-    def first_cells(self) -> dict[_Place, _Place]:
+    def first_cells(self) -> dict[_Slot, _Slot]:
         """The first row and column of the drawn cell at each row and column."""
         above, beside = defaultdict[int, list[Box]](list), defaultdict[int, list[Box]](list)
         for rule in self.level:
             above[_nearest(self.ys, rule.top)].append(rule)
         for rule in self.upright:
             beside[_nearest(self.xs, rule.left)].append(rule)
-        first: dict[_Place, _Place] = {}
+        first: dict[_Slot, _Slot] = {}
         over: list[int] = []
         for row, (top, bottom) in enumerate(pairwise(self.ys)):
             middle = (top + bottom) / 2
@@ -118,9 +118,9 @@ def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
         groups.append(([*dict.fromkeys(crossed)], uprights))
     for across, uprights in groups:
         frame = box_around([*across, *uprights])  # a table may have no rule at its sides
-        xs = _places([frame.left, frame.right, *(rule.left for rule in uprights)])
+        xs = _borders([frame.left, frame.right, *(rule.left for rule in uprights)])
         ends = (end for rule in uprights for end in (rule.top, rule.bottom))
-        ys = _places([frame.top, frame.bottom, *(rule.top for rule in across), *ends])
+        ys = _borders([frame.top, frame.bottom, *(rule.top for rule in across), *ends])
         if min(len(xs), len(ys)) > _FEWEST and len(xs) * len(ys) <= _MOST_CELLS:
             yield _Grid(xs, ys, across, uprights)
 
@@ -135,7 +135,7 @@ def _ruled_rows(level: Sequence[Box], lines: Sequence[Line]) -> Iterator[_Grid]:
         else:
             frames.append([rule])
     for frame in frames:
-        ys = _places([rule.top for rule in frame])
+        ys = _borders([rule.top for rule in frame])
         if len(ys) > _MANY_ROWS:
             left, right = frame[0].left, frame[0].right
             grid = _Grid([left, right], ys, frame, [])
@@ -163,7 +163,7 @@ def _are_rows(lines: Sequence[Line], xs: Sequence[float], ys: Sequence[float]) -
     Half of its cells have one line, and the others don't consist of numbers.
     """
     grid = _Grid([*xs], [*ys], [], [])
-    return all(_is_row([*cells.values()]) for cells in _bands(lines, grid.place))
+    return all(_is_row([*cells.values()]) for cells in _bands(lines, grid.slot))
 
 
 def _is_row(cells: Sequence[Sequence[Line]]) -> bool:
@@ -176,21 +176,21 @@ def _transposed(box: Box) -> Box:
     return Box(box.top, box.left, box.bottom, box.right)
 
 
-def _places(values: Sequence[float]) -> list[float]:
+def _borders(values: Sequence[float]) -> list[float]:
     """Values in order, without those that are nearly the same as the one before."""
-    places: list[float] = []
+    borders: list[float] = []
     for value in sorted(values):
-        if not places or value - places[-1] > _SAME:
-            places.append(value)
-    return places
+        if not borders or value - borders[-1] > _SAME:
+            borders.append(value)
+    return borders
 
 
-def _interval(places: Sequence[float], value: float) -> int:
-    return min(max(bisect_right(places, value) - 1, 0), len(places) - 2)
+def _interval(borders: Sequence[float], value: float) -> int:
+    return min(max(bisect_right(borders, value) - 1, 0), len(borders) - 2)
 
 
-def _nearest(places: Sequence[float], value: float) -> int:
-    return min(range(len(places)), key=lambda at: abs(places[at] - value))
+def _nearest(borders: Sequence[float], value: float) -> int:
+    return min(range(len(borders)), key=lambda at: abs(borders[at] - value))
 
 
 def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]]:
@@ -204,15 +204,15 @@ def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]
     parts = _by_cell(grid, first, lines)
     counts = Counter(row for row, _ in parts)
     whole = sorted(row for row, count in counts.items() if count > 1)
-    parts = {place: part for place, part in parts.items() if whole and whole[0] <= place[0] <= whole[-1]}
+    parts = {slot: part for slot, part in parts.items() if whole and whole[0] <= slot[0] <= whole[-1]}
     if not _is_table(parts) or _has_coarse_cell(first, parts):
         return [], set()
     rows, columns = (sorted({*places}) for places in zip(*parts, strict=True))
     size = median(line.size for line in lines)
-    texts = {place: _cell(part, size) for place, part in parts.items()}
+    texts = {slot: _cell(part, size) for slot, part in parts.items()}
     cells = []
     for row in rows:
-        order = min(cell.order for place, cell in texts.items() if place[0] == row)
+        order = min(cell.order for slot, cell in texts.items() if slot[0] == row)
         blank = Line("", Box(0, 0, 0, 0), size, order=order)
         middle = (grid.ys[row] + grid.ys[row + 1]) / 2
         cells += [
@@ -224,28 +224,28 @@ def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]
     return cells, {line for part in parts.values() for line in part}
 
 
-def _at(texts: Mapping[_Place, Line], first: _Place, place: _Place, blank: Line) -> Line:
+def _at(texts: Mapping[_Slot, Line], first: _Slot, slot: _Slot, blank: Line) -> Line:
     """What stands at a row and column: the cell that begins there, or goes on from above."""
-    return texts.get(place) or (texts.get(first, blank) if first[1] == place[1] else blank)
+    return texts.get(slot) or (texts.get(first, blank) if first[1] == slot[1] else blank)
 
 
-def _by_cell(grid: _Grid, first: Mapping[_Place, _Place], lines: Sequence[Line]) -> dict[_Place, list[Line]]:
+def _by_cell(grid: _Grid, first: Mapping[_Slot, _Slot], lines: Sequence[Line]) -> dict[_Slot, list[Line]]:
     """The lines of each drawn cell, by its first row and column.
 
     A cell over several columns may have a text for each of them, as in a header without upright rules, or
     for one: this begins where such a text does.
     """
-    parts = defaultdict[_Place, list[Line]](list)
+    parts = defaultdict[_Slot, list[Line]](list)
     for line in lines:
-        parts[first[grid.place(line)]].append(line)
-    several = {place for place, part in parts.items() if _has_several(part)}
-    begins = {round(line.box.left): grid.place(line)[1] for place in several for line in parts[place]}
-    by_cell = defaultdict[_Place, list[Line]](list)
+        parts[first[grid.slot(line)]].append(line)
+    several = {slot for slot, part in parts.items() if _has_several(part)}
+    begins = {round(line.box.left): grid.slot(line)[1] for slot in several for line in parts[slot]}
+    by_cell = defaultdict[_Slot, list[Line]](list)
     for (row, column), part in parts.items():
         is_wide = first.get((row, column + 1)) == (row, column)
         for line in part:
-            own = begins.get(round(line.box.left), column) if is_wide else column
-            by_cell[row, grid.place(line)[1] if (row, column) in several else own].append(line)
+            begin = begins.get(round(line.box.left), column) if is_wide else column
+            by_cell[row, grid.slot(line)[1] if (row, column) in several else begin].append(line)
     return by_cell
 
 
@@ -257,7 +257,7 @@ def _has_several(cell: Sequence[Line]) -> bool:
 def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
     """The grid, divided between the rows that no rule parts."""
     first = grid.first_cells()
-    bands = _bands(lines, lambda line: first[grid.place(line)])
+    bands = _bands(lines, lambda line: first[grid.slot(line)])
     drawn = [*grid.level]
     with_text = len({column for cells in bands for column in cells})
     for cells in bands:
@@ -267,16 +267,14 @@ def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
             tops = [min(line.box.top for line in level) for level in inside]
             between = [(bottom + top) / 2 for bottom, top in zip(reach, tops[1:], strict=False)]
             drawn += [Box(grid.xs[0], y, grid.xs[-1], y) for y in between]
-    return grid._replace(ys=_places([*grid.ys, *(rule.top for rule in drawn)]), level=drawn)
+    return grid._replace(ys=_borders([*grid.ys, *(rule.top for rule in drawn)]), level=drawn)
 
 
-def _bands(
-    lines: Sequence[Line], place: Callable[[Line], _Place]
-) -> Collection[Mapping[int, Sequence[Line]]]:
+def _bands(lines: Sequence[Line], slot: Callable[[Line], _Slot]) -> Collection[Mapping[int, Sequence[Line]]]:
     """The lines in each row of a grid, by the column of their cell."""
     bands = defaultdict[int, defaultdict[int, list[Line]]](lambda: defaultdict(list))
     for line in lines:
-        row, column = place(line)
+        row, column = slot(line)
         bands[row][column].append(line)
     return bands.values()
 
@@ -295,7 +293,7 @@ def _are_several_rows(cells: Sequence[Sequence[Line]], columns: int) -> bool:
     return len(wrapped) > 1 and (has_numbers or (len({*counts}) == 1 and 2 * len(wrapped) > columns))
 
 
-def _is_table(parts: Mapping[_Place, Sequence[Line]]) -> bool:
+def _is_table(parts: Mapping[_Slot, Sequence[Line]]) -> bool:
     """Whether lines by the row and column of their cell are those of a table, not of a chart or a layout."""
     columns = {column for _, column in parts}
     rows = Counter(row for (row, _), part in parts.items() if not {line.text for line in part} <= _TICKS)
@@ -309,7 +307,7 @@ def _is_table(parts: Mapping[_Place, Sequence[Line]]) -> bool:
     )
 
 
-def _has_coarse_cell(first: Mapping[_Place, _Place], parts: Mapping[_Place, Sequence[Line]]) -> bool:
+def _has_coarse_cell(first: Mapping[_Slot, _Slot], parts: Mapping[_Slot, Sequence[Line]]) -> bool:
     """Whether a cell over several rows has a line for each of them: no rule parts these.
 
     The name of a column beside groups of columns is over two rows, and has some lines more than these.
@@ -319,8 +317,8 @@ def _has_coarse_cell(first: Mapping[_Place, _Place], parts: Mapping[_Place, Sequ
         first[row, column] for row, column in first if row in rows and first[row, column][1] == column
     )
     return any(
-        len(level_rows(part)) >= (spans[place] if spans[place] > _FEWEST else _NAME) and spans[place] > 1
-        for place, part in parts.items()
+        len(level_rows(part)) >= (spans[slot] if spans[slot] > _FEWEST else _NAME) and spans[slot] > 1
+        for slot, part in parts.items()
         if len(part) > 1
     )
 
