@@ -103,12 +103,15 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those are left out that -m doesn't want
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_day = settings.default.max_examples < NIGHTLY_EXAMPLES  # type: ignore[union-attr]  # there always is one
     nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=nightly")
     for item in items:
         if by_day and item.get_closest_marker("nightly"):
             item.add_marker(nightly)
+        if "in_linear_time" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not _is_slow(item.path))  # at the end, short files keep all workers busy
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.snapshots import Snapshots
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 
@@ -50,7 +50,6 @@ async def test_the_same_change_of_the_same_files_is_made_once(shelves: list[Shel
     assert [await _titles(shelf) for shelf in shelves] == [["a"]] * 3
 
 
-@pytest.mark.slow
 async def test_what_is_put_later_into_one_folder_is_not_in_another(shelves: list[Shelf]) -> None:
     first, second, _ = shelves
     for shelf in (first, second):
@@ -62,7 +61,6 @@ async def test_what_is_put_later_into_one_folder_is_not_in_another(shelves: list
     assert await _titles(second, Principal("default", "ann")) == ["a", "b"]
 
 
-@pytest.mark.slow
 async def test_what_others_wrote_meanwhile_stays(shelves: list[Shelf]) -> None:
     first, second, _ = shelves
     for shelf in (first, second):
@@ -83,7 +81,6 @@ async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf
     assert [await _titles(shelf) for shelf in shelves[:2]] == [["a"], []]
 
 
-@pytest.mark.slow
 async def test_commands_are_forked_although_this_process_has_loaded_a_model(scripts: Scripts) -> None:
     importlib.import_module("rag.models.text_encoder")
     assert scripts.forks.can_run(scripts.environment)

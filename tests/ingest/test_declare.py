@@ -22,7 +22,7 @@ from rag.store.write import table_maintenance
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ME = Principal("default")
 METADATA = {
@@ -53,7 +53,6 @@ async def _uris_found_by(desk: Desk, filter_: dict[str, Any]) -> set[str]:
     return {hit.source.uri for hit in answer.hits}
 
 
-@pytest.mark.slow
 async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -79,7 +78,6 @@ async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
         await _uris_found_by(desk, {"tags": "law"})
 
 
-@pytest.mark.slow
 async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_index(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +96,6 @@ async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_i
     assert "field_year (BTree)" in (await table.statistics()).indexes
 
 
-@pytest.mark.slow
 async def test_what_an_ingestion_writes_after_it_has_the_field_whenever_it_began(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -181,7 +178,6 @@ def killed(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     return folders
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1, 2], ids=["before sources", "before chunks", "before the catalog"])
 async def test_a_killed_declaration_has_declared_nothing_and_can_be_run_again(
     small_desk: ModuleType, killed: list[Path], step: int

@@ -27,7 +27,7 @@ from rag.store.write.change_collection import drop_collection, open_writer
 from rag.store.write.make_collection import ensure_collection
 from tests.search.conftest import Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 ANN, BOB, HR = (
@@ -278,7 +278,6 @@ def _between_list_and_gate(monkeypatch: pytest.MonkeyPatch, change: Callable[[],
     monkeypatch.setattr(AttachedTable, "query", interrupted)
 
 
-@pytest.mark.slow
 async def test_filters_and_bindings_hold_by_the_mapped_columns(attached: ForeignTable) -> None:
     await attached.attach("notes")
     desk = attached.shelf.desk()
@@ -321,7 +320,6 @@ async def test_filters_and_bindings_hold_by_the_mapped_columns(attached: Foreign
     assert desk.alarms == 0
 
 
-@pytest.mark.slow
 async def test_a_table_can_be_attached_twice_and_beside_ingested_documents(attached: ForeignTable) -> None:
     await attached.attach("all")
     await attached.attach("some", allow="acl")
@@ -422,7 +420,6 @@ async def test_vectors_of_another_size_are_those_of_another_model(attached: Fore
     assert answer.degraded == ("dense",)
 
 
-@pytest.mark.slow
 async def test_others_may_compact_overwrite_drop_and_rename_their_table_meanwhile(
     attached: ForeignTable,
 ) -> None:
@@ -561,7 +558,6 @@ def test_rows_without_an_id_or_a_text_are_left_out_whatever_types_the_engine_has
     assert complete(rows.slice(0, 1)) == rows.slice(0, 1)
 
 
-@pytest.mark.slow
 async def test_timestamps_numbers_and_dictionaries_are_read_as_what_they_are(attached: ForeignTable) -> None:
     moments = [datetime(2020, 1, day, 12, tzinfo=UTC) for day in range(1, 6)]
     for kind in (

@@ -20,7 +20,7 @@ from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import SourceMove
 from tests.search.conftest import ME, Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 OLD, NEW = datetime(2019, 5, 1, tzinfo=UTC), datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -38,7 +38,6 @@ async def _found(desk: Desk, filter_: dict[str, Any], **details: Any) -> set[str
     return {hit.source.uri for hit in (await desk.search(ME, request)).hits}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", get_args(Mode))
 async def test_title_path_date_and_section_can_be_filtered_by_in_every_mode(shelf: Shelf, mode: Mode) -> None:
     await _fill(shelf)
@@ -113,7 +112,6 @@ async def test_the_text_itself_is_searched_for_in_what_they_leave(shelf: Shelf) 
     assert desk.alarms == 0
 
 
-@pytest.mark.slow
 async def test_a_declared_field_of_the_same_name_goes_first_in_its_collection(shelf: Shelf) -> None:
     await shelf.declare("own", title="string", section="integer")
     await shelf.put(

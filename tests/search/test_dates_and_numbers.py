@@ -9,7 +9,7 @@ from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 from tests.search.conftest import ME, Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ON_DAY = {
     "en": ("What was decided on 8 March 2025?", "Minutes of March 8th, 2025. The board chose a car park."),
     "de": ("Was wurde am 8. März 2025 beschlossen?", "Protokoll vom 08.03.2025: Parkplatz"),

@@ -24,7 +24,7 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.read.text_scan import OVERLAP, WINDOW, matched_sources
 from tests.search.conftest import ME, Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ANN = Principal("default", user="ann")
 
 
@@ -103,7 +103,6 @@ async def test_the_line_of_context_above_a_passage_is_not_its_text(shelf: Shelf)
     assert not (await shelf.search('"handbook"', mode="sparse")).hits
 
 
-@pytest.mark.slow
 async def test_match_and_case_say_what_counts(shelf: Shelf) -> None:
     await shelf.put_all({"a": "Leave", "b": "leaves", "c": "cleave", "d": "on (leave)"})
     assert len((await exact(shelf, "leave")).hits) == 4
@@ -143,7 +142,6 @@ async def test_passages_whose_lines_overlap_are_one_result_with_all_matches(shel
     assert first.score == max(hit.score for hit in apart)
 
 
-@pytest.mark.slow
 async def test_a_limit_counts_results_and_no_passages(shelf: Shelf) -> None:
     lines = tuple(f"the needle of line {number}" for number in range(4))
     await shelf.put_all(dict.fromkeys("abc", lines))
@@ -171,7 +169,6 @@ async def test_a_long_row_is_several_results_and_no_text_is_in_two(shelf: Shelf)
     assert {hit.source.id for hit in hits} == {source.id}
 
 
-@pytest.mark.slow
 async def test_a_match_where_chunks_overlap_is_in_one_result(small_desk: ModuleType, tmp_path: Path) -> None:
     words = [f"w{number}" for number in range(400)]
     (tmp_path / "long.txt").write_text(" ".join(words))
@@ -218,7 +215,6 @@ async def test_stages_that_show_more_count_the_matches_in_what_they_show(shelf: 
         )
 
 
-@pytest.mark.slow
 async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
     old, new = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2025))
     texts = {
@@ -237,7 +233,6 @@ async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
     assert max(hit.score for hit in answer.hits) <= 1
 
 
-@pytest.mark.slow
 async def test_filters_sources_and_limit_hold(shelf: Shelf) -> None:
     await shelf.declare("documents", year="integer")
     years = {str(year): {"fields": {"year": year}} for year in (2020, 2021, 2022)}
@@ -256,7 +251,6 @@ async def test_filters_sources_and_limit_hold(shelf: Shelf) -> None:
     assert answer.notes == ("The filter excludes all results; without year $eq there are results.",)
 
 
-@pytest.mark.slow
 async def test_only_readable_documents_are_searched_and_counted(shelf: Shelf) -> None:
     hidden = Access("restricted", frozenset({"user:ann"}))
     await shelf.put("open", "the needle is here")
@@ -273,7 +267,6 @@ async def test_only_readable_documents_are_searched_and_counted(shelf: Shelf) ->
     assert (absent.hits, absent.notes) == (denied.hits, denied.notes)
 
 
-@pytest.mark.slow
 async def test_a_text_that_is_not_readable_is_not_even_scanned(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,7 +368,6 @@ async def test_match_and_case_are_for_mode_exact_alone(shelf: Shelf) -> None:
     assert (await shelf.search("ab", match="text", case=False)).hits  # what a search does anyway
 
 
-@pytest.mark.slow
 async def test_a_document_of_any_length_is_searched_to_its_end(shelf: Shelf) -> None:
     """Windows overlap, so that a match across their border is found, once, and at its position."""
     filler = "x" * 39 + "\n"

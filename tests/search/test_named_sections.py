@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Answer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 FILES = {
     "statute.md": """
 # Housing Act (HA)

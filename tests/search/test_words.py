@@ -27,7 +27,7 @@ from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
 from tests.search.conftest import ME, Shelf
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 modes = pytest.mark.parametrize("mode", MODES)
 
@@ -36,7 +36,6 @@ async def texts_found(shelf: Shelf, query: str, mode: Mode, **request: Any) -> s
     return {hit.text for hit in (await shelf.search(query, mode=mode, limit=50, **request)).hits}
 
 
-@pytest.mark.slow
 @modes
 async def test_a_quoted_phrase_must_occur_word_for_word(shelf: Shelf, mode: Mode) -> None:
     texts = ["leave of absence", "absence of leave", "a Leave\nof Absence.", "leave of absences", "O leave"]
@@ -55,7 +54,6 @@ async def test_no_hit_is_shown_without_the_phrase_and_a_note_says_why(shelf: She
     assert note.startswith('No passage contains "leave of absence".')
 
 
-@pytest.mark.slow
 @modes
 async def test_beside_other_words_passages_with_the_phrase_come_first_and_a_note_counts_the_others(
     shelf: Shelf, mode: Mode

@@ -24,7 +24,7 @@ from rag.store.read.desk_reader import DeskReader
 if TYPE_CHECKING:
     from tests.conftest import SmallDisk
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ME = Principal("default")
 BACKUPS = 3
@@ -39,7 +39,6 @@ async def _texts(desk: Desk, *sources: str) -> list[str]:
     return sorted(hit.chunk.text for hit in hits)
 
 
-@pytest.mark.slow
 async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of_it(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -75,7 +74,6 @@ async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of
     assert generations[-1] > 0
 
 
-@pytest.mark.slow
 async def test_an_open_reader_sees_the_restored_state_and_its_rights(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

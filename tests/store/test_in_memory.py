@@ -31,7 +31,7 @@ from rag.store.read.schema import Ranking
 from rag.store.write.access_writer import access_table
 from tests.tables import table_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ALL = "(true)"
 ROOMY = 10**9
 
@@ -70,7 +70,6 @@ def _rows(vectors: Vectors) -> RowsInMemory:
     return RowsInMemory(1, np.arange(len(vectors), dtype=np.uint64), coarse, fine, scales, columns)
 
 
-@pytest.mark.slow
 async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         texts = [f"pendulum {number} clock{number % 7} word{number % 11}" for number in range(300)]
@@ -175,7 +174,6 @@ async def test_a_query_without_direction_is_near_to_nothing(number: float) -> No
     assert (len(positions), len(similarities)) == (0, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
 async def test_the_nearest_are_those_by_true_vectors(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_in_memory, "COMPARED_AT_ONCE", 1_000)

@@ -28,7 +28,7 @@ from tests.tables import table_of
 if TYPE_CHECKING:
     import lancedb
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 CANARY = "zanzibarite"
 HUGE = "x" * 100
@@ -90,7 +90,6 @@ async def _versions(table: lancedb.AsyncTable) -> list[int]:
     return [version["version"] for version in await table.list_versions()]  # type: ignore[no-untyped-call]  # the engine's
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
     small_desk: ModuleType, data: Path, *, replaced: bool
@@ -114,7 +113,6 @@ async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
     assert await reader.sparse(CANARY, 99, "(true)") == []
 
 
-@pytest.mark.slow
 async def test_what_stays_is_as_it_was_and_indexed(
     small_desk: ModuleType, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +132,6 @@ async def _rows(table: lancedb.AsyncTable) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["id"])
 
 
-@pytest.mark.slow
 async def test_searches_go_on_while_it_works(small_desk: ModuleType, data: Path) -> None:
     await _fill(small_desk, data)
     reader = await table_of(data)
@@ -211,7 +208,6 @@ async def _leave_chunks(data: Path) -> None:
     await chunks.add([row | {"generation": "killed"} for row in rows])
 
 
-@pytest.mark.slow
 async def test_after_a_writer_that_ended_well_the_next_one_does_not_read_all_chunks(
     small_desk: ModuleType, tmp_path: Path, looked: list[str]
 ) -> None:
@@ -264,7 +260,6 @@ async def test_changed_labels_are_copied_though_nothing_else_is_looked_at(
     assert await chunks.count_rows("revision = 2") == 2
 
 
-@pytest.mark.slow
 async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
     small_desk: ModuleType, tmp_path: Path, looked: list[str]
 ) -> None:

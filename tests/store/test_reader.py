@@ -33,7 +33,7 @@ from tests.tables import table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ALL = "(true)"
 NASTY = [
@@ -180,7 +180,6 @@ async def test_the_sources_of_a_large_table_are_kept_once_it_is_asked_often(
     assert [len(rows) for rows in reads] == [1, 1, 4]
 
 
-@pytest.mark.slow
 async def test_values_are_values_whatever_characters_they_hold(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -210,7 +209,6 @@ async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -
     assert await table.sparse("text", 9, schema.one_of("source_id", [])) == []
 
 
-@pytest.mark.slow
 async def test_any_query_is_only_words(small_desk: ModuleType, tmp_path: Path) -> None:
     await small_desk.put(tmp_path, "a", "the text")
     table, syntax = await table_of(tmp_path), ["AND OR NOT", "body:text", "+a -b", "te*t", "((", "?"]
@@ -250,7 +248,6 @@ async def test_words_are_found_in_the_forms_of_the_language(
 IDENTIFIERS = ["DEC-0054", "v1.0.21", "user_id", "CVE-2026-1234", "GPT-4", "HH:MM", "a.b.C()", "x86_64"]
 
 
-@pytest.mark.slow
 async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -280,7 +277,6 @@ async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType
         assert len(await table.sparse(query, 9, ALL)) == 1, query
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("indexed", [False, True], ids=["exact", "indexed"])
 async def test_dense_search_gives_the_nearest_with_their_cosine(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
@@ -377,7 +373,6 @@ async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
     assert where == ALL or {hit.stored.chunk.seq for hit in ranking} == {7, 8, 9}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("most", [10**9, 30_000, 1_000])
 async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
@@ -408,7 +403,6 @@ async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     assert sizes == {10**9: [20_000, int(needed * 1.5)], 30_000: [20_000, 30_000], 1_000: [1_000]}[most]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="tells open files on Linux alone")
 async def test_the_files_of_superseded_indexes_do_not_stay_open(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -433,7 +427,6 @@ async def test_the_files_of_superseded_indexes_do_not_stay_open(
     assert 0 < most < 10
 
 
-@pytest.mark.slow
 async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,7 +447,6 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
             await writer.finish()
 
 
-@pytest.mark.slow
 async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from rag.store.write.collection_writer import CollectionWriter
 from rag.text.revisions import mark, revision_of
 from tests.tables import table_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -43,7 +43,6 @@ def _revision(*paragraphs: str) -> str:
     return revision_of([mark(paragraph) for paragraph in paragraphs])
 
 
-@pytest.mark.slow
 async def test_a_source_keeps_its_former_revisions_latest_first_and_each_once(
     small_desk: ModuleType, data: Path
 ) -> None:

@@ -28,7 +28,7 @@ from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import KeyedRows, language_counts
 from tests.tables import table_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 WORDS = st.text("abz019", min_size=1, max_size=3)
 NAMES = st.lists(st.tuples(WORDS, st.sampled_from("-_")), min_size=1, max_size=4).map(
@@ -65,7 +65,6 @@ async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType,
     assert await (await _chunks(tmp_path)).count_rows() == 2
 
 
-@pytest.mark.slow
 async def test_a_source_keeps_its_access_record_unless_a_claim_sets_another(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -214,7 +213,6 @@ async def test_a_collection_that_is_written_to_is_not_dropped(small_desk: Module
     assert await _texts(tmp_path) == {"a": ["one"]}
 
 
-@pytest.mark.slow
 async def test_chunks_that_no_source_counts_are_swept_in_one_commit(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -250,7 +248,6 @@ async def test_a_source_that_lacks_chunks_counts_as_changed(small_desk: ModuleTy
     assert states["b"].digest
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("table", HELD)
 async def test_a_zero_byte_newest_manifest_is_repaired_and_what_it_held_is_made_anew(
     small_desk: ModuleType, tmp_path: Path, table: str
@@ -382,7 +379,6 @@ async def test_a_collection_that_is_large_enough_gets_a_vector_index_though_noth
     assert "vector (IvfSq)" in (await (await table_of(tmp_path)).statistics()).indexes
 
 
-@pytest.mark.slow
 async def test_many_runs_do_not_leave_many_vector_index_segments(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,7 +414,6 @@ async def test_another_embedder_is_refused_with_both_names_and_what_to_do(
     await ensure_collection(tmp_path, "default", "more", identity)
 
 
-@pytest.mark.slow
 async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleType, tmp_path: Path) -> None:
     shelves = [("default", "documents"), ("default", "more"), ("acme", "documents")]
     for tenant, name in shelves:
