@@ -48,7 +48,7 @@ from rag.ingest.parse.document_parts import block, paragraphs
 from rag.ingest.split_text import Reading
 from rag.models.embed import Embedder
 from rag.store.read import schema
-from rag.store.read.stop_words import query_languages
+from rag.store.read.word_analysis import query_languages
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import change_collection, open_writer, redefine
 from rag.store.write.collection_tables import RebuildTarget

@@ -14,8 +14,14 @@ from typing import Self
 
 from rag.corpus import Language
 from rag.store.read.schema import Ranking, StoredChunk, split_chunk_id
-from rag.store.read.stop_words import ANY_STOP_WORDS, DEFINED_IN_CODE, question_words
-from rag.store.read.word_analysis import MAX_TERMS, joinable_pair, query_words
+from rag.store.read.word_analysis import (
+    ANY_STOP_WORDS,
+    DEFINED_IN_CODE,
+    MAX_TERMS,
+    joinable_pair,
+    query_words,
+    question_words,
+)
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds

@@ -32,8 +32,7 @@ from rag.search.stages import apply_hit_stages, more_queries, query_stages, thre
 from rag.search.view import LACKING_FIELDS, View, joined_names, narrow_views
 from rag.search.why import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
-from rag.store.read.stop_words import stop_languages
-from rag.store.read.word_analysis import MAX_TERMS, query_words
+from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
 from rag.text.plain_text import ending, questions_in
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query

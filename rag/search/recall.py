@@ -37,20 +37,22 @@ from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import Ranking, StoredChunk, StoredSource, split_chunk_id
 from rag.store.read.spelling import Spelling
-from rag.store.read.stop_words import (
-    ANY_STOP_WORDS,
-    query_languages,
-    query_terms,
-    question_words,
-    stop_languages,
-)
 from rag.store.read.strict_reader import (
     StrictReader,
     StrictReaderInMemory,
     other_spellings,
     pooled_counts,
 )
-from rag.store.read.word_analysis import MAX_TERMS, VIETNAMESE, query_words
+from rag.store.read.word_analysis import (
+    ANY_STOP_WORDS,
+    MAX_TERMS,
+    VIETNAMESE,
+    query_languages,
+    query_terms,
+    query_words,
+    question_words,
+    stop_languages,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt

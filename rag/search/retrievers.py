@@ -28,7 +28,7 @@ from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
 from rag.store.read.attached.attached_reader import HeldReader, attachment_of, hold_for
 from rag.store.read.attached.attached_table import TableMemory
 from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
-from rag.store.read.stop_words import query_terms, stop_languages
+from rag.store.read.word_analysis import query_terms, stop_languages
 
 MAX_ID_CHARS = 1_000
 MAX_TEXT_CHARS = 200_000

@@ -12,9 +12,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
-from unicodedata import normalize
 
-_OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
 _ZEROS = (  # of decimal digits, each followed by nine more: Arabic, Persian, Indic, Thai, Lao, Burmese, Khmer
     "\u0660\u06f0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\u0f20\u1040\u17e0"
 )
@@ -81,17 +79,6 @@ _OF_JAPANESE = (  # characters that only Japanese uses; kana alone don't tell, a
 _JAPANESE = re.compile(f"[ぁ-ヺ{_OF_JAPANESE}]")
 _LEAST_JAPANESE = 0.05  # of the characters of a text
 _TRADITIONAL_ONE = re.compile(f"[{''.join(map(chr, _SIMPLIFIED))}]")
-
-
-def has_other_letters(text: str) -> bool:
-    """Whether a text has letters beyond Latin, Greek and Cyrillic, which this module normalizes."""
-    return not text.isascii() and bool(_OTHER.search(text))
-
-
-def normalized(text: str) -> str:
-    """A text with one character for all variants of the same character: in NFKC, with `plain_letters`."""
-    text = normalize("NFKC", text)
-    return plain_letters(text) if has_other_letters(text) else text
 
 
 def plain_letters(text: str) -> str:

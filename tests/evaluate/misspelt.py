@@ -28,7 +28,7 @@ from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import strict_reader
 from rag.store.read.spelling import MOST_UNKNOWN, SHORTEST
-from rag.store.read.stop_words import STOP_WORDS
+from rag.store.read.word_analysis import STOP_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ from rag.ingest.requested_access import Rights
 from rag.ingest.rework_stored import change_language
 from rag.search.desk import Desk
 from rag.store.read.desk_reader import DeskReader
-from rag.store.read.stop_words import query_languages
+from rag.store.read.word_analysis import query_languages
 from rag.store.write import table_rows
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection

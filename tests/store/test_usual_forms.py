@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from rag.corpus import Language
-from rag.store.read.stop_words import query_terms
 from rag.store.read.strict_reader import Asker, strict_reader
-from rag.store.read.word_analysis import query_words, terms_of, words_in_text
+from rag.store.read.word_analysis import query_terms, query_words, terms_of, words_in_text
 from rag.store.read.words_in_memory import counted, score_rows, words_of
 from tests.tables import table_of
 

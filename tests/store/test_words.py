@@ -11,11 +11,19 @@ import pytest
 
 from rag.corpus import Language
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.stop_words import query_terms, spoken_language
 from rag.store.read.strict_reader import Asker, strict_reader
-from rag.store.read.word_analysis import MAX_TERMS, query_words, search_terms, stems, terms_of, words_in_text
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    names_in,
+    query_terms,
+    query_words,
+    search_terms,
+    spoken_language,
+    stems,
+    terms_of,
+    words_in_text,
+)
 from rag.store.read.words_in_memory import rarity
-from rag.text.name_forms import names_in
 from rag.text.scripts import without_particles
 from tests.tables import table_of
 

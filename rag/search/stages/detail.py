@@ -32,9 +32,7 @@ from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
 from rag.search.search_state import OpenStep, SearchState
 from rag.search.view import View
-from rag.store.read.stop_words import query_terms, stop_languages
-from rag.store.read.word_analysis import MAX_TERMS
-from rag.text.name_forms import with_name_forms
+from rag.store.read.word_analysis import MAX_TERMS, query_terms, stop_languages, with_name_forms
 from rag.text.plain_text import TABLE_RULE, Span, sentences, with_indent
 
 NO_HEADING = "{} passages have no heading above them and are shown without their section."

@@ -26,7 +26,7 @@ from rag.rank import diversity, editions
 from rag.rank.fusion import by_recency, newer_first
 from rag.search.recall import Query
 from rag.search.search_state import Models, OpenStep, SearchState
-from rag.store.read.stop_words import query_terms, stop_languages
+from rag.store.read.word_analysis import query_terms, stop_languages
 from rag.text.plain_text import words
 
 if TYPE_CHECKING:

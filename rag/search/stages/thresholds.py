@@ -24,8 +24,18 @@ from rag.search.recall import KNOWN_LITTLE, Query
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
 from rag.store.read.spelling import Spelling, is_typo
-from rag.store.read.stop_words import QUESTION_WORDS, STOP_WORDS, query_languages, spoken_language
-from rag.store.read.word_analysis import MAX_TERMS, Form, Word, plain_terms, query_words, words_in_text
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    QUESTION_WORDS,
+    STOP_WORDS,
+    Form,
+    Word,
+    plain_terms,
+    query_languages,
+    query_words,
+    spoken_language,
+    words_in_text,
+)
 from rag.store.read.words_in_memory import rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
 from rag.text.plain_text import questions_in

@@ -32,8 +32,15 @@ from rag.store.read.rows_in_memory import (
     selector,
 )
 from rag.store.read.sources_reader import NAMES_GROUP, REPLACED, AccessReader, SourcesReader
-from rag.store.read.stop_words import query_languages, query_terms
-from rag.store.read.word_analysis import MAX_TERMS, Word, query_words, search_terms, terms_of_forms
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    Word,
+    query_languages,
+    query_terms,
+    query_words,
+    search_terms,
+    terms_of_forms,
+)
 from rag.store.read.words_in_memory import (
     NO_WORDS,
     Counted,

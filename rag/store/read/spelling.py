@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.corpus import Language
-from rag.store.read.stop_words import STOP_WORDS
-from rag.store.read.word_analysis import Word, query_words, stems
+from rag.store.read.word_analysis import STOP_WORDS, Word, query_words, stems
 from rag.store.read.words_in_memory import Counted, WordsInMemory, count_rows_with, rows_with
 
 if TYPE_CHECKING:

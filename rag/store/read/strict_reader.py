@@ -38,8 +38,16 @@ from rag.store.read.spelling import (
     first_row_with,
     nearest_spellings,
 )
-from rag.store.read.stop_words import query_languages, question_words
-from rag.store.read.word_analysis import MAX_TERMS, Form, Word, query_words, search_terms, terms_of_forms
+from rag.store.read.word_analysis import (
+    MAX_TERMS,
+    Form,
+    Word,
+    query_languages,
+    query_words,
+    question_words,
+    search_terms,
+    terms_of_forms,
+)
 from rag.store.read.words_in_memory import (
     Positions,
     TermCounts,

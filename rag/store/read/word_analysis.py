@@ -2,32 +2,35 @@
 
 Words are segmented, in lower case, folded and stemmed. `rag.text.scripts` normalizes spellings that vary.
 
-A name has several forms (`rag.text.name_forms`). In the index, the pieces of a name stand in its place; the
-whole name and the words inside of it are appended to the text, each once and only if the text lacks it, so
-that they hardly lengthen it. A query is searched for in all forms.
+Names have several forms: PD-1, parseJsonFile, C++, WHO, and numbers with a sign, § 5. In the index, the
+pieces of a name stand in its place; the whole name and the words inside of it are appended to the text, each
+once and only if the text lacks it, so that they hardly lengthen it. A query is searched for in all forms. So
+a name is found by the whole and by its parts, however text and query write it. An acronym that is another
+word in small letters ("WHO", "IT") has a separate form for capitals.
 
-A date has its day and its month as one number each, 20250308 and 202503, in any notation.
+A date has its day and its month as one number each, 20250308 and 202503, in any notation. A number is the
+same with any separator of thousands.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, islice, product
-from typing import TypeAlias
+from pathlib import Path
+from typing import Literal, TypeAlias
 from unicodedata import normalize
 
 from lancedb import tokenize
 
-from rag.corpus import Language, Source
-from rag.store.read.stop_words import DEFINED_IN_CODE, query_terms
+from rag.corpus import USUAL_LANGUAGE, Collection, Language, Source
 from rag.text import scripts
 from rag.text.dates import WrittenDate, dates_in
-from rag.text.name_forms import CAPITALS, LONGEST, MOST_PARTS, Name, names_in
 from rag.text.number_forms import iban_forms, ibans_in
-from rag.text.scripts import has_other_letters, normalized
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
@@ -64,6 +67,315 @@ _VERSION = re.compile(r"[vV](?P<number>[0-9]+(?:\.[0-9]+)+)")
 
 Form: TypeAlias = tuple[str, ...]
 """One or several terms, all of which must occur."""
+
+ASKED_LANGUAGES = 4
+"""The most frequent languages of a collection in which a query is analysed: each adds words to look up."""
+
+PLAINLY = 2  # stop words of a language tell that a query is in it
+PLAIN_SHARE = 0.25
+"""The share of stop words in a query that tells its language without the documents. Other languages share
+some stop words by accident: Dutch "die" and "was", Danish "for" and "at"."""
+
+_PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
+
+_LISTS = tomllib.loads(Path(__file__).with_name("query_words.toml").read_text("utf-8"))
+STOP_WORDS: dict[Language, frozenset[str]] = {
+    language: frozenset(words.split()) for language, words in _LISTS["stop_words"].items()
+}
+"""Words that say nothing about the subject of a query.
+
+They stay in the index, so that a query of stop words alone still finds them. Leaving them out of queries
+gains .008 nDCG@10 on xquad_de and .013 on anthropic_docs, and loses .002 on xquad_en. Question words are left
+out, too: that gains up to .017 (sparse, anthropic_docs).
+"""
+ANY_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
+_ASKING_WHERE = {
+    "where": frozenset({"declared", "defined", "implemented", "located"}),
+    "wo": frozenset({"definiert", "deklariert", "implementiert"}),
+}
+"""Words that only ask beside another: "where is AddCommand defined". Texts have them for other reasons."""
+DEFINED_IN_CODE = frozenset(
+    """
+    class const def enum func function interface method module namespace object record struct trait type
+    """.split()  # noqa: SIM905 easier to read
+)
+"""Words before a name in code, and in queries for its definition."""
+QUESTION_WORDS: dict[Language | Literal["others"], frozenset[str]] = {
+    language: frozenset(words.split()) for language, words in _LISTS["question_words"].items()
+}
+"""Words of questions that an answer needn't contain."""
+
+
+def query_languages(collection: Collection) -> tuple[Language, ...]:
+    """The languages in which a collection's index is asked, most frequent first; at least one."""
+    if collection.language != "auto":
+        return (collection.language,)
+    return collection.languages[:ASKED_LANGUAGES] or (USUAL_LANGUAGE,)
+
+
+def stop_languages(collection: Collection) -> tuple[Language, ...]:
+    """The languages whose stop words are dropped from queries, whatever documents the collection has."""
+    return tuple(STOP_WORDS) if collection.language == "auto" else (collection.language,)
+
+
+def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
+    """The words of `query` without stop words, unless it has no others.
+
+    With several languages, only the stop words of the one that the query has most of are left out: a stop
+    word of another language may be the subject ("war"). A query may be in another language than the
+    documents' `languages`: then it has two stop words that these lack. An acronym doesn't count as a stop
+    word, unless the whole query is in capitals.
+    Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it; "what does
+    WHO say" -> ["does", "WHO", "say"].
+    """
+    words = query.split()
+    bare = [word.strip(_PUNCTUATION) for word in words]
+    acronyms = frozenset[str]() if query.isupper() else ACRONYMS
+    plain = ["" if word in acronyms else word.casefold() for word in bare]
+    stop_words = _stop_words_spoken(plain, list(languages)).union(
+        *(words for asking, words in _ASKING_WHERE.items() if asking in plain)
+    )
+    return [word for word, small in zip(words, plain, strict=True) if small not in stop_words] or words
+
+
+def _stop_words_spoken(plain: Sequence[str], languages: Sequence[Language]) -> frozenset[str]:
+    def most(lists: Iterable[frozenset[str]]) -> frozenset[str]:
+        return max(lists, key=lambda listed: sum(word in listed for word in plain), default=frozenset())
+
+    own = most(STOP_WORDS.get(language, frozenset()) for language in languages)
+    if not set(languages) - {"none"}:  # one document in such a language doesn't speak for the others
+        return own
+    foreign = most(listed for language, listed in STOP_WORDS.items() if language not in languages)
+    spoken = sum(word in foreign and word not in own for word in plain)
+    is_foreign = spoken >= PLAINLY and spoken > sum(word in own and word not in foreign for word in plain)
+    return foreign if is_foreign else own
+
+
+def spoken_language(query: str) -> Language | None:
+    """The language of a query, by stop words that only this language has.
+
+    None if the query has few of them, and for languages without a list of stop words.
+    Example: "who is the king of the island" -> English; "python sort list" -> None.
+    """
+    words = [word.strip(_PUNCTUATION).casefold() for word in query.split()]
+    having = ([language for language, listed in STOP_WORDS.items() if word in listed] for word in words)
+    counts = Counter(languages[0] for languages in having if len(languages) == 1)
+    most = max(counts.values(), default=0)
+    spoken = [language for language, count in counts.items() if count == most]
+    return spoken[0] if most >= max(PLAINLY, PLAIN_SHARE * len(words)) and len(spoken) == 1 else None
+
+
+@cache
+def question_words(languages: frozenset[Language]) -> frozenset[str]:
+    """Words that only ask, in these languages: a few documents may well lack them ("do I get")."""
+    return frozenset[str]().union(*(QUESTION_WORDS.get(language, ()) for language in languages))
+
+
+_OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
+
+
+def has_other_letters(text: str) -> bool:
+    """Whether a text has letters beyond Latin, Greek and Cyrillic, which `scripts` normalizes."""
+    return not text.isascii() and bool(_OTHER.search(text))
+
+
+def _normalized(text: str) -> str:
+    """A text with one character for all variants of the same character: in NFKC, with `plain_letters`."""
+    text = normalize("NFKC", text)
+    return scripts.plain_letters(text) if has_other_letters(text) else text
+
+
+_AROUND = 80  # characters of a line on each side that tell whether it is in capitals
+MOST_PARTS = 8  # of a name; a string with more is a digest or an encoded picture
+LONGEST = 80  # characters of a word; a SHA-256 has 64
+_LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
+_NAME = re.compile(
+    r"(?<!\w)(?P<sign>[A-Za-z]{1,2}(?:\+\+|#)|\.[A-Z]{2,})(?![\w+#])"
+    r"|[1-9](?<![\w.,].)[0-9]{0,2}(?: [0-9]{3})+(?:[.,][0-9]+)?(?!\w)"
+    rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
+    "|(?<![\u0620-\u06d3])[\u0620-\u06d3]++(?:\u200c[\u0620-\u06d3]++)+"  # Persian: می‌خواهم
+)
+_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&\u200c ]+")
+_CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  # not APIs, CoT, IPv6
+_BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
+_DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
+_GROUPED = re.compile(
+    "(?P<whole>[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*"
+    "|(?P<indian>[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}))(?:(?!(?P=by))[.,](?P<decimals>[0-9]+))?"
+)
+"""A number whose thousands are separated: 1,234.56; German 1.234,56, French 1 234,56, Indian 1,23,456."""
+_NUMBER = re.compile("[0-9]+(?:[.,'’ ][0-9]+)*[a-z]?")  # § 5a has a letter
+_SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
+    r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
+    r"|(?<!\w)(?P<euro>EUR) ?"
+    r"|(?<![\w&])(?P<number>\#))$"
+)
+_SIGN_BEHIND = re.compile(  # not 5 % 3 and 3%20
+    r" ?(?:(?P<percent>%(?!\w| [0-9(])|[Pp]er ?cent\b|Prozent)|(?P<euro>€|EUR\b|Euros?\b)"
+    r"|(?P<money>[£¥₹$](?!\w))|(?P<degrees>°))"
+)
+_ONE_SIGN = {"article": "art.", "percent": "%", "euro": "€"}
+_LAST_OF_SIGN = {*"§€£¥₹$#.elR"}
+_LONGEST_NUMBER = 5  # digits of "#12"; with more it is a colour
+_ARTICLE = 9  # characters of "Article" with the spaces around it
+_ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
+ACRONYMS = frozenset(
+    """
+    ALS AM AN AS AT AUS BE BIS BY DA DAS DES ER ES IF IM IN IS IT MAN MIT OB ON SO TO UM US WAR WAS WER WHO WO
+    """.split()  # noqa: SIM905 as a list, it would be three times as long
+)
+"""Acronyms that are stop words in small letters.
+
+Words that people write in capitals for emphasis don't belong here: "which are NOT allowed", "cats OR dogs".
+"""
+CAPITALS = "^"  # behind an acronym in capitals, which makes it another term
+
+
+def with_name_forms(text: str) -> str:
+    """A text followed by the other forms of its names, for comparisons by other rules.
+
+    Example: "PD-1 blocks it" -> "PD-1 blocks it PD 1 PD1".
+    """
+    names = [name for _, name in names_in(text) if name]
+    forms = dict.fromkeys(part for name in names for part in (*name.run, *name.added) if part)
+    return " ".join([text, *forms])
+
+
+def names_in(text: str) -> Iterator[tuple[str, Name | None]]:
+    """The names of a text with their forms, and what is between them."""
+    text, end = _normalized(text), 0
+    for match in _NAME.finditer(text):
+        word = match[0]
+        if word.isalpha() and (word.islower() or word.istitle()):
+            continue  # most words, at a tenth of the time
+        if name := _name(match):
+            yield text[end : match.start()], None
+            yield word, name
+            end = match.end()
+    yield text[end:], None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The forms of a name. `run` stands in its place, and `inside` are the words in its pieces.
+
+    Examples: PD-1 -> ("PD", "1"), "PD1", ("PD", "1"). parseJsonFile -> ("parseJsonFile",), "parseJsonFile",
+    ("parse", "Json", "File"). l'avion -> ("l", "avion"), "", ("l", "avion").
+    """
+
+    run: tuple[str, ...]
+    whole: str
+    inside: tuple[str, ...]
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """Its run, if that begins with an acronym: WHO-led -> ("WHO^", "led")."""
+        begins = len(self.run) > 1 and self.run[0] in ACRONYMS and not self.whole.isupper()
+        return (self.run[0] + CAPITALS, *self.run[1:]) if begins else ()
+
+    @property
+    def added(self) -> list[str]:
+        """The forms that are appended to a text."""
+        return [self.whole, *self.pieces, *self.inside, *self.begun[:1]]
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        """The ways in which a text may contain it, each once."""
+        forms = (self.run, (self.whole,), self.pieces, self.inside, self.begun)
+        return [*dict.fromkeys(form for form in forms if any(form))]
+
+
+def _name(match: re.Match[str]) -> Name | None:
+    """The forms of a match of `_NAME`, None if it is a plain word."""
+    text = match[0]
+    if text[0].isdecimal() and ((name := _signed_number(match)) or text.isdecimal()):
+        return name
+    if text in ACRONYMS:
+        return None if _is_among_capitals(match) else Name((text,), text + CAPITALS, (text,))
+    if match["sign"]:  # C++, C#, .NET
+        letters = text.strip("+#.")
+        return Name((letters,), text, (letters,))
+    return _name_of_parts(match)
+
+
+def _name_of_parts(match: re.Match[str]) -> Name | None:
+    """The forms of PD-1, parseJsonFile and the like, None if it has one part."""
+    text = match[0]
+    pieces = tuple(_JOINT.split(text))
+    if _GROUPED.fullmatch(text):
+        return _number(text)
+    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    inside = run
+    if not _BRAND.fullmatch(text) or match.string.startswith(("(", "[", "{", "<"), match.end()):
+        inside = tuple(part for piece in run for part in _CASE.split(piece))
+    if len(inside) == 1:
+        return None
+    if len(inside) > MOST_PARTS:
+        run = inside = pieces
+    whole = _whole(text, pieces)
+    if whole in ACRONYMS:  # U.S.
+        pieces = (whole + CAPITALS,)
+    return Name(run, whole, inside, pieces if pieces != run else ())
+
+
+def _signed_number(match: re.Match[str]) -> Name | None:
+    """The forms of a number beside a sign: without the sign, and with the sign in front.
+
+    Example: 5 in "5 %" or "5 percent" -> ("5",), "%5"; in "Art. 5" or "Article 5" -> ("5",), "art.5".
+    """
+    text, sign = match[0], _sign(match)
+    return _number(text, sign) if sign and _NUMBER.fullmatch(text) else None
+
+
+def _number(text: str, sign: str = "") -> Name:
+    """The forms of a number, the same for any separators of thousands and decimals.
+
+    Groups separated by spaces, and those of India, may also be several numbers, so these stay in its place.
+    Examples: 1,234.56 and 1.234,56 -> ("1234", "56"), "1234.56"; 1 234,56 -> ("1", "234", "56"), "1234.56".
+    """
+    pieces = _JOINT.split(text)
+    grouped = _GROUPED.fullmatch(text)
+    if grouped:
+        pieces = ["".join(_JOINT.split(grouped["whole"])), *filter(None, [grouped["decimals"]])]
+    value = ".".join(pieces)
+    parts = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    run = (*_JOINT.split(text),) if " " in text or (grouped and grouped["indian"]) else parts
+    whole = value if len(run) > 1 else ""
+    return Name(run, sign + value if sign else whole, parts if parts != run else (), (whole,) if sign else ())
+
+
+def _sign(match: re.Match[str]) -> str:
+    """The normalized sign of a number; empty if it has none."""
+    text, (start, end) = match.string, match.span()
+    sign = _SIGN_BEHIND.match(text, end)
+    if not sign and text[max(0, start - 2) : start].rstrip()[-1:] in _LAST_OF_SIGN:
+        sign = _SIGN_BEFORE.search(text[max(0, start - _ARTICLE) : start])
+    kind = sign.lastgroup if sign else None
+    if sign is None or kind is None:
+        return ""
+    is_code = (sign[kind] == "$" and end == start + 1) or (
+        sign[kind] == "#" and end - start > _LONGEST_NUMBER
+    )
+    return "" if is_code else _ONE_SIGN.get(kind, sign[kind])
+
+
+def _is_among_capitals(match: re.Match[str]) -> bool:
+    """Whether the rest of a match's line has letters, and all of them are capitals, as in a heading."""
+    text, start, end = match.string, match.start(), match.end()
+    before = text[max(0, start - _AROUND) : start].rpartition("\n")[2]
+    return (before + text[end : end + _AROUND].partition("\n")[0]).isupper()
+
+
+def _whole(text: str, pieces: Sequence[str]) -> str:
+    """The pieces as one word; empty for "don't" and the like, or if it is too long."""
+    whole = "".join(pieces)
+    if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(text)} - {".", ","}:
+        whole = ".".join(pieces)  # 3.14 is not 314
+    elif len(pieces) == 2 and ("'" in text or "’" in text):  # noqa: PLR2004 two
+        is_plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
+        whole = "" if is_plain else whole
+    return whole if len(whole) <= LONGEST else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +418,7 @@ def _query_words(query: str, languages: tuple[Language, ...], names: bool) -> tu
     counted = " ".join(query_terms(query, languages))
     if not names:
         return tuple(_plain_words(counted, languages))
-    counted, query, end = normalized(counted), normalized(" ".join(query.split())), 0
+    counted, query, end = _normalized(counted), _normalized(" ".join(query.split())), 0
     for date in dates_in(counted):
         if _NAME_BEFORE.search(counted[: date.start][-2:]) or _NAME_BEHIND.match(counted, date.end):
             continue  # log-2025-03-08.txt
@@ -325,7 +637,7 @@ def _run(text: str) -> tuple[str, list[Name]]:
     """A text with the run of each name in its place, and its names."""
     run: list[str] = []
     names: list[Name] = []
-    text = normalized(text)
+    text = _normalized(text)
     for part, name in names_in(text):
         if name is None:
             run.append(part)
