@@ -246,8 +246,10 @@ async def open_document(
     id_ = await desk.resolve_name(principal, name)
     part = _without_zeros(part, id_)
     file, lines = split_lines(name)
-    if lines and part == WHOLE and (await desk.resolve_names(principal, [file])).get(file) == id_:
-        part = Part(lines=lines)
+    if lines and part == WHOLE:
+        with suppress(InvalidRequestError):  # several may be called like the beginning of the name
+            ids = await desk.resolve_names(principal, [file])
+            part = Part(lines=lines) if ids.get(file) == id_ else part
     extract = await desk.extract(principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=part)
     stale = await desk.stale([extract.source])
     flags = await to_thread.run_sync(flags_in, f"{extract.source.title}\n{extract.text}")

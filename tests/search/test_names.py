@@ -222,6 +222,8 @@ async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: 
 async def test_lines_behind_a_name_are_opened(shelf: Shelf) -> None:
     await _put(shelf, "go/server.go", "server.go")
     await _put(shelf, "12.md", "Meeting 12:30")
+    for folder in ("a", "b"):
+        await _put(shelf, f"{folder}/12.md", "Meeting 12")
     _, get_source = tool_functions(shelf.desk(), ANN)
 
     async def opened(**arguments: Any) -> str:  # noqa: ANN401 a tool's
