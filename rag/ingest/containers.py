@@ -122,7 +122,8 @@ class _Opening:
                 self.opened.note_plain(container.uri)
             elif not (depth == 1 and await self._is_as_before(container, data)):
                 # The size of the outermost container limits everything nested in it.
-                self.max_unpacked = self.max_unpacked or _max_unpacked(len(data))
+                limit = min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * len(data)))
+                self.max_unpacked = self.max_unpacked or limit
                 await self._take_out(data, parts, depth)
         except ParseError as error:
             self._note_failure(container, error, is_source=is_source)
@@ -263,10 +264,6 @@ class _Parts:
 
     def _place(self, name: str) -> str:
         return printable(f"{self.container.path}/{name}")
-
-
-def _max_unpacked(size: int) -> int:
-    return min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * size))
 
 
 MAX_NAME_CHARS = 1_024  # of a member's path: checking its folders takes time that grows as their square

@@ -181,14 +181,9 @@ def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) ->
 
 def _heads(before: str, after: str) -> tuple[str, str]:
     """Two URIs without their common end: ("a/x/1.md", "b/x/1.md") -> ("a", "b")."""
-    length = _common_end(before, after)
+    pairs = zip(reversed(before.split("/")), reversed(after.split("/")), strict=False)
+    length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     return before.rsplit("/", length)[0], after.rsplit("/", length)[0]
-
-
-def _common_end(first: str, second: str) -> int:
-    """The number of last parts that two URIs have in common."""
-    pairs = zip(reversed(first.split("/")), reversed(second.split("/")), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 _NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)

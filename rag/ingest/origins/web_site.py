@@ -33,7 +33,6 @@ from rag.ingest.origins.origin_look import (
 from rag.ingest.origins.page_links import (
     Listing,
     PageFacts,
-    SitemapEntry,
     canonical_url,
     gunzipped,
     host_of,
@@ -333,11 +332,9 @@ class _Crawl:
         self._feeds = self._feeds or listed.kind == "feed"
         for entry in listed.entries:
             if url := canonical_url(entry.url):
-                self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_feed_values(entry)))
-
-
-def _feed_values(entry: SitemapEntry) -> dict[str, str]:
-    return {key: value for key, value in (("title", entry.title), ("date", entry.date)) if value}
+                stated = {"title": entry.title, "date": entry.date}
+                stated = {key: value for key, value in stated.items() if value}
+                self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=stated))
 
 
 def _digest(reply: Reply) -> str:

@@ -173,7 +173,7 @@ class Draft:
         self.blocks.append(Block(kind, start, end, level, title_line(title)))
         return True
 
-    def promote(self, title: str = "") -> None:
+    def promote(self, title: str) -> None:
         """Turn short bold paragraphs and items into headings if the document has none but its `title`."""
         stated = {block.title for block in self.blocks if block.kind == "heading" and block.title}
         if stated - {title}:

@@ -96,11 +96,8 @@ def listed(items: Iterable[str]) -> str:
 
     Example: ["law", "Smith, Ann"] -> 'law, "Smith, Ann"'.
     """
-    return ", ".join(_quoted_item(item) if "," in item or item[:1] == '"' else item for item in items)
-
-
-def _quoted_item(item: str) -> str:
-    return '"' + item.replace('"', '""') + '"'
+    doubled = ((item, item.replace('"', '""')) for item in items)
+    return ", ".join(f'"{quoted}"' if "," in item or item[:1] == '"' else item for item, quoted in doubled)
 
 
 def items_of(text: str) -> list[str]:

@@ -353,15 +353,10 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
         parts.bodies += _body(clean(decoded.text), part, kind)
         parts.remarks += filter(None, [decoded.remark])
     elif _WRAPPED.fullmatch(kind) or file_name(part).lower() == "winmail.dat":
-        _unwrap(part, parts)
+        for name, data in tnef_files(_content(part)):  # without files it holds only the layout of the text
+            parts.attach(safe_name(name or "part"), part_of("application/octet-stream", data))
     elif not _is_omitted(part, kind):
         parts.attach(_name(part, kind), part)
-
-
-def _unwrap(part: Message, parts: Parts) -> None:
-    """Attach the files in a winmail.dat; without files it holds only the layout of the text."""
-    for name, data in tnef_files(_content(part)):
-        parts.attach(safe_name(name or "part"), part_of("application/octet-stream", data))
 
 
 def part_of(kind: str, data: bytes) -> Message:

@@ -77,8 +77,7 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     """A number in a format such as "#,##0.00;[Red](#,##0.00)".
 
     Numbers are in English notation. Months and days have their names in the language of the format, else in
-    English. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in
-    Excel.
+    English. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in Excel.
     """
     if not isfinite(number):
         return "#NUM!"
