@@ -330,9 +330,27 @@ KANA = """
 ｶﾞｿﾘﾝ | ガソリン
 मार्च २०२३ | मार्च 2023
 """
+APOSTROPHES = """
+обов’язки | обов'язки
+обов’язки | обовʼязки
+обов'язки | обов`язки
+обов’язки | обов′язки
+обов’язки | обов‘язки
+обов’язки | обовязки
+пʼятниця | п'ятниця
+п’ятниця | пятниця
+здоровʼя | здоров’я
+об'єкт | обʼєкт
+комп’ютер | комп´ютер
+ПʼЯТНИЦЯ | п'ятниця
+l`école | l’école
+n´est | n'est
+O‘Neill | O’Neill
+Oʻzbekiston | O'zbekiston
+"""
 
 
-@pytest.mark.parametrize(("first", "second"), _table(HEBREW + ARABIC + KANA))
+@pytest.mark.parametrize(("first", "second"), _table(HEBREW + ARABIC + KANA + APOSTROPHES))
 def test_letters_that_are_written_in_two_ways_are_found_by_each(first: str, second: str) -> None:
     for query, written in ((first, second), (second, first)):
         assert _has(query, f"{written}")

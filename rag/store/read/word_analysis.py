@@ -172,6 +172,8 @@ def question_words(languages: frozenset[Language]) -> frozenset[str]:
 
 
 _OTHER = re.compile("[\u0590-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\uffef]")
+_APOSTROPHE = re.compile("[\u02bc\u02bb\u2018\u201b\u2032\uff07`´](?<=[^\\W\\d_].)(?=[^\\W\\d_])")
+"""What keyboards and programs write for the apostrophe inside a word: обовʼязки, l`école, n´est, O‘Neill."""
 
 
 def has_other_letters(text: str) -> bool:
@@ -180,8 +182,11 @@ def has_other_letters(text: str) -> bool:
 
 
 def _normalized(text: str) -> str:
-    """A text with one character for all variants of the same character: in NFKC, with `plain_letters`."""
-    text = normalize("NFKC", text)
+    """A text with one character for all variants of the same character: in NFKC, with `plain_letters`.
+
+    An apostrophe between letters is ’, however it was typed: "обовʼязки", "обов`язки" -> "обов’язки".
+    """
+    text = normalize("NFKC", _APOSTROPHE.sub("’", text))
     return scripts.plain_letters(text) if has_other_letters(text) else text
 
 
@@ -373,7 +378,8 @@ def _whole(text: str, pieces: Sequence[str]) -> str:
     if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(text)} - {".", ","}:
         whole = ".".join(pieces)  # 3.14 is not 314
     elif len(pieces) == 2 and ("'" in text or "’" in text):  # noqa: PLR2004 two
-        is_plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
+        is_elided = len(pieces[0]) <= 2 and pieces[0].islower() and pieces[0].isascii()  # noqa: PLR2004 l', qu', not п’ять
+        is_plain = pieces[1] in _ENDINGS or is_elided
         whole = "" if is_plain else whole
     return whole if len(whole) <= LONGEST else ""
 
