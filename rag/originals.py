@@ -3,10 +3,10 @@
 `changes_in` watches folders of such files. watchfiles gets changes from the operating system. Where that
 reports none, as on network drives, the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
 
-Staleness is known without reading the file. The date of a document is the one that it states, or else the one
-in its path, or else the last change of its file. It expires at the moment that it states, or a number of days
-after its date. Moments are in UTC. A date without a time is its first moment, and a time without a zone is in
-UTC.
+Staleness is known without reading the file. The date of a document is the one that it states as metadata, or
+else that of its validity by the words of its text, or else the one in its path, or else the last change of
+its file. It expires at the moment that it states, or a number of days after its date. Moments are in UTC. A
+date without a time is its first moment, and a time without a zone is in UTC.
 
 A picture of a page is drawn from the present file. It may only show content to which the rights and policies
 of the collection were applied. So the file's digest must be that of the stored text.
@@ -36,6 +36,7 @@ from anyio import to_thread
 from rag.corpus import FileState, Source
 from rag.errors import InvalidRequestError
 from rag.text.dates import Day, dates_in, in_common_years
+from rag.text.validity import VALIDITY
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""
@@ -217,6 +218,7 @@ def _is_mounted(path: str, parts: int) -> bool:
         return False
 
 
+_DAY = re.compile(r"([1-9]\d{3})(?:-(0[1-9]|1[0-2])(?:-(\d\d))?)?")
 UNTOLD = date(1980, 1, 2)  # earlier dates are defaults of archives and build tools: 1970, or 1 January 1980
 DATE_IN_NAME = re.compile(
     r"(?:(?<![0-9A-Za-z])|(?<=[A-Za-z]{4})|(?<=FY)|(?<=fy))(?P<year>(?:19[5-9]|20[0-9])[0-9])"
@@ -226,18 +228,33 @@ DATE_IN_NAME = re.compile(
 
 Letters right before it must be a word (handbook2023, FY2023), so rfc1951 has no year.
 """
+VERSION_IN_NAME = re.compile(
+    r"(?<![^\W_])(?:v(?:ersion)?[ ._-]?(?P<number>[0-9]+(?:\.[0-9]+)*)(?![0-9])"
+    r"|(?P<count>[0-9]{1,2})(?:\.|st|nd|rd|th|[aoªº]|er?|ème)?[ _-]"
+    r"(?:änderung(?:ssatzung)?|fassung|nachtrag|amendment|r[eé]visi(?:on|one|ón)|revisão|herziening|реда[кц]ція|редакция)"
+    r"|(?:rev(?:ision)?|fassung)[ ._-]?(?:(?P<edition>[0-9]+)|(?P<letter>[a-z]))"
+    r"|(?P<old>alt|old|ancien(?:ne)?|vecchi[oa]|viej[oa]|antig[oau]+|velh[oa]|oude?|gammal|стар(?:ый|ая|ий|а))"
+    r"|(?P<new>neu|new|nouveau|nouvelle|nuov[oa]|nuev[oa]|nov[oa]|nieuwe?|ny|нов(?:ый|ая|ий|а)))(?![^\W_])",
+    re.IGNORECASE,
+)
+"""The sign of a version in a path or a title: v2, version 1.3, 2. Änderung, Rev. B, alt, neu."""
+
+
+DatedBy: TypeAlias = Literal["document", "text", "path", "file"]
 
 
 @dataclass(frozen=True, slots=True)
 class Dating:
     """The date of a document: a day, a month or a year, by its first and its last day.
 
-    `by` is its source: the document itself, the path of its file, or the last change of its file.
+    `by` is its source: the document's metadata, the words of its text on its validity, the path of its file,
+    or the last change of its file. The `version` is the kind and the number of that in its path.
     """
 
     first: date
     last: date
-    by: Literal["document", "path", "file"]
+    by: DatedBy
+    version: tuple[str, tuple[int, ...]] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """As precise as known: 2023, 2023-05 or 2023-05-12."""
@@ -250,22 +267,46 @@ def dating(source: Source) -> Dating | None:
     """The date of a document; None if unknown.
 
     A year in its path must be at most the one after its ingestion, and a change of its file after its
-    ingestion is ignored: clocks differ.
+    ingestion or its last day of validity is ignored: clocks differ, and old files are saved again.
     Examples, without a date of their own: "handbook-2023/05/leave.md" -> May 2023, by its path; "minutes of 8
     March 2025.txt", "議事録_令和7年3月8日.txt" -> that day.
     """
+    first, _, last = source.metadata.get(VALIDITY, "").partition("/")
+    if valid := _dating_in(first, "text"):
+        return valid
     if source.date:
         return Dating(source.date.date(), source.date.date(), "document")
     latest = source.ingested_at.year + 1
     name = in_common_years(normalize("NFKC", source.name))
     matches = [match for match in DATE_IN_NAME.finditer(name) if int(match["year"]) <= latest]
     if matches:
-        return _dating_by_path(*_day_in_name(name, matches[-1]))
+        return _dating_of(_day_in_name(name, matches[-1]), "path")
     changed = _changed_at(source.file) if source.file else None
     if changed is None or changed.date() <= UNTOLD:
         return None
-    day = min(changed, source.ingested_at).date()
-    return Dating(day, day, "file")
+    ended = _dating_in(last, "text")
+    day = min(changed.date(), source.ingested_at.date(), ended.last if ended else date.max)
+    return Dating(day, day, "file", _version_in(name))
+
+
+def _dating_in(iso: str, by: DatedBy) -> Dating | None:
+    """The date in a text like 2024, 2024-03 or 2024-03-08."""
+    parts = _DAY.fullmatch(iso)
+    return _dating_of(Day(*(int(part or 0) for part in parts.groups())), by) if parts else None
+
+
+def _version_in(name: str) -> tuple[str, tuple[int, ...]] | None:
+    """The kind and the number of the last version in a name: "a/plan v2.1.md" -> number, (2, 1)."""
+    matches = [*VERSION_IN_NAME.finditer(name)]
+    kind = matches[-1].lastgroup if matches else None
+    match kind:
+        case None:
+            return None
+        case "old" | "new":
+            return "age", (int(kind == "new"),)
+        case "letter":
+            return kind, (ord(matches[-1][kind].casefold()),)
+    return kind, tuple(map(int, matches[-1][kind].split(".")))
 
 
 def _day_in_name(name: str, match: re.Match[str]) -> Day:
@@ -276,13 +317,14 @@ def _day_in_name(name: str, match: re.Match[str]) -> Day:
     return readings[0] if len(readings) == 1 else Day(year, month, day)
 
 
-def _dating_by_path(year: int, month: int, day: int) -> Dating:
+def _dating_of(written: Day, by: DatedBy) -> Dating:
     """A month or day of 0 is unknown; an impossible day is ignored."""
+    year, month, day = written
     if not month:
-        return Dating(date(year, 1, 1), date(year, 12, 31), "path")
+        return Dating(date(year, 1, 1), date(year, 12, 31), by)
     _, days = monthrange(year, month)
     first, last = (day, day) if 0 < day <= days else (1, days)
-    return Dating(date(year, month, first), date(year, month, last), "path")
+    return Dating(date(year, month, first), date(year, month, last), by)
 
 
 EXPIRES = "expires"
@@ -341,7 +383,7 @@ class Clock:
         return datetime.fromtimestamp(wall, UTC)
 
 
-RECIPE = 15
+RECIPE = 16
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored again."""
 SCANNED = "ocr"  # part of the digests of files that OCR may have read
 SIDECAR_SUFFIX = ".meta.toml"

@@ -59,6 +59,7 @@ from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import Derived, KnownSource, NewSource, body
 from rag.text.flags import Flag, flags_in
+from rag.text.validity import VALIDITY, validity_in
 from rag.uris import web_address
 
 
@@ -359,7 +360,17 @@ _EXPECTED: dict[FieldType, str] = {
     "datetime": "a date",
     "string list": f"a list of strings of at most {MAX_CHARS} characters",
 }
-_OF_OUR_OWN = ACCESS_KEYS | {EXPIRES, LEFT_OUT, "title", "date", "url", "language", "encoding", "path"}
+_OF_OUR_OWN = ACCESS_KEYS | {
+    EXPIRES,
+    LEFT_OUT,
+    VALIDITY,
+    "title",
+    "date",
+    "url",
+    "language",
+    "encoding",
+    "path",
+}
 """Names with a built-in meaning, which need no declaration."""
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
@@ -444,6 +455,14 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
+MOST_STATED = 40  # characters of an entry that may be a date
+_DATED_BY_SAVING = (
+    "application/vnd.openxmlformats-officedocument",
+    "application/vnd.oasis.opendocument",
+    "application/vnd.ms-excel",
+    "application/rtf",
+)
+"""Formats whose programs write when a file was saved, which says no more than the time of the file."""
 NO_ADDRESS = "its url is not an http or https address"
 UNCLEAR_DATE = "its date isn't clear: {}; write it like 2024-05-31"
 
@@ -487,17 +506,29 @@ def with_stated_metadata(
     """The document with the metadata of its sidecar and container, and with the address in its `url` key.
 
     In order of precedence: its sidecar, its container or origin (`LocalFile.stated`), its own metadata.
+    Without a date there, the validity that its text states is in its metadata.
 
     Raises:
         ParseError: the sidecar is not valid.
     """
+    saved = document.date if document.mime_type.startswith(_DATED_BY_SAVING) else None
     for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):
         document = _with_entries(document, entries) if entries else document
     stated_date = document.metadata.get("date", "")
     if stated_date and document.date is None:
         unclear = UNCLEAR_DATE.format(document_parts.title_line(stated_date))
         document = replace(document, remarks=(*document.remarks, unclear))
-    return _with_address(document)
+    return _with_address(document if document.date != saved else _with_validity(document))
+
+
+def _with_validity(document: Document) -> Document:
+    """The document with the validity that its first lines or other entries state, as "2024-01-01/..".
+
+    Example: "Gültig ab 01.01.2024" below the title, or `valid_from = 2024-01-01` in its sidecar.
+    """
+    entries = (f"{key}: {value[:MOST_STATED]}" for key, value in document.metadata.items())
+    validity = validity_in(document.text) or validity_in("\n".join(entries))
+    return replace(document, metadata={**document.metadata, VALIDITY: validity}) if validity else document
 
 
 def _with_address(document: Document) -> Document:

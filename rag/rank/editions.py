@@ -18,7 +18,7 @@ import numpy as np
 
 from rag.answers import Hit
 from rag.corpus import Source
-from rag.originals import DATE_IN_NAME, Dating, dating
+from rag.originals import DATE_IN_NAME, VERSION_IN_NAME, Dating, dating
 from rag.rank.diversity import Verdict, distinct, jaccard
 from rag.rank.fusion import DAY, aged_score
 from rag.text.dates import in_common_years
@@ -96,7 +96,6 @@ _OF_ASKER = re.compile(
 )
 _CLAUSE_END = re.compile(r"(?<=[.?!;,])\s+|(?<=[。？！，；])")
 _LONG_NUMBER = re.compile(r"[0-9]{3,}")  # in a name without dates; shorter ones may be those of editions
-_VERSION = re.compile(r"(?<![0-9A-Za-z])v(?:ersion)?[ ._-]?[0-9]+(?:\.[0-9]+)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,8 @@ class AskedTime:
     def prefers(self, first: Dating | None, second: Dating | None) -> bool:
         """Whether the question prefers a document of the `first` date to one of the `second`.
 
-        For the present, the newer one, unless it begins after tomorrow; for years, one of these years, else
+        For the present, the newer one, unless it begins after tomorrow; if only the times of their files are
+        known, versions in their names go before these. For years, one of these years, else
         the last one before them, which was still valid. Overlapping dates, like 2023 and May 2023, are equal.
         Excluded years come last.
         """
@@ -123,6 +123,9 @@ class AskedTime:
         return self._years_away(first) < self._years_away(second)
 
     def _is_newer(self, first: Dating, second: Dating) -> bool:
+        versions = first.version, second.version
+        if versions[0] and versions[1] and versions[0] != versions[1] and versions[0][0] == versions[1][0]:
+            return versions[0] > versions[1]
         tomorrow = self.today + timedelta(days=1)  # it is already tomorrow somewhere
         upcoming = first.first > tomorrow
         if upcoming != (second.first > tomorrow):
@@ -349,7 +352,8 @@ def _undated_names(source: Source) -> tuple[str, str]:
     def undated(name: str) -> str:
         common = in_common_years(name)
         bare = DATE_IN_NAME.sub(lambda date_: date_[0] if int(date_["year"]) > latest else "", common)
-        return "".join(filter(str.isalnum, _VERSION.sub("", bare))).casefold()
+        bare = VERSION_IN_NAME.sub(lambda sign: sign[0] if sign["old"] or sign["new"] else "", bare)
+        return "".join(filter(str.isalnum, bare)).casefold()
 
     return undated(source.title), undated(source.name)
 

@@ -63,6 +63,7 @@ NEWER_EDITIONS = "Newer ones come before older ones."
 COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
 NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
+BY_FILES = "Where documents state no date, versions in their names and the times of their files tell."
 ACCENTED = "Accents and spaces count in quotation marks. Some passages contain {}."
 LACKING = 'No document has "{}".'
 RESPELT = 'No document has "{}"; searched for {}, too.'
@@ -267,9 +268,17 @@ async def _in_order_of_editions(
         return hits
     with state.steps.step("editions") as step:
         step.record_hits(preferred, of=len(hits))
-    limit = state.plan.limit  # no note on hits that the reader won't see
-    state.note([_edition_note(wanted_time)] if wanted_time and before[:limit] != after[:limit] else [])
+    limit = state.plan.limit
+    if wanted_time and before[:limit] != after[:limit]:  # no note on hits that the reader won't see
+        scores = {hit.chunk.id: hit.score for hit in hits}
+        others = [hit for hit in preferred if hit.score < scores[hit.chunk.id]]
+        state.note([_with_source_of_dates(_edition_note(wanted_time), others)])
     return preferred
+
+
+def _with_source_of_dates(note: str, hits: Iterable[Hit]) -> str:
+    """The note, and what tells the order if one of these hits has only the time of its file."""
+    return f"{note} {BY_FILES}" if any(hit.dating and hit.dating.by == "file" for hit in hits) else note
 
 
 def _edition_note(wanted_time: editions.AskedTime) -> str:
@@ -298,7 +307,8 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
         for first, second in combinations(ranks, 2)
     )
     order = OWN_AND_NEWER if state.foreign else NEWER_EDITIONS
-    state.note([DIFFERING.format(order if in_order else COMPARE_DATES)])
+    note = DIFFERING.format(order if in_order else COMPARE_DATES)
+    state.note([_with_source_of_dates(note, (hits[rank] for rank in chain(*differing)))])
     return hits
 
 

@@ -82,7 +82,7 @@ _RECENT = range(1900, 2100)  # years after which a bare number is a month: 03/20
 
 
 class Day(NamedTuple):
-    """A day, or a month if `day` is 0."""
+    """A day, or a month if `day` is 0, or a year if both are."""
 
     year: int
     month: int
@@ -97,6 +97,11 @@ class Day(NamedTuple):
     def digits(self) -> str:
         """As one number: 20250308."""
         return f"{self.month_digits}{self.day:02}" if self.day else self.month_digits
+
+    @property
+    def iso(self) -> str:
+        """As precise as known: 2025-03-08, 2025-03, 2025."""
+        return "-".join([str(self.year), *(f"{number:02}" for number in self[1:] if number)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ from rag.errors import ParseError
 from rag.ingest import prepare
 from rag.ingest.containers import MAX_NAME_CHARS, inner_path
 from rag.ingest.discover import discover
+from rag.ingest.parse.office.docx import MIME_TYPE as DOCX
 from rag.ingest.parse.parsers import parse
 from rag.ingest.prepare import declared_fields, read_sidecar, undeclared_names, with_stated_metadata
 from rag.ingest.report import field_notes
@@ -93,6 +95,26 @@ def test_title_and_date_of_a_sidecar_are_the_documents() -> None:
 def test_a_date_is_read_as_people_write_it(written: str) -> None:
     document = with_stated_metadata(parse(f"---\ndate: {written}\n---\ntext".encode(), "a.md"), b"")
     assert (document.date, document.remarks) == (datetime(2024, 5, 1, tzinfo=UTC), ())
+
+
+VALID = b"# Fees\n\nValid from 1 May 2024\n\nEveryone pays.\n"
+
+
+def test_the_validity_in_the_first_lines_is_metadata_unless_a_date_is_stated() -> None:
+    document = parse(VALID, "fees.md")
+    assert with_stated_metadata(document, b"").metadata == {"validity": "2024-05-01/.."}
+    assert not with_stated_metadata(document, b"date = 2023-01-01").metadata
+    of_front_matter = parse(b"---\nupdated: 2023-01-01\n---\n" + VALID, "fees.md")
+    assert "validity" not in with_stated_metadata(of_front_matter, b"").metadata
+    plain = parse(b"# Fees\n\nEveryone pays.\n", "fees.md")
+    by_sidecar = with_stated_metadata(plain, b"valid_from = 2024-05-01").metadata
+    assert by_sidecar == {"valid_from": "2024-05-01", "validity": "2024-05-01/.."}
+
+
+def test_validity_goes_before_the_time_at_which_an_office_program_saved_a_file() -> None:
+    saved = replace(parse(VALID, "fees.md"), mime_type=DOCX, date=datetime(2025, 1, 1, tzinfo=UTC))
+    assert with_stated_metadata(saved, b"").metadata == {"validity": "2024-05-01/.."}
+    assert not with_stated_metadata(saved, b"date = 2023-01-01").metadata
 
 
 def test_months_and_days_are_told_apart_where_they_can_be() -> None:

@@ -23,6 +23,7 @@ from rag.rank.editions import (
     preferred_where_they_differ,
     without_copies,
 )
+from rag.text.validity import validity_in
 
 INGESTED = datetime(2026, 3, 1, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "Leave", "text/markdown", "d", 1, 1, INGESTED)
@@ -189,6 +190,100 @@ def test_a_file_whose_clock_is_ahead_has_changed_at_its_ingestion_at_the_latest(
 def test_a_document_s_own_date_goes_before_all_others() -> None:
     source = replace(SOURCE, date=INGESTED, metadata={"path": "2018/leave.md"}, file=CHANGED)
     assert dating(source) == Dating(INGESTED.date(), INGESTED.date(), "document")
+
+
+@pytest.mark.parametrize(
+    ("text", "validity"),
+    [
+        ("Gültig ab 01.01.2019", "2019-01-01/.."),
+        ("**Gültig ab:** dem 1. Januar 2019", "2019-01-01/.."),
+        ("| Gültig ab | 01.01.2019 |", "2019-01-01/.."),
+        ("GÜLTIG AB\n\n01.01.2019", "2019-01-01/.."),
+        ("Stand: März 2024", "2024-03/.."),
+        ("Stand 2024", "2024/.."),
+        (
+            "in der Fassung vom 3. Mai 2021 (GVBl. S. 12), zuletzt geändert durch Satzung vom 12.3.2024",
+            "2024-03-12/..",
+        ),
+        ("Inkrafttreten: 01.08.2023", "2023-08-01/.."),
+        ("Die Satzung tritt am 1. August 2023 in Kraft.", "2023-08-01/.."),
+        ("Valid from: 1 January 2021. Valid until: 31 December 2023", "2021-01-01/.."),
+        ("Effective date: January 1, 2024", "2024-01-01/.."),
+        ("effective_date: 2024-01-01", "2024-01-01/.."),
+        ("Last amended 3 May 2024", "2024-05-03/.."),
+        ("As of 05/06/2024", "2024/.."),  # in May or in June
+        ("En vigueur du 1er septembre 2022 au 31 août 2023", "2022-09-01/.."),
+        ("Date d’entrée en vigueur : 1er mars 2023", "2023-03-01/.."),
+        ("Applicable à partir du 1 janvier 2024", "2024-01-01/.."),
+        ("In vigore dall’1.1.2022", "2022-01-01/.."),
+        ("Vigente desde el 1 de enero de 2023", "2023-01-01/.."),
+        ("Em vigor desde 1 de março de 2023", "2023-03-01/.."),
+        ("Geldig vanaf 1 januari 2024", "2024-01-01/.."),
+        ("Gäller från och med den 1 juli 2024", "2024-07-01/.."),
+        ("Obowiązuje od 1 września 2023 r.", "2023-09-01/.."),
+        ("Чинний з 1 січня 2024 року", "2024-01-01/.."),
+        ("Действует с 1 января 2024 г.", "2024-01-01/.."),
+        ("令和6年4月1日から施行", "2024-04-01/.."),
+        ("自2024年1月1日起施行", "2024-01-01/.."),
+        ("시행일: 2024. 4. 1.", "2024-04-01/.."),
+        ("1 जनवरी 2024 से प्रभावी", "2024-01-01/.."),
+        ("Gültig bis 31.12.2023", "../2023-12-31"),
+        ("Expires on 31 December 2025", "../2025-12-31"),
+        ("Gültigkeit: bis 31.12.2023", ""),
+        ("Der Stand der Technik war Thema der Sitzung vom 3. Mai 2020", ""),
+        ("Sitzung vom 3. Mai 2020", ""),
+        ("Updated by Ann. We met on 3 May 2020", ""),
+        ("Valid for 12 months", ""),
+        ("x" * 1_000 + " Gültig ab 01.01.2019", ""),
+    ],
+)
+def test_the_first_lines_state_from_when_a_document_is_valid(text: str, validity: str) -> None:
+    assert validity_in(f"# Reisekosten\n\n{text}\n\nDie Pauschale gilt.") == validity
+    basis = dating(replace(SOURCE, metadata={"path": "2018/leave.md", "validity": validity}, file=CHANGED))
+    stated, _, ended = validity.partition("/")
+    assert basis
+    assert (str(basis), basis.by) == ((stated, "text") if stated and ended == ".." else ("2018", "path"))
+
+
+def test_a_file_that_was_saved_after_its_last_day_is_of_that_day() -> None:
+    for ended, day in {"2021-12-31": date(2021, 12, 31), "2031": date(2022, 5, 6)}.items():
+        metadata = {"path": "leave.md", "validity": f"../{ended}"}
+        assert dating(replace(SOURCE, metadata=metadata, file=CHANGED)) == Dating(day, day, "file")
+
+
+VERSIONS = [
+    ("leave v1.md", "leave v2.md"),
+    ("leave v1.9.md", "leave v1.10.md"),
+    ("Satzung, 1. Änderung.md", "Satzung, 2. Änderung.md"),
+    ("Reisekosten alt.md", "Reisekosten neu.md"),
+    ("old/leave.md", "new/leave.md"),
+    ("Tarifs (ancienne).md", "Tarifs (nouvelle).md"),
+    ("Ordnung Fassung A.md", "Ordnung Fassung B.md"),
+    ("plan_rev1.md", "plan_rev2.md"),
+]
+
+
+@pytest.mark.parametrize(("older", "newer"), VERSIONS)
+def test_versions_in_names_tell_more_than_the_times_of_files(older: str, newer: str) -> None:
+    saved_again = FileState(CHANGED.modified + 10**17, 10)
+    first, second = (
+        dating(replace(SOURCE, metadata={"path": path}, file=file))
+        for path, file in ((older, saved_again), (newer, CHANGED))
+    )
+    assert PRESENT.prefers(second, first)
+    assert not PRESENT.prefers(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("leave v1.md", "leave.md"), ("leave v1.md", "leave neu.md"), ("v1 alt.md", "v1 alt.md")],
+)
+def test_other_names_leave_it_to_the_times_of_files(first: str, second: str) -> None:
+    earlier, later = (
+        dating(replace(SOURCE, metadata={"path": path}, file=FileState(CHANGED.modified + more, 10)))
+        for path, more in ((second, 0), (first, 10**17))
+    )
+    assert PRESENT.prefers(later, earlier)
 
 
 def _hit(path: str, score: float, text: str = "Leave is 20 days.", *, title: str = "Leave") -> Hit:

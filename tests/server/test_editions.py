@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.search.pipeline import DIFFERING, NEWER_EDITIONS, NEWEST, OF_YEARS
+from rag.search.pipeline import BY_FILES, DIFFERING, NEWER_EDITIONS, NEWEST, OF_YEARS
 from rag.search.stages.reorder import UNDATED
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 LEAVE = "# Leave\n\nEveryone has {} days of paid vacation a year. Tell your team before you are away.\n"
 EXPENSES = "# Expenses\n\nExpenses up to {} pounds need no receipt. Send all others to the office.\n"
+FEES = "# Tarifs\n\nEn vigueur du 1er mai {}\n\nUne entrée pour la piscine coûte {} euros par adulte.\n"
 NOTES = "# Visitors\n\n{}Visitors sign in at the desk, and get badge {}.\n"
 
 
@@ -39,6 +40,13 @@ def desk(scripts: Scripts, start: Start, tmp_path: Path) -> Wire:
         (docs / name / "visitors.md").write_text(NOTES.format("", badge))
         changed = datetime(year, 6, 1, tzinfo=UTC).timestamp()
         os.utime(docs / name / "visitors.md", (changed, changed))
+    for name, validity, euros, saved in (
+        ("Tarifs", "2018 au 30 avril 2023", 4, 2024),
+        ("Tarifs (1)", "2023", 5, 2022),
+    ):
+        (docs / f"{name}.md").write_text(FEES.format(validity, euros))
+        changed = datetime(saved, 6, 1, tzinfo=UTC).timestamp()  # the older edition was saved again
+        os.utime(docs / f"{name}.md", (changed, changed))
     data = tmp_path / "data"
     scripts.admin("ingest", docs, "--data", data)
     return start(data, env={"REFDESK_SERVER_PROFILES": "default, fresh, precise"}).begun()
@@ -53,6 +61,7 @@ QUESTIONS = {
     "How many days of paid vacation {}?": ("15 days", "20 days", "path"),
     "Up to how many pounds do expenses need no receipt {}?": ("15 pounds", "75 pounds", None),
     "Which badge do visitors get {}?": ("badge 7", "badge 9", "file"),
+    "Entrée piscine, euros par adulte {}?": ("4 euros", "5 euros", "text"),
 }
 
 
@@ -69,7 +78,8 @@ def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
             assert answer in first["text"], (question, time)
             assert first["date"][:4] == year
             assert first.get("date_from") == told_by
-            assert set(reply["notes"]) <= {note}
+            notes = {f"{note} {BY_FILES}", *([] if told_by == "file" else [note])}
+            assert set(reply["notes"]) <= notes  # visitors are among the others' hits
             for profile in ("fresh", "precise"):
                 reply = _reply(desk, question.format(time), profile=profile)
                 assert answer in reply["results"][0]["text"], (question, time, profile)
@@ -77,19 +87,21 @@ def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
         assert any(reply["notes"] for reply in replies)  # one of both orders is not that of relevance
         plain = _reply(desk, question.format(""))  # they differ, so the newer one comes first
         assert new in plain["results"][0]["text"], question
-        assert set(plain["notes"]) <= {DIFFERING.format(NEWER_EDITIONS)}
+        note = DIFFERING.format(NEWER_EDITIONS)
+        assert set(plain["notes"]) <= {f"{note} {BY_FILES}", *([] if told_by == "file" else [note])}
         assert all(("date_from" in hit) == bool(told_by and plain["notes"]) for hit in plain["results"][:2])
 
 
 def test_a_source_says_what_its_date_is_taken_from(desk: Wire) -> None:
     dates = {}
-    for path in ("handbook-2018/leave.md", "expenses-a.md", "old/visitors.md"):
+    for path in ("handbook-2018/leave.md", "expenses-a.md", "old/visitors.md", "Tarifs (1).md"):
         source = desk.tool("get_source", {"id": f"documents/{path}"})["structuredContent"]
         dates[path] = source["date"][:10], source.get("date_from")
     assert dates == {
         "handbook-2018/leave.md": ("2018", "path"),
         "expenses-a.md": ("2018-04-01", None),
         "old/visitors.md": ("2018-06-01", "file"),
+        "Tarifs (1).md": ("2023-05-01", "text"),
     }
 
 

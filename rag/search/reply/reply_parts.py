@@ -107,12 +107,12 @@ class Dates(TypedDict):
     """The fields of a reply that say when a document is from."""
 
     date: str | None
-    date_from: Literal["path", "file"] | None
+    date_from: Literal["text", "path", "file"] | None
 
 
 def shown_dates(source: Source, dated: Dating | None) -> Dates:
-    """The document's own date, or else `dated`: that of its path or file, if any."""
-    if source.date or dated is None or dated.by == "document":
+    """The document's own date, or else `dated`: that of its text, path or file, if any."""
+    if dated is None or dated.by == "document":
         return {"date": shown_date(source), "date_from": None}
     return {"date": str(dated), "date_from": dated.by}
 

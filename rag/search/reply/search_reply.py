@@ -73,7 +73,7 @@ class HitRecord(Reply):
     url: str | None = None
     page: int | None = None
     date: str | None = None
-    date_from: Literal["path", "file"] | None = None
+    date_from: Literal["text", "path", "file"] | None = None
     stale: Staleness | None = None
     flags: list[Flag] | None = None
     header: str | None = None

@@ -31,7 +31,7 @@ class EntryRecord(reply_parts.Reply):
     id: str | None = None
     title: str | None = None
     date: str | None = None
-    date_from: Literal["path", "file"] | None = None
+    date_from: Literal["text", "path", "file"] | None = None
     length: int | None = None
 
 
@@ -129,7 +129,7 @@ class SourceReply(reply_parts.Reply):
     collection: str
     mime_type: str
     date: str | None = None
-    date_from: Literal["path", "file"] | None = None
+    date_from: Literal["text", "path", "file"] | None = None
     indexed_at: str
     stale: Staleness | None = None
     flags: list[Flag] | None = None

@@ -118,7 +118,9 @@ async def order_by_recency(
     wanted_time = editions.asked_time(query.text) or editions.AskedTime()
     datings = [None if stage.field else dating(hit.source) for hit in hits]
     moments = [
-        hit.fields.get(stage.field) if stage.field else hit.source.date or dated
+        hit.fields.get(stage.field)
+        if stage.field
+        else (hit.source.date if dated and dated.by == "document" else dated)
         for hit, dated in zip(hits, datings, strict=True)
     ]
     ages = [
