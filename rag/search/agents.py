@@ -44,7 +44,7 @@ SEARCH_DESCRIPTION = """\
 Search the user's documents and return passages that answer a query, with citations.
 
 Use it whenever the documents may contain the answer: before answering from memory, and again in other words \
-if the results don't help. Ask a question, or use the exact names, codes and terms.
+if the results don't help. Ask a question, or use exact names, codes and terms.
 
 """
 RESULTS = """\
@@ -67,7 +67,7 @@ as after.\
 """
 SEARCH = {
     "query": "The question, or words to find. Optional with related.",
-    "limit": "Maximum number of results.",
+    "limit": "Maximum results.",
     "mode": "dense: by meaning; sparse: by words; hybrid: both; exact: as written.",
     "match": "For exact; regex is RE2.",
     "case": "For exact: letter case counts.",
