@@ -128,7 +128,9 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
             raise InvalidRequestError(f"Several headings match section: {several}.")
         if indexes:
             return [outline[index] for index in indexes]
-    raise InvalidRequestError(_no_match_message(titles, forms, name))
+    near = [titles[index] for index in _with_words_of(name, forms[:MOST_COMPARED])]
+    listed = f"Near ones: {_title_list(near)}" if near else f"The first ones: {_title_list(titles)}"
+    raise InvalidRequestError(f"No heading matches section. {listed}.")
 
 
 def _indexes_alike(
@@ -224,12 +226,6 @@ def _section(heading: Heading, outline: Sequence[Heading], length: int) -> Span:
     behind = range(bisect_right(outline, heading.start, key=attrgetter("start")), len(outline))
     ends = (outline[index].start for index in behind if outline[index].level <= heading.level)
     return Span(heading.start, next(ends, length))
-
-
-def _no_match_message(titles: Sequence[str], forms: Sequence[str], name: str) -> str:
-    near = [titles[index] for index in _with_words_of(name, forms[:MOST_COMPARED])]
-    listed = f"Near ones: {_title_list(near)}" if near else f"The first ones: {_title_list(titles)}"
-    return f"No heading matches section. {listed}."
 
 
 def _with_words_of(name: str, forms: Sequence[str]) -> list[int]:

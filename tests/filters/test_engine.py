@@ -37,20 +37,13 @@ from rag.store.write.change_collection import open_writer
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import NewSource
+from tests.filters.test_grammar_and_evaluators import FIELDS
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 pytestmark = pytest.mark.slow
 
-FIELDS: dict[str, FieldType] = {
-    "status": "string",
-    "year": "integer",
-    "price": "number",
-    "final": "boolean",
-    "due": "datetime",
-    "tags": "string list",
-}
 ALL = FIELDS | ATTRIBUTES
 AS_WRITTEN, COMPACTED = "as written", "compacted"
 INDEXED, CHANGED = "with all indexes", "changed since they were made"
