@@ -45,7 +45,6 @@ from rag.corpus import Distance, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
-    QUOTES,
     Needle,
     cleaned_text,
     needle,
@@ -218,6 +217,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     bound = bounds(principal.bindings) if principal.bindings else UNBOUND
     settings, mode, limit = _requested_settings(request, settings, bound, principal.tenant)
     detail = request.detail or settings.detail
+    may_lack_words = settings.engine.operator == "or"
     plan = SearchPlan(
         query=_checked_query(request.query, may_be_empty=request.vector is not None),
         mode=mode,
@@ -245,7 +245,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         contains=_contains((*settings.must_contain, *request.must_contain)),
         demanded=_contains(settings.must_contain),
         phrases=() if mode == "exact" else _phrases(request.query),
-        unquoted=_query_without_quotes(request.query, mode, settings),
+        unquoted=without_quotes(request.query) if mode != "exact" and may_lack_words else None,
         profile_filter=settings.filter or None,
     )
     plan = _joining(plan, request)
@@ -389,13 +389,6 @@ def _contains(texts: Sequence[str]) -> tuple[Needle, ...]:
     return tuple(map(needle, texts))
 
 
-def _query_without_quotes(query: str, mode: Mode, settings: SearchSettings) -> str | None:
-    """The query without quotation marks, to find passages that lack a phrase; None if none may lack one."""
-    if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
-        return None
-    return without_quotes(query)
-
-
 def _phrases(query: str) -> tuple[Needle, ...]:
     """The phrases of a request's query.
 
@@ -412,8 +405,7 @@ def _phrases(query: str) -> tuple[Needle, ...]:
 
 def phrase_needles(query: str) -> tuple[Needle, ...]:
     """The phrases of a query as needles, without blank ones; at most one more than `MAX_PHRASES`."""
-    quoted = () if QUOTES.isdisjoint(query) else phrases(query)
-    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned_text(phrase))
+    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in phrases(query) if cleaned_text(phrase))
     return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
 
 
