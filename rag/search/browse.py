@@ -374,17 +374,16 @@ async def _case_notes(views: Sequence[View]) -> list[str]:
         for leaf in (conditions(view.filter) if view.filter else ())
         if isinstance(leaf, OneOf) and leaf.field != OF_CHUNKS
     }
-    alike = await _alike_values(views, {name: asked for name, asked in wanted.items() if asked})
     return [
         OTHER_CASE.format(name, ", ".join(sorted(map(label, texts))))
-        for name, texts in alike.items()
+        for name, texts in (await _alike_values(views, wanted)).items()
         if texts and texts.isdisjoint(wanted[name])
     ]
 
 
 async def _alike_values(views: Sequence[View], wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """What readable documents have of these values in any form, by field or attribute."""
-    forms = {name: {*map(folded, asked)} for name, asked in wanted.items()}
+    forms = {name: {*map(folded, values)} for name, values in wanted.items() if values}
     alike: dict[str, set[str]] = {name: set() for name in forms}
     for view in views if forms else ():
         async with aclosing(view.walk()) as walk:

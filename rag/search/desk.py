@@ -577,17 +577,16 @@ class Desk:
                 principal,
                 letter_case=case,
                 changed=await table.uncopied_records(),
-                expired=await self._expired_ids(table)
-                if collection.keep_days or collection.expiring
-                else frozenset(),
+                expired=await self._expired_ids(table),
             )
             for table in tables
-            for collection in (table.collection,)
         ]
         return [view for view in views if view.walls is not None]
 
     async def _expired_ids(self, table: CollectionReader) -> frozenset[str]:
         """The ids of the sources that have expired."""
+        if not (table.collection.keep_days or table.collection.expiring):
+            return frozenset()
         expiries, now = await table.expiries(), self._reader.clock.now()
         return frozenset(id_ for id_, at in expiries.items() if at <= now)
 

@@ -207,7 +207,9 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
         if any(mark in headings for mark in marks) and (  # few have a mark, so this is fast
             sureness := named.sureness(scored.stored, scored.words)
         ):
-            section, seq = _place(scored.stored)
+            stored = scored.stored
+            source, seq = split_chunk_id(stored.id)
+            section = (source, *stored.section[: stored.columns["depth"][stored.row]])
             meant[rank] = sureness, section, seq
             begins[section] = min(seq, begins.get(section, seq))
     raised = [*ranking]
@@ -217,9 +219,3 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
         score = scored.score + share * max(0.0, RAISED * ranking[0].score - scored.score)
         raised[rank] = replace(scored, score=score)
     return sorted(raised, key=lambda scored: -scored.score) if meant else ranking
-
-
-def _place(stored: StoredChunk) -> tuple[tuple[str, ...], int]:
-    """The section of a passage, after its source, and the passage's number."""
-    source, seq = split_chunk_id(stored.id)
-    return (source, *stored.section[: stored.columns["depth"][stored.row]]), seq
