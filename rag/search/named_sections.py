@@ -22,6 +22,7 @@ from rag.store.read.word_analysis import (
     query_words,
     question_words,
 )
+from rag.text.number_forms import ADDED, with_whole_section_numbers
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
@@ -30,7 +31,8 @@ FURTHER = 0.9  # how sure a heading above others is, and a subsection: 3.2.1 for
 GOES_ON = 0.8  # the same of passages in which a section only goes on
 OTHER_CASE = 0.7  # how sure a name is in another letter case
 
-_DIGITS = r"[0-9]++(?:[.-][0-9]++)*+(?:[a-z](?![a-z])|-[a-z]+[.-]?[0-9]*)?"  # § 5a, 1.0.0-beta-3
+_DIGITS = rf"[0-9]++(?:[.-][0-9]++)*+(?:(?:[a-z]|{ADDED})(?![a-z])|-[a-z]+[.-]?[0-9]*)?"
+"""Of § 5a, Art. 3bis, 1.0.0-beta-3."""
 _LETTERS = r"(?<= )(?:[IVXLC]+|[A-Z])"  # Article IV, Appendix B
 _WORD, _SIGN = r"(?P<word>[^\W\d_]+)", r"(?P<sign>§)§? ?"
 _NUMBER = rf"v?(?P<number>{_DIGITS}|{_LETTERS})"
@@ -82,6 +84,11 @@ class Address:
     def kind(self) -> str:
         """What the mark means."""
         return _KINDS.get(self.mark, self.mark)
+
+    @property
+    def mark_in_headings(self) -> str:
+        """What every heading with this number has, however it is written: 3 for 3-bis."""
+        return re.sub(r"(?<=[0-9])[a-z]+$", "", self.number.casefold())
 
     @property
     def is_marked(self) -> bool:
@@ -152,6 +159,7 @@ class Named:
         The others are mostly versions of what the query is about: "Claude 3.5".
         """
         of_section = of_version = 0.0
+        headings = [*map(with_whole_section_numbers, headings)]
         near = [address for address in self.addresses if any(address.number in text for text in headings)]
         if not near:
             return of_section, of_version
@@ -177,7 +185,7 @@ class Named:
 
 def _addresses(query: str) -> Iterator[Address]:
     """The addresses in a query. "In 2019" and "I" are none; "Python 3" may be one."""
-    for match in _IN_QUERY.finditer(query):
+    for match in _IN_QUERY.finditer(with_whole_section_numbers(query)):
         address = Address.of(match)
         is_number = address.number[0].isdecimal() and address.mark
         if address.is_sure or (is_number and address.mark not in ANY_STOP_WORDS):
@@ -199,7 +207,7 @@ def _member(name: str) -> str:
 
 def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     """A ranking by words, in which those passages come first that are under what the query names."""
-    marks = {*(address.number.casefold() for address in named.addresses), *map(str.casefold, named.names)}
+    marks = {*(address.mark_in_headings for address in named.addresses), *map(str.casefold, named.names)}
     meant: dict[int, tuple[float, tuple[str, ...], int]] = {}  # sureness, section and number, by rank
     begins: dict[tuple[str, ...], int] = {}  # the number of the first passage of each section
     for rank, scored in enumerate(ranking):

@@ -23,6 +23,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.folded_text import folded
 from rag.report import names_briefly
 from rag.search.reply.untrusted import display_name
+from rag.text.number_forms import ADDED, with_whole_section_numbers
 from rag.text.plain_text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND, range_id, split_citation
 
@@ -53,11 +54,13 @@ MOST_COMPARED = 2_000  # headings that an error is compared with to name the nea
 MOST_WORDS = 8  # of a requested heading that are compared
 NEAR = 0.75  # of `difflib`, from 0 to 1: "parentl" and "parental" have 0.93, "maternity" and "policy" 0.4
 _WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
-_BETWEEN = re.compile(r"\s+[>›]\s+")  # the headings of a path, as search results show it
+_BETWEEN = re.compile(r"\s+[>›]\s+|(?<=\bkap\.)\s+(?=\d)")
+"""Between the headings of a path, as search results show it, and in Swedish laws: 4 kap. 5 §."""
 _MARKS = re.compile(r"#{1,6}\s+")
 _NUMBERED = re.compile(
-    r"(?P<sign>§+|[^\W\d_]+\.?(?=\s*\d))?\s*(?P<number>\d+(?:\.\d+)*[a-z]?)(?![\w.]*\d|\w)"
+    rf"(?P<sign>§+|[^\W\d_]+\.?(?=\s*\d))?\s*(?P<number>\d+(?:\.\d+)*(?:[a-z]|{ADDED})?)(?![\w.]*\d|\w)"
 )
+_NUMBER = re.compile(r"(?:§+ ?|[^\W\d_]+\.? )?\d+(?:\.\d+)*[^\W\d_]{0,12}(?: (?:§|kap\b))?")
 _PARAGRAPH = dict.fromkeys(("§", "§§", "paragraph", "para"), "section")
 _SECTION_WORDS = frozenset(
     """
@@ -122,7 +125,7 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
         if indexes := exact or (path[1:] and _by_path(title, outline, [(form,) for form in forms], path)):
             return [outline[index] for index in indexes]
     *_, name = map(folded, names)
-    for indexes in _indexes_alike(title, outline, forms, name) if name else ():
+    for indexes in _indexes_of_numbers(title, outline, forms, name) if name else ():
         if len({forms[index] for index in indexes}) > 1:
             several = _title_list(titles[index] for index in indexes)
             raise InvalidRequestError(f"Several headings match section: {several}.")
@@ -131,6 +134,25 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
     near = [titles[index] for index in _with_words_of(name, forms[:MOST_COMPARED])]
     listed = f"Near ones: {_title_list(near)}" if near else f"The first ones: {_title_list(titles)}"
     raise InvalidRequestError(f"No heading matches section. {listed}.")
+
+
+def _indexes_of_numbers(
+    title: str, outline: Sequence[Heading], forms: Sequence[str], name: str
+) -> Iterator[list[int]]:
+    """As `_indexes_alike`, first with whole numbers of sections: "§ 5 a" is "§ 5a", and no "§ 5"."""
+    whole, *whole_forms = map(with_whole_section_numbers, (name, *forms))
+    yield from _indexes_alike(title, outline, whole_forms, whole)
+    path = [_number_or_all(part) for part in _BETWEEN.split(whole)]
+    yield (
+        _by_path(title, outline, [(_number_or_all(form),) for form in whole_forms], path) if path[1:] else []
+    )
+    yield from _indexes_alike(title, outline, forms, name)
+
+
+def _number_or_all(form: str) -> str:
+    """The number that begins a heading, with the word or sign beside it: "4 kap. Hundar" -> "4 kap"."""
+    number = _NUMBER.match(form)
+    return number[0] if number else form
 
 
 def _indexes_alike(

@@ -63,6 +63,25 @@ Es gelten § 7 und § 626, ferner § 626 Absatz 2.
 
 Fristlos darf kündigen, wer einen Grund dafür hat.
 """,
+    "statuto.md": """
+# Statuto del Circolo
+
+## Art. 3 - Soci
+
+I soci di cui all'art. 3 versano la quota dell'art. 3 bis; l'art. 3 vale per tutti i soci del circolo.
+
+## Art. 3-bis - Quota
+
+Ammonta a dieci euro.
+
+## Artigo 5.º-A Isenções
+
+Ver o artigo 5, e o artigo 5 outra vez: artigo 5.
+
+## Artigo 5.º Quotas
+
+Cada um paga quatro euros.
+""",
     "CHANGELOG.md": """
 # Changelog
 
@@ -174,6 +193,10 @@ FIRST = {
     "§ 626 MG": "## § 626 Kündigung",
     "MG 626": "## § 626 Kündigung",
     "what does section 626 of the MG say": "## § 626 Kündigung",
+    "art. 3 bis dello statuto": "## Art. 3-bis",
+    "art. 3-bis": "## Art. 3-bis",
+    "artigo 5": "## Artigo 5.º Quotas",
+    "artigo 5-A": "## Artigo 5.º-A",
     "what changed in 0.61.0?": "## [0.61.0] - 2025-01-02",
     "changelog 0.61.0": "## [0.61.0] - 2025-01-02",
     "v0.61.0": "## [0.61.0] - 2025-01-02",

@@ -415,6 +415,47 @@ def test_a_section_is_found_by_its_number(titles: str, asked: str, heading: str)
     assert [name.replace("　", " ") for name in _named(titles, asked)] == [heading]
 
 
+ITALIAN = "Art. 3 - Soci\nArt. 3-bis - Quota\nArt. 7\nArt. 7-bis\nArt. 7-ter\nArticolo 8 (Iscrizioni)"
+PORTUGUESE = (
+    "Artigo 4.º Órgãos\nArtigo 5.º Quotas\nArtigo 5.º-A Isenções\nArtículo 12\nArtículo 12 bis. Bajas"
+)
+SWEDISH = "3 kap. Torg\n\t5 §\n\t5 a §\n4 kap. Hundar\n\t5 § Koppel\n\t6 §"
+GERMAN = "§ 5 Ruhezeit\n§ 5a Urnen\n§ 6 a Bäume\n§ 15 Kosten\n§ 7 bis § 9 (weggefallen)"
+
+
+@pytest.mark.parametrize(
+    ("titles", "asked", "heading"),
+    [
+        (GERMAN, "§ 5 a", "§ 5a Urnen@1"),
+        (GERMAN, "§5a", "§ 5a Urnen@1"),
+        (GERMAN, "§ 5", "§ 5 Ruhezeit@0"),
+        (GERMAN, "§ 6a BestattG", "§ 6 a Bäume@2"),
+        (GERMAN, "§ 7", "§ 7 bis § 9 (weggefallen)@4"),
+        (ITALIAN, "Art. 3", "Art. 3 - Soci@0"),
+        (ITALIAN, "art. 3 bis", "Art. 3-bis - Quota@1"),
+        (ITALIAN, "articolo 3bis, comma 2", "Art. 3-bis - Quota@1"),
+        (ITALIAN, "Art. 7", "Art. 7@2"),
+        (ITALIAN, "articolo 7-bis", "Art. 7-bis@3"),
+        (ITALIAN, "Art. 7 ter", "Art. 7-ter@4"),
+        (ITALIAN, "Art. 8", "Articolo 8 (Iscrizioni)@5"),
+        (PORTUGUESE, "artigo 5", "Artigo 5.º Quotas@1"),
+        (PORTUGUESE, "art. 5.º", "Artigo 5.º Quotas@1"),
+        (PORTUGUESE, "artigo 5.º-A", "Artigo 5.º-A Isenções@2"),
+        (PORTUGUESE, "Artigo 5-A", "Artigo 5.º-A Isenções@2"),
+        (PORTUGUESE, "Artículo 12", "Artículo 12@3"),
+        (PORTUGUESE, "art. 12 bis", "Artículo 12 bis. Bajas@4"),
+        (SWEDISH, "5a §", "5 a §@2"),
+        (SWEDISH, "3 kap. 5 a §", "5 a §@2"),
+        (SWEDISH, "4 kap. 5 §", "5 § Koppel@4"),
+        (SWEDISH, "4 kap. > 5 §", "5 § Koppel@4"),
+        ("Article 1er Objet\nArticle 2\nArticle 2 ter", "article 1", "Article 1er Objet@0"),
+        ("Article 1er Objet\nArticle 2\nArticle 2 ter", "Article 2ter", "Article 2 ter@2"),
+    ],
+)
+def test_a_section_that_was_put_in_between_is_another_one(titles: str, asked: str, heading: str) -> None:
+    assert _named(titles, asked) == [heading]
+
+
 @pytest.mark.parametrize("asked", ["§ 2", "§ 6", "Clause 4.3", "Schedule 1", "Article 4", "Table 10", "5"])
 def test_a_number_is_no_part_of_another_one(asked: str) -> None:
     with pytest.raises(InvalidRequestError, match="No heading matches section"):
