@@ -65,9 +65,13 @@ class At(NamedTuple):
 
 
 def pdf(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **about: str) -> bytes:
-    """A PDF whose pages have these lines, in this order. Font B is bold, C of one width."""
+    """A PDF whose pages have these lines, in this order. Font B is bold, C of one width.
+
+    Other fonts are called by their names.
+    """
     writer = PdfWriter()
-    fonts = DictionaryObject({NameObject(f"/{key}"): _font(name) for key, name in FONTS.items()})
+    used = {line.font for page in pages for line in page}
+    fonts = DictionaryObject({NameObject(f"/{font}"): _font(FONTS.get(font, font)) for font in used})
     for page in pages:
         operators = [
             f"BT /{line.font} {line.size} Tf {line.x} {line.y} Td ({_escaped(line.text)}) Tj ET"
@@ -564,6 +568,48 @@ def test_large_and_bold_lines_are_headings_by_their_size() -> None:
     headings = [(block.title, block.level) for block in document.blocks if block.kind == "heading"]
     assert headings == [("Of clocks", 1), ("Towers", 2), ("Bells", 3)]
     assert document.title == "Of clocks"
+
+
+@pytest.mark.parametrize(
+    ("font", "is_bold"),
+    [
+        ("NimbusRomNo9L-Medi", True),
+        ("NimbusRomNo9L-MediItal", True),
+        ("NimbusRomNo9L-Regu", False),
+        ("SFBX1000", True),
+        ("SFRM1000", False),
+        ("CMB10", True),
+        ("CMSSBX10", True),
+        ("CMBR10", False),
+        ("HelveticaNeueLTStd-BlkCond", True),
+        ("HelveticaNeueLTStd-BdIt", True),
+        ("FranklinGothic-Medium", False),
+        ("AdvOT9ae51c1c.B", True),
+        ("AdvOT9ae51c1c", False),
+    ],
+)
+def test_a_line_in_the_bold_font_of_a_typesetter_is_a_heading(font: str, *, is_bold: bool) -> None:
+    data = pdf([At(50, 740, "4 Results of the clock", 10, font), *column(50, "body")])
+    assert ("4 Results of the clock" in titles_of(parse(data, "a.pdf"))) == is_bold
+
+
+@pytest.mark.parametrize("gap", [0, 6, 12])
+def test_bold_words_that_begin_a_paragraph_do_not_part_it(gap: float) -> None:
+    begin = [
+        At(50, 700, "Organization of this report of ours.", 10, "B"),
+        At(232 + gap, 700, "The next section is on clocks that ring."),
+    ]
+    text = parsed([*begin, *column(50, "body", 6, 688)]).text
+    assert "that ring.\nbody 0 the clock" in text
+
+
+def test_a_word_that_begins_bold_is_whole_where_a_line_cuts_it() -> None:
+    page = [
+        At(50, 700, "Figure 11. Fraction of ticks that the inter-", 10, "B"),
+        At(50, 688, "preter counts."),
+    ]
+    text = parsed([*page, *column(50, "body", 6, 640)]).text
+    assert "that the interpreter\ncounts." in text or "that the interpreter counts." in text
 
 
 @pytest.mark.parametrize("turn", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])

@@ -372,6 +372,7 @@ def joined_row(row: Row, uprights: Sequence[Box] = (), level: Sequence[Box] = ()
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",
                 box=last.box.around(line.box),
+                bold=last.bold and line.bold,
                 words=() if backwards else last.words + line.words,
             )
         else:

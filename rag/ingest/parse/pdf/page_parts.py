@@ -126,20 +126,25 @@ def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
     begin = 0
     for at, (above, row) in enumerate(pairwise(rows), 1):
         is_moved = _is_moved_in(above[0], row[0]) or _hangs_out(rows[begin][0], above[0], row[0])
-        if _begins_paragraph(above[0], row[0], usual) or (at > begin + 1 and is_moved):
+        if _begins_paragraph(above, row, usual) or (at > begin + 1 and is_moved):
             yield _paragraph(rows[begin:at])
             begin = at
     if rows:
         yield _paragraph(rows[begin:])
 
 
-def _begins_paragraph(above: Line, line: Line, usual: float) -> bool:
-    size, before = line.size or 1.0, above.size or 1.0
+def _begins_paragraph(above: Row, row: Row, usual: float) -> bool:
+    size, before = row[0].size or 1.0, above[0].size or 1.0
     return (
-        line.box.bottom - above.box.bottom > max(_APART * usual, 0.0)
+        row[0].box.bottom - above[0].box.bottom > max(_APART * usual, 0.0)
         or max(size, before) > OTHER_SIZE * min(size, before)
-        or line.bold != above.bold
+        or (_is_bold(row) != _is_bold(above) and not above[-1].text.endswith(("-", HYPHEN)))
     )
+
+
+def _is_bold(row: Row) -> bool:
+    """Whether all of a row is bold, rather than the first words of a paragraph."""
+    return all(line.bold for line in row)
 
 
 def _is_moved_in(above: Line, line: Line) -> bool:
@@ -166,8 +171,7 @@ def _paragraph(rows: Sequence[Row]) -> PagePart:
     longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
     box = box_around(line.box for row in rows for line in row)
     texts = tuple(tuple(line.text for line in row) for row in rows)
-    bold = all(line.bold for row in rows for line in row)
-    return PagePart(texts, box, longest.size, bold)
+    return PagePart(texts, box, longest.size, bold=all(map(_is_bold, rows)))
 
 
 def with_headers_of_tables(pages: list[list[PagePart]]) -> None:

@@ -19,7 +19,13 @@ QUARTERS = 4  # turns to a whole
 
 _LEVEL = 0.5  # share of the height of the lower of two words that they have in common on one line
 _AROUND = 8.0  # points: how far from a point a letter is looked for
-_BOLD = re.compile(r"bold|black|heavy|cmbx|-bd\b|demi", re.IGNORECASE)
+_BOLD = re.compile(
+    r"bold|black|heavy|demi|-(?:bd|blk|hv)"
+    r"|nimbus\w+-medi"  # Times and Helvetica of LaTeX
+    r"|cm(?:b(?:x|sy|\d)|ssbx|ssdc|mib)|sf(?:b[xil]|rb|s[xo]|xc)\d"  # Computer Modern, and the same with accents
+    r"|\Aadv\w+\.b",  # of a typesetter of journals
+    re.IGNORECASE,
+)
 _EVEN = re.compile(r"courier|mono|consol|menlo|typewriter|cmtt|fixed", re.IGNORECASE)
 _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18  # flags of the font descriptor, PDF 32000-1, table 123
 _NAME_BYTES = 128
