@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import get_args
@@ -267,18 +267,34 @@ def fragment(text: str) -> Needle:
 
 _APART = "[\\s.,/'()+-]"
 _LEAST_DIGITS, _NUMBER_CHARS = 5, range(6, 65)
+_IN_FORMULA = r"(?:\s|</?su[bp]>|[\^_~{}])"
+"""What may stand within a formula or before a unit: 4.7 kΩ, 10^-3, H~2~O, H<sub>2</sub>O."""
+_FORMULA_CHARS = range(2, 65)
+_PARTS = re.compile(r"[0-9]+|</?su[bp]>|[^\s^_~{}]")
+_HEIGHTS = [str.maketrans("0123456789+-", signs) for signs in ("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "₀₁₂₃₄₅₆₇₈₉₊₋")]
+_AS_TYPED = {sign: chr(typed) for signs in _HEIGHTS for typed, sign in signs.items()} | {
+    ord("×"): "x",
+    ord("μ"): "u",
+    ord("−"): "-",
+}
+"""What a keyboard has for a sign: CO₂ is typed CO2, 40×40 is 40x40, and 10 µF is 10 uF."""
 
 
 def otherwise_written(needle: Needle, text: str) -> str | None:
-    """The form of a needle in a composed text if neither accents count nor the spaces and signs in a number.
+    """The form of a needle in a composed text if accents don't count, nor how numbers and units are typed.
 
     It is on one line; None if it doesn't occur.
-    Example: "zoe bronte" and "Zoë Brontë wrote it." -> "Zoë Brontë"; "1250000", "₹12,50,000" -> "12,50,000".
+    Example: "zoe bronte" and "Zoë Brontë wrote it." -> "Zoë Brontë"; "1250000", "₹12,50,000" -> "12,50,000";
+    "CO2", "The CO₂ content" -> "CO₂"; "4.7kΩ", "R1 is 4.7 kΩ" -> "4.7 kΩ".
     """
     if not needle.words:
         return None
     plain = replace(needle, words=without_accents(needle.words))
-    span = next(plain.spans(without_accents(text)), None) or _span_of_number(needle.words, text)
+    span = (
+        next(plain.spans(without_accents(text)), None)
+        or _span_of_number(needle.words, text)
+        or _span_of_formula(needle.words, text)
+    )
     return " ".join(text[slice(*span)].split()) if span else None
 
 
@@ -292,7 +308,28 @@ def _span_of_number(words: str, text: str) -> Span | None:
         return None
     if sum(map(str.isdecimal, number)) < max(_LEAST_DIGITS, len(number) / 2):
         return None
-    match = re.search(rf"(?<![^\W_]){f'{_APART}{{0,2}}'.join(number)}(?![^\W_])", text, re.IGNORECASE)
+    return _span_with(f"{_APART}{{0,2}}", number, text)
+
+
+def _span_of_formula(words: str, text: str) -> Span | None:
+    """Where a text has a formula, or a number with its unit, as other people type it. It has a digit."""
+    parts = [part for part in _PARTS.findall(words.translate(_AS_TYPED)) if not part.startswith(("<s", "</s"))]
+    if len(words) not in _FORMULA_CHARS or not any(map(str.isdecimal, parts)):
+        return None
+    return _span_with(f"{_IN_FORMULA}{{0,3}}", map(_any_height, parts), text)
+
+
+@lru_cache(maxsize=1024)
+def _any_height(part: str) -> str:
+    """A pattern of a number or a sign as typed, raised, lowered, or as the sign that is typed so."""
+    signs = (chr(sign) for sign, typed in _AS_TYPED.items() if typed == part)
+    forms = dict.fromkeys([part, *(part.translate(height) for height in _HEIGHTS), *signs])
+    return f"(?:{'|'.join(map(re.escape, forms))})"
+
+
+def _span_with(between: str, patterns: Iterable[str], text: str) -> Span | None:
+    """Where a text has these patterns, `between` every two of them, and no more of a word around them."""
+    match = re.search(rf"(?<![^\W_]){between.join(patterns)}(?![^\W_])", text, re.IGNORECASE)
     return Span(*match.span()) if match else None
 
 

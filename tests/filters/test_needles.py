@@ -186,6 +186,31 @@ def test_a_number_is_found_with_other_spaces_and_signs(written: str, text: str, 
     assert otherwise_written(needle(written), text) == form
 
 
+@pytest.mark.parametrize(
+    ("written", "text", "form"),
+    [
+        ("CO2", "The CO₂ content", "CO₂"),
+        ("H₂O", "of H2O.", "H2O"),
+        ("LiFePO4", "LiFePO<sub>4</sub>", "LiFePO<sub>4"),
+        ("Na2SO4", "Na~2~SO~4~", "Na~2~SO~4"),
+        ("10^-3", "about 10⁻³ m", "10⁻³"),
+        ("m2/g", "1630 m²/g", "m²/g"),
+        ("4.7kΩ", "R1 is 4.7 kΩ.", "4.7 kΩ"),
+        ("10 uF", "C1 is 10 µF", "10 µF"),
+        ("M8x25", "a bolt M8×25", "M8×25"),
+        ("0.5%", "± 0.5 % of", "0.5 %"),
+        ("≤80 °C", "at ≤ 80 °C", "≤ 80 °C"),
+        ("kΩ", "k Ω", None),
+        ("CO2", "CO₂₃", None),
+        ("C12H22", "C₁₂H₂₂", "C₁₂H₂₂"),
+        ("10^23", "10²³", "10²³"),
+        ("102", "10²", None),
+    ],
+)
+def test_a_formula_is_found_as_others_type_it(written: str, text: str, form: str | None) -> None:
+    assert otherwise_written(needle(written), text) == form
+
+
 def test_letter_case_counts_with_other_accents_too_where_it_is_asked_to() -> None:
     assert otherwise_written(needle("zoe", case=True), "Zoë") is None
     assert otherwise_written(needle("Zoe", case=True), "Zoë") == "Zoë"
