@@ -320,13 +320,9 @@ def _open(schema: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 any J
     dropped = {"additionalProperties", "required"}
     if schema.get("type") == "string":
         dropped.add("type")
-    if "items" in schema and not _is_listed(schema["items"], records):
+    if "items" in schema and schema["items"].get("$ref", "").rpartition("/")[2] not in records:
         dropped.add("items")
     return {key: _open(value, records) for key, value in schema.items() if key not in dropped}
-
-
-def _is_listed(schema: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
-    return schema.get("$ref", "").rpartition("/")[2] in records
 
 
 # The argument `filter` as a host sees it: what every document has, and the fields that collections declare.

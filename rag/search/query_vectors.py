@@ -117,9 +117,10 @@ async def query_meanings(
         if output.vectors is not None
     }
     failures = [output.trouble for output in embedded.values() if output.trouble]
+    # Other models may still answer, but a search that names its collections must not drop one silently.
+    may_leave_out = usable and state.plan.mode == "dense" and not state.plan.names_collections
     for failure in failures:
-        # Other models may still answer, but a search that names its collections must not drop one silently.
-        if _is_needed(state.plan) and not (usable and _may_leave_out(state.plan)):
+        if _is_needed(state.plan) and not may_leave_out:
             raise ProviderError(str(failure), for_caller=_advice(failure, state.plan)) from failure
         note_failure(log, failure)
     suitable = [
@@ -245,11 +246,6 @@ def _collections(state: SearchState) -> list[Collection]:
 def _is_needed(plan: SearchPlan) -> bool:
     """Whether the plan can't do without vectors."""
     return plan.mode == "dense" or (plan.mode == "hybrid" and not plan.degrade)
-
-
-def _may_leave_out(plan: SearchPlan) -> bool:
-    """Whether a plan that needs vectors may leave out collections for which there are none."""
-    return plan.mode == "dense" and not plan.names_collections
 
 
 async def _embed(
