@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rag.corpus import Vectors
 from rag.text.plain_text import words
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Likeness: TypeAlias = "npt.NDArray[np.float32]"
 """Pairwise similarity: shape (items, items), float32, symmetric; 1 if equal, 0 if nothing is in common."""

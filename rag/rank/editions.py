@@ -12,9 +12,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rag.answers import Hit
 from rag.corpus import Source
@@ -23,9 +24,6 @@ from rag.rank.diversity import Verdict, distinct, jaccard
 from rag.rank.fusion import DAY, aged_score
 from rag.text.dates import in_common_years
 from rag.text.plain_text import words
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 OTHER_EDITION = 0.7
 """The factor for the score of an edition that the question doesn't ask for (rag/evaluate/measuring.md)."""

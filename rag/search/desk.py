@@ -509,11 +509,8 @@ class Desk:
         broken: list[Collection] = []
         views = await self._views(principal, broken)
         page = await browse.document_list(views, path, filter_=filter, sort=sort, after=after, limit=limit)
-        if not broken:
-            return page
-        return replace(
-            page, notes=(*page.notes, browse.UNLISTED.format(joined_names(of.name for of in broken)))
-        )
+        names = joined_names(collection.name for collection in broken)
+        return replace(page, notes=(*page.notes, browse.UNLISTED.format(names))) if broken else page
 
     async def sources(
         self, principal: Principal, *, after: tuple[str, str] = ("", ""), limit: int

@@ -110,7 +110,9 @@ async def query_meanings(
         by_name.setdefault(collection.embedder_name, []).append(collection)
     calls = [partial(_embed, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
-    _check_named(state, embedded)
+    if state.plan.mode == "dense" and state.plan.names_collections:  # then each of them must be searched
+        for collection in _collections(state):
+            check_embedder(collection, embedded[collection.embedder_name].identity)
     usable = {
         name: (output.vectors, output.known_shares)
         for name, output in embedded.items()
@@ -298,13 +300,6 @@ def _is_comparable(collection: Collection, identity: EmbedderIdentity | None) ->
     """Whether vectors of this identity are comparable with those of the collection."""
     theirs = collection.embedder
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
-
-
-def _check_named(state: SearchState, embedded: Mapping[str, EmbeddedQueries]) -> None:
-    """Check that mode dense can search every collection that the request names."""
-    if state.plan.mode == "dense" and state.plan.names_collections:
-        for collection in _collections(state):
-            check_embedder(collection, embedded[collection.embedder_name].identity)
 
 
 def _by_words_alone(state: SearchState, step: OpenStep) -> SearchState:

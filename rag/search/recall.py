@@ -35,7 +35,7 @@ from rag.search.named_sections import LOOKED_AT, Named, with_named_first
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.read.schema import Ranking, StoredChunk, StoredSource, split_chunk_id
+from rag.store.read.schema import Ranking, ScoredChunk, StoredChunk, StoredSource, split_chunk_id
 from rag.store.read.spelling import Spelling
 from rag.store.read.strict_reader import (
     StrictReader,
@@ -57,7 +57,8 @@ from rag.store.read.word_analysis import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    RankingsOfTable = CollectionReader | StrictReader | StrictReaderInMemory
+Strict: TypeAlias = StrictReader | StrictReaderInMemory
+RankingsOfTable: TypeAlias = CollectionReader | Strict
 
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 QUERIES_K = 2  # for the lists of several queries: in one collection all have nearly the same passages
@@ -245,7 +246,7 @@ async def _pooled(
         for view in query.views
         if view.table.by_words
         and not view.table.collection.attached
-        and isinstance(reader := readers[view.table], StrictReader | StrictReaderInMemory)
+        and isinstance(reader := readers[view.table], Strict)
     }
     if len(pooled) < 2:  # noqa: PLR2004 tables
         return readers
@@ -262,7 +263,7 @@ async def _spellings(
     on that.
     """
     tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
-    tellers = [table for table in tables if isinstance(table, StrictReader | StrictReaderInMemory)]
+    tellers = [table for table in tables if isinstance(table, Strict)]
     are_all = bool(tellers) and len(tellers) == len(question.views)
     if plan.mode == "dense" or plan.strict or plan.phrases or plan.engine.operator == "and" or not are_all:
         return {}
@@ -275,9 +276,7 @@ def _respelt(
     """The readers; all that can also search for these spellings."""
     also = tuple(near.word for of_word in spellings.values() for near in of_word)
     return {
-        table: replace(reader, also=also)
-        if isinstance(reader, StrictReader | StrictReaderInMemory)
-        else reader
+        table: replace(reader, also=also) if isinstance(reader, Strict) else reader
         for table, reader in readers.items()
     }
 
@@ -302,7 +301,7 @@ async def _sparse(
     named = Named.of(query.text, query_languages(view.table.collection))
     if view.table.retrieves or not (named.addresses or named.names):
         return await table.sparse(query.text, plan.candidates, where, every=every)
-    scores_all = isinstance(table, StrictReader | StrictReaderInMemory)
+    scores_all = isinstance(table, Strict)
     is_written = all(name in query.text for name in named.names)  # two words as one are rare, so rank high
     looked_at = max(plan.candidates, LOOKED_AT if scores_all and is_written else 0)
     ranking = await table.sparse(query.text, looked_at, where, every=every)
@@ -422,14 +421,12 @@ def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ran
     identifiers |= {address.number for address in named.addresses if address.is_sure}
     dates = {word.text for word in words if word.is_of_date}
 
-    def means_the_same(had: frozenset[str]) -> bool:
-        return not identifiers.isdisjoint(had) or (bool(dates) and dates <= had)
+    def keeps_score(scored: ScoredChunk) -> bool:
+        words = scored.words or frozenset()
+        return not identifiers.isdisjoint(words) or (bool(dates) and dates <= words)
 
     reweighed = [
-        scored
-        if means_the_same(scored.words or frozenset())
-        else replace(scored, score=scored.score * weight)
-        for scored in ranking
+        scored if keeps_score(scored) else replace(scored, score=scored.score * weight) for scored in ranking
     ]
     return sorted(reweighed, key=lambda scored: -scored.score)
 
