@@ -612,6 +612,48 @@ def test_a_word_that_begins_bold_is_whole_where_a_line_cuts_it() -> None:
     assert "that the interpreter\ncounts." in text or "that the interpreter counts." in text
 
 
+def drawn(x: float, y: float, letters: str, font: str = "C") -> list[At]:
+    """Letters side by side, each in an operator of its own; an accent stands over the letter behind it."""
+    line = []
+    for letter in letters:
+        line.append(At(x, y, letter, 10, font))
+        x += 0 if letter in "´¨ˆ˜`¯¸" else 6
+    return line
+
+
+@pytest.mark.parametrize(
+    ("letters", "word"),
+    [
+        ("d´ebut", "début"),
+        ("R¨as¨anen", "Räsänen"),
+        ("`a", "à"),
+        ("˜no", "ño"),
+        ("gar¸con", "garçon"),
+        ("ˆF(k)", "F\u0302(k)"),
+        ("so´", "so´"),
+        ("so´1", "so´1"),
+    ],
+)
+def test_an_accent_that_is_drawn_over_a_letter_is_a_part_of_it(letters: str, word: str) -> None:
+    assert parsed([*drawn(50, 720, letters), *column(50, "body")]).text.startswith(f"{word}\n")
+
+
+def test_an_accent_finds_its_letter_some_words_away_and_does_not_part_the_word_it_stands_in() -> None:
+    first, second = drawn(50, 720, "Renon"), drawn(90, 720, "Mexico")
+    accents = [At(56, 720, "´", 10, "C"), At(96, 720, "´", 10, "C")]
+    page = [*first, *second[:1], accents[0], *second[1:], accents[1], *column(50, "body")]
+    assert parsed(page).text.startswith("Rénon México\n")
+    apart = [*first, accents[0], *second, *column(50, "body")]
+    assert parsed(apart).text.startswith("Rénon Mexico\n")
+
+
+def test_words_beside_an_accent_are_struck_out_as_they_are() -> None:
+    letters = [*drawn(50, 720, "d´ebut"), *drawn(90, 720, "fin")]
+    assert parsed([*letters, *column(50, "body")], drawn="90 722 m 108 722 l S").text.startswith(
+        "début ~~fin~~\n"
+    )
+
+
 @pytest.mark.parametrize("turn", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])
 def test_a_page_may_be_turned(turn: str) -> None:
     lines = column(20, "line", 8, 500)

@@ -23,6 +23,7 @@ from rag.ingest.parse.pdf.right_to_left import (
     page_runs_left,
     runs_left,
 )
+from rag.ingest.parse.pdf.shown_letters import show_letters
 from rag.ingest.parse.pdf.struck_text import RULE_WIDTH, STRUCK, strokes_of, struck_and_rules
 from rag.ingest.parse.pdf.text_page import HYPHEN, QUARTERS, Box, Pdfium, TextPage, Word, as_read, box_around
 
@@ -106,7 +107,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     strokes = strokes_of(page.raw)
     text_page = page.get_textpage()
     try:
-        reader = _PageReader(TextPage(text_page.raw), strokes, strikes)
+        reader = _PageReader(show_letters(TextPage(text_page.raw)), strokes, strikes)
         lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()

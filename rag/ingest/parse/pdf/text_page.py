@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,13 +23,13 @@ _AROUND = 8.0  # points: how far from a point a letter is looked for
 _BOLD = re.compile(
     r"bold|black|heavy|demi|-(?:bd|blk|hv)"
     r"|nimbus\w+-medi"  # Times and Helvetica of LaTeX
-    r"|cm(?:b(?:x|sy|\d)|ssbx|ssdc|mib)|sf(?:b[xil]|rb|s[xo]|xc)\d"  # Computer Modern, and the same with accents
+    r"|cm(?:b(?:x|sy|\d)|ssbx|ssdc|mib)|sf(?:b[xil]|rb|s[xo]|xc)\d"  # Computer Modern and cm-super
     r"|\Aadv\w+\.b",  # of a typesetter of journals
     re.IGNORECASE,
 )
 _EVEN = re.compile(r"courier|mono|consol|menlo|typewriter|cmtt|fixed", re.IGNORECASE)
 _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18  # flags of the font descriptor, PDF 32000-1, table 123
-_NAME_BYTES = 128
+NAME_BYTES = 128  # of a font
 
 Pdfium: TypeAlias = Any
 """A document, a page, a pointer or the bindings of pypdfium2, which has no types."""
@@ -138,10 +139,17 @@ class TextPage:
             raise ValueError(f"{count} characters on a page")
         self._rectangle = pdfium.FS_RECTF()
         self._matrix = pdfium.FS_MATRIX()
+        self._name, self._flags = ctypes.create_string_buffer(NAME_BYTES), ctypes.c_int()
         units = (ctypes.c_ushort * (count * 4 + 1))()
         length = pdfium.FPDFText_GetText(page, 0, count, units) if count > 0 else 1
         self.text = "".join(map(chr, units[: max(length - 1, 0)]))
         self._is_mapped = length - 1 != count
+        self._characters, self._places = self.text, [*range(len(self.text))]
+
+    def show(self, shown: Sequence[str]) -> None:
+        """Take other characters in place of those of its text, none or more for each."""
+        self._places = [self._places[at] for at, characters in enumerate(shown) for _ in characters]
+        self.text = "".join(shown)
 
     def box_at(self, at: int) -> Box | None:
         """The box of a character, if it has one."""
@@ -153,10 +161,10 @@ class TextPage:
 
     def character_near(self, x: float, y: float) -> int:
         """The character at a point of the page or near it; below 0 without one."""
-        index = self._pdfium.FPDFText_GetCharIndexAtPos(self._page, x, y, _AROUND, _AROUND)
-        if index < 0 or not self._is_mapped:
-            return int(index)
-        return int(self._pdfium.FPDFText_GetTextIndexFromCharIndex(self._page, index))
+        index = int(self._pdfium.FPDFText_GetCharIndexAtPos(self._page, x, y, _AROUND, _AROUND))
+        if index >= 0 and self._is_mapped:
+            index = int(self._pdfium.FPDFText_GetTextIndexFromCharIndex(self._page, index))
+        return bisect_left(self._places, index) if index >= 0 else index
 
     def object_at(self, at: int) -> int:
         """The address of the text object that a character belongs to."""
@@ -165,6 +173,8 @@ class TextPage:
 
     def is_noise(self, at: int) -> bool:
         """Whether the font has no character for a glyph: pdfium then gives its number."""
+        if self.text[at] != self._characters[self._places[at]]:
+            return False  # what a page shows is known
         return bool(self._pdfium.FPDFText_HasUnicodeMapError(self._page, self._index(at)) == 1)
 
     def quarter_at(self, at: int) -> int:
@@ -187,15 +197,19 @@ class TextPage:
 
     def font_at(self, at: int) -> Font:
         """The looks of a character."""
-        buffer, flags = ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_int()
-        self._pdfium.FPDFText_GetFontInfo(self._page, self._index(at), buffer, _NAME_BYTES, flags)
-        name = buffer.value.decode("latin-1")
+        name, flags = self.font_name_at(at), self._flags.value
         return Font(
-            bool(flags.value & _FORCED_BOLD or _BOLD.search(name)),
-            bool(flags.value & _FIXED_PITCH or _EVEN.search(name)),
+            bool(flags & _FORCED_BOLD or _BOLD.search(name)),
+            bool(flags & _FIXED_PITCH or _EVEN.search(name)),
         )
 
+    def font_name_at(self, at: int) -> str:
+        """The name of the font of a character."""
+        self._pdfium.FPDFText_GetFontInfo(self._page, self._index(at), self._name, NAME_BYTES, self._flags)
+        return self._name.value.decode("latin-1")
+
     def _index(self, at: int) -> int:
+        place = self._places[at]
         if not self._is_mapped:
-            return at
-        return int(self._pdfium.FPDFText_GetCharIndexFromTextIndex(self._page, at))
+            return place
+        return int(self._pdfium.FPDFText_GetCharIndexFromTextIndex(self._page, place))

@@ -1,0 +1,81 @@
+"""The letters that a PDF page shows where its characters say something else.
+
+LaTeX draws an accent as a glyph of its own over its letter, and pdfium has it before the letter, or some
+words later.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import islice
+
+from rag.ingest.parse.pdf.text_page import Box, TextPage, as_read
+
+_ACCENTS = dict(
+    zip(
+        "`´ˆ˜¯˘˙¨˚˝ˇ¸˛",
+        "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327\u0328",
+        strict=True,
+    )
+)
+"""Accents that stand alone, and the same behind a letter."""
+_ACCENT = re.compile(f"[{''.join(_ACCENTS)}]")
+_RUN = re.compile(rf"(?<! ) *{_ACCENT.pattern}(?: *{_ACCENT.pattern})* *")
+_DOTTED = str.maketrans("ıȷ", "ij")  # letters that an accent gives their dot
+_MOST = 1_000  # accents of a page
+_REACH = 200  # characters between an accent and its letter
+_ALIKE = 0.6  # times the height of the other: an accent, and its letter
+_SPACE = 0.12  # times the height of a line: a gap between two words
+
+
+def show_letters(page: TextPage) -> TextPage:
+    """The page, with accents as parts of their letters."""
+    box_at = cache(page.box_at)  # accents have their letters in common that may be theirs
+    shown = [*page.text]
+    for match in islice(_ACCENT.finditer(page.text), _MOST):
+        letter = _letter_at(page, match.start(), box_at)
+        if letter is not None:
+            accented = shown[letter].translate(_DOTTED) + _ACCENTS[match[0]]
+            shown[letter], shown[match.start()] = unicodedata.normalize("NFC", accented), ""
+    for run in _RUN.finditer(page.text):
+        if not "".join(shown[run.start() : run.end()]).strip(" "):
+            shown[run.start() : run.end()] = [""] * len(run[0])
+            shown[run.start()] = _space_between(page, run.start() - 1, run.end())
+    page.show(shown)
+    return page
+
+
+def _letter_at(page: TextPage, at: int, box_at: Callable[[int], Box | None]) -> int | None:
+    """The place of the letter that an accent stands over or below."""
+    quarter = page.quarter_at(at)
+    if not (box := box_at(at)) or not (accent := as_read(box, quarter)).height:
+        return None
+    for place in _places_around(at, len(page.text)):
+        if not page.text[place].isalpha() or page.text[place] in _ACCENTS or not (box := box_at(place)):
+            continue
+        letter = as_read(box, quarter)
+        is_level = letter.is_level_with(accent) and _ALIKE < letter.height / accent.height < 1 / _ALIKE
+        if is_level and letter.left <= accent.across <= letter.right:
+            return place
+    return None
+
+
+def _places_around(at: int, end: int) -> Iterator[int]:
+    """The places next to one, from near to far."""
+    for distance in range(1, _REACH):
+        if at + distance < end:
+            yield at + distance
+        if at >= distance:
+            yield at - distance
+
+
+def _space_between(page: TextPage, before: int, behind: int) -> str:
+    """A space, if there is a gap between two characters."""
+    if before < 0 or behind >= len(page.text):
+        return ""
+    quarter = page.quarter_at(before)
+    boxes = [as_read(box, quarter) for at in (before, behind) if (box := page.box_at(at))]
+    return " " if len(boxes) > 1 and boxes[0].gap(boxes[1]) > _SPACE * boxes[0].height else ""
