@@ -270,7 +270,7 @@ _LEAST_DIGITS, _NUMBER_CHARS = 5, range(6, 65)
 _IN_FORMULA = r"(?:\s|</?su[bp]>|[\^_~{}])"
 """What may stand within a formula or before a unit: 4.7 kΩ, 10^-3, H~2~O, H<sub>2</sub>O."""
 _FORMULA_CHARS = range(2, 65)
-_PARTS = re.compile(r"[0-9]+|</?su[bp]>|[^\s^_~{}]")
+_PARTS = re.compile(r"</?su[bp]>|([0-9]+|[^\s^_~{}])")
 _HEIGHTS = [str.maketrans("0123456789+-", signs) for signs in ("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "₀₁₂₃₄₅₆₇₈₉₊₋")]
 _AS_TYPED = {sign: chr(typed) for signs in _HEIGHTS for typed, sign in signs.items()} | {
     ord("×"): "x",
@@ -313,7 +313,7 @@ def _span_of_number(words: str, text: str) -> Span | None:
 
 def _span_of_formula(words: str, text: str) -> Span | None:
     """Where a text has a formula, or a number with its unit, as other people type it. It has a digit."""
-    parts = [part for part in _PARTS.findall(words.translate(_AS_TYPED)) if not part.startswith(("<s", "</s"))]
+    parts = [*filter(None, _PARTS.findall(words.translate(_AS_TYPED)))]
     if len(words) not in _FORMULA_CHARS or not any(map(str.isdecimal, parts)):
         return None
     return _span_with(f"{_IN_FORMULA}{{0,3}}", map(_any_height, parts), text)
