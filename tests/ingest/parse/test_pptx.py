@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from rag.errors import EmptyFileError
+from rag.ingest.parse.office.drawings_and_forms import chart_rows
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.packages import core, relations, shape, sheet, slides, workbook, xml
 
@@ -170,6 +172,39 @@ def test_a_table_and_a_chart_are_rows() -> None:
         "| Team | Wins |  |\n| --- | --- | --- |\n| A | 3 | 4 |",
         "|  | Sales |\n| --- | --- |\n| May | 4.3 |\n| June | 5 |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("xs", "header", "rows"),
+    [
+        (["0", "10"], ["Time in s", "A", "B"], [["0", "90", "80"], ["10", "62", "52"]]),
+        (
+            ["1", "11"],
+            ["Time in s", "A", "Time in s", "B"],
+            [["0", "90", "1", "80"], ["10", "62", "11", "52"]],
+        ),
+    ],
+)
+def test_a_scatter_chart_has_the_titles_of_its_axes_and_each_series_its_x_values(
+    xs: list[str], header: list[str], rows: list[list[str]]
+) -> None:
+    def points(part: str, *values: str) -> str:
+        own = "".join(f'<pt idx="{at}"><v>{value}</v></pt>' for at, value in enumerate(values))
+        return f"<{part}>{own}</{part}>"
+
+    def series(name: str, xs: list[str], *ys: str) -> str:
+        return f"<ser>{points('tx', name)}{points('xVal', *xs)}{points('yVal', *ys)}</ser>"
+
+    def axis(place: str, title: str) -> str:
+        return f'<valAx><axPos val="{place}"/><title><t>{title}</t></title></valAx>'
+
+    area = series("A", ["0", "10"], "90", "62") + series("B", xs, "80", "52")
+    area += axis("l", "T in °C") + axis("b", "Time in s")
+    chart = f"<c><chart><title><t>Probes</t></title><plotArea>{area}</plotArea></chart></c>"
+    assert chart_rows(fromstring(chart)) == (  # noqa: S314 our own
+        "Probes (T in °C)",
+        [header, *rows],
+    )
 
 
 def test_the_numbers_of_a_chart_are_read_as_its_format_shows_them() -> None:

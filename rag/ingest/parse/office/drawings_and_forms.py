@@ -21,6 +21,7 @@ from rag.ingest.parse.zip_package import Package, child, descendants, is_on, val
 
 MAX_SLIDE_TITLE = 80  # characters of a first line that stands for the title of a slide
 MAX_POINTS = 500  # of a series; more are a curve, which nobody reads as numbers
+_AXES = frozenset({"catAx", "dateAx", "serAx", "valAx"})
 
 
 def write_figure(draft: Draft, element: Element, package: Package, part: str) -> None:
@@ -35,22 +36,50 @@ def write_figure(draft: Draft, element: Element, package: Package, part: str) ->
 
 
 def chart_rows(root: Element) -> tuple[str, list[list[str]]]:
-    """The title of a chart, and a row for each category with the value of each series."""
+    """The caption of a chart, and a row for each category with the value of each series.
+
+    The caption is the title with those of the axes of values: "Energy (Consumption in GWh)". The title of the
+    other axis heads the categories. Series with categories or x values of their own have a column for them.
+    """
     chart = child(root, "chart")
-    title = child(chart, "title")
-    caption = "".join(text.text or "" for text in title.iter("t")) if title is not None else ""
-    series = list(chart.iter("ser")) if chart is not None else []
-    names = [" ".join(_points(line, "tx")) for line in series]
-    categories = _points(series[0], "cat") or _points(series[0], "xVal") if series else []
-    values = [_points(line, "val") or _points(line, "yVal") for line in series]
-    if not any(values) or len(categories) > MAX_POINTS:
+    of_categories, of_values = _axis_titles(chart)
+    caption = " ".join(filter(None, (_title(chart), of_values and f"({of_values})")))
+    columns: list[list[str]] = []
+    categories: list[str] = []
+    has_values = False
+    for series in chart.iter("ser") if chart is not None else ():
+        own = _points(series, "cat", "xVal")
+        if not columns or (own and own != categories):
+            categories = own
+            columns.append([of_categories, *own])
+        values = _points(series, "val", "yVal")
+        has_values |= bool(values)
+        columns.append([" ".join(_points(series, "tx")), *values])
+    if not has_values or len(columns[0]) > MAX_POINTS + 1:
         return caption, []
-    count = min(max(map(len, values)), MAX_POINTS)
-    return caption, [["", *names], *map(list, islice(zip_longest(categories, *values, fillvalue=""), count))]
+    return caption, [[*row] for row in islice(zip_longest(*columns, fillvalue=""), MAX_POINTS + 1)]
 
 
-def _points(series: Element, name: str) -> list[str]:
-    """The cached data points in a part of a series, in order; missing ones are empty."""
+def _title(element: Element | None) -> str:
+    title = child(element, "title")
+    return "".join(text.text or "" for text in title.iter("t")).strip() if title is not None else ""
+
+
+def _axis_titles(chart: Element | None) -> tuple[str, str]:
+    """The title of the axis of categories or x values, and those of the other axes."""
+    axes = [axis for axis in child(chart, "plotArea") or () if axis.tag in _AXES]
+    horizontal = [axis for axis in axes if value(axis, "axPos") in {"b", "t"}]
+    first = next(iter([axis for axis in axes if axis.tag != "valAx"] or horizontal), None)
+    others = dict.fromkeys(_title(axis) for axis in axes if axis is not first)
+    return _title(first), ", ".join(filter(None, others))
+
+
+def _points(series: Element, *names: str) -> list[str]:
+    """The cached data points in the first part of a series that has any, in order; missing ones are empty."""
+    return next(filter(None, (_points_in(series, name) for name in names)), [])
+
+
+def _points_in(series: Element, name: str) -> list[str]:
     points: dict[int, str] = {}
     whole = series.findtext(f"{name}//formatCode", "")
     for point in series.iterfind(f"{name}//pt"):

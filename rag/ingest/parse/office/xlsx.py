@@ -223,7 +223,7 @@ class _Book:
             match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)
         }
         if not rows or (sources and sources <= self.visible.keys()):
-            series = ", ".join(filter(None, rows[0])) if rows else ""
+            series = ", ".join(dict.fromkeys(filter(None, rows[0]))) if rows else ""
             name = one_line(": ".join(filter(None, (caption, series))))
             caption, rows = f"(chart: {name})" if name else "", []
         if caption or rows:
