@@ -50,6 +50,7 @@ _PAIRS = {
     "\u300e": "\u300f",
 }
 """Each opening mark with its closing marks: English, German, Swedish, French and Japanese."""
+QUOTES = frozenset("".join([*_PAIRS, *_PAIRS.values()]))
 _OPENS = re.compile(r"[\s(\[{<=:,;/|—–-]")  # may precede an opening mark; a digit may not: 5" pipe
 _CLOSES = re.compile(r"[\s)\]}>.,;:!?/|'’—–-]")
 _UNSPACED_MARKS = frozenset("\u300c\u300e")
@@ -83,7 +84,7 @@ def without_quotes(query: str) -> str | None:
 def _phrase_marks(query: str) -> Iterator[Span]:
     """The positions of the opening and the closing mark of each phrase, in order."""
     unclosed: set[str] = set()  # marks without a closing one in the remaining text
-    at = len(query) if _PAIRS.keys().isdisjoint(query) else 0  # as in most queries
+    at = 0
     while at < len(query):
         is_open = query[at] not in unclosed and _is_opening(query, at)
         end = _closing(query, at) if is_open else None

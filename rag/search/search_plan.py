@@ -45,6 +45,7 @@ from rag.corpus import Distance, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
+    QUOTES,
     Needle,
     cleaned_text,
     needle,
@@ -217,7 +218,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     bound = bounds(principal.bindings) if principal.bindings else UNBOUND
     settings, mode, limit = _requested_settings(request, settings, bound, principal.tenant)
     detail = request.detail or settings.detail
-    may_lack_words = settings.engine.operator == "or"
+    may_lack_phrases = mode != "exact" and settings.engine.operator == "or"
+    may_lack_phrases &= not QUOTES.isdisjoint(request.query)
     plan = SearchPlan(
         query=_checked_query(request.query, may_be_empty=request.vector is not None),
         mode=mode,
@@ -245,7 +247,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         contains=_contains((*settings.must_contain, *request.must_contain)),
         demanded=_contains(settings.must_contain),
         phrases=() if mode == "exact" else _phrases(request.query),
-        unquoted=without_quotes(request.query) if mode != "exact" and may_lack_words else None,
+        unquoted=without_quotes(request.query) if may_lack_phrases else None,
         profile_filter=settings.filter or None,
     )
     plan = _joining(plan, request)
@@ -405,7 +407,8 @@ def _phrases(query: str) -> tuple[Needle, ...]:
 
 def phrase_needles(query: str) -> tuple[Needle, ...]:
     """The phrases of a query as needles, without blank ones; at most one more than `MAX_PHRASES`."""
-    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in phrases(query) if cleaned_text(phrase))
+    quoted = () if QUOTES.isdisjoint(query) else phrases(query)
+    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned_text(phrase))
     return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
 
 
