@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.text.table_heads import head_of_record, head_of_row
+from rag.text.table_heads import COVERED, head_of_record, head_of_row, with_spanned
 
 COLUMNS = "| Zone | Sales |"
 ROWS = f"{COLUMNS}\n|---|---|\n| North | 5 |\n| South | 6 |"
@@ -112,3 +112,46 @@ RECORD = "Zone: West\nSales: 7"
 )
 def test_a_record_has_the_caption_above_the_first_one(passed: str, inherited: str, head: str) -> None:
     assert head_of_record(passed, RECORD, inherited, ()) == head
+
+
+def cells(row: str) -> list[str]:
+    """The cells of a row; "^" is covered by the one to its left."""
+    return [COVERED if cell == "^" else cell for cell in row.split("|")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seen"),
+    [
+        (
+            "Time|Mon|Tue|Wed; 8:00|Maths|Trip|^; 9:00|Leave|^|^",
+            "8:00|Maths|Trip|Trip; 9:00|Leave|Leave|Leave",
+        ),
+        ("Mon|8 to 12|14 to 18; Wed|closed|^", "Wed|closed|closed"),
+        ("Timetable|^|^; Time|Mon|Tue; 8:00|Trip|^", "Time|Mon|Tue; 8:00|Trip|Trip"),
+        (
+            "Zone|Sales|^|Costs|^; |2022|2023|2022|2023; North|none|^|3|4",
+            "|2022|2023|2022|2023; North|none|none|3|4",
+        ),
+        ("Day|Hours|^; Mon|8 to 12|14 to 18; Wed|closed|^", "Mon|8 to 12|14 to 18; Wed|closed|closed"),
+        ("Room|Mon|^|Tue|^; 1|Ann|^|Bob|^; 2|Ann|^|^|^", "1|Ann||Bob|; 2|Ann||Ann|"),
+        ("Item|Size|Price; Sum|^|9", "Sum||9"),
+        ("Item|Size|Price; |Sum|^", "|Sum|"),
+        ("Item|Size|Price; Drinks|^|^", "Drinks||"),
+        ("Item|Size|Price; Tea|" + "Served hot. " * 9 + "|^", "Tea|" + "Served hot. " * 9 + "|"),
+        ("|2023|^|^|2022|^|^; Sales|$|9|)|$|8|; Costs|7|^|^|6|^|^", "Sales|$|9|)|$|8|; Costs|7|||6||"),
+        ("||2023|^||2022|^; Sales|9|^|^|8|^|^", "Sales|9|||8||"),
+        ("|2023|^|^; Cash|$|9|; Tax|none|^|^", "Cash|$|9|; Tax|none||"),
+        ("Cash|$|9|; Tax|none|^|^", "Tax|none||"),
+        ("May|1|2|3; Ann|late|leave|^", "Ann|late|leave|leave"),
+        ("Item|2022|2023; Both years|8|^", "Both years|8|"),
+        ("No.|Part|Price; 1|Outside:|^; 2|Oak|9", "1|Outside:|; 2|Oak|9"),
+    ],
+)
+def test_a_value_stands_in_each_named_column_that_it_goes_over(rows: str, seen: str) -> None:
+    _, *body = with_spanned([*map(cells, rows.split("; "))])
+    assert body == [*map(cells, seen.split("; "))]
+
+
+def test_repeated_values_do_not_make_a_table_much_longer() -> None:
+    table = [["", *"a" * 99], *([["x", "b" * 90, *[COVERED] * 98]] * 9)]
+    assert max(sum(map(bool, row)) for row in with_spanned(table)[1:]) == 2

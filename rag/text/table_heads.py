@@ -22,6 +22,10 @@ LABEL = re.compile(r"\W*[^\W\d_]{2,12}\.?\s?\d{1,3}(?:\.\d{1,3})*\s?[.:)–—]"
 """The beginning of a numbered caption: "Table 1:", "Tab. 2.3 –"."""
 PAGE_BREAK = "\x0c"
 """A new page begins here, within the text of a block."""
+COVERED = "\ufddd"
+"""A noncharacter in place of a cell that the one to its left goes over."""
+MAX_VALUE = 100  # characters of a cell that is a value of all columns that it goes over; more are a text
+MAX_GROWTH = 8  # times the length of a table: the most that values in further columns make of it
 
 _NUMBER = re.compile(r"[\s(+\-−–]*[$€£¥]?\s?[\d.,'\u00a0\u202f ]*\d[\d.,'\u00a0\u202f]*\s?[%€$£¥)]{0,2}\s*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
@@ -50,10 +54,66 @@ def rule(columns: int) -> str:
 
 
 def pipe_table(rows: Iterable[Iterable[str]], columns: int) -> str:
-    """The rows of a table, with a rule of this many `columns` (0 for none) below the first of several."""
-    lines = [pipe_row(row) for row in rows]
+    """The rows of a table, with a rule of this many `columns` (0 for none) below the first of several.
+
+    They can have `COVERED` cells.
+    """
+    lines = [pipe_row(row) for row in with_spanned([*map(list, rows)])]
     lines[1:1] = [rule(columns)] if columns and len(lines) > 1 else []
     return "\n".join(lines)
+
+
+def with_spanned(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """The rows of a table, with words in each column that they go over and that has a head of its own.
+
+    The first words of a row are its label and stand once; so do heads, and figures, which may be sums.
+    Example: ["", "Mo", "Tu"] and ["9:00", "Trip", COVERED] -> ["", "Mo", "Tu"], ["9:00", "Trip", "Trip"].
+    """
+    if not any(COVERED in row for row in rows):
+        return rows
+    begin = next((at for at, row in enumerate(rows) if any(cell.strip(COVERED) for cell in row[1:])), 0)
+    end = begin
+    while end < len(rows) and _names_columns(rows[end], rows[end - 1] if end > begin else ()):
+        end += 1
+    heads = {at for row in rows[begin:end] for at, cell in enumerate(row) if cell.strip(COVERED)}
+    plain = [_with_values(row, frozenset()) for row in rows]
+    spread = [*plain[:end], *(_with_values(row, heads) for row in rows[end:])]
+    return spread if _length(spread) <= MAX_GROWTH * _length(rows) else plain
+
+
+def _length(rows: Iterable[Sequence[str]]) -> int:
+    return sum(len(cell) for row in rows for cell in row)
+
+
+def _names_columns(row: Sequence[str], groups: Sequence[str]) -> bool:
+    """Whether a row has no cells of signs alone; below `groups` of columns, whether it has their names."""
+    cells = [cell for cell in row if cell.strip(COVERED)]
+    are_words = all(any(map(str.isalnum, cell)) for cell in cells)
+    if not groups:
+        return are_words
+    has_figures = any(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell) for cell in cells)
+    are_parted = any(
+        group == COVERED and cell.strip(COVERED) for group, cell in zip(groups, row, strict=False)
+    )
+    return are_words and are_parted and not has_figures
+
+
+def _with_values(row: Sequence[str], heads: Collection[int]) -> list[str]:
+    """The row without `COVERED`: there are the words to the left, if these are below two of the `heads`."""
+    cells: list[str] = []
+    value, has_label, has_head = "", False, False
+    for at, cell in enumerate(row):
+        if cell != COVERED:
+            value = cell if has_label and _is_value(cell) else ""
+            has_label, has_head = has_label or bool(cell), False
+        is_below = at in heads
+        cells.append(cell if cell != COVERED else value if is_below and has_head else "")
+        has_head = has_head or is_below
+    return cells
+
+
+def _is_value(cell: str) -> bool:
+    return len(cell) <= MAX_VALUE and not cell.endswith(":") and not _NUMBER.fullmatch(cell)
 
 
 def is_header(row: Sequence[str]) -> bool:

@@ -359,7 +359,7 @@ def _filled_rows(cells: Iterable[_Cell], columns: int) -> Iterator[list[str]]:
     merged = MergedCells()
     row: list[str] = []
     for cell in cells:
-        row += merged.place(cell.text, cell.down, min(cell.across, columns - len(row)))
+        row.append(merged.place(cell.text, cell.down, min(cell.across, columns - len(row))))
         row += merged.repeated()
         while len(row) >= columns:
             yield row

@@ -21,7 +21,7 @@ from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE,
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import Span, one_line
-from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table
+from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table, with_spanned
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -116,8 +116,11 @@ class Draft:
                 self.paragraph(f"[^{self._note_count}]: {text}")
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add a table. A single cell above its columns, or each cell of a single column, is a paragraph."""
-        rows = [[cell.strip() for cell in row] for row in rows]
+        """Add a table. A single cell above its columns, or each cell of a single column, is a paragraph.
+
+        Rows can have `COVERED` cells.
+        """
+        rows = with_spanned([[cell.strip() for cell in row] for row in rows])
         used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(PAGE_BREAK)})
         grid = [[row[at] if at < len(row) else "" for at in used] for row in rows]
         grid = [row for row in grid if any(cell.strip(PAGE_BREAK) for cell in row)]

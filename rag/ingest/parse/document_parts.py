@@ -22,6 +22,7 @@ from rag.errors import Cause
 from rag.text.dates import dates_in, in_common_years
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line, trimmed, without_hidden
+from rag.text.table_heads import COVERED
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
@@ -139,10 +140,10 @@ def paragraphs(
 class MergedCells:
     """The merged cells of tables whose rows are read from left to right.
 
-    A cell over several rows stands in each of them; one over several columns stands in the first. `_above`
-    and `_below` hold, by column, what stands in this row and in the next ones, and in how many.
+    A cell over several rows stands in each of them, and one over several columns has `COVERED` cells behind
+    it. `_above` and `_below` hold, by column, what stands in this row and in the next ones, and in how many.
 
-    Example: "a" over 2 rows and "b" over 2 columns -> "a", "b", ""; `next_row`, `repeated` -> "a".
+    Example: "a" over 2 rows and "b" over 2 columns -> "a", "b", COVERED; `next_row`, `repeated` -> "a".
     """
 
     def __init__(self) -> None:
@@ -159,14 +160,14 @@ class MergedCells:
         """Begin a row."""
         self._above, self._below, self.column = self._below, {}, 0
 
-    def place(self, text: str, rows: int, columns: int) -> list[str]:
-        """The cells of a row that a cell fills which begins at the current column."""
+    def place(self, text: str, rows: int, columns: int) -> str:
+        """Place a cell at the current column; `repeated` has the columns that it covers."""
         rows, columns = (min(max(span, 1), MAX_SPAN) for span in (rows, columns))
-        cells = [text, *[""] * (columns - 1)]
-        for cell in cells:
-            self._above.pop(self.column, None)
-            self._fill(cell, rows - 1)
-        return cells
+        covered = range(self.column + 1, self.column + columns)
+        self._above.pop(self.column, None)
+        self._above |= dict.fromkeys(covered, (COVERED, rows))
+        self._fill(text, rows - 1)
+        return text
 
     def repeated(self, column: int | None = None) -> Iterator[str]:
         """The cells from above up to the next free column; with `column`, and blank ones, up to this one."""

@@ -24,7 +24,7 @@ from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
 from rag.ingest.parse.html_exports import classes_with, in_plain_html, style_sheets
-from rag.ingest.parse.html_tables import with_code_and_layout
+from rag.ingest.parse.html_tables import with_code_and_layout, with_spanned_cells
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, first_heading, with_questions
 from rag.ingest.parse.typefaces import with_scripts
@@ -138,7 +138,7 @@ def _marked_content(html: str) -> str:
     html = _SCRIPT_LINK.sub("", html)  # a frame or a link that leads nowhere
     page = html_widgets.with_widgets_as_text(with_code_and_layout(html_widgets.with_formulas(html)))
     content = (_convert(page, options).content or "").replace(html_widgets.NO_MARK, "")
-    content = _MAIL_LINK.sub(_mail_address, clean(content))
+    content = with_spanned_cells(_MAIL_LINK.sub(_mail_address, clean(content)))
     return without_note_ids(with_scripts(content).strip())
 
 

@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 
 from rag.ingest.parse.document_parts import MergedCells
 from rag.text.plain_text import with_replacements
+from rag.text.table_heads import COVERED, pipe_table
 
 MAX_GROWTH = 4  # times the length of a page: the most that repeated cells may add
 
 _CELLS = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,2000})>", re.IGNORECASE)
-_SPANS = re.compile(r"\browspan\s*=\s*[\"']?\d{1,9}[\"']?", re.IGNORECASE)
+_SPANS = re.compile(r"\b(?:row|col)span\s*=\s*[\"']?\d{1,9}[\"']?", re.IGNORECASE)
+_HIDDEN_CELL = re.compile(r"\bdisplay\s*:\s*none", re.IGNORECASE)
+_ROWS_OF_TABLE = re.compile(r"(?m)^([ >]*)\|[^\n]*(?:\n\1\|[^\n]*)+(\n*)")
+_BAR = re.compile(r"(?<!\\)\|")
 _TABLE = re.compile(r"<(/?)table\b[^<>]*>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b", re.IGNORECASE)
 _CELL = re.compile(r"<t[dh]\b[^<>]*>((?:[^<]|<(?!/?t[dhr]\b))*+)", re.IGNORECASE)
@@ -196,20 +200,41 @@ class _Table:
 
 
 def with_repeated_cells(page: str) -> str:
-    """The page with the content of a cell over several rows repeated in each of these rows."""
+    """The page with the content of a cell over several rows repeated in each of these rows.
+
+    One over several columns has cells with `COVERED` behind it, which `with_spanned_cells` resolves.
+    """
     if not _SPANS.search(page):
         return page
     replacements: list[tuple[int, int, str]] = []
     room = MAX_GROWTH * len(page)
     tables: list[_Table] = []
     for tag in _CELLS.finditer(page):
-        repeated = "".join(f"<td>{content}</td>" for content in _repeated_cells(tag, tables))
+        repeated = "".join(f"<td>{content}" for content in _repeated_cells(tag, tables))
         room -= len(repeated)
         if room < 0:
             return page
         if repeated or _SPANS.search(tag[3]):
             replacements.append((*tag.span(), repeated + _SPANS.sub("", tag[0])))
     return with_replacements(page, replacements)
+
+
+def with_spanned_cells(text: str) -> str:
+    """A text in Markdown with words over several columns in each of these, and without `COVERED`."""
+    return _ROWS_OF_TABLE.sub(_spanned_table, text).replace(COVERED, "") if COVERED in text else text
+
+
+def _spanned_table(table: re.Match[str]) -> str:
+    """A table without `COVERED`, and without columns that have no texts."""
+    if COVERED not in table[0]:
+        return table[0]
+    indent, end = table.groups()
+    lines = table[0].removesuffix(end).split(f"\n{indent}")
+    rows = [[cell.strip().replace("\\|", "|") for cell in _BAR.split(line)[1:-1]] for line in lines]
+    del rows[1]  # the rule
+    used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(COVERED)})
+    grid = ([row[at] if at < len(row) else "" for at in used] for row in rows)
+    return indent + pipe_table(grid, len(used)).replace("\n", f"\n{indent}") + end if used else ""
 
 
 def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
@@ -241,6 +266,8 @@ def _end_cell(table: _Table, tag: re.Match[str]) -> None:
     if (opened := table.opened) is None:
         return
     table.opened = None
+    if _HIDDEN_CELL.search(opened[3]):  # the converter leaves it out
+        return
     content = tag.string[opened.end() : tag.start()]
     table.cells.place(content, _span(opened[3], "rowspan"), _span(opened[3], "colspan"))
 

@@ -102,9 +102,8 @@ def with_widgets_as_text(page: str) -> str:
     superscripts and subscripts.
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
-    page = _TICKS.sub(_tick, _CHIPS.sub(r"\1, ", page))
-    page = with_repeated_cells(page)
-    page = with_list_labels(_with_labels(_with_script_marks(_MARKS.sub("", page))))
+    page = with_repeated_cells(_TICKS.sub(_tick, _CHIPS.sub(r"\1, ", _MARKS.sub("", page))))
+    page = with_list_labels(_with_labels(_with_script_marks(page)))
     return _LIKE_MARKS.sub(rf"\g<0>{NO_MARK}", _SEEN.sub(_TagTexts().text, page))
 
 

@@ -51,7 +51,7 @@ def table_rows(text: str, plain: Callable[[str], str], merged: MergedCells) -> I
         for column, cell in row.items():
             if cell.text:
                 texts += merged.repeated(column)
-                texts += merged.place(cell.text, cell.down, cell.across)
+                texts.append(merged.place(cell.text, cell.down, cell.across))
         texts += merged.repeated(sum(cell.across for cell in row.values()))
         merged.next_row()
         if any(cell.text for cell in row.values()):

@@ -424,7 +424,7 @@ class _Body:
             for cell, text in cells:
                 start, across, down = _place(cell, columns)
                 texts += merged.repeated(start)
-                texts += merged.place(text, down, across)
+                texts.append(merged.place(text, down, across))
             texts += merged.rest()
             merged.next_row()
             if any(text for _, text in cells):

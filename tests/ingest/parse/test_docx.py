@@ -214,7 +214,7 @@ def test_a_table_has_pipe_rows_and_a_frame_of_one_column_has_none() -> None:
     ]
 
 
-def test_merged_cells_are_repeated_downwards_and_once_across() -> None:
+def test_merged_cells_are_repeated_downwards_and_in_named_columns() -> None:
     def cell(text: str, about: str) -> str:
         return f"<w:tc><w:tcPr>{about}</w:tcPr>{p(text)}</w:tc>"
 
@@ -222,6 +222,7 @@ def test_merged_cells_are_repeated_downwards_and_once_across() -> None:
         cell("Region", "") + cell("Wins", '<w:gridSpan w:val="2"/>'),
         cell("North", '<w:vMerge w:val="restart"/>') + cell("3", "") + cell("4", ""),
         cell("", "<w:vMerge/>") + cell("5", "") + cell("6", ""),
+        cell("South", "") + cell("none", '<w:gridSpan w:val="2"/>'),
     ]
     body = f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>"
     ((_, text),) = shape_of(word(body))
@@ -230,6 +231,7 @@ def test_merged_cells_are_repeated_downwards_and_once_across() -> None:
         "| --- | --- | --- |",
         "| North | 3 | 4 |",
         "| North | 5 | 6 |",
+        "| South | none |  |",
     ]
 
 

@@ -287,6 +287,20 @@ def test_a_cell_over_several_rows_is_in_each_of_them() -> None:
     ]
 
 
+def test_a_cell_over_several_columns_is_in_each_that_has_a_head() -> None:
+    rows = (
+        "<tr><th>Day<th>Morning<th>Afternoon|evening</tr><tr><td>Mon<td>8 to 12<td>14 to 18</tr>"
+        "<tr><td>Wed</td><td colspan='2'>closed</td></tr><tr><td colspan=99>In May</tr>"
+    )
+    table = (
+        "| Day | Morning | Afternoon\\|evening |\n| --- | --- | --- |\n| Mon | 8 to 12 | 14 to 18 |\n"
+        "| Wed | closed | closed |\n| In May |  |  |"
+    )
+    assert parse(f"<p>Hours</p><table>{rows}</table>".encode(), "a.html").text == f"Hours\n\n{table}"
+    page = f"<ul><li>Hours<table>{rows}</table></ul>"
+    assert parse(page.encode(), "a.html").text.replace("\n    |", "\n|") == f"- Hours\n{table}"
+
+
 def test_a_cell_over_several_rows_stays_in_its_column_below_a_short_row() -> None:
     rows = "<tr><th>a<th>b<th rowspan=3>c</tr><tr><td>1</tr><tr><td>2<td>3</tr>"
     text = parse(f"<table>{rows}</table>".encode(), "a.html").text
@@ -503,7 +517,7 @@ _MERGED = (
     "<tr><td>South<td>&nbsp;<td>11</tr></table>"
 )
 _POINT = "<table><col width=4%><tbody><tr><td valign=top>{}</td><td>{}</td></tr></tbody></table>"
-_MERGED_SEEN = "| Region | 2023 | |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n| South |  | 11 |"
+_MERGED_SEEN = "| Region | 2023 |  |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n| South |  | 11 |"
 
 
 @pytest.mark.parametrize(

@@ -295,14 +295,19 @@ def test_charts_worksheets_and_pictures_in_frames_are_read_and_other_objects_are
     assert "| May | 7 |" in parse(packed(slide, **held), "a.odp").text
 
 
-def test_a_cell_that_goes_over_rows_is_in_each_of_them() -> None:
+def test_a_cell_that_goes_over_rows_or_columns_is_in_each_of_them() -> None:
     cell = "<table:table-cell {}><text:p>{}</text:p></table:table-cell>"
-    first = cell.format("", "Day") + cell.format("", "Hour")
-    second = cell.format('table:number-rows-spanned="2"', "Monday") + cell.format("", "nine")
-    third = "<table:covered-table-cell/>" + cell.format("", "ten")
+    covered = "<table:covered-table-cell/>"
+    first = cell.format("", "Day") + cell.format("", "nine") + cell.format("", "ten")
+    second = (
+        cell.format('table:number-rows-spanned="2"', "Monday") + cell.format("", "A") + cell.format("", "B")
+    )
+    third = covered + cell.format('table:number-columns-spanned="2"', "Trip") + covered
     body = "".join(f"<table:table-row>{row}</table:table-row>" for row in (first, second, third))
     text = parse(flat(f"<office:text><table:table>{body}</table:table></office:text>"), "a.fodt").text
-    assert text.endswith("| Monday | nine |\n| Monday | ten |")
+    assert text.endswith("| Monday | A | B |\n| Monday | Trip | Trip |")
+    sheet = f"<office:spreadsheet><table:table>{body}</table:table></office:spreadsheet>"
+    assert parse(flat(sheet), "a.fods").text.endswith("| Monday | A | B |\n| Monday | Trip | Trip |")
 
 
 FORM = """<office:forms><form:form form:name="F">

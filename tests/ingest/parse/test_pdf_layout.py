@@ -1255,6 +1255,32 @@ def test_a_drawn_cell_over_several_rows_stands_in_each_and_one_over_columns_in_t
     ]
 
 
+@pytest.mark.parametrize(
+    ("uprights", "row", "last"),
+    [
+        (
+            "150 660 m 150 640 l S 350 660 m 350 640 l S",
+            ("Tue", "closed", "", "yes"),
+            "| closed | closed | yes |",
+        ),
+        ("150 660 m 150 640 l S", ("Tue", "8 to 9", "15 to 16", ""), "| 8 to 9 | 15 to 16 |  |"),
+    ],
+)
+def test_a_drawn_value_over_several_columns_is_in_each_that_has_a_head(
+    uprights: str, row: Sequence[str], last: str
+) -> None:
+    grid = (50, 150, 250, 350, 450)
+    drawn = ruled(grid, (700, 680, 660)) + ruled((50, 450), (660, 640)) + uprights
+    rows = (("Day", "Morning", "Evening", "Post"), ("Mon", "8 to 12", "14 to 18", "no"), row)
+    cells = [
+        At(x + 4, 686 - 20 * at, text)
+        for at, texts in enumerate(rows)
+        for x, text in zip(grid, texts, strict=False)
+        if text
+    ]
+    assert parsed(cells, drawn=drawn).text.split("\n")[-1] == f"| {row[0]} {last}"
+
+
 def test_rows_that_no_rule_parts_are_rows() -> None:
     rows = [("Clock", "Year", "Drift"), ("H1", "1735", "3 s"), ("H4", "1759", "2 s"), ("K1", "1769", "4 s")]
     text = parsed(table(rows), drawn=ruled((50, 200, 350, 500), (615, 593, 550))).text

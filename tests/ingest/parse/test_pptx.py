@@ -269,17 +269,17 @@ def test_pictures_and_embedded_worksheets_are_read_and_other_objects_are_counted
     assert document.metadata == {"left_out": "1 embedded object"}
 
 
-def test_a_cell_that_goes_over_rows_is_in_each_of_them() -> None:
+def test_a_cell_that_goes_over_rows_or_columns_is_in_each_of_them() -> None:
     def cell(text: str, about: str = "") -> str:
         return f"<a:tc {about}><a:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></a:txBody></a:tc>"
 
-    first = cell("Day") + cell("Hour")
-    second = cell("Monday", 'rowSpan="2"') + cell("nine")
-    third = cell("", 'vMerge="1"') + cell("ten")
+    first = cell("Day") + cell("nine") + cell("ten")
+    second = cell("Monday", 'rowSpan="2"') + cell("Music") + cell("Art")
+    third = cell("", 'vMerge="1"') + cell("Trip", 'gridSpan="2"') + cell("", 'hMerge="1"')
     rows = "".join(f"<a:tr>{row}</a:tr>" for row in (first, second, third))
     data = f"<a:graphic><a:graphicData><a:tbl>{rows}</a:tbl></a:graphicData></a:graphic>"
     text = parse(slides(f"<p:graphicFrame>{data}</p:graphicFrame>"), "a.pptx").text
-    assert text.endswith("| Monday | nine |\n| Monday | ten |")
+    assert text.endswith("| Monday | Music | Art |\n| Monday | Trip | Trip |")
 
 
 def test_of_alternatives_the_first_is_read_wherever_they_stand() -> None:

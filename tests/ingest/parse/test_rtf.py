@@ -166,3 +166,22 @@ def test_a_table_in_a_cell_is_words_of_that_cell() -> None:
 def test_lists_of_older_programs_are_lists() -> None:
     body = r"\pard{\pntext\'b7\tab}{\*\pn\pnlvlblt{\pntxtb\'b7}}one\par{\pntext\'b7\tab}two\par"
     assert shape_of(body) == [("list", "- one\n- two")]
+
+
+def test_the_columns_of_a_table_are_between_the_edges_of_its_cells() -> None:
+    def row(*cells: tuple[str, int | str]) -> str:
+        ends = "".join(f"\\clvertalt\\cellx{end}" if isinstance(end, int) else end for _, end in cells)
+        texts = "".join(f"{text}\\cell " for text, _ in cells)
+        return rf"\trowd\trleft-108{ends}\pard\intbl {texts}\row"
+
+    head = row(("Time", 900), ("Mon", 1900), ("Tue", 2905), ("Wed", 3900))
+    trip = row(("8:00", 900), ("Trip", 2900), ("Art", r"\clvmgf\cellx3900"))
+    merged = row(
+        ("9:00", 903), ("Fair", r"\clmgf\cellx1900"), ("", r"\clmrg\cellx2900"), ("", r"\clvmrg\cellx3900")
+    )
+    ((_, text),) = shape_of(head + trip + merged + row(("Mind the bell", 3900)))
+    assert text.split("\n")[2:] == [
+        "| 8:00 | Trip | Trip | Art |",
+        "| 9:00 | Fair | Fair | Art |",
+        "| Mind the bell |  |  |  |",
+    ]

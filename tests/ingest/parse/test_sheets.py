@@ -120,6 +120,16 @@ def test_cells_that_are_merged_downwards_are_repeated() -> None:
     assert [text for _, text in rows_of(book)[2:]] == ["| North | 1 |", "| North | 2 |"]
 
 
+def test_a_value_that_is_merged_over_columns_stands_in_each_that_has_a_name() -> None:
+    merged = '<s:mergeCells><s:mergeCell ref="B2:C3"/><s:mergeCell ref="A4:B4"/></s:mergeCells>'
+    rows = ("Name|Mon|Tue|Wed", "Ann|leave||here", "Bob|||here", "Sum||2|2")
+    assert [text for _, text in rows_of(workbook(sheet(*rows, more=merged)))[2:]] == [
+        "| Ann | leave | leave | here |",
+        "| Bob | leave | leave | here |",
+        "| Sum |  | 2 | 2 |",
+    ]
+
+
 def test_hidden_sheets_rows_and_columns_are_left_out_and_said() -> None:
     hidden = '<s:col min="2" max="2" hidden="1"/>'
     book = workbook(

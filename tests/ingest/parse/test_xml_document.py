@@ -361,7 +361,9 @@ LISTS_TEXT = """- Run:
 - Z: End."""
 
 
-MERGED = "| Drug | Adults |  |\n| --- | --- | --- |\n| Drug | Start | Max |\n| A | none |  |\n| A | 3 | 4 |"
+MERGED = (
+    "| Drug | Adults |  |\n| --- | --- | --- |\n| Drug | Start | Max |\n| A | none | none |\n| A | 3 | 4 |"
+)
 HTML_TABLE = """<tr><th rowspan="2">Drug</th><th colspan="2">Adults</th></tr><tr><th>Start</th>
 <th>Max</th></tr><tr><td rowspan="2">A</td><td colspan="2">none</td></tr><tr><td>3</td><td>4</td></tr>"""
 CALS = """<tgroup cols="3"><colspec/><colspec colname="b"/><colspec colname="c"/>

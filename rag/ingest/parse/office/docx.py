@@ -19,7 +19,7 @@ from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
 from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
-from rag.text.table_heads import PAGE_BREAK
+from rag.text.table_heads import COVERED, PAGE_BREAK
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -310,7 +310,7 @@ class _Reader:
                 text = above[len(texts)] if len(texts) < len(above) else ""
             else:
                 text = self._cell(cell)
-            texts += [text, *[""] * (span - 1)]
+            texts += [text, *[COVERED] * (span - 1)]
         return texts
 
     def _cell(self, cell: Element) -> str:

@@ -22,7 +22,7 @@ from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
 from rag.text.plain_text import one_line
-from rag.text.table_heads import PAGE_BREAK
+from rag.text.table_heads import COVERED, PAGE_BREAK
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
@@ -245,8 +245,11 @@ class _Reader:
             texts: list[str] = []
             for at, cell in enumerate(_repeated_cells(row)):
                 rows_left[at] = rows_left.get(at, 0) - 1
-                if cell.tag == "covered-table-cell" and rows_left[at] >= 0 and at < len(rows[-1]):
+                is_covered = cell.tag == "covered-table-cell"
+                if is_covered and rows_left[at] >= 0 and at < len(rows[-1]):
                     texts.append(rows[-1][at])
+                elif is_covered:
+                    texts.append(COVERED)
                 else:
                     rows_left[at] = repeat_count(cell, "number-rows-spanned") - 1
                     texts.append(self.cell_text(cell))
@@ -484,8 +487,8 @@ def _cells(reader: _Reader, sheet: Sheet, row: Element, number: int) -> dict[int
         if text := as_struck(text, is_struck=reader.style(cell).struck):
             end = column + capped_repeat_count(cell, "number-columns-repeated")
             cells |= dict.fromkeys(range(column, min(end, MAX_COLUMNS)), text)
-            if (down := repeat_count(cell, "number-rows-spanned")) > 1:
-                across = repeat_count(cell, "number-columns-spanned")
+            down, across = (repeat_count(cell, f"number-{lines}-spanned") for lines in ("rows", "columns"))
+            if down > 1 or across > 1:
                 sheet.merged.append((number, column, number + down - 1, column + across - 1))
         column += repeat_count(cell, "number-columns-repeated")
     return cells

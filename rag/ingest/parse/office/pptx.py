@@ -11,6 +11,7 @@ from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.pdf.text_page import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, whole_number
+from rag.text.table_heads import COVERED
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
@@ -228,7 +229,7 @@ def _rows(table: Element) -> list[list[str]]:
             if cell.get("vMerge") in {"1", "true"}:
                 texts.append(rows[-1][at] if rows and at < len(rows[-1]) else "")
             elif cell.get("hMerge") in {"1", "true"}:
-                texts.append("")
+                texts.append(COVERED)
             else:
                 texts.append(
                     " ".join(map(drawings_and_forms.paragraph_text, descendants(cell, "txBody", "p")))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,13 +12,15 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import codec_of, decode_part, is_utf8
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
-from rag.ingest.parse.document_parts import join_surrogates, listed_names
+from rag.ingest.parse.document_parts import MAX_SPAN, join_surrogates, listed_names
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
+from rag.text.table_heads import COVERED
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
 MAX_DEPTH = 500  # groups within groups; no program writes a tenth
 PLAIN_LEVEL = 9  # outline level of plain text
+SAME_EDGE = 60  # twips between the edges of cells in one column at most
 
 TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
@@ -101,6 +105,29 @@ class _Paragraph:
     texts: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Row:
+    """The cells of a row; and where the row begins, where each cell ends, and what merges it, as stated."""
+
+    texts: list[str] = field(default_factory=list)
+    start: int = 0
+    ends: list[int] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+
+    def read(self, word: str, number: int) -> None:
+        """Read a word about the row; those about a cell stand before its end."""
+        match word:
+            case "trowd":
+                self.start, self.ends, self.merged = 0, [], [""]
+            case "trleft":
+                self.start = number
+            case "clvmrg" | "clmrg":
+                self.merged[-1:] = [word]
+            case "cellx":
+                self.ends.append(number)
+                self.merged.append("")
+
+
 def parse(data: bytes, name: str) -> Document:
     """The document of a Rich Text file; remarks count hidden text and comments."""
     if not data.startswith(b"{\\rtf"):
@@ -129,9 +156,9 @@ class _Reader:
         self._paragraph = _Paragraph()
         self._bytes: list[bytes] = []
         self._skip = 0
-        self._cells: list[str] = []
         self._cell: list[str] = []
-        self._rows: list[list[str]] = []
+        self._row = _Row()
+        self._rows: list[_Row] = []
         self._moment: dict[str, int] = {}
 
     def read(self, data: bytes) -> None:
@@ -246,8 +273,8 @@ class _Reader:
             case "cell":
                 self._end_cell()
             case "row":
-                self._rows.append(self._cells)
-                self._cells = []
+                self._rows.append(self._row)
+                self._row = replace(self._row, texts=[])  # the next one has the same cells unless it says so
             case _:
                 return False
         return True
@@ -267,6 +294,8 @@ class _Reader:
                     self._styles[self._style] = paragraph.level
             case "ilvl":
                 paragraph.depth = number
+            case _ if self._state.into == "body":
+                self._row.read(word, number)
 
     def _of_text(self, word: str, number: int | None) -> None:
         """Set the looks and the code page of the text of a group."""
@@ -360,7 +389,7 @@ class _Reader:
 
     def _end_cell(self) -> None:
         self._end_nested()
-        self._cells.append(" ".join(filter(None, self._cell)))
+        self._row.texts.append(" ".join(filter(None, self._cell)))
         self._cell = []
 
     def _end_nested(self) -> None:
@@ -369,9 +398,30 @@ class _Reader:
         self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
 
     def _end_table(self) -> None:
-        if self._rows or self._cells:
-            self.draft.table([*self._rows, *([self._cells] if self._cells else [])])
-            self._rows, self._cells = [], []
+        if rows := [*self._rows, *([self._row] if self._row.texts else [])]:
+            self.draft.table(_by_column(rows))
+            self._rows, self._row = [], _Row()
+
+
+def _by_column(rows: Sequence[_Row]) -> list[list[str]]:
+    """The texts of rows in the columns between all edges of cells; in turn where rows don't state these."""
+    edges: list[int] = []
+    for edge in sorted({edge for row in rows for edge in (row.start, *row.ends)}):
+        if not edges or edge - edges[-1] > SAME_EDGE:
+            edges.append(edge)
+    if len(edges) > MAX_SPAN or any(len(row.texts) != len(row.ends) for row in rows):
+        return [row.texts for row in rows]
+    table: list[list[str]] = []
+    for row in rows:
+        begin = bisect_right(edges, row.start) - 1
+        texts = [""] * begin
+        for text, edge, merged in zip(row.texts, row.ends, row.merged, strict=False):
+            span = max(bisect_right(edges, edge) - 1 - len(texts), 0)
+            above = table[-1] if table and merged == "clvmrg" else []
+            cells = [COVERED if merged == "clmrg" else text, *[COVERED] * (span - 1)]
+            texts += (above[len(texts) : len(texts) + span] or cells)[:span]
+        table.append(texts)
+    return table
 
 
 def _height(word: str, number: int | None) -> int:

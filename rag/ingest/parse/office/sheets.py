@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft
 from rag.text.plain_text import one_line
-from rag.text.table_heads import is_header, pipe_row, rule
+from rag.text.table_heads import COVERED, is_header, pipe_row, rule, with_spanned
 from rag.uris import cell_range, column_name
 
 MAX_COLUMNS = 16_384  # of a sheet, as in Excel
@@ -50,13 +50,13 @@ class _Row(NamedTuple):
 
 def write_sheet(draft: Draft, sheet: Sheet) -> None:
     """Write a sheet unless it is empty, and count its hidden rows and columns."""
-    _repeat_merged(sheet)
+    ends = _repeat_merged(sheet)
     draft.left_out["row"] += _remove_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
     if not (rows or sheet.boxes or sheet.charts):
         return
     draft.heading(sheet.name, 1)
-    writer = _Writer(draft, {(row, first): last for row, first, _, last in sheet.merged})
+    writer = _Writer(draft, ends)
     for group in _groups(rows, sheet.hidden_rows):
         for columns in _side_by_side(group, sheet.hidden_columns):
             part = [
@@ -71,13 +71,19 @@ def write_sheet(draft: Draft, sheet: Sheet) -> None:
         draft.table(chart)
 
 
-def _repeat_merged(sheet: Sheet) -> None:
-    """Repeat the text of a vertically merged cell in each of its rows, so that each row can be read alone."""
-    for first_row, first, last_row, _ in sheet.merged:
+def _repeat_merged(sheet: Sheet) -> dict[tuple[int, int], int]:
+    """Repeat the text of a vertically merged cell in each of its rows, so that each row can be read alone.
+
+    Returns the last columns of merged cells by each of their rows and their first column.
+    """
+    ends: dict[tuple[int, int], int] = {}
+    for first_row, first, last_row, last in sheet.merged:
         if text := sheet.rows.get(first_row, {}).get(first, ""):
-            for number in range(first_row + 1, min(last_row, first_row + 1000) + 1):
+            for number in range(first_row, min(last_row, first_row + 1000) + 1):
                 if number in sheet.rows:
                     sheet.rows[number].setdefault(first, text)
+                    ends[number, first] = last
+    return ends
 
 
 def _remove_hidden(sheet: Sheet) -> int:
@@ -137,7 +143,7 @@ def _names_columns(row: _Row) -> bool:
 
 
 class _Writer:
-    """Writes tables. `ends` has the last column of merged cells by their first row and column."""
+    """Writes tables. `ends` has the last column of merged cells by row and first column."""
 
     def __init__(self, draft: Draft, ends: Mapping[tuple[int, int], int]) -> None:
         self._draft = draft
@@ -160,15 +166,28 @@ class _Writer:
         if not continues:
             self._header = _header_of(rows, columns)
         columns = sorted(self._header or columns)
-        lines = [pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns]) for row in rows]
+        above = [[*self._header.values()]] if continues else []
+        texts = with_spanned([*above, *(self._texts(row, columns) for row in rows)])[len(above) :]
+        lines = [*map(pipe_row, texts)]
         if self._header and self._is_wide(lines):
-            self._rows_as_lists(rows[0 if continues else 1 :])
+            first = 0 if continues else 1
+            self._rows_as_lists(rows[first:], columns, texts[first:])
             return
         if self._header and not continues:
             lines[0] += f"\n{rule(len(columns))}"
         for row, line in zip(rows, lines, strict=True):
             self._draft.row(line, _cells(row, columns), continues=continues)
             continues = True
+
+    def _texts(self, row: _Row, columns: Iterable[int]) -> list[str]:
+        """The texts of a row in these columns, with `COVERED` where a merged cell goes on."""
+        texts: list[str] = []
+        end = 0
+        for column in columns:
+            if text := row.cells.get(column, "")[:MAX_CELL]:
+                end = self._ends.get((row.number, column), column)
+            texts.append(text or (COVERED if column <= end else ""))
+        return texts
 
     def _with_whole_groups(self, row: _Row, columns: list[int]) -> _Row:
         """A row with the names of groups in each of their columns, so that no group goes on too far."""
@@ -201,11 +220,14 @@ class _Writer:
             line = pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns])
             self._draft.row(line, _cells(row, columns), continues=False)
 
-    def _rows_as_lists(self, rows: list[_Row]) -> None:
-        for row in rows:
+    def _rows_as_lists(
+        self, rows: Sequence[_Row], columns: Sequence[int], texts: Sequence[Sequence[str]]
+    ) -> None:
+        for row, cells in zip(rows, texts, strict=True):
             lines = [
-                f"{self._header.get(at) or f'column {column_name(at)}'}: {one_line(text[:MAX_CELL])}"
-                for at, text in sorted(row.cells.items())
+                f"{self._header.get(at) or f'column {column_name(at)}'}: {one_line(text)}"
+                for at, text in zip(columns, cells, strict=True)
+                if text
             ]
             self._draft.row("\n".join(lines), _cells(row, sorted(row.cells)), continues=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from rag.ingest.parse.pdf.page_tables import is_number
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
+from rag.text.table_heads import COVERED, with_spanned
 
 _SAME = 2.5  # points: rules that are nearer are one, as the two borders of neighbouring cells
 _MOST_RULES = 400  # of each direction on a page: more are a drawing
@@ -38,8 +39,8 @@ _Slot: TypeAlias = "tuple[int, int]"
 def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
     """The lines of a page, with one for each cell of each drawn table, also for empty cells.
 
-    The lines of a table have its number from 1 as `table`. A cell over several rows stands in each of them;
-    one over several columns stands in the first.
+    The lines of a table have its number from 1 as `table`. A cell over several rows stands in each of them,
+    one over several columns in those with heads of their own.
     """
     level = joined_rules(rules)
     lines = _with_tables(lines, _grids(level, rules))
@@ -207,26 +208,35 @@ def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]
     parts = {slot: part for slot, part in parts.items() if whole and whole[0] <= slot[0] <= whole[-1]}
     if not _is_table(parts) or _has_coarse_cell(first, parts):
         return [], set()
+    return _placed_cells(grid, first, parts), {line for part in parts.values() for line in part}
+
+
+def _placed_cells(
+    grid: _Grid, first: Mapping[_Slot, _Slot], parts: Mapping[_Slot, Sequence[Line]]
+) -> list[Line]:
+    """The cells of a table, row by row: what begins there, or goes on from above or from the left.
+
+    Nothing goes on from columns in which texts stand side by side in a cell: rules don't part all of these.
+    """
     rows, columns = (sorted({*places}) for places in zip(*parts, strict=True))
-    size = median(line.size for line in lines)
+    size = median(line.size for part in parts.values() for line in part)
     texts = {slot: _cell(part, size) for slot, part in parts.items()}
-    cells = []
+    divided = {first[slot][1] for slot in parts if first[slot] != slot}
+    cells: list[Line] = []
     for row in rows:
         order = min(cell.order for slot, cell in texts.items() if slot[0] == row)
         blank = Line("", Box(0, 0, 0, 0), size, order=order)
         middle = (grid.ys[row] + grid.ys[row + 1]) / 2
-        cells += [
-            _at(texts, first[row, column], (row, column), blank)._replace(
-                box=Box(grid.xs[column] + 1, middle - size / 2, grid.xs[column + 1] - 1, middle + size / 2)
-            )
-            for column in columns
-        ]
-    return cells, {line for part in parts.values() for line in part}
-
-
-def _at(texts: Mapping[_Slot, Line], first: _Slot, slot: _Slot, blank: Line) -> Line:
-    """What stands at a row and column: the cell that begins there, or goes on from above."""
-    return texts.get(slot) or (texts.get(first, blank) if first[1] == slot[1] else blank)
+        for column in columns:
+            begin = first[row, column]
+            goes_on = begin in texts and begin[1] not in divided
+            beside = blank._replace(text=COVERED) if goes_on else blank
+            cell = texts.get((row, column)) or (texts.get(begin, blank) if begin[1] == column else beside)
+            box = Box(grid.xs[column] + 1, middle - size / 2, grid.xs[column + 1] - 1, middle + size / 2)
+            cells.append(cell._replace(box=box))
+    at = range(0, len(cells), len(columns))
+    spread = with_spanned([[cell.text for cell in cells[begin : begin + len(columns)]] for begin in at])
+    return [cell._replace(text=text) for cell, text in zip(cells, chain.from_iterable(spread), strict=True)]
 
 
 def _by_cell(grid: _Grid, first: Mapping[_Slot, _Slot], lines: Sequence[Line]) -> dict[_Slot, list[Line]]:
