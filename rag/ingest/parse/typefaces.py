@@ -7,6 +7,7 @@ end, and the marks are resolved where a paragraph is whole, since what stands be
 from __future__ import annotations
 
 import re
+import unicodedata
 
 SUP, SUP_END, SUB, SUB_END = "\ufdd2", "\ufdd3", "\ufdd4", "\ufdd5"
 """Noncharacters that mark where superscripts and subscripts begin and end."""
@@ -126,7 +127,7 @@ def _is_reference(mark: str, words: str, behind: str) -> bool:
 
 
 # The fonts Symbol and Wingdings: their code points say nothing in any other font. Word writes them as codes,
-# alone or as private characters in a run of the font: 0x6D in Symbol is μ.
+# alone or as private characters in a run of the font: 0x6D in Symbol is μ. In PDFs, their names say more.
 TICKED, UNTICKED = "[x]", "[ ]"  # as in Markdown, which models and people read alike
 
 
@@ -141,12 +142,21 @@ _SYMBOL = {**dict(enumerate(_LOW, 0x20)), **dict(enumerate(_HIGH, 0xA0))}
 _WINGDINGS = {
     **dict.fromkeys((0x52, 0x53, 0xFD, 0xFE), TICKED),
     **dict.fromkeys((0x6F, 0x70, 0x71, 0x72, 0xA8), UNTICKED),
+    **dict(zip((0x4A, 0x4C, 0x6C, 0x6E, 0x75, 0x76, 0x9F, 0xA7, 0xD8), "☺☹●■◆❖•▪➢", strict=True)),
     0xDF: "←",
     0xFB: "✗",
     0xFC: "✓",
     **dict.fromkeys((0xE0, 0xE8), "→"),
 }
 _FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS}
+_FONT = re.compile(r"(?:[A-Z]{6}\+)?(symbol|wingdings)(?:mt|ps)?(?:[-,_].*)?", re.IGNORECASE | re.DOTALL)
+_PIECES = "⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪⎮⎞⎟⎠⎤⎥⎦⎫⎬⎭"  # of which brackets over several lines consist
+_ADOBE = {
+    **dict.fromkeys(range(0xF8E5, 0xF8FF), ""),
+    0xF8E8: "®",
+    0xF8E9: "©",
+    0xF8EA: "™",
+}  # most are pieces
 PRIVATE = 0xF000  # start of the code points of symbol fonts
 _TABLES = {font: {PRIVATE + code: text for code, text in codes.items()} for font, codes in _FONTS.items()}
 
@@ -159,3 +169,20 @@ def symbol_of(code: int, font: str) -> str:
 def with_symbols(text: str, font: str) -> str:
     """A text whose private characters are those of a symbol font."""
     return text if text.isascii() else text.translate(_TABLES.get(font.casefold(), {}))
+
+
+def is_symbol_font(font: str) -> bool:
+    """Whether a font of a PDF is Symbol or Wingdings."""
+    return _FONT.fullmatch(font) is not None
+
+
+def shown_by(character: str, font: str) -> str:
+    """What people see of a character of a PDF in a font: one that the font doesn't have is a code.
+
+    Pieces of brackets are nothing: each of them stands in another line.
+    """
+    code = ord(character)
+    symbols = _FONTS[match[1].casefold()] if (match := _FONT.fullmatch(font)) else {}
+    if unicodedata.normalize("NFKC", character) not in symbols.values():
+        character = symbols.get(code % PRIVATE if code > PRIVATE else code) or _ADOBE.get(code, character)
+    return character.strip(_PIECES)

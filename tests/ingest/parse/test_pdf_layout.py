@@ -654,6 +654,21 @@ def test_words_beside_an_accent_are_struck_out_as_they_are() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("font", "codes", "text"),
+    [
+        ("ABCDEF+SymbolMT", "5 kW", "5 κΩ"),
+        ("Symbol-Bold", "10 mm \xb1 5 \xb0 \xa3 \xb5", "10 μμ ± 5 ° ≤ \xb5"),
+        ("SymbolMT_00", "(\xe6\xe8)", "( )"),
+        ("ABCDEF+Wingdings-Regular", "\xa7", "▪"),
+        ("OpenSymbol", "5 kW", "5 kW"),
+    ],
+)
+def test_codes_of_a_font_of_symbols_are_what_people_see(font: str, codes: str, text: str) -> None:
+    data = pdf([At(50, 720, "R1"), At(67, 720, codes, 10, font), *column(50, "body")])
+    assert parse(data, "a.pdf").text.startswith(f"R1 {text}\n")
+
+
 @pytest.mark.parametrize("turn", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])
 def test_a_page_may_be_turned(turn: str) -> None:
     lines = column(20, "line", 8, 500)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag.ingest.parse.parsers import parse
-from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, SUB, SUB_END, SUP, SUP_END, with_scripts
+from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, SUB, SUB_END, SUP, SUP_END, shown_by, with_scripts
 from tests.ingest.parse.packages import slides, word, workbook, xml
 
 _MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})
@@ -209,3 +209,18 @@ def test_a_reading_stands_behind_its_whole_word() -> None:
     spans = "".join(_open_text_with_reading(*pair) for pair in words) + "、"
     line = f"<text:p>{spans}{_open_text_with_reading('弔慰金', 'ちょういきん')}</text:p>"
     assert parse(_open_text({}, line), "a.fodt").text == expected
+
+
+@pytest.mark.parametrize(
+    ("font", "character", "shown"),
+    [
+        ("FPLCIK+SymbolMT", "\uf057", "Ω"),
+        ("Symbol,Italic", "\uf0a3", "≤"),
+        ("Wingdings", "\uf0fc", "✓"),
+        ("Times", "\uf057", "\uf057"),
+        ("CMEX10", "\uf8eb", ""),
+        ("Symbol", "\uf8e8", "®"),
+    ],
+)
+def test_private_characters_of_a_pdf_are_what_its_font_shows(font: str, character: str, shown: str) -> None:
+    assert shown_by(character, font) == shown

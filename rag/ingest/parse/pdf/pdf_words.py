@@ -107,7 +107,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     strokes = strokes_of(page.raw)
     text_page = page.get_textpage()
     try:
-        reader = _PageReader(show_letters(TextPage(text_page.raw)), strokes, strikes)
+        reader = _PageReader(show_letters(TextPage(text_page.raw), page.raw), strokes, strikes)
         lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()

@@ -1,18 +1,20 @@
 """The letters that a PDF page shows where its characters say something else.
 
 LaTeX draws an accent as a glyph of its own over its letter, and pdfium has it before the letter, or some
-words later.
+words later. A font of symbols has codes where the file has no map to characters, or one to private ones.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 
-from rag.ingest.parse.pdf.text_page import Box, TextPage, as_read
+from rag.ingest.parse.pdf.text_page import NAME_BYTES, Box, Pdfium, TextPage, as_read
+from rag.ingest.parse.typefaces import is_symbol_font, shown_by
 
 _ACCENTS = dict(
     zip(
@@ -28,11 +30,46 @@ _DOTTED = str.maketrans("ıȷ", "ij")  # letters that an accent gives their dot
 _MOST = 1_000  # accents of a page
 _REACH = 200  # characters between an accent and its letter
 _ALIKE = 0.6  # times the height of the other: an accent, and its letter
+_MOST_OBJECTS = 20_000  # of a page: forms after so many of them aren't looked into
+_VISIBLE, _PRIVATE = re.compile(r"\S"), re.compile("[\ue000-\uf8ff]")
 _SPACE = 0.12  # times the height of a line: a gap between two words
 
 
-def show_letters(page: TextPage) -> TextPage:
-    """The page, with accents as parts of their letters."""
+def show_letters(page: TextPage, raw: Pdfium) -> TextPage:
+    """The page, with the letters of symbol fonts, and with accents as parts of their letters."""
+    _show_symbols(page, raw)
+    _show_accents(page)
+    return page
+
+
+def _show_symbols(page: TextPage, raw: Pdfium) -> None:
+    wanted = _VISIBLE if any(map(is_symbol_font, _fonts_on(raw))) else _PRIVATE
+    shown = [*page.text]
+    for match in wanted.finditer(page.text):
+        shown[match.start()] = shown_by(match[0], page.font_name_at(match.start()))
+    page.show(shown)
+
+
+def _fonts_on(page: Pdfium) -> Iterator[str]:
+    """The names of the fonts of a page and of the forms on it."""
+    import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
+
+    objects = [pdfium.FPDFPage_GetObject(page, at) for at in range(pdfium.FPDFPage_CountObjects(page))]
+    fonts: dict[int, Pdfium] = {}
+    for drawn in objects:  # which become more by this loop
+        kind = pdfium.FPDFPageObj_GetType(drawn)
+        if kind == pdfium.FPDF_PAGEOBJ_TEXT and (font := pdfium.FPDFTextObj_GetFont(drawn)):
+            fonts[ctypes.addressof(font.contents)] = font
+        elif kind == pdfium.FPDF_PAGEOBJ_FORM and len(objects) < _MOST_OBJECTS:
+            count = pdfium.FPDFFormObj_CountObjects(drawn)
+            objects += (pdfium.FPDFFormObj_GetObject(drawn, at) for at in range(count))
+    name = ctypes.create_string_buffer(NAME_BYTES)
+    for font in fonts.values():
+        pdfium.FPDFFont_GetBaseFontName(font, name, NAME_BYTES)
+        yield name.value.decode("latin-1")
+
+
+def _show_accents(page: TextPage) -> None:
     box_at = cache(page.box_at)  # accents have their letters in common that may be theirs
     shown = [*page.text]
     for match in islice(_ACCENT.finditer(page.text), _MOST):
@@ -45,7 +82,6 @@ def show_letters(page: TextPage) -> TextPage:
             shown[run.start() : run.end()] = [""] * len(run[0])
             shown[run.start()] = _space_between(page, run.start() - 1, run.end())
     page.show(shown)
-    return page
 
 
 def _letter_at(page: TextPage, at: int, box_at: Callable[[int], Box | None]) -> int | None:

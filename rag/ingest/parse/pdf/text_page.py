@@ -144,7 +144,8 @@ class TextPage:
         length = pdfium.FPDFText_GetText(page, 0, count, units) if count > 0 else 1
         self.text = "".join(map(chr, units[: max(length - 1, 0)]))
         self._is_mapped = length - 1 != count
-        self._characters, self._places = self.text, [*range(len(self.text))]
+        self._characters = self.text
+        self._places: list[int] = [*range(len(self.text))]
 
     def show(self, shown: Sequence[str]) -> None:
         """Take other characters in place of those of its text, none or more for each."""
