@@ -13,7 +13,7 @@ from rag.corpus import Document
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.latex_lists import LABEL_DEFINITION, LIST, ListReader
-from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_quantities
+from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_acronyms, with_quantities
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
 from rag.ingest.parse.latex_title_block import statements, with_title_block
 from rag.ingest.parse.titles_and_questions import first_heading
@@ -24,7 +24,16 @@ from rag.text.table_heads import pipe_table
 
 SUFFIXES = (".tex", ".latex", ".ltx")
 
-_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
+_LEVELS = (
+    "part",
+    "chapter",
+    "section",
+    "subsection",
+    "subsubsection",
+    "paragraph",
+    "subparagraph",
+    "frametitle",
+)
 _BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTION = r"(?:\s*\[[^\[\]]*\])?"
 _VERBATIM = re.compile(
@@ -37,20 +46,40 @@ _COMMENT = re.compile(
 _INLINE_CODE = re.compile(r"\\(?:verb|lstinline)\*?(?:\[[^\]\n]*\])?([^\sa-zA-Z*\[{])(.*?)\1")
 _ADDRESS = re.compile(r"(\\(?:url|nolinkurl|path|href)\s*)\{((?:[^{}\\\n]|\\[^A-Za-z\n])*)\}")
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
+_FRAME = re.compile(rf"\\begin\{{frame\}}(?:<[^<>\n]*>)?(?:\[[^\[\]\n]*\]){{0,2}}[ \t]*{_BRACED}")
 _LEFT_OUT = re.compile(r"\\begin\{(?P<name>tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}")
 _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
 _THEOREMS = document_parts.listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
 """)
+_STEPS = {
+    "if": "if {} then",
+    "elsif": "else if {} then",
+    "else": "else",
+    "while": "while {} do",
+    "for": "for {} do",
+    "forall": "for all {} do",
+    "loop": "loop",
+    "repeat": "repeat",
+    "until": "until {}",
+    "require": "Require: ",
+    "ensure": "Ensure: ",
+    "return": "return ",
+    "state": "",
+    "statex": "",
+    **{f"end{name}": f"end {name}" for name in ("if", "while", "for", "loop")},
+}
+"""The steps of algorithms, in any letter case but the lower one, which TeX has for itself."""
+_STEP = re.compile(rf"\s*\\({'|'.join(_STEPS)})(?![a-zA-Z])(?:\s*{_BRACED}|[ \t]*)", re.IGNORECASE)
 _KEYWORDS = re.compile(rf"\\keywords{_OPTION}\s*{_BRACED}")
 _NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
 _ENVIRONMENT = re.compile(
-    r"\\begin\{(?:minipage|subfigure|multicols\*?|wrapfigure|wraptable|adjustbox|spacing)\}"
+    r"\\begin\{(?:minipage|columns?|subfigure|multicols\*?|wrapfigure|wraptable|adjustbox|spacing)\}"
     r"(?:\[[^\]\n]{0,300}\])*(?:\{[^{}]*\}){0,2}|\\(?:begin|end)\{[\w*]+\}(?:\[[^\]\n]{0,300}\])?"
 )
 _GONE = re.compile(
     r"\\(?:(?:label|labelenum[iv]{1,3}|includegraphics|epsfig|vspace|hspace|bibliographystyle|bibliography|pagestyle|thispagestyle"
-    r"|pagenumbering|usepackage|RequirePackage|documentclass|input|include|graphicspath|vskip|hypersetup|index|nocite"
+    r"|column|pagenumbering|usepackage|RequirePackage|documentclass|input|include|graphicspath|vskip|hypersetup|index|nocite"
     rf"|color|theoremstyle|newcounter|newlength|geometry|captionsetup)(?![a-zA-Z@])\*?{_OPTION}{_OPTION}(?:\s*{_BRACED})?"
     r"|(?:setlength|addtolength|setcounter|addtocounter|newcommand|renewcommand|newenvironment|renewenvironment"
     r"|newtheorem|newcolumntype|definecolor|fontsize|titleformat|addcontentsline|rule|specialrule)(?![a-zA-Z@])\*?"
@@ -70,7 +99,7 @@ _LINKED = re.compile(r"\\href\{([^{}]*)\}\{([^{}]*)\}")
 _STYLED = re.compile(  # commands whose first one or two arguments aren't text
     r"\\(?:(?:textcolor|colorbox|raisebox|parbox|scalebox|rotatebox|foreignlanguage|hypertarget|hyperlink)(?![a-zA-Z@])\*?"
     rf"{_OPTION}\s*{_BRACED}|(?:fcolorbox|resizebox|multicolumn|multirow)\*?{_OPTION}\s*{_BRACED}{_OPTION}\s*"
-    rf"{_BRACED}){_OPTION}"
+    rf"(?:{_BRACED}|[*=])){_OPTION}"
 )
 _PRINTED = re.compile(rf"\\texorpdfstring\s*{_BRACED}\s*{_BRACED}")  # the second is for bookmarks
 _WITHOUT_ARGUMENT = re.compile(r"\\([a-zA-Z@]+)\*?\{\s*\}(?!\s*\{)")
@@ -105,7 +134,7 @@ def parse(text: str, name: str) -> Document:
     reader = _Reader()
     text = reader.keep_code(text.replace("\ue000", ""))
     text = _with_environments(text, _COMMENT, lambda match, _: match["before"] or "")
-    text = reader.expanded(LABEL_DEFINITION.sub(r"\\labelenum\1", text))
+    text = with_acronyms(reader.expanded(LABEL_DEFINITION.sub(r"\\labelenum\1", text)))
     preamble, begin, body = text.partition(r"\begin{document}")
     preamble, body = (preamble, body.partition(r"\end{document}")[0]) if begin else ("", text)
     reader.lists.read_preamble(preamble)
@@ -113,7 +142,9 @@ def parse(text: str, name: str) -> Document:
     included = _INCLUDED.findall(body)
     reader.read_labels(body)
     body = with_title_block(preamble, body)
-    whole, blocks = document_parts.compose(reader.parts(with_quantities(_with_theorems(body, text))))
+    whole, blocks = document_parts.compose(
+        reader.parts(with_quantities(_with_theorems(_with_steps(body), text)))
+    )
     written = reader.plain(stated.date)
     day = document_parts.date(written)
     keywords = _KEYWORDS.search(text)
@@ -165,6 +196,20 @@ def _with_theorems(body: str, text: str) -> str:
         return f"\n\n{name}{title}: " if name else begin[0]
 
     return _THEOREM.sub(named, body)
+
+
+def _with_steps(body: str) -> str:
+    """The body of a file with the words of its algorithms, a step on each line: "if $a > b$ then"."""
+    if "\\begin{algorithmic}" not in body:
+        return body
+
+    def step(command: re.Match[str]) -> str:
+        if command[1].islower():
+            return command[0]
+        form, argument = _STEPS[command[1].lower()], command[2] or ""
+        return "\n" + (form.format(argument) if "{}" in form else form + argument)
+
+    return _STEP.sub(step, body)
 
 
 class _Reader:
@@ -238,13 +283,17 @@ class _Reader:
         text = MATH.sub(lambda m: self._placeholder(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
         text = self._with_tables(text)
         text = text.replace(r"\begin{abstract}", r"\section{Abstract}")
+        text = _FRAME.sub(r"\\frametitle{\1}", text)
         used = [level for level in _LEVELS if re.search(rf"\\{level}\*?[\[{{]", text)]
         highest = _LEVELS.index(used[0]) if used else 0
+        levels = {level: _LEVELS.index(level) - highest + 1 for level in used}
+        levels["frametitle"] = 1 + max(
+            (level for name, level in levels.items() if name != "frametitle"), default=0
+        )
         at = 0
         for heading in _HEADING.finditer(text):
             yield from self._body(text[at : heading.start()])
-            level = _LEVELS.index(heading[1]) - highest + 1
-            yield document_parts.heading(self.plain(heading[2]), level)
+            yield document_parts.heading(self.plain(heading[2]), levels[heading[1]])
             at = heading.end()
         yield from self._body(text[at:])
 

@@ -252,6 +252,47 @@ def _with_arguments(body: str, arguments: list[str]) -> str:
     return re.sub(r"(\\[a-zA-Z@]+)?#([1-9#])(?=([a-zA-Z@])?)", filled, body)
 
 
+# Acronyms of the packages glossaries, acro and acronym.
+_ARGUMENT = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+_NEW_ACRONYM = re.compile(rf"\\newacronym(?:\s*\[[^\[\]]*\])?{_ARGUMENT * 3}")
+_NEW_TERM = re.compile(
+    rf"\\(?:newglossaryentry|DeclareAcronym){_ARGUMENT}\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}"
+)
+_FIELD = re.compile(r"(name|short|long)\s*=\s*(?:\{([^{}]*)\}|([^,{}\n]*))")
+_USE = re.compile(
+    r"\\(gls|ac|acr)(pl|p|s|l|f|short|long|full)?\*?(?![a-zA-Z@])\s*(?:\[[^\[\]]*\])?\{([^{}]*)\}",
+    re.IGNORECASE,
+)
+
+
+def with_acronyms(text: str) -> str:
+    """The text with acronyms as people see them: at first "X-ray diffraction (XRD)", then "XRD"."""
+    forms: dict[str, tuple[str, str]] = {
+        key.strip(): (short, long) for key, short, long in _NEW_ACRONYM.findall(text)
+    }
+    for key, stated in _NEW_TERM.findall(text):
+        fields = {name: braced or plain.strip() for name, braced, plain in _FIELD.findall(stated)}
+        forms[key.strip()] = fields.get("short") or fields.get("name") or key, fields.get("long", "")
+    used = set[str]()
+
+    def shown(use: re.Match[str]) -> str:
+        key, kind = use[3].strip(), (use[2] or "").lower()
+        if key not in forms:
+            return use[0]
+        short, long = forms[key]
+        is_first = key not in used and bool(long)
+        used.add(key)
+        plural = "s" if kind in {"pl", "p"} else ""
+        if kind in {"l", "long"}:
+            return long or short
+        if kind in {"s", "short"} or not (is_first or kind in {"f", "full"}):
+            return short + plural
+        words = f"{long}{plural} ({short}{plural})"
+        return words[0].upper() + words[1:] if use[1][0].isupper() else words
+
+    return _USE.sub(shown, _NEW_TERM.sub("", _NEW_ACRONYM.sub("", text))) if forms else text
+
+
 # Quantities of siunitx as people see them: \SI{5}{\micro\metre} -> 5 µm.
 _BRACED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _QUANTITY = re.compile(

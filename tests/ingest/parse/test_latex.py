@@ -407,6 +407,21 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
         ("\\hypertarget{dose}{%\n\\section{Dose}\\label{dose}}\n\\hyperlink{dose}{See}", "# Dose\n\nSee"),
         (r"\section{\texorpdfstring{\emph{A} b}{A b}}", "# A b"),
         (
+            r"\section{A}\begin{frame}[t]{B}c\end{frame}\begin{frame}\frametitle{D}e\end{frame}",
+            "# A\n\n## B\n\nc\n\n## D\n\ne",
+        ),
+        (r"\frame{\frametitle{A}\begin{columns}[T]\begin{column}{.5\textwidth}b\end{column}", "# A\n\nb"),
+        (
+            r"\newacronym{x}{XRD}{X-ray diffraction}\gls{x}, \glspl{x}, \acrlong{x}, \gls{y}",
+            "X-ray diffraction (XRD), XRDs, X-ray diffraction, y",
+        ),
+        (r"\DeclareAcronym{t}{short=TEM, long={tunnelling microscopy}}\Ac{t}", "Tunnelling microscopy (TEM)"),
+        (r"\newglossaryentry{p}{name={pump P1}, description={x}}\gls{p}", "pump P1"),
+        (
+            r"\begin{algorithmic}\Require $n$ \If{$a>b$} \State swap \EndIf\FOR{each}\STATE add\ENDFOR",
+            "Require: $n$\nif $a>b$ then\nswap\nend if\nfor each do\nadd\nend for",
+        ),
+        (
             r"\begin{thebibliography}{9}\bibitem{knuth} D. Knuth.\bibitem[L]{lam} L.\end{thebibliography}",
             "- [knuth] D. Knuth.\n- [lam] L: L.",
         ),
@@ -428,6 +443,7 @@ def test_what_latex_prints_is_text(written: str, expected: str) -> None:
             ["| A |  | x |", "| A |  | y |", "| B |  | z |", "| c | 1 |"],
         ),
         (r"a & 1\\ & 2\\ \multirow{-2}{*}{b} & 3", ["| a | 1 |", "| b | 2 |", "| b | 3 |"]),
+        (r"\multirow{2}*{7} & 1\\ & 2", ["| 7 | 1 |", "| 7 | 2 |"]),
         (r"\multirow{-2}{*}{b} & 3\\ {\bf c} & 4", ["| b | 3 |", "| c | 4 |"]),
         (
             r"\rowcolor[HTML]{C0C0C0}\makecell{a\\b}&\begin{tabular}[c]{@{}l@{}}c&d\\e\end{tabular}\\ 1&2",
@@ -485,6 +501,11 @@ def test_a_long_table_has_its_head_once_and_its_caption_above() -> None:
         r"\author[",
         r"\and ",
         r"\ref{a}\section{b}\label{a}",
+        r"\begin{frame}{",
+        r"\begin{algorithmic}\If{",
+        r"\newacronym{a}{b}{",
+        r"\newacronym{a}{b}{c}\gls{a}",
+        r"\DeclareAcronym{a}{short=",
         r"\foo\textbf{a}",
         r"\foo{}",
     ],
