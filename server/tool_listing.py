@@ -388,17 +388,13 @@ def _all_values(of_field: Sequence[FieldValues]) -> list[str | float]:
 def _fields_in_words(overview: Sequence[CollectionOverview]) -> str:
     """The fields with their types: once if all collections share them, otherwise by collection."""
     declared = {
-        summary.collection.name: _field_list(summary.collection.fields)
+        summary.collection.name: ", ".join(f"{name} ({kind})" for name, kind in fields.items())
         for summary in overview
-        if summary.collection.fields
+        if (fields := summary.collection.fields)
     }
     if len(declared) == len(overview) and len(set(declared.values())) == 1:
         return _short_words(declared.popitem()[1])
     return _short_words("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
-
-
-def _field_list(fields: Mapping[str, FieldType]) -> str:
-    return ", ".join(f"{name} ({kind})" for name, kind in fields.items())
 
 
 def _short_words(text: str) -> str:

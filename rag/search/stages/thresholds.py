@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain
 from math import inf, sqrt
 from statistics import fmean
-from typing import Self
 
 import numpy as np
 from anyio import to_thread
@@ -136,7 +135,7 @@ async def lacks_evidence(
     if any(names_file(plan.query, hit.source.collection, hit.source.name) for hit in hits):
         return False
     views = query.views_by_collection
-    judged = [_JudgedHit.of(hit, views[hit.source.collection]) for hit in hits]
+    judged = [_JudgedHit(hit, views[hit.source.collection]) for hit in hits]
     leasts = [_least_evidence(query, hit, plan, are_counted=True) for hit in judged]
     measured = [similarity for hit in judged if (similarity := hit.similarity_to(query)) is not None]
     if not judged or not all(leasts) or len(measured) < len(judged):
@@ -173,16 +172,15 @@ def _all_forms(
 
 @dataclass(frozen=True, slots=True)
 class _JudgedHit:
-    """A hit, its collection's view, and the language by whose rules its words are compared."""
+    """A hit and its collection's view."""
 
     hit: Hit
     view: View
-    language: Language
 
-    @classmethod
-    def of(cls, hit: Hit, view: View) -> Self:
-        """With the language by whose rules the collection analyses the hit's document."""
-        return cls(hit, view, analysed_in(view.table.collection, hit.source.metadata))
+    @property
+    def language(self) -> Language:
+        """The language by whose rules the collection analyses the hit's document."""
+        return analysed_in(self.view.table.collection, self.hit.source.metadata)
 
     def similarity_to(self, query: Query) -> float | None:
         """None if the model knows no word of the query, too."""

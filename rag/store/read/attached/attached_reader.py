@@ -299,10 +299,11 @@ class AttachedReader(CollectionReader):
     async def statistics(self) -> schema.Statistics:
         """Numbers for operators."""
         columns = self._attached.columns
+        with_vector = f"{columns.usable} AND ({columns.vector} IS NOT NULL)"
         indexes = [index for index in (self.full_text, self.nearest) if index]
         with engine_errors("counting the rows of an attached table"):
             rows = await self._attached.count_rows()
-            vectors = await self._count_usable(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
+            vectors = await self._attached.table.count_rows(with_vector) if columns.vector else 0
         return schema.Statistics(
             sources=rows,
             chunks=rows,
@@ -320,9 +321,6 @@ class AttachedReader(CollectionReader):
             rows = await self._attached.count_rows()
         hidden = sum(access is None for access in rights.values())
         return Survey(rows, unusable, rows - len(rights), hidden)
-
-    async def _count_usable(self, condition: str) -> int:
-        return await self._attached.table.count_rows(f"{self._attached.columns.usable} AND {condition}")
 
     async def words_column(self) -> str:
         """The text column. It needs no check: without a full-text index, `by_words` is false."""
