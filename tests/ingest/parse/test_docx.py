@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.document_shape import blocks_of, titles_of
 from tests.ingest.parse.packages import core, heading, p, package, sheet, table, word, workbook, xml
@@ -89,6 +90,14 @@ def test_many_paragraphs_whose_ends_are_deleted_cost_no_more_than_their_number(
     files = [word(count * DELETED_END.format("a") + p("b")) for count in (500, 1_000)]
     few, many = (lines_run(partial(parse, file, "a.docx")) for file in files)
     assert many < 2.5 * few
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_thousands_of_notes_in_one_paragraph_are_written() -> None:
+    draft = Draft()
+    marks = [draft.note(str) for _ in range(500_000)]
+    draft.write_notes()
+    assert (marks[-1], draft.note(str)) == ("[^500000]", "[^500001]")
 
 
 def test_hidden_text_is_left_out_and_said() -> None:

@@ -30,7 +30,8 @@ from rag.ingest.parse.pdf.cut_words import dehyphenator, with_next_line
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import rows_of
 from rag.ingest.parse.pdf.page_parts import parts_of
-from rag.ingest.parse.pdf.pdf_words import Line
+from rag.ingest.parse.pdf.pdf_document import parts_on
+from rag.ingest.parse.pdf.pdf_words import Line, PageLines
 from rag.ingest.parse.pdf.readable_pages import NO_TEXT, RUN_OCR, is_garbled
 from rag.ingest.parse.pdf.text_page import HYPHEN, Box, Word
 from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
@@ -1020,8 +1021,8 @@ def test_words_that_a_line_cuts_are_whole_again_and_compounds_keep_their_hyphen(
     assert dehyphenator(text)(text) == expected
 
 
+@pytest.mark.usefixtures("in_linear_time")
 def test_a_cell_of_thousands_of_lines_is_searched_for_cut_words_once() -> None:
-    """The whole cell was searched again with each line, which took minutes."""
     lines = [*["a long cell"] * 10_000, f"informa{HYPHEN}", "tion"]
     assert reduce(with_next_line, lines).endswith(f"cell informa{HYPHEN}\ntion")
 
@@ -1150,6 +1151,32 @@ def test_a_drawing_of_thousands_of_frames_among_its_words_is_read() -> None:
     drawn = "".join(f"{x} {y} 9 8 re S " for x, y in places)
     words = [At(x - 4, y + 2, "of it", 4) for x, y in places]
     assert parsed(words, drawn=drawn).text.count("of") == len(words)
+
+
+def _line(text: str, left: float, row: int) -> Line:
+    box = Box(left, 12 * row, left + 40, 12 * row + 10)
+    return Line(text, box, 10, order=row, words=((box.left, box.right),))
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_a_sheet_of_thousands_of_ruled_rows_on_one_page_is_a_table() -> None:
+    """Some programs print a sheet on a page as long as it."""
+    rows = [
+        _line(text, left, row)
+        for row in range(3_000)
+        for left, text in ((50, "Ann"), (200, "12"), (300, "7"))
+    ]
+    rules = [Box(40, 12 * row - 1, 360, 12 * row) for row in range(3_000)]
+    ((table,),) = parts_on([PageLines(rows, rules)])
+    assert len(table.rows) == 3_000
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_thousands_of_first_cells_may_go_on_below_their_rows() -> None:
+    pairs = [[_line("a long", 50, row), _line("12", 200, row)] for row in range(0, 16_000, 2)]
+    rows = [part for pair in pairs for part in (pair, [_line("name", 50, pair[0].order + 1)])]
+    table, _ = parts_of(rows, ())
+    assert table.rows[1:3] == (("a long name", "12"),) * 2
 
 
 def _indented(*lines: tuple[float, str]) -> list[str]:

@@ -6,7 +6,7 @@ Only the rules say which lines belong together. `page_tables` reads the tables w
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -191,7 +191,8 @@ def _interval(borders: Sequence[float], value: float) -> int:
 
 
 def _nearest(borders: Sequence[float], value: float) -> int:
-    return min(range(len(borders)), key=lambda at: abs(borders[at] - value))
+    at = min(bisect_left(borders, value), len(borders) - 1)
+    return at - 1 if at and value - borders[at - 1] <= borders[at] - value else at
 
 
 def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]]:
@@ -221,11 +222,13 @@ def _placed_cells(
     rows, columns = (sorted({*places}) for places in zip(*parts, strict=True))
     size = median(line.size for part in parts.values() for line in part)
     texts = {slot: _cell(part, size) for slot, part in parts.items()}
+    orders = defaultdict[int, list[int]](list)
+    for (row, _), cell in texts.items():
+        orders[row].append(cell.order)
     divided = {first[slot][1] for slot in parts if first[slot] != slot}
     cells: list[Line] = []
     for row in rows:
-        order = min(cell.order for slot, cell in texts.items() if slot[0] == row)
-        blank = Line("", Box(0, 0, 0, 0), size, order=order)
+        blank = Line("", Box(0, 0, 0, 0), size, order=min(orders[row]))
         middle = (grid.ys[row] + grid.ys[row + 1]) / 2
         for column in columns:
             begin = first[row, column]

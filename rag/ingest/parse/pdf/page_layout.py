@@ -187,10 +187,13 @@ def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -
 
 def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
     """Whether rules divide both sides of a gutter into cells, or into text that is stored row by row."""
-    parts = [
-        _columns_at([line for line in lines if above.top <= line.box.middle <= below.top], edge)
+    by_middle = sorted(range(len(lines)), key=lambda at: lines[at].box.middle)
+    middles = [lines[at].box.middle for at in by_middle]
+    between = (
+        by_middle[bisect_left(middles, above.top) : bisect_right(middles, below.top)]
         for above, below in pairwise(rules)
-    ]
+    )
+    parts = [_columns_at([lines[at] for at in sorted(part)], edge) for part in between]
     rows = [part for part in parts if part.fewest]
     whole = _Columns(*([line for row in rows for line in row[side]] for side in (0, 1)))
     if len(rows) < _FEW:

@@ -30,6 +30,7 @@ _TOGETHER = 1.15  # times the least distance of two lines of a table: those of o
 _NEAR = 3.0  # times the size of the letters: how far from a drawn table its rows without rules stand
 _AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one cell
 _SIGNS, _SIGN_GAP = "$£", 0.4  # before their number; times the size of the letters: more than a space
+_MOST_ABOVE = 200  # rows of the table that are compared: no page that one prints has more
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 _CURRENCY = r"(?:[$£€¥₹₽₩₺]|[A-Z]{3}|kr\.?|zł|Kč|Ft|Fr\.)"
@@ -125,7 +126,8 @@ def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     is_close = all(row[0].box.top - last[0].box.bottom < _WRAPPED * last[0].box.height for last, row in close)
     if not end or not is_close or any(row[0].table or row[0].runs_left for row in rows[begin : end + 1]):
         return 0
-    whole, labels = [row for row in rows[at : end + 1] if len(row) > 1], [row[0] for row in rows[begin:end]]
+    above = [rows[at], *rows[max(at + 1, end - _MOST_ABOVE) : end + 1]]
+    whole, labels = [row for row in above if len(row) > 1], [row[0] for row in rows[begin:end]]
     cell = whole[-1][0]
     lefts = (other.box.left for row in whole for other in row if other.box.left > cell.box.right)
     second = min(lefts, default=0.0)
