@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rag.corpus import Document
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
-from rag.ingest.parse.latex_lists import LABEL_DEFINITION, LIST, ListReader
 from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_acronyms, with_quantities
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
 from rag.ingest.parse.latex_title_block import statements, with_title_block
 from rag.ingest.parse.titles_and_questions import first_heading
-from rag.ingest.parse.typefaces import HEIGHTS, as_script, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line, sentences, with_replacements
 from rag.text.table_heads import pipe_table
@@ -48,6 +48,30 @@ _ADDRESS = re.compile(r"(\\(?:url|nolinkurl|path|href)\s*)\{((?:[^{}\\\n]|\\[^A-
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
 _FRAME = re.compile(rf"\\begin\{{frame\}}(?:<[^<>\n]*>)?(?:\[[^\[\]\n]*\]){{0,2}}[ \t]*{_BRACED}")
 _LEFT_OUT = re.compile(r"\\begin\{(?P<name>tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}")
+_LIST = re.compile(
+    r"\\(begin|end)\{(itemize|enumerate|description|compactitem|compactenum|thebibliography)\}"
+    r"(\[[^\]]*\]|\{[^{}]*\})?"
+)
+_NUMBERED = frozenset({"enumerate", "compactenum"})
+_ITEM = (
+    r"\\(?:item\b|bibitem\b(?=[^{}]*\{(?P<key>[^{}]*)\}))\s*(?:\[(?P<label>[^\[\]]*)\])?(?(key)\{[^{}]*\})"
+)
+_COUNTER = r"\\(?P<how>set|addto)counter\{enum[iv]{1,3}\}\{(?P<value>-?\d{1,6}|\\value\{[^{}]*\})\}"
+_PIECES = re.compile(
+    rf"{_LIST.pattern}|(?P<item>{_ITEM})|{_COUNTER}|\\labelenum(?P<level>i{{1,3}}|iv)\s*\{{(?P<form>{DEEP_TEXT})\}}"
+)
+_LABEL_DEFINITION = re.compile(r"\\(?:def|renewcommand\*?)\s*\{?\\labelenum(i{1,3}|iv)\}?\s*(?=\{)")
+_LABEL_OPTION = re.compile(rf"\blabel\s*=\s*(?:\{{({DEEP_TEXT})\}}|([^,\]]*))|\[([^\],=]*)\]")
+_LABEL_FORM = re.compile(
+    r"(?P<before>.*?)\\(?P<counts>arabic|alph|Alph|roman|Roman)\s*(?:\*|\{enum[iv]{1,3}\})(?P<behind>.*)"
+    r"|(?P<before_short>\W*)(?P<short>[1aAiI])(?P<behind_short>\W*)",
+    re.DOTALL,
+)
+_COUNTS = {"alph": "a", "Alph": "A", "roman": "i", "Roman": "I"}
+_LIST_LEVELS = ("i", "ii", "iii", "iv")
+_START = re.compile(r"\bstart\s*=\s*(\d{1,6})")
+_CHECKED = {"$\\boxtimes$": TICKED, "$\\square$": UNTICKED}
+"""Labels that pandoc writes for items with a box."""
 _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
 _THEOREMS = document_parts.listed_names("""
     theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
@@ -134,10 +158,10 @@ def parse(text: str, name: str) -> Document:
     reader = _Reader()
     text = reader.keep_code(text.replace("\ue000", ""))
     text = _with_environments(text, _COMMENT, lambda match, _: match["before"] or "")
-    text = with_acronyms(reader.expanded(LABEL_DEFINITION.sub(r"\\labelenum\1", text)))
+    text = with_acronyms(reader.expanded(_LABEL_DEFINITION.sub(r"\\labelenum\1", text)))
     preamble, begin, body = text.partition(r"\begin{document}")
     preamble, body = (preamble, body.partition(r"\end{document}")[0]) if begin else ("", text)
-    reader.lists.read_preamble(preamble)
+    reader.read_preamble(preamble)
     stated = statements(text)
     included = _INCLUDED.findall(body)
     reader.read_labels(body)
@@ -212,6 +236,20 @@ def _with_steps(body: str) -> str:
     return _STEP.sub(step, body)
 
 
+@dataclass(slots=True)
+class _List:
+    """A list that is being read.
+
+    `level` counts the numbered lists around it, `last` is the number of the last item, and `form` is what
+    stands before a number, how it is written, and what stands behind: ("(", "a", ")").
+    """
+
+    kind: str
+    level: int
+    last: int
+    form: tuple[str, str, str]
+
+
 class _Reader:
     """Converts LaTeX to text; `_kept` are listings and formulas, which stay verbatim."""
 
@@ -222,7 +260,14 @@ class _Reader:
         self._titles: dict[str, str] = {}  # of sections, figures and tables, by label
         self._endless: list[str] = []
         self._merged = document_parts.MergedCells()
-        self.lists = ListReader(self.plain)
+        self._forms: dict[int, tuple[str, str, str]] = {}  # of the labels of numbered lists, by level
+        self._ended: dict[int, int] = {}  # the last number of the last list, by level
+
+    def read_preamble(self, text: str) -> None:
+        """Note the labels of lists that a preamble sets."""
+        for label in _PIECES.finditer(text):
+            if label["form"] and (form := self._label_form(label["form"])):
+                self._forms[_LIST_LEVELS.index(label["level"])] = form
 
     def read_labels(self, text: str) -> None:
         """Note which titles references stand for: those of sections, and the first sentences of captions."""
@@ -301,7 +346,7 @@ class _Reader:
         """Paragraphs, and lists as lists."""
         depth, at = 0, 0
         begin: re.Match[str] | None = None
-        for mark in LIST.finditer(text):
+        for mark in _LIST.finditer(text):
             if mark[1] == "begin":
                 if not depth:
                     begin = mark
@@ -311,9 +356,78 @@ class _Reader:
             elif depth and begin:
                 depth -= 1
                 if not depth:
-                    yield document_parts.Part("list", self.lists.items(text[at : mark.start()], begin))
+                    yield document_parts.Part("list", self._items(text[at : mark.start()], begin))
                     at = mark.end()
         yield from self._paragraphs(text[at:])
+
+    def _items(self, text: str, begin: re.Match[str]) -> str:
+        """The lines of a list by the tag that begins it; nested lists are indented."""
+        lines: list[str] = []
+        lists, at = [self._list(begin, [])], 0
+        marks = [*_PIECES.finditer(text)]
+        for mark, end in zip(marks, [*(mark.start() for mark in marks), len(text)][1:], strict=True):
+            if mark[1] == "begin":
+                lists.append(self._list(mark, lists))
+            elif mark[1] and len(lists) > 1:
+                self._end(lists.pop())
+            else:
+                self._count(lists[-1], mark)
+            at = mark.end()
+            if line := self._item_line(lists[-1], mark, self.plain(text[at:end])):
+                lines.append(f"{'  ' * (len(lists) - 1)}{line}")
+        for list_ in lists:
+            self._end(list_)
+        return "\n".join(lines)
+
+    def _list(self, begin: re.Match[str], around: Sequence[_List]) -> _List:
+        """A list that begins, by its options and those of its level."""
+        level = sum(list_.kind in _NUMBERED for list_ in around)
+        option = begin[3] or ""
+        stated = _LABEL_OPTION.search(option)
+        form = next(filter(None, stated.groups()), "") if stated else ""
+        start = _START.search(option)
+        last = int(start[1]) - 1 if start else self._ended.get(level, 0) if "resume" in option else 0
+        default = self._forms.get(level, ("", "1", "."))
+        return _List(begin[2], level, last, self._label_form(form) or default)
+
+    def _end(self, list_: _List) -> None:
+        if list_.kind in _NUMBERED:
+            self._ended[list_.level] = list_.last
+
+    def _count(self, list_: _List, mark: re.Match[str]) -> None:
+        """Set the number of the last item, or the form of labels, if a mark does."""
+        if value := mark["value"]:
+            number = self._ended.get(list_.level, 0) if value.startswith("\\") else int(value)
+            list_.last = number + (list_.last if mark["how"] == "addto" else 0)
+        elif mark["form"]:
+            list_.form = self._label_form(mark["form"]) or list_.form
+
+    def _label_form(self, text: str) -> tuple[str, str, str] | None:
+        r"""How items are labelled: "(\alph*)" and "(a)" -> ("(", "a", ")"); None for what isn't a form."""
+        form = _LABEL_FORM.fullmatch(text.strip())
+        if not form:
+            return None
+        counts = form["short"] or _COUNTS.get(form["counts"], "1")
+        around = (form["before"] or form["before_short"] or "", form["behind"] or form["behind_short"] or "")
+        before, behind = map(self.plain, around)
+        return f"{before} " if before[-1:].isalnum() else before, counts, behind
+
+    def _item_line(self, list_: _List, mark: re.Match[str], text: str) -> str:
+        """The line of an item, below which the text of a mark goes on that begins none."""
+        label, is_numbered = self.plain(mark["label"] or ""), list_.kind in _NUMBERED
+        if label in _CHECKED:
+            return f"- {_CHECKED[label]} {text}".rstrip()
+        if is_numbered and label.endswith((".", ")")):
+            return f"{label} {text}".rstrip()
+        line = f"{label}: {text}" if label and text else label or text
+        line = f"[{mark['key']}] {line}" if mark["key"] else line
+        if not line or not mark["item"]:
+            return line
+        if label or not is_numbered:
+            return f"- {line}"
+        list_.last += 1
+        before, counts, behind = list_.form
+        return f"{before}{document_parts.numeral(list_.last, counts)}{behind} {line}"
 
     def _paragraphs(self, text: str) -> Iterator[document_parts.Part]:
         readable = self._words(text)
