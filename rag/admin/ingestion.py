@@ -132,8 +132,8 @@ async def run_ingest(
             summary(error.report)
             raise
     report = replace(report, embedder=choice.reason)
-    if report.fruitless and target.created_at == began:
-        await drop_if_empty(settings.home, target)
+    if (report.fruitless or (choice.is_by_default and not options.language)) and target.created_at == began:
+        await drop_if_empty(settings.home, target)  # the first run that brings documents chooses their model
     await keep_overview(settings.home, tenant)  # a watch, or the console, goes on after it
     if not options.only_news or report.has_news(known_ok=options.known_ok):
         summary(report)
@@ -273,12 +273,13 @@ async def _no_leftover(settings: Settings, collection: Collection, began: dateti
 class ChosenEmbedder:
     """The name of an embedder; if refdesk chose it for a new collection, also the model and the reason.
 
-    `collection` is None for a new one.
+    `collection` is None for a new one. It `is_by_default` if the files tell no language, or there are none.
     """
 
     name: str
     reason: str = ""
     collection: Collection | None = None
+    is_by_default: bool = False
 
 
 async def chosen_embedder(
@@ -300,7 +301,7 @@ async def chosen_embedder(
         return ChosenEmbedder(requested)
     fitting, sample = await fitting_embedder(settings, paths)
     if sample is None or not sample.known:
-        return ChosenEmbedder(fitting)
+        return ChosenEmbedder(fitting, is_by_default=sample is not None)
     alternative = model_name(ENGLISH_MODEL if sample.model == MULTILINGUAL_MODEL else MULTILINGUAL_MODEL)
     return ChosenEmbedder(
         fitting, f"{sample.model}, because {sample.reason} (--embedder {alternative} chooses the other one)"

@@ -125,6 +125,19 @@ def test_a_new_collection_gets_the_model_that_fits_and_keeps_it(
 
 
 @pytest.mark.slow
+def test_a_first_run_that_finds_nothing_leaves_the_choice_to_the_next_one(
+    inside: Desk, german: Path, tmp_path: Path
+) -> None:
+    synced = tmp_path / "synced"
+    synced.mkdir()
+    inside.run("ingest", synced)
+    assert inside.json("collection", "list")["collections"] == []
+    german.rename(synced / "german")
+    assert f"Embedding model: {MULTILINGUAL}" in inside.run("ingest", synced).stdout
+    assert model_of(inside, "documents") == MULTILINGUAL
+
+
+@pytest.mark.slow
 def test_a_chunk_is_as_long_as_is_usual_for_its_model_or_as_the_settings_say(
     inside: Desk, tmp_path: Path
 ) -> None:
