@@ -44,10 +44,11 @@ LEAST = 0.26
 """Threshold of evidence for any query, on the scale of all-MiniLM-L6-v2 (rag/evaluate/measuring.md)."""
 LEAST_OF_OTHERS = 0.3
 """The same for other models: similarities of passages that don't answer spread more on that scale."""
-OF_QUESTION, NEARNESS = 0.06, 0.65
+OF_QUESTION, NEARNESS, NEAREST = 0.06, 0.65, 0.6
 """The threshold for a question is OF_QUESTION + NEARNESS * the similarity of a sentence of the collection and
-the nearest passage elsewhere in it. In a collection on one subject every passage is near to a question, so an
-answer must be nearer."""
+the nearest passage elsewhere in it, which counts up to NEAREST. In a collection on one subject every passage is
+near to a question, so an answer must be nearer. In a series (minutes, menus, leases) sentences are even nearer
+to each other, but not to questions."""
 STATED = 0.7
 """Factor of that threshold for claims and lists of words: answers rarely repeat their words."""
 UNRELATED = 0.0
@@ -324,7 +325,7 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
     if meaning.known_share < KNOWN_LITTLE:  # similarities to passages that answer are lower, too
         return least
     elsewhere = float(meaning.on_scale(np.array([calibration.elsewhere], np.float32))[0])
-    of_question = OF_QUESTION + NEARNESS * elsewhere
+    of_question = OF_QUESTION + NEARNESS * min(elsewhere, NEAREST)
     return max(least, of_question if questions_in(plan.query) else STATED * of_question)
 
 

@@ -384,11 +384,11 @@ async def test_words_that_passages_have_or_stop_words_tell_that_a_query_is_in_th
     await shelf.put("a", *[" ".join(letter + end for end in ends) for letter in "bcdfghjklmnp"])
     await shelf.put("b", "the hall")
     await _calibrate(shelf, 0.99)
-    three_known, two_known = "borimal cetulap davosin carpet", "borimal cetulap chair carpet"
+    three_known, two_known = "borimal cetulap davosin carpet?", "borimal cetulap chair carpet?"
     assert await _weak(shelf, three_known, two_known) == [True, False]
     english, german = "Who is in the bath of the borimal?", "Wer ist nicht bei der Wanne des borimal?"
     assert await _weak(shelf, english, german) == [True, False]
-    assert await _weak(shelf, f"{three_known} der die bei") == [False]  # words of theirs, but German
+    assert await _weak(shelf, f"der die bei {three_known}") == [False]  # words of theirs, but German
 
 
 @pytest.mark.anyio
@@ -397,7 +397,7 @@ async def test_a_question_needs_more_where_passages_are_near_to_everything_and_a
 ) -> None:
     await shelf.put("a", *CLOCKS)
     question, claim = "the pendulum clock of the canteen?", "the pendulum clock of the canteen!"
-    for elsewhere, weak in ((None, [False, False]), (0.7, [True, False]), (0.99, [True, True])):
+    for elsewhere, weak in ((None, [False, False]), (0.55, [True, False]), (0.99, [True, False])):
         await _calibrate(shelf, elsewhere)
         assert await _weak(shelf, question, claim) == weak, elsewhere
 
@@ -461,6 +461,43 @@ async def test_the_multilingual_model_says_it_in_the_language_of_the_documents(t
         "Von wem wurde die Pendeluhr erfunden?": False,
         "Who invented the pendulum clock?": False,
         "How do I bake an apple strudel?": False,  # which could stand there in German
+    }
+    async with Desk.open(settings) as desk:
+        answers = {query: await desk.search(ME, SearchRequest(query)) for query in weak}
+    assert {query: UNGROUNDED in answer.notes for query, answer in answers.items()} == weak
+
+
+ITEMS = {
+    "Dog tax": "The tax is {} pounds for each dog.",
+    "Nursery fees": "The fee rises to {} pounds a month.",
+    "Fire brigade": "The purchase of an engine for {} pounds is adjourned.",
+    "Lime Avenue": "The contract goes to Tarmac & Sons for {} pounds.",
+    "Grants": "The sports club receives {} pounds.",
+}
+
+
+def _minutes(month: int) -> str:
+    items = [f"## {item}\n\nResolved: {text.format(month * 110)}\n" for item, text in ITEMS.items()]
+    return "\n".join([f"# Minutes of the council\n\nMeeting of 14.{month:02}.2024\n", *items])
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_in_a_series_of_alike_documents_a_near_passage_is_evidence(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for month in range(1, 25):
+        (docs / f"minutes {month}.md").write_text(_minutes(month))
+    async with open_embedder(settings.embedder, {}) as embedder:
+        await ingested(settings.data, docs, embedder=embedder)
+    weak = {
+        "When was the dog tax last decided?": False,
+        "Who decided on the purchase of a fire engine?": False,
+        "How steep are the nursery fees?": False,
+        "How high is the property tax?": True,
+        "How much does the music club get?": True,
+        "How long does a pregnancy last?": True,
     }
     async with Desk.open(settings) as desk:
         answers = {query: await desk.search(ME, SearchRequest(query)) for query in weak}
