@@ -46,9 +46,9 @@ LEAST_OF_OTHERS = 0.3
 """The same for other models: similarities of passages that don't answer spread more on that scale."""
 OF_QUESTION, NEARNESS, NEAREST = 0.06, 0.65, 0.6
 """The threshold for a question is OF_QUESTION + NEARNESS * the similarity of a sentence of the collection and
-the nearest passage elsewhere in it, which counts up to NEAREST. In a collection on one subject every passage is
-near to a question, so an answer must be nearer. In a series (minutes, menus, leases) sentences are even nearer
-to each other, but not to questions."""
+the nearest passage elsewhere in it, which counts up to NEAREST. In a collection on one subject every passage
+is near to a question, so an answer must be nearer. In a series (minutes, menus, leases) sentences are even
+nearer to each other, but not to questions."""
 STATED = 0.7
 """Factor of that threshold for claims and lists of words: answers rarely repeat their words."""
 UNRELATED = 0.0
