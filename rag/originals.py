@@ -218,6 +218,7 @@ def _is_mounted(path: str, parts: int) -> bool:
         return False
 
 
+_AGE = "age"  # the kind of the versions "old" and "new"
 _DAY = re.compile(r"([1-9]\d{3})(?:-(0[1-9]|1[0-2])(?:-(\d\d))?)?")
 UNTOLD = date(1980, 1, 2)  # earlier dates are defaults of archives and build tools: 1970, or 1 January 1980
 DATE_IN_NAME = re.compile(
@@ -255,6 +256,11 @@ class Dating:
     last: date
     by: DatedBy
     version: tuple[str, tuple[int, ...]] | None = field(default=None, compare=False)
+
+    @property
+    def is_called_old(self) -> bool:
+        """Whether its path calls it old, and nothing else dates it."""
+        return self.version == (_AGE, (0,))
 
     def __str__(self) -> str:
         """As precise as known: 2023, 2023-05 or 2023-05-12."""
@@ -303,7 +309,7 @@ def _version_in(name: str) -> tuple[str, tuple[int, ...]] | None:
         case None:
             return None
         case "old" | "new":
-            return "age", (int(kind == "new"),)
+            return _AGE, (int(kind == "new"),)
         case "letter":
             return kind, (ord(matches[-1][kind].casefold()),)
     return kind, tuple(map(int, matches[-1][kind].split(".")))

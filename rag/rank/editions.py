@@ -108,9 +108,9 @@ class AskedTime:
         """Whether the question prefers a document of the `first` date to one of the `second`.
 
         For the present, the newer one, unless it begins after tomorrow; if only the times of their files are
-        known, versions in their names go before these. For years, one of these years, else
-        the last one before them, which was still valid. Overlapping dates, like 2023 and May 2023, are equal.
-        Excluded years come last.
+        known, versions in their names go before these. For years, one of these years, else the last one
+        before them, which was still valid. Overlapping dates, like 2023 and May 2023, are equal. Excluded
+        years come last.
         """
         if first is None or second is None:
             return False
@@ -121,6 +121,8 @@ class AskedTime:
         return self._years_away(first) < self._years_away(second)
 
     def _is_newer(self, first: Dating, second: Dating) -> bool:
+        if first.is_called_old != second.is_called_old:
+            return second.is_called_old
         versions = first.version, second.version
         if versions[0] and versions[1] and versions[0] != versions[1] and versions[0][0] == versions[1][0]:
             return versions[0] > versions[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from unicodedata import normalize
@@ -25,6 +26,7 @@ _BETWEEN = {
     ),
     "until": re.compile(r"\D{0,14}"),
     "amended": re.compile(r".{0,80}"),
+    "alone": re.compile(" ?"),
 }
 """What may stand between words and their date: " ab dem ", " durch Artikel 3 des Gesetzes vom "."""
 _YEAR = re.compile(r"(?<![\w./-])(?:19|20)\d\d(?!\w|[./-]\d)")
@@ -68,9 +70,10 @@ def validity_in(text: str) -> str:
         kind: [day for match in words if match.lastgroup == kind and (day := _day_of(match, dates))]
         for kind in _PHRASES
     }
-    if starts := [*days["from"], *days["amended"], *days["behind"]]:
+    ends = days.pop("until")
+    if starts := [*chain(*days.values())]:
         return f"{max(starts).iso}/.."
-    return f"../{max(days['until']).iso}" if days["until"] else ""
+    return f"../{max(ends).iso}" if ends else ""
 
 
 def _written(head: str) -> list[_Written]:
@@ -95,5 +98,8 @@ def _day_of(words: re.Match[str], dates: Sequence[_Written]) -> Day | None:
         return next((date.day for date in dates if date.end <= words.start() <= date.end + 1), None)
     later = (date for date in dates if date.start >= words.end() and (date.day.month or kind == "from"))
     date = next(later, None)
-    is_near = date and _BETWEEN[kind].fullmatch(words.string, words.end(), date.start)
-    return date.day if date and is_near else None
+    if date is None or not _BETWEEN[kind].fullmatch(words.string, words.end(), date.start):
+        return None
+    before, after = words.string[: words.start()], words.string[date.end :]
+    beside = before.rpartition("\n")[2] + after.partition("\n")[0]
+    return None if kind == "alone" and re.search(r"\w\w", beside) else date.day

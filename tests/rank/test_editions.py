@@ -227,6 +227,10 @@ def test_a_document_s_own_date_goes_before_all_others() -> None:
         ("自2024年1月1日起施行", "2024-01-01/.."),
         ("시행일: 2024. 4. 1.", "2024-04-01/.."),
         ("1 जनवरी 2024 से प्रभावी", "2024-01-01/.."),
+        ("Vom 12. März 2018", "2018-03-12/.."),
+        ("*vom 12.03.2018*", "2018-03-12/.."),
+        ("Bericht vom 12.03.2018", ""),
+        ("Vom 12.03.2018 bis heute", ""),
         ("Gültig bis 31.12.2023", "../2023-12-31"),
         ("Expires on 31 December 2025", "../2025-12-31"),
         ("Gültigkeit: bis 31.12.2023", ""),
@@ -272,6 +276,15 @@ def test_versions_in_names_tell_more_than_the_times_of_files(older: str, newer: 
     )
     assert PRESENT.prefers(second, first)
     assert not PRESENT.prefers(first, second)
+
+
+def test_what_is_called_old_is_older_than_what_states_its_date() -> None:
+    old = dating(replace(SOURCE, metadata={"path": "Satzung_alt.md"}, file=CHANGED))
+    stated = dating(
+        replace(SOURCE, metadata={"path": "Satzung.md", "validity": "2019-01-01/.."}, file=CHANGED)
+    )
+    assert PRESENT.prefers(stated, old)
+    assert not PRESENT.prefers(old, stated)
 
 
 @pytest.mark.parametrize(
