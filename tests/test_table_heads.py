@@ -50,6 +50,22 @@ def test_a_row_has_the_caption_and_the_header_of_its_table(above: str, head: str
     assert head_of_row(f"{above}{ROWS}\n", ROW, "", ("Fees",)) == head
 
 
+@pytest.mark.parametrize(
+    ("rows", "head"),
+    [
+        ("| Time | Load |\n|---|---|\n| h | kN/mm² |\n| 1 | 2.5 |", "| Time (h) | Load (kN/mm²) |"),
+        ("| Time | Load |\n|---|---|\n| [h] | - |\n| 01:30 | 2.5e-3 |", "| Time [h] | Load |"),
+        ("| Name | Mark |\n|---|---|\n| A | B |\n| C | D |", "| Name | Mark |"),
+        (
+            "| Job | Share | Count |\n|---|---|---|\n| | of Hires | of Offers |",
+            "| Job | Share of Hires | Count of Offers |",
+        ),
+    ],
+)
+def test_the_head_of_a_row_has_units_and_words_from_the_row_below_the_names(rows: str, head: str) -> None:
+    assert head_of_row(f"{rows}\n| 3 | 4 |\n", "| 5 | 6 |", "", ()) == head
+
+
 def test_the_second_of_two_tables_has_its_own_caption() -> None:
     passed = f"2023\n\n{ROWS}\n\n2022\n\n{ROWS}\n"
     assert head_of_row(passed, ROW, "", ()) == f"2022 {COLUMNS}"

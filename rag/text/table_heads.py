@@ -8,6 +8,7 @@ row with few filled cells ("In millions of CHF", "", "January to June 2023"), or
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -29,6 +30,21 @@ MAX_GROWTH = 8  # times the length of a table: the most that values in further c
 
 _NUMBER = re.compile(r"[\s(+\-−–]*[$€£¥]?\s?[\d.,'\u00a0\u202f ]*\d[\d.,'\u00a0\u202f]*\s?[%€$£¥)]{0,2}\s*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_FIGURE = re.compile(
+    r"\W*\d[\d\W]*(?:[eEdDT][-+−]?\d[\d\W]*)?(?:Z|\s?[AaPp]\.?[Mm]\.?)?|\d{1,2}[-. ][^\W\d_]{3}[-. ]\d{2,4}"
+    r"|(?i:nan|#?n/?a|null|none|[-+−]?inf|[-–—?]+)"
+)
+"""A number, or a day or time in figures, or a sign that there is none."""
+_MAX_FIGURE = 40  # characters
+_UNIT = (
+    r"(?:[YZEPTGMkhdcmµμunpf]?(?:m|g|s|A|K|mol|cd|Hz|N|Pa|J|Wh?|C|VA?|F|Ω|[oO]hm|S|T|H|lm|lx|Bq|Gy|Sv|eV|bar"
+    r"|L|l|cal|rad|B|bit|M)|sec|min|hr?|d|a|yr|°[CFK]?|deg ?[CFK]?|[%‰]|rpm|pp[mb]|dB[a-zA-Z]?|psi|pH|in|ft"
+    r"|lbf?|px|counts?|a\.u\.|€|EUR|\$|USD|CHF|GBP)"
+)
+_POWER = r"(?:\^?[-+−]?\d|[⁻⁺]?[¹²³⁴])?"
+_UNITS = re.compile(rf"[\[(]?(?:1 ?/ ?)?{_UNIT}{_POWER}(?: ?[/·*⋅×. ] ?\(?{_UNIT}{_POWER}\)?)*[\])]?")
+_NO_UNIT = frozenset({"", "-", "–", "—", "1", "(-)", "[-]", "(1)", "[1]"})
+_COMMENT = ("# ", "##", "%", "//")
 _RECORD = re.compile(r"[^\n:|]{1,60}: \S[^\n]*\n[^\n:|]{1,300}: \S")
 _NO_CAPTION = re.compile(r"\A(?:#|>|[-*+•]\s|```)|\n[=-]{2,}\s*\Z")
 """Headings, quotations, items of lists and code."""
@@ -128,6 +144,66 @@ def _has_words(cells: Sequence[str]) -> bool:
     return len(numbers) < len(cells) and all(map(_YEAR.fullmatch, numbers))
 
 
+def named_figures(rows: Sequence[Sequence[str]], starts: Collection[int] = ()) -> int | None:
+    """The index of the row that names columns of figures; None if no row clearly does.
+
+    Rows above it can be names and values, such as "Instrument" and "Keithley 2400". In the rows below are
+    figures in all columns that it names; or in some, if it has more cells than the rows above, or is at one
+    of the `starts`, the rows after a blank one.
+    """
+    filled, figures = Counter[int](), Counter[int]()
+    for at in range(len(rows) - 1, -1, -1):
+        row, is_comment = rows[at], rows[at][0].startswith(_COMMENT)
+        if are_units(row):
+            continue
+        names = [column for column, cell in enumerate(row) if cell]
+        values = [column for column in names if _is_figure(row[column])]
+        over = [column for column in names if filled[column] and figures[column] == filled[column]]
+        if len(over) == len(names):
+            is_header = len(filled) <= len(names) + (len(names) > 1 and not is_comment)
+        else:
+            is_header = bool(over) and not is_comment and at > 0 and _begins_table(rows, at, starts)
+        if is_header and not values and (at == 0 or 2 * at < len(rows) - 1):
+            return at
+        if not is_comment:
+            filled.update(names)
+            figures.update(values)
+    return None
+
+
+def _begins_table(rows: Sequence[Sequence[str]], at: int, starts: Collection[int]) -> bool:
+    """Whether a row is below a blank one, or has more cells than the rows above."""
+    above = (_end(row) for row in rows[:at] if not row[0].startswith(_COMMENT))
+    return at in starts or max(above, default=0) < _end(rows[at])
+
+
+def _end(row: Sequence[str]) -> int:
+    return max((column for column, cell in enumerate(row) if cell), default=-1)
+
+
+def _is_figure(cell: str) -> bool:
+    return len(cell) <= _MAX_FIGURE and bool(_FIGURE.fullmatch(cell))
+
+
+def are_units(row: Sequence[str]) -> bool:
+    """Whether a row has the units of columns: "s", "N/mm²", "(°C)"."""
+    named = [cell for cell in row if cell not in _NO_UNIT]
+    return bool(named) and all(map(_UNITS.fullmatch, named))
+
+
+def with_units(names: Sequence[str], row: Sequence[str], below: Sequence[Sequence[str]]) -> list[str] | None:
+    """The names of columns with their units if the row below them has these, and figures are `below` it.
+
+    Example: ["Time", "No."] and ["s", "-"] -> ["Time (s)", "No."].
+    """
+    units = {at: cell for at, cell in enumerate(row) if cell not in _NO_UNIT}
+    values = [cells[at] for cells in below for at in units if at < len(cells) and cells[at]]
+    if not are_units(row) or len(row) > len(names) or not values or not all(map(_is_figure, values)):
+        return None
+    brackets = {at: unit if unit[0] in "([" else f"({unit})" for at, unit in units.items()}
+    return [f"{name} {brackets[at]}".strip() if at in brackets else name for at, name in enumerate(names)]
+
+
 def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> TableHead:
     """The head of a table below the parts `above` whose header row has the rows `below` under its rule.
 
@@ -135,38 +211,39 @@ def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> Table
     Example: "| | Sales | |" above "| Zone | 2022 | 2023 |" -> "| Zone | Sales 2022 | Sales 2023 |".
     """
     names, first, second = _cells(header), *map(_cells, [*below[:2], "", ""][:2])
-    if above and _groups_columns(above[-1], names):
-        return TableHead(caption_lines(above[:-1]), _by_groups(above[-1], names))
-    if _groups_columns(header, first):
-        return TableHead(caption_lines(above), _by_groups(header, first))
+    if above and "\n" not in above[-1] and (columns := grouped(_cells(above[-1]), names)):
+        return TableHead(caption_lines(above[:-1]), pipe_row(columns))
+    if columns := grouped(names, first) or with_units(names, first, [second]):
+        return TableHead(caption_lines(above), pipe_row(columns))
     is_caption = names[0] and not any(names[1:]) and len(names) == len(first) > 1
     if is_caption and is_header(first) and any(second) and not is_header(second):
         return TableHead((*caption_lines(above), names[0]), below[0].strip(), 1)
     return TableHead(caption_lines(above), header)
 
 
-def _groups_columns(upper: str, names: Sequence[str]) -> bool:
-    """Whether a row names groups of the columns with these names."""
-    groups = _cells(upper)
-    spans = any(group and following in {"", group} for group, following in pairwise(groups))
-    related = groups[0] == "" or any(
-        group and group == name for group, name in zip(groups, names, strict=False)
-    )
-    return "\n" not in upper and len(groups) == len(names) and spans and related and is_header(names)
+def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
+    """The names of columns with those of their groups above them; None if the upper row doesn't have these.
 
-
-def _by_groups(upper: str, names: Sequence[str]) -> str:
-    """The row of the columns by their groups. A group that isn't repeated goes on until the next one.
-
-    Example: "| Zone | Sales | |" and ["Zone", "2022", "2023"] -> "| Zone | Sales 2022 | Sales 2023 |".
+    A group that isn't repeated goes on until the next one. Names can also go on in the lower row.
+    Example: ["Zone", "Sales", ""] and ["", "2022", "2023"] -> ["Zone", "Sales 2022", "Sales 2023"].
     """
-    groups: Iterable[str] = _cells(upper)
+    if len(groups) != len(names) or not any(groups[1:]) or not is_header(names):
+        return None
+    goes_on = not names[0] and all(names[1:]) and all(groups) and len(names) > 2  # noqa: PLR2004 a value is none
+    spans = any(group and following in {"", group} for group, following in pairwise(groups))
+    related = "" in {groups[0], names[0]} or any(
+        group and group == name for group, name in zip(groups, names, strict=True)
+    )
+    if not goes_on and not (spans and related):
+        return None
     if not any(group and group == following for group, following in pairwise(groups)):
-        groups = accumulate(groups, lambda current, group: group or current)
-    return pipe_row(
+        own = 0 if names[0] else 1  # the first column has a name of its own
+        spread: Iterable[str] = accumulate(groups[own:], lambda current, group: group or current)
+        groups = [*groups[:own], *spread]
+    return [
         group if name in {"", group} else f"{group} {name}".strip()
         for group, name in zip(groups, names, strict=True)
-    )
+    ]
 
 
 def _cells(row: str) -> list[str]:

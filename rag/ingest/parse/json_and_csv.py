@@ -12,9 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
@@ -22,7 +22,7 @@ from rag.ingest.parse import json_exports
 from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
 from rag.ingest.parse.source_code import code_blocks
 from rag.text import plain_text
-from rag.text.table_heads import is_header
+from rag.text.table_heads import grouped, is_header, named_figures, with_units
 
 JSON_SUFFIXES = (".json", ".jsonc", ".canvas", ".avsc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -134,40 +134,52 @@ def _value_text(value: object) -> str:
 CSV_SUFFIXES = (".csv", ".tsv", ".tab")
 
 _DELIMITERS = "\t;|,"
-_LOOKED_AT = 50  # rows that tell how a table is written
+_LOOKED_AT = 200  # rows that tell how a table is written; an instrument writes a hundred above its figures
 _SEPARATOR = re.compile(r"\"?sep=(.)\"?[ \t]*(?:\n|\Z)", re.IGNORECASE)  # as Excel takes it in the first line
 NO_HEADER = "no row names the columns of the table, so they are numbered"
 _AMOUNT = re.compile(r"[-+]?[ ]?(?:\d{1,3}(?:[., '\u00a0]\d{3})*|\d+)[.,]\d{2,4}|[-+]\d+")
 """Such as -850.00 and 1.234,56."""
 _LONGEST_DATE = 40  # characters
 _COMMENT = re.compile(r"(?:#{2}|//|#\s)")
+_SIGN = re.compile(r"(#|%|//)\1*\s*(?=\S)")  # of a comment, before its words
+
+
+class _Row(NamedTuple):
+    """The cells of a row that isn't blank, and the number of its last line."""
+
+    cells: list[str]
+    line: int
+
+
+class _Table(NamedTuple):
+    """The text above a table, the names of its columns, if a row has them, and its records."""
+
+    above: str
+    names: Sequence[str]
+    records: Iterator[list[str]]
+    remarks: tuple[str, ...] = ()
 
 
 def parse_csv(text: str, name: str) -> Document:
     """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
-    The first row with about as many cells as the others names the columns, unless it is a record like them.
-    Rows above it (a title, comments, the date of the export) are a paragraph.
+    The row above figures names the columns, else the first row with about as many cells as the others, unless
+    it is a record like them. Rows above it (a title, comments, the date of the export) are a paragraph.
     """
     text = plain_text.without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
     text = text[stated.end() :] if stated else text
     delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _delimiter_evidence(text, sign))
-    above, names, rows = _parts(_rows(text, delimiter))
-    first = [*islice(rows, _LOOKED_AT)]
-    rows, is_headless = chain(first, rows), _is_record(names, first)
-    if is_headless:
-        rows, names = chain([names], rows), [""] * len(names)
+    above, names, records, remarks = _table(text, delimiter)
     mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
-    table = records_document(_records(names, rows), name, mime_type)
-    table = replace(table, remarks=(NO_HEADER,) if is_headless else ())
+    table = replace(records_document(_records(names, records), name, mime_type), remarks=remarks)
     if not above or not table.blocks:
         return table
     blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, len(above) + len(GAP)))
     return replace(table, text=f"{above}{GAP}{table.text}", blocks=blocks)
 
 
-def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+def _rows(text: str, delimiter: str) -> Iterator[_Row]:
     """The rows that aren't blank.
 
     Raises:
@@ -175,7 +187,9 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter != "\t")
     try:
-        yield from (row for row in rows if any(cell.strip() for cell in row))
+        for row in rows:
+            if any(cells := [cell.strip() for cell in row]):
+                yield _Row(cells, rows.line_num)
     except csv.Error as error:
         raise ParseError(f"line {rows.line_num}: {error}") from error
 
@@ -183,7 +197,7 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
 def _delimiter_evidence(text: str, delimiter: str) -> tuple[float, int]:
     """The evidence for a delimiter: the share of rows with the usual number of cells, and that number."""
     try:
-        rows = [*islice(_rows(text, delimiter), _LOOKED_AT)]
+        rows = [row.cells for row in islice(_rows(text, delimiter), _LOOKED_AT)]
     except ParseError:
         return 0.0, text.partition("\n")[0].count(delimiter)
     width = _usual_width(rows)
@@ -197,21 +211,62 @@ def _usual_width(rows: Sequence[Sequence[str]]) -> int:
     return max(widths, key=lambda width: (widths[width], width)) if widths else 1
 
 
-def _parts(rows: Iterator[list[str]]) -> tuple[str, list[str], Iterator[list[str]]]:
-    """The text above a table, the row that names its columns, and the rows below it."""
-    first = [*islice(rows, _LOOKED_AT)]
-    width = _usual_width(first)
-    at = next((at for at, row in enumerate(first) if _names_columns(row, first[at + 1 : at + 2], width)), 0)
-    lines = (" ".join(cell.strip() for cell in row if cell.strip()) for row in first[:at])
-    return clean("\n".join(lines)).strip(), first[at] if first else [], chain(first[at + 1 :], rows)
+def _table(text: str, delimiter: str) -> _Table:
+    rows = _rows(text, delimiter)
+    seen = [*islice(rows, _LOOKED_AT)]
+    if not seen:
+        return _Table("", (), iter(()))
+    first = [row.cells for row in seen]
+    written = [*_as_written(text, seen, delimiter)]
+    at = named_figures(first, {at for at, lines in enumerate(written) if lines.startswith("\n")})
+    is_record = False
+    if at is None:
+        at = _first_wide_row(first)
+        is_record = _is_record(first[at], first[at + 1 :])
+    names, below = first[at], first[at + 1 :]
+    if at and sum(map(bool, first[at - 1])) > 1 and (columns := grouped(first[at - 1], names)):
+        names, at = columns, at - 1
+    above = clean("\n".join(map(str.strip, written[:at])))
+    records = chain(below, (row.cells for row in rows))
+    if is_record:
+        return _Table(above, [""] * len(names), chain([names], records), (NO_HEADER,))
+    names = _without_sign(names, above)
+    if below and (columns := with_units(names, below[0], below[1:])):
+        return _Table(above, columns, islice(records, 1, None))
+    return _Table(above, names, records)
 
 
-def _names_columns(row: Sequence[str], below: Sequence[Sequence[str]], width: int) -> bool:
+def _as_written(text: str, rows: Sequence[_Row], delimiter: str) -> Iterator[str]:
+    """The lines of each row without the delimiters at their ends, with a blank line if there is one above."""
+    ends = [0, *(row.line for row in rows)]
+    lines = [line.strip(f" {delimiter}") for line in text.split("\n", ends[-1])]
+    for row, (start, end) in zip(rows, pairwise(ends), strict=True):
+        written = "\n".join(lines[start:end]).strip()
+        texts = [cell for cell in row.cells if cell]
+        is_plain = '"' not in written and written.count(delimiter) < len(texts)
+        yield ("" if lines[start] else "\n") + (written if is_plain else " ".join(texts))
+
+
+def _without_sign(names: list[str], above: str) -> list[str]:
+    """The names of columns without the sign of a comment, as numpy writes them: "# time"."""
+    sign = _SIGN.match(names[0])
+    is_comment = sign and (sign[1] == "#" or f"\n{sign[1]}" in f"\n{above}")
+    return [names[0][sign.end() :], *names[1:]] if sign and is_comment else names
+
+
+def _first_wide_row(rows: Sequence[Sequence[str]]) -> int:
+    """The index of the first row with about as many cells as the others, unless that is a comment."""
+    width = _usual_width(rows)
+    pairs = pairwise([*rows, ()])
+    return next((at for at, (row, next_) in enumerate(pairs) if _names_columns(row, next_, width)), 0)
+
+
+def _names_columns(row: Sequence[str], next_: Sequence[str], width: int) -> bool:
     """Whether a row can name the columns of a table, and the row below isn't a better candidate."""
-    filled = sum(bool(cell.strip()) for cell in row)
+    filled = sum(map(bool, row))
     if _COMMENT.match(row[0]) or (width > 1 and (filled == 1 or 2 * filled < width)):
         return False
-    return len(row) >= width or not any(len(next_) >= width and is_header(next_) for next_ in below)
+    return len(row) >= width or len(next_) < width or not is_header(next_)
 
 
 def _is_record(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
@@ -235,13 +290,13 @@ def _value_kind(cell: str) -> str:
     return "date" if len(cell) <= _LONGEST_DATE and not cell.isdigit() and date(cell) else ""
 
 
-def _records(header: list[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:
+def _records(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:
     names = dict(enumerate(_names(header)))
     for row in rows:
         yield {names.get(number, f"column {number + 1}"): cell for number, cell in enumerate(row)}
 
 
-def _names(header: list[str]) -> Iterator[str]:
+def _names(header: Sequence[str]) -> Iterator[str]:
     """The names of the columns. A missing or repeated name gets the number of its column."""
     taken_names: set[str] = set()
     for number, cell in enumerate(header, 1):

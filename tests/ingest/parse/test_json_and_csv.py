@@ -44,13 +44,97 @@ ARTICLES = [
         ("\n\n;;\n", ""),
         ("Preisliste 2024\n\n", "Preisliste 2024"),
         ("Preisliste 2024;;\n;;\n", "Preisliste 2024"),
-        ("# exported on 1 May; by Ann\n", "# exported on 1 May by Ann"),
-        ("sep=;\nPreise; netto\n", "Preise netto"),
+        ("# exported on 1 May; by Ann\n", "# exported on 1 May; by Ann"),
+        ("sep=;\nPreise; netto\n", "Preise; netto"),
+        ('"Preise";"netto"\n', "Preise netto"),
     ],
 )
 def test_what_stands_above_the_header_names_no_column(above: str, caption: str, shape: Shape) -> None:
     captions = [("paragraph", caption)] if caption else []
     assert shape(f"{above}Artikel;Preis;Lager\n{ARTICLE_ROWS}", "a.csv") == captions + ARTICLES
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Instrument,Keithley 2400\nDate,2024-05-14",
+        "Sample:,S7\nRate:,5 mm/min",
+        "Report: tensile test, sample 7",
+        "Model,DPO2014,\nRecord Length,200,",
+        "[Header]\nFILEOPENTIME,5/14/2024\n[Data]",
+        "Instrument,Keithley\nNotes,a,b,c,d\n",
+    ],
+)
+@pytest.mark.parametrize("columns", ["Time (s),CH1", "Time (s),CH1,Sample", "Time (s),CH1,Force (N),CH4,OK"])
+def test_the_row_above_figures_names_them_below_any_lines_of_an_instrument(
+    above: str, columns: str, shape: Shape
+) -> None:
+    names = columns.split(",")
+    values = [["0.5e-3", "7", "8", "9", "x"][: len(names)] for _ in range(9)]
+    if names[-1] == "Sample":
+        values = [[*row[:2], "S7"] for row in values]
+        above = above.removesuffix("\nNotes,a,b,c,d\n")  # has more cells, above words
+    rows = "\n".join(map(",".join, values))
+    records = ["\n".join(map(": ".join, zip(names, row, strict=True))) for row in values]
+    ((kind, lines), *tables) = shape(f"{above}\n{columns}\n{rows}", "a.csv")
+    assert (kind, tables) == ("paragraph", [("table", record) for record in records])
+    assert lines.split("\n") == [line.rstrip(",") for line in above.split("\n") if line]
+
+
+@pytest.mark.parametrize(
+    ("text", "above", "record"),
+    [
+        ("# time,force\n1.5,2.5\n2.5,3.5", "", "time: 1.5\nforce: 2.5"),
+        ("#time;force\n1,5;2,5\n2,5;3,5", "", "time: 1,5\nforce: 2,5"),
+        (
+            "# Scan 12, May 14, 2024\n# t\tF\n1\t2\n2\t3\n3\t4",
+            "# Scan 12, May 14, 2024",
+            "t: 1\nF: 2",
+        ),
+        (
+            "% Model: heat.mph\n% x (m);T (K)\n0;300\n1;310\n2;320",
+            "% Model: heat.mph",
+            "x (m): 0\nT (K): 300",
+        ),
+        ("% left,rest\n1.5,2.5\n2.5,3.5", "", "% left: 1.5\nrest: 2.5"),
+    ],
+)
+def test_a_comment_above_figures_names_them_without_its_sign(
+    text: str, above: str, record: str, shape: Shape
+) -> None:
+    blocks = shape(text, "a.csv")
+    assert blocks[: 1 + bool(above)] == [*([("paragraph", above)] if above else []), ("table", record)]
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        ("Time,Force,No.\ns,N,-", "Time (s)|Force (N)|No."),
+        ("Time,Stress,Temp\n[s],[N/mm²],(°C)", "Time [s]|Stress [N/mm²]|Temp (°C)"),
+        ("Test,Tensile\nOperator,Ann\n\nTime,Work,Flow\nms,kN m,m^3/h", "Time (ms)|Work (kN m)|Flow (m^3/h)"),
+        ("Zone,Sales,\n,2022 net,2023 net", "Zone|Sales 2022 net|Sales 2023 net"),
+        ("Job,Share,Count\n,of Hires,of Offers", "Job|Share of Hires|Count of Offers"),
+    ],
+)
+def test_a_second_row_of_the_header_belongs_to_the_names(head: str, names: str, shape: Shape) -> None:
+    rows = "\n".join(f"{number},{number}.5,{number}" for number in range(1, 9))
+    record = "\n".join(map(": ".join, zip(names.split("|"), ("1", "1.5", "1"), strict=True)))
+    assert ("table", record) in shape(f"{head}\n{rows}", "a.csv")[:2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Country,Population\nKosovo,n/a\nPeru,5\nMali,6\nChad,7",
+        "Key,Value\na,b\nc,3\nd,4\ne,5\nf,6",
+        "Class,Grade\nA,B\nC,D",
+        "Name,City,\nAnn,Rome,x\nBob,Bern,y",
+    ],
+)
+def test_a_first_record_of_words_is_no_header(text: str, shape: Shape) -> None:
+    header, first, *_ = (row.split(",") for row in text.split("\n"))
+    names = (name or "column 3" for name in header)
+    assert shape(text, "a.csv")[0] == ("table", "\n".join(map(": ".join, zip(names, first, strict=True))))
 
 
 @pytest.mark.parametrize(
