@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rag.errors import ConfigurationError, StoreError
+from rag.ownership import refusal
 
 Home: TypeAlias = "Path | Bucket"
 
@@ -360,7 +361,7 @@ def data_folder_problem(data: Home) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return _without_tenants(data)
     except OSError as error:
-        return _unreadable(data, error)
+        return unreadable(data, error)
     return None
 
 
@@ -415,17 +416,18 @@ def _without_tenants(data: Path) -> str:
     except NotADirectoryError:
         return f"The data folder {data} is a file, or below one. Name a folder with {SET_PATH}."
     except OSError as error:
-        return _unreadable(data, error)
+        return unreadable(data, error)
     if names:
         return f"{data} is not a data folder of refdesk. Name another folder with {SET_PATH}."
     return f"The data folder {data} is empty. {_remedy('to fill it')}"
 
 
-def _unreadable(data: Path, error: OSError) -> str:
-    return (
-        f"The data folder {data} can't be read: {error.strerror}. Make it readable for this user, or name "
-        f"another folder with {SET_PATH}."
-    )
+def unreadable(data: Path, error: OSError) -> str:
+    """What is wrong with a data folder that the system doesn't let this user read, and what helps."""
+    remedy = "Make it readable for this user."
+    if isinstance(error, PermissionError):
+        remedy = refusal(data / "tenants", data)
+    return f"The data folder {data} can't be read: {error.strerror}. {remedy} Or name another: {SET_PATH}."
 
 
 def _remedy(purpose: str) -> str:

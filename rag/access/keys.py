@@ -15,7 +15,6 @@ import hashlib
 import hmac
 import os
 import secrets
-import stat
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -27,12 +26,12 @@ from rag.access.rule import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.home import Bucket, Home, read
+from rag.ownership import OTHERS, refusal
 
 PREFIX = "rdk"
 SECRET_BYTES = 32
 SEARCH_SCOPE = "refdesk:search"
 """The scope that an API key or an OAuth token needs."""
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
 KEYS = "keys.json"
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
@@ -92,20 +91,31 @@ def read_keys(file: Path) -> Keys:
     """The keys in a file; none if the file doesn't exist.
 
     Raises:
-        ConfigurationError: other users can read or write the file, or its content is invalid.
+        ConfigurationError: other users can read or write the file, this one can't, or its content is invalid.
     """
     try:
         with file.open("rb") as opened:
-            status = os.fstat(opened.fileno())
-            if os.name != "nt" and (status.st_mode & OTHERS or status.st_uid != os.geteuid()):
-                raise ConfigurationError(
-                    f"Other users can read or write the key file {file}. Run: chmod 600 {file}"
-                )
+            if os.name != "nt":
+                _check_private(file, os.fstat(opened.fileno()))
             return parsed_keys(opened.read(), str(file))
     except FileNotFoundError:
         return Keys()
+    except PermissionError as error:
+        helps = refusal(file, file.parent)
+        raise ConfigurationError(f"This user can't read the key file {file}. {helps}") from error
     except OSError as error:
         raise _unreadable(str(file)) from error
+
+
+def _check_private(file: Path, status: os.stat_result) -> None:
+    """The file belongs to this user, or to the data folder's, who can replace it anyway."""
+    folder = file.parent.stat().st_uid
+    if status.st_mode & OTHERS:
+        raise ConfigurationError(f"Other users can read or write the key file {file}. Run: chmod 600 {file}")
+    if status.st_uid not in {os.geteuid(), folder}:
+        raise ConfigurationError(
+            f"The key file {file} belongs to another user, who can change it. Run: chown {folder} {file}"
+        )
 
 
 def parsed_keys(content: bytes | None, file: str) -> Keys:

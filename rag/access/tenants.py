@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rag.access.rule import DEFAULT_TENANT, NAME_PATTERN
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.home import Bucket, Home, names, read, sizes
+from rag.home import Bucket, Home, local_folder, names, read, sizes, unreadable
 from rag.report import names_briefly
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def storages_of(data: Home) -> dict[str, str]:
     try:
         of_own = [name for name, size in sizes(data, "tenants").items() if size and name[0] != "."]
     except OSError as error:
-        raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
+        raise ConfigurationError(unreadable(local_folder(data), error)) from error
     return {tenant: address for tenant in of_own if (address := storage_of(data, tenant))}
 
 
@@ -132,7 +132,7 @@ def tenants(data: Home) -> tuple[str, ...]:
     try:
         return tuple(name for name in names(data, "tenants") if name[0] != ".")
     except OSError as error:
-        raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
+        raise ConfigurationError(unreadable(local_folder(data), error)) from error
 
 
 def has_tenant(data: Home, tenant: str) -> bool:

@@ -21,7 +21,8 @@ from rag.config.mistakes import loose_permissions
 from rag.config.settings import Settings
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
-from rag.home import Bucket, Home, look_once, overview_file
+from rag.home import Bucket, Home, local_folder, look_once, overview_file
+from rag.ownership import for_owner
 from rag.search.overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # for a read, as the default of a search
@@ -34,7 +35,10 @@ class NamedPath(click.Path):
     """
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
-        super().__init__(exists=exists, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+        # What can't be read is said by who reads it, with what helps.
+        super().__init__(
+            exists=exists, file_okay=file_okay, dir_okay=dir_okay, readable=False, path_type=Path
+        )
 
     def convert(  # noqa: D102 as click's
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -145,7 +149,8 @@ def command(  # noqa: PLR0913 the properties of a command
                 look_once(settings.home)
             for warning in loose_permissions(settings_file(), settings.data, env_file):
                 echo(f"refdesk-admin: {warning}", err=True)
-            return anyio.run(functools.partial(_run, function, settings, own_options, changes=changes))
+            with for_owner(settings.data), for_owner(local_folder(settings.home)):
+                return anyio.run(functools.partial(_run, function, settings, own_options, changes=changes))
 
         common = (*((_TENANT,) if of_tenant else ()), *(_ASKER if of_asker else ()), *_OPTIONS)
         return (group or click).command(name)(options(*common)(run))

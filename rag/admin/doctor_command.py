@@ -391,6 +391,9 @@ async def _document_findings(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _folder_findings(settings: Settings, data: Path) -> AsyncIterator[Finding]:
+    if finding := await to_thread.run_sync(folder_checks.check_closed, data):
+        yield finding
+        return
     for finding in await folder_checks.check_files(data):
         yield finding
     desk, finding = await folder_checks.open_folder(data)

@@ -28,15 +28,15 @@ from rag.access.rule import access_of
 from rag.access.tenants import tenant_file
 from rag.corpus import Access, Collection
 from rag.errors import ConfigurationError, StoreError
+from rag.ownership import closed_part, refusal
 from rag.report import counted
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.connection import (
-    CHECK_THE_DISK,
     connect,
     database_folder,
-    disk_fault,
     engine_errors,
+    refused_by_system,
     table_folder,
 )
 from rag.store.write import collection_tables, desk_folder, table_maintenance
@@ -103,6 +103,14 @@ def _of_each(check: Callable[[OpenFolder, Collection], Awaitable[Finding]]) -> C
     return check_all
 
 
+def check_closed(data: Path) -> Finding | None:
+    """The finding on what this user may not read, because of which all other checks would be wrong."""
+    if not (path := closed_part(data)):
+        return None
+    problem = "This user may not read or write all of it, so nothing else in it was checked."
+    return Finding("folder", str(data), problem, refusal(path, data))
+
+
 async def check_files(data: Path) -> list[Finding]:
     """The plain files of the folder. They are checked even if the catalog can't be read."""
     return [_check_reserve(data), _check_key(data)]
@@ -161,8 +169,8 @@ async def open_folder(data: Path) -> tuple[OpenFolder | None, Finding]:
     except ConfigurationError as error:
         return None, Finding("catalog", "collections", "Its format is not the present one.", str(error))
     except (RuntimeError, ValueError, OSError) as error:
-        if fault := disk_fault(error):
-            return None, Finding("catalog", "collections", fault, CHECK_THE_DISK)
+        if refused := refused_by_system(error):
+            return None, Finding("catalog", "collections", f"It can't be read. {refused}")
         remedy = "Restore a backup into a new data folder (refdesk-admin restore FILE --data DIR)."
         return None, Finding("catalog", "collections", "It is damaged: no document can be found.", remedy)
     collections.sort(key=lock_name)
@@ -205,7 +213,7 @@ async def _records_of(desk: OpenFolder, tenant: str) -> Finding:
     try:
         damaged = await table_damage(desk.database, schema.access_table(tenant))
     except StoreError as error:
-        return Finding("access records", tenant, f"Nobody finds anything. {error}", CHECK_THE_DISK)
+        return Finding("access records", tenant, f"Nobody finds anything. {error}")
     if damaged:
         remedy = "Restore a backup (refdesk-admin restore FILE --yes) into a new data folder."
         problem = "They are damaged: nobody finds anything. Earlier ones could give more rights."
@@ -307,7 +315,7 @@ async def check_tables(desk: OpenFolder, collection: Collection) -> Finding:
         try:
             wrong = await table_damage(desk.database, folder.stem)
         except StoreError as error:
-            return Finding("tables", part, f"The table {folder.name} can't be read. {error}", CHECK_THE_DISK)
+            return Finding("tables", part, f"The table {folder.name} can't be read. {error}")
         if wrong:
             mend = partial(_roll_back, desk, collection, folder)
             remedy = (
@@ -435,7 +443,7 @@ async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
     """The damage of a table as part of a sentence; empty if all its rows can be read.
 
     Raises:
-        StoreError: the disk fails; the table itself may be undamaged.
+        StoreError: the system refuses to read it; the table itself may be undamaged.
     """
     wrong = "it can't be opened"
     try:
@@ -444,8 +452,8 @@ async def table_damage(database: lancedb.AsyncConnection, table: str) -> str:
         async for _ in await opened.query().to_batches(max_batch_length=ROWS_AT_ONCE):
             pass
     except (RuntimeError, ValueError, OSError) as error:
-        if fault := disk_fault(error):
-            raise StoreError(fault) from error
+        if refused := refused_by_system(error):
+            raise StoreError(refused) from error
         return wrong
     return ""
 
@@ -502,7 +510,7 @@ async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
     The later manifests are put aside, with names that end in `.damaged`.
 
     Raises:
-        StoreError: no version can be read, or the disk fails; then nothing has changed.
+        StoreError: no version can be read, or the system refuses it; then nothing has changed.
     """
     aside = ExitStack()  # puts the manifests back on failure
     for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first

@@ -36,10 +36,14 @@ log = logging.getLogger(__name__)
 PANICS = frozenset({"PanicException", "RustPanic"})
 """The types of the engine's panics, in a call and in an awaited call. Neither can be imported."""
 
-_EIO = f"(os error {errno.EIO})"
-"""How the engine's text ends a failure of the disk."""
-
-CHECK_THE_DISK = "See the log of the system (dmesg); when the disk works again, run refdesk-admin doctor."
+_REFUSALS = {
+    errno.EIO: "The disk fails (input/output error). See the log of the system (dmesg); when the disk works "
+    "again, run refdesk-admin doctor.",
+    errno.EACCES: "This user may not read or write a file of it. Run refdesk-admin doctor, which names it "
+    "and what helps.",
+    errno.EMFILE: "This process has too many open files. Raise the limit (ulimit -n), and try again.",
+}
+"""Errors of the system, after which data may be undamaged, with what helps."""
 
 OBJECT_STORE = re.compile(r"Generic (S3|MicrosoftAzure|GCS) error|store: \"(S3|MicrosoftAzure|GCS)\"")
 """Matches the engine's errors from reading or writing a bucket."""
@@ -201,13 +205,14 @@ def taken_over() -> BusyError:
     )
 
 
-def disk_fault(error: BaseException) -> str:
-    """A sentence if the error is from a failing disk, else "". Only the text of the engine's error says so.
+def refused_by_system(error: BaseException) -> str:
+    """Sentences if the error is of `_REFUSALS`, else "". Only the text of the engine's error says so.
 
-    Data on a failing disk may be undamaged, so nothing may be dropped because of this error.
+    Nothing may be dropped because of this error.
     """
-    failed = isinstance(error, OSError) and error.errno == errno.EIO
-    return "The disk fails (input/output error)." if failed or _EIO in str(error) else ""
+    number = getattr(error, "errno", None)
+    found = (text for code, text in _REFUSALS.items() if number == code or f"(os error {code})" in str(error))
+    return next(found, "")
 
 
 def _service_fault(status: int | None) -> str:
@@ -234,8 +239,8 @@ def engine_errors(doing: str) -> Iterator[None]:
         log.debug("the engine failed while %s", doing, exc_info=True)
         if "concurrent transaction Restore" in str(error):
             raise taken_over() from error
-        if fault := disk_fault(error):
-            raise StoreError(f"The storage engine failed while {doing}: {fault} {CHECK_THE_DISK}") from error
+        if refusal := refused_by_system(error):
+            raise StoreError(f"The storage engine failed while {doing}: {refusal}") from error
         message = f"The storage engine failed while {doing}."
         if type(error).__module__ == "lancedb.remote.errors":  # which isn't imported for others
             message += _service_fault(getattr(error, "status_code", None))

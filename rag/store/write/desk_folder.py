@@ -31,6 +31,7 @@ from rag.access.tenants import OWNER, owner_in, owner_of
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, Home, desk_around, local_folder, overview_file, unfinished_copy
+from rag.ownership import give
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
 from rag.uris import TAG_CHARS
@@ -407,6 +408,7 @@ def write_whole(file: Path, content: bytes) -> None:
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
+            give(descriptor, file.parent)
             opened.write(content)
             opened.flush()
             os.fsync(descriptor)
