@@ -26,9 +26,8 @@ from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import is_container, members, parse
 from rag.ingest.parse.pdf import pdf_words
-from rag.ingest.parse.pdf.cut_words import dehyphenator, with_next_line
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
-from rag.ingest.parse.pdf.page_layout import rows_of
+from rag.ingest.parse.pdf.page_layout import dehyphenator, rows_of, with_next_line
 from rag.ingest.parse.pdf.page_parts import parts_of
 from rag.ingest.parse.pdf.pdf_document import parts_on
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines

@@ -13,8 +13,7 @@ from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.cut_words import with_next_line
-from rag.ingest.parse.pdf.page_layout import MEETING, joined_row, joined_rules, level_rows
+from rag.ingest.parse.pdf.page_layout import MEETING, joined_row, joined_rules, level_rows, with_next_line
 from rag.ingest.parse.pdf.page_tables import is_number
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.text_page import Box, box_around

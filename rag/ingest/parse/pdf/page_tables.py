@@ -12,8 +12,7 @@ from functools import reduce
 from itertools import chain, pairwise
 from statistics import median
 
-from rag.ingest.parse.pdf.cut_words import with_next_line
-from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on
+from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on, with_next_line
 from rag.ingest.parse.pdf.pdf_words import SEAM, Line
 from rag.ingest.parse.pdf.text_page import Box, as_read, box_around
 

@@ -22,9 +22,8 @@ from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, facts, title_line
 from rag.ingest.parse.ocr import OcrReader
-from rag.ingest.parse.pdf.cut_words import dehyphenator
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
-from rag.ingest.parse.pdf.page_layout import Row, ends_sentence, has_list_mark, rows_of
+from rag.ingest.parse.pdf.page_layout import Row, dehyphenator, ends_sentence, has_list_mark, rows_of
 from rag.ingest.parse.pdf.page_parts import PagePart, parts_of, with_headers_of_tables
 from rag.ingest.parse.pdf.page_tables import with_headers
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters

@@ -15,17 +15,18 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from rag.ingest.parse.document_parts import join_surrogates
-from rag.ingest.parse.pdf.right_to_left import (
-    in_order,
-    is_mixed,
-    logical_order,
-    number_pattern,
-    page_runs_left,
-    runs_left,
-)
 from rag.ingest.parse.pdf.shown_letters import show_letters
 from rag.ingest.parse.pdf.struck_text import RULE_WIDTH, STRUCK, strokes_of, struck_and_rules
-from rag.ingest.parse.pdf.text_page import HYPHEN, QUARTERS, Box, Pdfium, TextPage, Word, as_read, box_around
+from rag.ingest.parse.pdf.text_page import (
+    HYPHEN,
+    QUARTERS,
+    Box,
+    Pdfium,
+    TextPage,
+    Word,
+    as_read,
+    box_around,
+)
 
 SEAM = "\u2060"  # between two words that touch without a space, as those of two cells may
 
@@ -178,8 +179,8 @@ class _PageReader:
 
     def __init__(self, page: TextPage, strokes: Sequence[Box], strikes: Sequence[Box]) -> None:
         self._page = page
-        self._runs_left = page_runs_left(page.text)
-        self._number = number_pattern(page.text)
+        self._runs_left = _page_runs_left(page.text)
+        self._number = _number_pattern(page.text)
         self._struck, self.rules = struck_and_rules(page, strokes, strikes)
         self._uprights = [_uprights(self.rules, quarter) for quarter in range(QUARTERS)]
 
@@ -190,9 +191,9 @@ class _PageReader:
         """
         for quarter, run in self._whole_lines() if self._runs_left else self._runs():
             words = [word for word in run if not within or word.box.touches(within)]
-            backwards = self._runs_left and is_mixed(_from_right(words, quarter))
+            backwards = self._runs_left and _is_mixed(_from_right(words, quarter))
             if backwards:  # pdfium orders the words of a line with many Latin letters as if it ran right
-                in_line = (in_order(self._page, word, quarter, self._number) for word in words)
+                in_line = (_in_order(self._page, word, quarter, self._number) for word in words)
                 words = _from_right(in_line, quarter)
             for part in _split_line(words, quarter, self._uprights[quarter]) if words else ():
                 at = max(part, key=lambda word: len(word.text)).at
@@ -340,6 +341,83 @@ def _line(words: Sequence[Word], size: float, quarter: int, *, bold: bool, backw
     box = box_around(word.box for word in words)
     text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
     if backwards or runs_left(text):
-        return Line(" ".join(logical_order(words)), box, size or box.height, bold)
+        return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
     boxes = [as_read(word.box, quarter) for word in words] if len(words) <= _FEW_WORDS else []
     return Line(text, box, size or box.height, bold, words=tuple((box.left, box.right) for box in boxes))
+
+
+# The order of words and letters in Hebrew and Arabic lines, as people write and store them.
+
+_LETTERS = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_ANY_LETTER = re.compile(r"[^\W\d_]")
+_OPENING, _CLOSING = str.maketrans(")]}", "([{"), str.maketrans("([{", ")]}")
+_MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
+_LATIN_RUN = re.compile(r"(?:[LN][LNS]*)?L")  # of kinds of words from right to left
+_MIXED = re.compile(r"(?=.*R)(?=.*[LN])(?!L.*L\Z).*")  # kinds of words: not only Hebrew, and no Latin line
+_ARABIC = re.compile(r"[\u0620-\u06d3]")
+_SIGN = r"[.,:;!?()\[\]{}\"'«»،]*"
+_SIGN_ENDS = re.compile(rf"(?P<before>{_SIGN})(?P<words>.*?)(?P<behind>{_SIGN})", re.DOTALL)
+_ARABIC_NUMBER = re.compile(r"(?<!\d)[+-]?\d(?:[\d.,:/]*\d)?")  # what keeps its order in a number
+_NUMBER = re.compile(r"(?<!\d)[+-]?[$€£₪]?\d(?:[\d.,:/+-]*\d)?[%$€£₪]?")
+
+
+def runs_left(text: str) -> bool:
+    """Whether most letters are Hebrew or Arabic."""
+    return 2 * len(_LETTERS.findall(text)) > len(_ANY_LETTER.findall(text)) > 0
+
+
+def _page_runs_left(text: str) -> bool:
+    """Whether a page is Hebrew or Arabic: most lines have such letters, and these are a fourth of all."""
+    lines = [bool(_LETTERS.search(line)) for line in _LINE.findall(text)]
+    return 2 * sum(lines) > len(lines) and 4 * len(_LETTERS.findall(text)) > len(_ANY_LETTER.findall(text))
+
+
+def _number_pattern(text: str) -> re.Pattern[str]:
+    """What keeps its order as a number on a page with this text."""
+    return _ARABIC_NUMBER if _ARABIC.search(text) else _NUMBER
+
+
+def _is_mixed(words: Sequence[Word]) -> bool:
+    """Whether words from right to left are a line that runs left, and some of them run right."""
+    return _MIXED.fullmatch("".join(map(_kind, words))) is not None
+
+
+def _in_order(page: TextPage, word: Word, quarter: int, number: re.Pattern[str]) -> Word:
+    """A word of a right-to-left line in its order; pdfium mixes those up that have no such letters."""
+    if _kind(word) == "R" or word.text.isalpha():
+        return word
+    places = range(word.at, min(word.at + len(word.text), len(page.text)))
+    letters = [Word(page.text[at], box, at) for at in places if (box := page.box_at(at))]
+    letters.sort(key=lambda letter: as_read(letter.box, quarter).left)
+    text = "".join(letter.text for letter in letters)
+    if sorted(text) != sorted(word.text):
+        return word
+    if not _LATIN.search(text):
+        text = number.sub(lambda match: match[0][::-1], text)[::-1]
+    return word._replace(text=text, box=box_around(letter.box for letter in letters))
+
+
+def _logical_order(words: Sequence[Word]) -> Iterator[str]:
+    """The words of a right-to-left line in logical order.
+
+    pdfium leaves brackets as they look. Latin words run to the right, with the numbers behind them.
+    """
+    kinds = "".join(map(_kind, words))
+    at = 0
+    for run in _LATIN_RUN.finditer(kinds):
+        yield from (word.text.translate(_MIRRORED) for word in words[at : run.start()])
+        latin = words[run.start() : run.end()]
+        texts = " ".join(word.text for word in sorted(latin, key=lambda word: word.box.left))
+        if match := _SIGN_ENDS.fullmatch(texts):  # signs at its ends belong to the line
+            begin, end = match["behind"][::-1].translate(_OPENING), match["before"][::-1].translate(_CLOSING)
+            yield begin + match["words"] + end
+        at = run.end()
+    yield from (word.text.translate(_MIRRORED) for word in words[at:])
+
+
+def _kind(word: Word) -> str:
+    """The kind of a word: right to left, Latin, a number, or signs."""
+    if any(map(str.isalpha, _LETTERS.findall(word.text))):
+        return "R"
+    return "L" if _LATIN.search(word.text) else "N" if any(map(str.isdigit, word.text)) else "S"
