@@ -11,21 +11,21 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from io import BytesIO
-from itertools import islice
-from typing import NamedTuple
+from io import BytesIO, StringIO
+from itertools import islice, pairwise
+from typing import NamedTuple, TypeVar
 
 import webencodings
 
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean, listed_pairs
-from rag.ingest.parse.plausible_text import EAST_ASIAN, SAMPLE, first_lines, is_plausible, lines_beyond_ascii
 from rag.report import counted
 from rag.text.plain_text import hidden_count
 
+Line = TypeVar("Line", str, bytes)
 BINARY = "binary data, not text"
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -37,8 +37,8 @@ _MARKS = {
 _CONTROL = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # not white space, bell, backspace, escape
 _CONTROL_SHARE = 100  # one in 100 characters; more means binary data
 _HEAD = 4096  # bytes in which a text declares its encoding
-_MOST_BYTES = 5 * SAMPLE  # of the lines beyond ASCII, from which an encoding is guessed
-_SEVERAL = 5  # characters of UTF-16; fewer tell nothing of a second script
+_SAMPLE = 10_000  # characters of the lines beyond ASCII that are judged; more of them change no verdict
+_MOST_BYTES = 5 * _SAMPLE  # of these lines, from which an encoding is guessed
 
 _DECLARATIONS = tuple(
     re.compile(pattern, re.IGNORECASE | re.MULTILINE)
@@ -95,6 +95,31 @@ _FEW_WORDS = 4  # words beyond ASCII that are less than a quarter of their lines
 _LOW, _FEW_BYTES = 0.6, 1_000  # of the confidence; the detector knows little of capitals
 _RUSSIAN = ("cp1251", "koi8-r", "cp866")  # which it often leaves out for capitals
 _UNSURE = 0.6  # of the best one's confidence; one that reads other characters with more leaves doubt
+_SCRIPTS = (
+    ("latin", re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u02af\u1e00-\u1eff]")),
+    ("greek", re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")),
+    ("cyrillic", re.compile(r"[\u0400-\u052f]")),
+    ("hebrew", re.compile(r"[\u0590-\u05ff]")),
+    ("arabic", re.compile(r"[\u0600-\u06ff\ufb50-\ufdff\ufe70-\ufeff]")),
+    ("thai", re.compile(r"[\u0e00-\u0e7f]")),
+)
+_WORD = re.compile(r"[^\W\d_]+")
+_GLUED = re.compile(
+    r"(?<=[^\W\d_])[^\w\s\x00-\x7f\u2010-\u2027\u2019\xad\xb7\xa0\u02bc\u0300-\u036f\u0e00-\u0fff\u3000-\u303f\u30fb\uff00-\uff65]+(?=[^\W\d_])"
+)
+_BETWEEN = re.compile(r"[a-z][\u3040-\ud7a3]{1,2}[a-z]")  # signs of the east in a Latin word
+_STRAY = re.compile(
+    r"[\x80-\x84\x86-\x9f\ufffd\ue000-\uf8ff\ufff0-\uffff\u2500-\u257f]"
+    "|(?<!\\w)œ[lmprw]"  # śr, św in Windows-1250
+)
+_LINE = re.compile(r"([\u2500-\u257f])\1{2,}")  # ─────, which no wrong encoding makes
+_FRAME = re.compile("[\u2500-\u257f]")  # of a table; in code pages of DOS, other letters look so
+_SHORTEST = "авиоуксяєіїйηοήόώ"  # words of one letter in Cyrillic and Greek
+_ODD = 0.2  # the share of odd words in a text that was decoded by a wrong encoding
+_FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
+_FOREIGN_STATED = 0.8  # "Zażółć" has less, and Russian in a Latin encoding 1
+_LONG = 5
+_TELLING = 4  # letters of a Greek or Cyrillic word, which no Western word with accents becomes
 _LATIN9 = re.compile(r"[^\W\d_][½¼¸][^\W\d_]|½(?:u|il)|(?<!\w)[¦¸][a-zß-ÿ]{2}|\d[ \xa0]?¤|¤[ \xa0]?\d")
 _FRACTION = re.compile(r"\d[½¼¾]|[½¼¾](?!\w)")
 """ISO 8859-15 has œ, Œ, ž, Š and € where Windows-1252 has ½, ¼, ¸, ¦ and ¤."""
@@ -104,6 +129,7 @@ _NOT_RUSSIAN = re.compile(rb"[\xb1-\xbf]")  # kana, and no letters in the encodi
 _KANA_SHARE = 0.25  # of all bytes beyond ASCII: half of all kana are among these
 _DAMAGED = 20  # characters beyond ASCII per wrong byte: such a text is damaged UTF-8, not another encoding
 _DAMAGED_ONCE = 6  # the same if all wrong bytes are in one place; most mails are short
+_EAST_ASIAN = {"gb18030", "big5hkscs", "cp950", "cp932", "cp949", "euc_jp", "johab"}
 _NO_CHARACTER = re.compile("[\uf8f0-\uf8f3]")  # a byte without a meaning in Python's code page 932
 
 
@@ -286,7 +312,7 @@ def _decoded_as_stated(data: bytes, declared: str, codec: str) -> Decoded | None
         remark = "" if is_narrower else _encoding_remark(declared, "utf-8")
         return Decoded(text, "utf-8", remark)
     for name in _stated_codecs(data, codec):
-        if (text := _strictly_decoded(data, name)) is not None and is_plausible(text, name, stated=True):
+        if (text := _strictly_decoded(data, name)) is not None and _is_plausible(text, name, stated=True):
             return Decoded(text, name)
     return None
 
@@ -315,7 +341,7 @@ def _unmarked_unicode(data: bytes) -> str:
     }
     for codec in (shape for shape, fits in shapes.items() if fits):
         text = _strictly_decoded(data, codec)
-        if text is not None and not _CONTROL.search(text[:_HEAD]) and is_plausible(text, codec, stated=True):
+        if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text, codec, stated=True):
             return codec
     return ""
 
@@ -323,7 +349,7 @@ def _unmarked_unicode(data: bytes) -> str:
 def _are_upper(halves: bytes) -> bool:
     """Whether bytes are the upper halves of ASCII characters and at most one other script."""
     counts = Counter(halves)
-    usual = sum(count for _, count in counts.most_common(2)) if len(halves) >= _SEVERAL else counts[0]
+    usual = sum(count for _, count in counts.most_common(2)) if len(halves) >= _LONG else counts[0]
     return bool(counts[0]) and usual >= 0.8 * len(halves)  # a text has some typographic signs
 
 
@@ -363,7 +389,7 @@ def _pair_in_code_page(pair: re.Match[bytes]) -> bytes:
 def _is_rather_eastern(data: bytes, text: str, codec: str) -> bool:
     """Whether a short text in an East Asian encoding only happens to be valid UTF-8."""
     beyond = sum(not character.isascii() for character in text[:_HEAD])
-    is_eastern = codec in EAST_ASIAN
+    is_eastern = codec in _EAST_ASIAN
     return is_eastern and beyond <= 2 and max(text) < "\u0800" and _strictly_decoded(data, codec) is not None  # noqa: PLR2004
 
 
@@ -382,10 +408,10 @@ def _decoded_with_losses(data: bytes, codec: str, *, stated: bool) -> Decoded | 
     text = _NO_CHARACTER.sub("\ufffd", data.decode(codec, "replace"))
     lost = text.count("\ufffd")
     beyond = sum(not character.isascii() for character in text) - lost
-    one_place = stated and codec in {*EAST_ASIAN, "utf-8"} and len(re.findall("\ufffd+", text)) == 1
+    one_place = stated and codec in {*_EAST_ASIAN, "utf-8"} and len(re.findall("\ufffd+", text)) == 1
     if not lost or lost * (_DAMAGED_ONCE if one_place else _DAMAGED) > beyond:
         return None
-    if codec != "utf-8" and not is_plausible(text.replace("\ufffd", " "), codec, stated=True):
+    if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " "), codec, stated=True):
         return None
     return Decoded(text, codec, f"{counted(lost, 'character')} of its {codec} text can't be read", lost)
 
@@ -440,10 +466,24 @@ def _letters(sample: str) -> list[str]:
     return [letter for letter in sample if not letter.isascii() and letter.isalpha()]
 
 
+def _lines_beyond_ascii(text: str) -> str:
+    """The lines of a text with characters beyond ASCII, up to the size of the sample."""
+    return "".join(_first((line for line in StringIO(text, "\n") if not line.isascii()), _SAMPLE))[:_SAMPLE]
+
+
+def _first(lines: Iterable[Line], size: int) -> Iterator[Line]:
+    """Lines until they have this size together."""
+    for line in lines:
+        yield line
+        size -= len(line)
+        if size < 0:
+            return
+
+
 def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     """Codecs in which the bytes are plausible text, each with confidence and sample; most probable first."""
     lines = (line for line in BytesIO(data) if not line.isascii())
-    sample = b"".join(first_lines(lines, _MOST_BYTES))[:_MOST_BYTES]
+    sample = b"".join(_first(lines, _MOST_BYTES))[:_MOST_BYTES]
     words = b" ".join(word for word in sample.split() if not word.isascii())
     # chardet takes mostly English lines for Western, whatever script the other words are in.
     telling = words if len(words) * _FEW_WORDS < len(sample) else sample
@@ -461,8 +501,8 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     ranked.setdefault(_WESTERN, 0.0)
     for codec, confidence in ranked.items():
         text = sample.decode(codec, "ignore")
-        if is_plausible(text, codec) and _strictly_decoded(data, codec) is not None:
-            yield codec, confidence, lines_beyond_ascii(text)
+        if _is_plausible(text, codec) and _strictly_decoded(data, codec) is not None:
+            yield codec, confidence, _lines_beyond_ascii(text)
 
 
 def _confidences(data: bytes) -> dict[str, float]:
@@ -474,6 +514,50 @@ def _confidences(data: bytes) -> dict[str, float]:
         if codec := codec_of(str(offer["encoding"] or "")):
             confidences.setdefault(codec, float(offer["confidence"] or 0))
     return confidences
+
+
+def _is_plausible(text: str, codec: str, *, stated: bool = False) -> bool:
+    """Whether the characters that were decoded by a codec make words, rather than mojibake.
+
+    Signs of mojibake are letters of two scripts in one word, symbols between letters, words of only accented
+    letters, and single foreign letters among Latin words. Such a letter proves nothing (12 р., И. И., 5 Ω) if
+    the encoding is `stated`, or the text has whole words in its script. If it is stated, nor do abbreviations
+    with Russian endings, a Latin letter that was typed for the Cyrillic one that looks like it.
+    """
+    sample = (_FRAME if codec in _EAST_ASIAN else _LINE).sub(" ", _lines_beyond_ascii(text))
+    words = [word for word in _WORD.findall(sample) if not word.isascii()]
+    words = [word for word in words if not (stated and _MIXED.fullmatch(word))]
+    if stated or any(len(word) >= _TELLING and _is_greek_or_cyrillic(word) for word in words):
+        words = [word for word in words if len(word) > 1 or not _is_greek_or_cyrillic(word)]
+    glued, stray = len(_GLUED.findall(sample)), len(_STRAY.findall(sample))
+    odd = sum(_is_odd(word, stated=stated) for word in words) + glued + 2 * stray
+    return odd <= _ODD * (len(words) + glued + stray)
+
+
+_MIXED = re.compile("[A-Z]{2,}[а-яё]+|(?=.*[а-яё]{3})[А-Яа-яЁё]*[aceopxyABCEHKMOPTX][А-Яа-яЁё]*")
+
+
+def _is_odd(word: str, *, stated: bool) -> bool:
+    scripts = {_script(letter) for letter in word}
+    if ("latin" in scripts and len(scripts - {""}) > 1) or _BETWEEN.search(word):
+        return True
+    if "latin" not in scripts:
+        return len(word) == 1 and _is_greek_or_cyrillic(word) and word.lower() not in _SHORTEST
+    foreign = sum(not letter.isascii() for letter in word)
+    is_mixed = any(
+        before.islower() and after.isupper() and not (before + after).isascii()
+        for before, after in pairwise(word)
+    )
+    share = _FOREIGN_STATED if stated else _FOREIGN
+    return is_mixed or (len(word) >= _LONG and foreign > share * len(word))
+
+
+def _is_greek_or_cyrillic(word: str) -> bool:
+    return {_script(letter) for letter in word} <= {"greek", "cyrillic"}
+
+
+def _script(letter: str) -> str:
+    return next((name for name, letters in _SCRIPTS if letters.match(letter)), "")
 
 
 def _encoding_remark(declared: str, codec: str) -> str:
