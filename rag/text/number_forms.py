@@ -53,30 +53,8 @@ _IBAN_FORMS: Mapping[str, str] = {
 """What follows the check digits: digits (n), letters (a) or either (c), by the registry of ISO 13616."""
 
 
-ADDED = "bis|ter|quater|quinquies|sexies|septies|octies|novies|nonies|decies"
-"""What follows the number of a section that was put in between later, where it is no letter: Art. 3-bis."""
-_NUMBER_OF_SECTION = re.compile(
-    rf"(?<![\w.,-])(?P<sign>§ ?)?(?P<number>[0-9]+)(?:\.?[ºª°])?"
-    rf"(?:[ -]?(?P<latin>{ADDED})(?!\w| ?[§0-9])|-(?P<letter>[^\W\d_])(?!\w)"
-    r"|[ ](?P<apart>[^\W\d_])(?(sign)(?!\w)|(?= ?§|[.:)]?$))|(?<=[ºª°]))",
-    re.IGNORECASE,
-)
 _IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}[0-9]{2}(?:[ -]?[0-9A-Za-z]{4}){2,7}(?:[ -]?[0-9A-Za-z]{1,3})?(?!\w)")
 _IBAN_GROUP = 4  # characters, as it is printed
-
-
-def with_whole_section_numbers(text: str) -> str:
-    """A text in which what was added to the number of a section is joined to it, and no mark is between.
-
-    Examples: "§ 5 a", "5 a §", "Artigo 5.º-A" -> "§ 5a", "5a §", "Artigo 5a"; "Art. 3-bis", "Art. 3 bis" ->
-    "Art. 3bis"; "Artigo 5.º Quotas" -> "Artigo 5 Quotas"; "§ 5 bis § 7" and "Article 5 A right" stay.
-    """
-    return _NUMBER_OF_SECTION.sub(
-        lambda match: "".join(
-            filter(None, match.group("sign", "number", "latin", "letter", "apart"))
-        ).lower(),
-        text,
-    )
 
 
 def ibans_in(text: str) -> Iterator[re.Match[str]]:
