@@ -35,8 +35,7 @@ from anyio import to_thread
 
 from rag.corpus import FileState, Source
 from rag.errors import InvalidRequestError
-from rag.text.dates import Day, dates_in, in_common_years
-from rag.text.validity import VALIDITY
+from rag.text.dates import VALIDITY, Day, dates_in, in_common_years
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""

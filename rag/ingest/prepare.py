@@ -58,8 +58,8 @@ from rag.originals import EXPIRES, SCANNED, SIDECAR_BYTES, SIDECAR_SUFFIX, diges
 from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import Derived, KnownSource, NewSource, body
+from rag.text.dates import VALIDITY, validity_in
 from rag.text.flags import Flag, flags_in
-from rag.text.validity import VALIDITY, validity_in
 from rag.uris import web_address
 
 

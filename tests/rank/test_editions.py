@@ -23,7 +23,7 @@ from rag.rank.editions import (
     preferred_where_they_differ,
     without_copies,
 )
-from rag.text.validity import validity_in
+from rag.text.dates import validity_in
 
 INGESTED = datetime(2026, 3, 1, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "Leave", "text/markdown", "d", 1, 1, INGESTED)
