@@ -218,7 +218,7 @@ _BEFORE_DATE = {
         re.DOTALL,
     ),
     "until": re.compile(r"\D{0,14}"),
-    "amended": re.compile(r".{0,80}"),
+    "amended": re.compile(r"(?:.|\n(?!\n)){0,80}"),
     "alone": re.compile(" ?"),
 }
 """What may stand between words and their date: " ab dem ", " durch Artikel 3 des Gesetzes vom "."""
@@ -274,6 +274,7 @@ def _written(head: str) -> list[_Written]:
         _Written(date.start, date.end, first if len(date.readings) == 1 else Day(first.year, 0, 0))
         for date in dates_in(head)
         for first in date.readings[:1]
+        if first.year in _RECENT  # 7100-1-9 is the number of a law
     ]
     alone = (
         year
