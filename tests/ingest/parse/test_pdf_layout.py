@@ -1322,6 +1322,30 @@ def test_a_drawn_value_over_several_columns_is_in_each_that_has_a_head(
     assert parsed(cells, drawn=drawn).text.split("\n")[-1] == f"| {row[0]} {last}"
 
 
+@pytest.mark.parametrize("drawn", ["", "".join(f"50 {y} m 450 {y} l S " for y in (690, 655, 620, 600))])
+def test_cells_in_the_middle_of_their_rows_are_one_cell_also_without_a_grid(drawn: str) -> None:
+    """As browsers print the tables of web pages, cell by cell."""
+    rows = [
+        (700, ("Matter",), ("Person",), ("Phone",)),
+        (672, ("Heating",), ("Mr Kunze", "Room 7"), ("55-120",)),
+        (637, ("Contracts", "and notices,", "sublets"), ("Ms Lindt",), ("55-131", "in the", "morning")),
+        (610, ("Keys",), ("Mr Yildiz",), ("55-140",)),
+    ]
+    cells = [
+        At(x, middle + 6 * (len(cell) - 1) - 12 * at, text)
+        for middle, *row in rows
+        for x, cell in zip((50, 250, 350), row, strict=False)
+        for at, text in enumerate(cell)
+    ]
+    assert parsed([At(50, 740, "Who helps?"), *cells], drawn=drawn).text.split("\n")[-5:] == [
+        "| Matter | Person | Phone |",
+        "| --- | --- | --- |",
+        "| Heating | Mr Kunze Room 7 | 55-120 |",
+        "| Contracts and notices, sublets | Ms Lindt | 55-131 in the morning |",
+        "| Keys | Mr Yildiz | 55-140 |",
+    ]
+
+
 def test_rows_that_no_rule_parts_are_rows() -> None:
     rows = [("Clock", "Year", "Drift"), ("H1", "1735", "3 s"), ("H4", "1759", "2 s"), ("K1", "1769", "4 s")]
     text = parsed(table(rows), drawn=ruled((50, 200, 350, 500), (615, 593, 550))).text

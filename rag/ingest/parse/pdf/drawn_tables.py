@@ -1,7 +1,8 @@
 """The tables that rules draw on a PDF page: the lines of a cell become one, level with the rest of its row.
 
 A cell's text is anywhere in it: at its top as Word places it, at its bottom as Excel does, or in the middle.
-Only the rules say which lines belong together. `page_tables` reads the tables without them.
+Only the rules say which lines belong together; in the middle, so does the order of the lines in the file.
+`page_tables` reads the other tables.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statistics import median
 from typing import NamedTuple, TypeAlias
 
 from rag.ingest.parse.pdf.page_layout import MEETING, joined_row, joined_rules, level_rows, with_next_line
-from rag.ingest.parse.pdf.page_tables import is_number
+from rag.ingest.parse.pdf.page_tables import is_number, split_cell
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
@@ -27,12 +28,17 @@ _FEWEST = 2  # rows with at least as many cells that have text
 _FILLED = 0.25  # share of the cells that have text at least: a chart has few words in its grid
 _MANY_LINES = 4  # of a cell on average: boxes with more are paragraphs next to each other, unless they have
 _MANY_ROWS = 3
+_LEADING = 0.5  # times the height of a line: how far apart the lines of a cell are
+_SAME_MIDDLE = 1.5  # points
+_FARTHEST = 3.0  # times the height of a line: how far apart rows without rules are
 _NAME = 6  # lines: the name of a column has fewer
 _SEVERAL = 0.1  # share of cells in which texts stand side by side at most
 _TICKS = {TICKED, UNTICKED}
 
 _Slot: TypeAlias = "tuple[int, int]"
 """A row and a column of a grid."""
+_Stacks: TypeAlias = "list[list[Line]]"
+"""The lines of each cell of a row."""
 
 
 def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
@@ -42,7 +48,7 @@ def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
     one over several columns in those with heads of their own.
     """
     level = joined_rules(rules)
-    lines = _with_tables(lines, _grids(level, rules))
+    lines = _with_centred_tables(_with_tables(lines, _grids(level, rules)))
     return _with_tables(lines, _ruled_rows(level, [line for line in lines if not line.table]))
 
 
@@ -59,12 +65,16 @@ def _with_tables(lines: Sequence[Line], grids: Iterable[_Grid]) -> list[Line]:
 
 
 class _Grid(NamedTuple):
-    """Rules that meet: where columns and rows begin and end, and the level and upright rules between them."""
+    """Rules that meet: where columns and rows begin and end, and the level and upright rules between them.
+
+    They may part all rows, or only some.
+    """
 
     xs: list[float]
     ys: list[float]
     level: list[Box]
     upright: list[Box]
+    has_all_rows: bool = False
 
     def contains(self, line: Line) -> bool:
         """Whether the middle of a line is in it."""
@@ -123,6 +133,98 @@ def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
         ys = _borders([frame.top, frame.bottom, *(rule.top for rule in across), *ends])
         if min(len(xs), len(ys)) > _FEWEST and len(xs) * len(ys) <= _MOST_CELLS:
             yield _Grid(xs, ys, across, uprights)
+
+
+def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
+    """The lines, with one for each cell of tables whose cells are in the middle of their rows, as on the web.
+
+    The file has them cell by cell. Such tables need no rules.
+    """
+    outside = [*lines]
+    stacks = _stacks(sorted((line for line in lines if not line.table), key=lambda line: line.order))
+    for table in _centred_tables(_centred_rows(stacks)):
+        most = max(map(len, table))
+        full = [
+            [box_around(line.box for line in stack) for stack in row] for row in table if len(row) == most
+        ]
+        columns = [box_around(boxes) for boxes in zip(*full, strict=True)]
+        is_apart = all(column.right < following.left for column, following in pairwise(columns))
+        if is_apart and len(full) > 1:
+            inside = dict.fromkeys(line for row in table for stack in row for line in stack)
+            pieces = [piece for line in inside for piece in split_cell(line, columns)]
+            rows = [*map(_frame, table)]
+            rest = [line for line in outside if line not in inside]
+            outside = _with_tables([*rest, *pieces], [_grid_between(columns, rows)])
+    return outside
+
+
+def _stacks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines that the file has one after the other and that stand below each other."""
+    stack: list[Line] = []
+    for line in lines:
+        is_beside = not stack or stack[-1].box.gap(line.box) >= 0
+        if stack and (is_beside or not -1 < line.box.top - stack[-1].box.bottom < _LEADING * line.box.height):
+            yield stack
+            stack = []
+        stack.append(line)
+    if stack:
+        yield stack
+
+
+def _centred_rows(stacks: Iterable[list[Line]]) -> Iterator[_Stacks]:
+    """The stacks side by side that have one middle, from left to right."""
+    row: _Stacks = []
+    frame = Box(0, 0, 0, 0)
+    for stack in stacks:
+        box = box_around(line.box for line in stack)
+        if row and (box.left <= frame.right or abs(box.middle - frame.middle) > _SAME_MIDDLE):
+            yield row
+            row = []
+        row.append(stack)
+        frame = box
+    yield row
+
+
+def _centred_tables(rows: Iterable[_Stacks]) -> Iterator[list[_Stacks]]:
+    """Rows of several cells below each other, also with labels above the first column.
+
+    In some rows, cells have more lines than others.
+    """
+    table: list[_Stacks] = []
+    for row in chain(rows, [[]]):
+        if row and table and _goes_on(table, row):
+            table.append(row)
+            continue
+        while table and len(table[-1]) == 1:
+            table.pop()
+        if len(table) >= _MANY_ROWS and any(len({len(stack) for stack in cells}) > 1 for cells in table):
+            yield table
+        table = [row] if len(row) > 1 else []
+
+
+def _goes_on(table: Sequence[_Stacks], row: _Stacks) -> bool:
+    """Whether a row is the next one of a table."""
+    above, box = _frame(table[-1]), _frame(row)
+    second = min(stacks[1][0].box.left for stacks in table if len(stacks) > 1)
+    is_row = len(row) > 1 or box.right < second
+    return is_row and -1 < box.top - above.bottom < _FARTHEST * row[0][0].box.height
+
+
+def _frame(row: _Stacks) -> Box:
+    return box_around(line.box for stack in row for line in stack)
+
+
+def _grid_between(columns: Sequence[Box], rows: Sequence[Box]) -> _Grid:
+    """The grid with rules around and between columns and rows."""
+    left, right = min(box.left for box in (*columns, *rows)), max(box.right for box in (*columns, *rows))
+    xs = [left - 1, *((box.right + beside.left) / 2 for box, beside in pairwise(columns)), right + 1]
+    ys = [
+        rows[0].top - 1,
+        *((box.bottom + below.top) / 2 for box, below in pairwise(rows)),
+        rows[-1].bottom + 1,
+    ]
+    level = [Box(xs[0], y, xs[-1], y) for y in ys]
+    return _Grid(xs, ys, level, [Box(x, ys[0], x, ys[-1]) for x in xs], has_all_rows=True)
 
 
 def _ruled_rows(level: Sequence[Box], lines: Sequence[Line]) -> Iterator[_Grid]:
@@ -200,7 +302,7 @@ def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]
     None if the grid is no table. Titles above the first row with two cells and notes below the last aren't
     in it.
     """
-    grid = _with_all_rows(grid, lines)
+    grid = grid if grid.has_all_rows else _with_all_rows(grid, lines)
     first = grid.first_cells()
     parts = _by_cell(grid, first, lines)
     counts = Counter(row for row, _ in parts)

@@ -318,13 +318,14 @@ def _cells_by_column(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Li
     """The cells of a row with their column numbers; a cell that spans a column border is split there."""
     for cell in row:
         first = 0
-        for part in _split_cell(cell, columns):
+        for part in split_cell(cell, columns):
             number = max(first, _column(part, columns))
             first = min(number + 1, len(columns) - 1)
             yield number, part
 
 
-def _split_cell(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
+def split_cell(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
+    """A cell, split where it spans a column border."""
     texts = _TEXTS.findall(cell.text)
     begin = 0
     for at, ((_, right), (left, _)) in enumerate(pairwise(cell.words), 1):
