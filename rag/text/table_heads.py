@@ -30,12 +30,16 @@ MAX_GROWTH = 8  # times the length of a table: the most that values in further c
 
 _NUMBER = re.compile(r"[\s(+\-−–]*[$€£¥]?\s?[\d.,'\u00a0\u202f ]*\d[\d.,'\u00a0\u202f]*\s?[%€$£¥)]{0,2}\s*")
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_DAY = re.compile(r"\d{1,2}\. ?\d{1,2}\.(?: ?(?:19|20)?\d\d)?")
+_COUNT = re.compile(r"\d{1,2}\.?")
+_FEWEST_COUNTED = 4  # columns with the names 1, 2, 3 and so on: the days of a month, or weeks
 _FIGURE = re.compile(
     r"\W*\d[\d\W]*(?:[eEdDT][-+−]?\d[\d\W]*)?(?:Z|\s?[AaPp]\.?[Mm]\.?)?|\d{1,2}[-. ][^\W\d_]{3}[-. ]\d{2,4}"
     r"|(?i:nan|#?n/?a|null|none|[-+−]?inf|[-–—?]+)"
 )
 """A number, or a day or time in figures, or a sign that there is none."""
 _MAX_FIGURE = 40  # characters
+_MAX_NAME = 40  # characters of the name of a column in two rows; more are a text
 _UNIT = (
     r"(?:[YZEPTGMkhdcmµμunpf]?(?:m|g|s|A|K|mol|cd|Hz|N|Pa|J|Wh?|C|VA?|F|Ω|[oO]hm|S|T|H|lm|lx|Bq|Gy|Sv|eV|bar"
     r"|L|l|cal|rad|B|bit|M)|sec|min|hr?|d|a|yr|°[CFK]?|deg ?[CFK]?|[%‰]|rpm|pp[mb]|dB[a-zA-Z]?|psi|pH|in|ft"
@@ -132,16 +136,32 @@ def _is_value(cell: str) -> bool:
     return len(cell) <= MAX_VALUE and not cell.endswith(":") and not _NUMBER.fullmatch(cell)
 
 
-def is_header(row: Sequence[str]) -> bool:
-    """Whether a row can name columns: it has words, and no numbers except years."""
+def is_header(row: Sequence[str], below: Sequence[Sequence[str]] = ()) -> bool:
+    """Whether a row can name columns: it has words, and no numbers except years; or days or a count.
+
+    These are above cells of another kind, as in a roster: "Name", "03.06.", "04.06."; "Name", "1", "2", "3".
+    """
     filled = [cell for cell in row if cell]
     enough = len(filled) > 1 or (len(row) == 2 and not row[0])  # noqa: PLR2004 names of rows, and one column
-    return enough and _has_words(filled)
+    return enough and (_has_words(filled) or _names_days(row, below))
 
 
 def _has_words(cells: Sequence[str]) -> bool:
     numbers = [cell for cell in cells if _NUMBER.fullmatch(cell)]
     return len(numbers) < len(cells) and all(map(_YEAR.fullmatch, numbers))
+
+
+def _names_days(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether a row, with words or a blank at its beginning, has days or numbers in order."""
+    numbers = {column: cell for column, cell in enumerate(row) if column and _NUMBER.fullmatch(cell)}
+    values = [cells[column] for cells in below for column in numbers if column < len(cells) and cells[column]]
+    if _NUMBER.fullmatch(row[0]) or not values:
+        return False
+    if all(map(_DAY.fullmatch, numbers.values())):
+        return len(numbers) > 1 and not any(map(_DAY.fullmatch, values))
+    counted = [int(cell.rstrip(".")) if _COUNT.fullmatch(cell) else -1 for cell in numbers.values()]
+    in_order = all(number >= 0 and next_ in {number + 1, 1} for number, next_ in pairwise(counted))
+    return len(counted) >= _FEWEST_COUNTED and in_order
 
 
 def named_figures(rows: Sequence[Sequence[str]], starts: Collection[int] = ()) -> int | None:
@@ -229,12 +249,13 @@ def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
     """
     if len(groups) != len(names) or not any(groups[1:]) or not is_header(names):
         return None
-    goes_on = not names[0] and all(names[1:]) and all(groups) and len(names) > 2  # noqa: PLR2004 a value is none
+    goes_on = not names[0] and groups[0] and groups[1] and max(map(len, names)) <= _MAX_NAME
     spans = any(group and following in {"", group} for group, following in pairwise(groups))
-    related = "" in {groups[0], names[0]} or any(
+    related = groups[0] == "" or any(
         group and group == name for group, name in zip(groups, names, strict=True)
     )
-    if not goes_on and not (spans and related):
+    is_whole = all(groups) and all(names[1:]) and len(names) > 2  # noqa: PLR2004 a single one can be a value
+    if not (spans and (related or goes_on)) and not (goes_on and is_whole):
         return None
     if not any(group and group == following for group, following in pairwise(groups)):
         own = 0 if names[0] else 1  # the first column has a name of its own

@@ -128,7 +128,7 @@ class Draft:
             self.paragraph("".join(grid.pop(0)))
         if not grid:
             return
-        self._add("table", pipe_table(grid, len(used) if is_header(grid[0]) else 0))
+        self._add("table", pipe_table(grid, len(used) if is_header(grid[0], grid[1:]) else 0))
 
     def row(self, line: str, cells: str, *, continues: bool) -> None:
         """Add a row of a sheet as a block of its own; it `continues` a table, or begins one."""

@@ -223,6 +223,25 @@ def test_a_table_has_pipe_rows_and_a_frame_of_one_column_has_none() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "is_header"),
+    [
+        ("Name|03.06.|04.06.", "Ann|F|S", True),
+        ("Name|03.06.2024|04.06.2024|Sum", "Ann|8|8|16", True),
+        ("|1|2|3|4|5", "Ann|F|S|||U", True),
+        ("KW|22|23|24|25", "Ann|8|8|7|6", True),
+        ("Name|29.|30.|31.|1.", "Ann|8|8|7|6", True),
+        ("Ann|03.06.2024|05.06.2024", "Bob|04.06.2024|06.06.2024", False),
+        ("Budget|03.06.", "Costs|5", False),
+        ("North|1|2|4|8", "South|2|3|5|9", False),
+        ("1|2|3|4|5", "a|b|c|d|e", False),
+    ],
+)
+def test_days_and_a_count_name_columns_of_other_values(header: str, row: str, *, is_header: bool) -> None:
+    ((_, text),) = shape_of(word(table(header, row)))
+    assert ("| --- |" in text) == is_header
+
+
 def test_merged_cells_are_repeated_downwards_and_in_named_columns() -> None:
     def cell(text: str, about: str) -> str:
         return f"<w:tc><w:tcPr>{about}</w:tcPr>{p(text)}</w:tc>"

@@ -48,6 +48,28 @@ def test_several_tables_on_a_sheet_are_apart_and_captions_are_paragraphs() -> No
     ]
 
 
+def test_names_and_values_above_the_header_of_figures_are_a_table_of_their_own() -> None:
+    values = [f"{number}|{number}.5|x" for number in range(9)]
+    book = workbook(sheet("Instrument|Keithley 2400", "Date|2024-05-14", "Time (s)|Force (N)|Note", *values))
+    assert [text for _, text in rows_of(book)[1:5]] == [
+        "| Instrument | Keithley 2400 |\n| --- | --- |",
+        "| Date | 2024-05-14 |",
+        "| Time (s) | Force (N) | Note |\n| --- | --- | --- |",
+        "| 0 | 0.5 | x |",
+    ]
+
+
+def test_each_of_several_rosters_has_the_days_as_header() -> None:
+    book = workbook(sheet("Name|3.6.|4.6.", "Ann|F|S", "", "Name|29|30|31|1", "Ann|8|8||F", "Bob|8|||"))
+    assert [text for _, text in rows_of(book)[1:]] == [
+        "| Name | 3.6. | 4.6. |\n| --- | --- | --- |",
+        "| Ann | F | S |",
+        "| Name | 29 | 30 | 31 | 1 |\n| --- | --- | --- | --- | --- |",
+        "| Ann | 8 | 8 |  | F |",
+        "| Bob | 8 |  |  |  |",
+    ]
+
+
 def test_a_caption_and_a_header_below_figures_begin_a_table() -> None:
     book = workbook(sheet("2023", "Zone|Sales", "North|1", "2022", "Zone|Sales", "North|2", "Total", "All|2"))
     assert [text for _, text in rows_of(book)[1:]] == [

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft
 from rag.text.plain_text import one_line
-from rag.text.table_heads import COVERED, is_header, pipe_row, rule, with_spanned
+from rag.text.table_heads import COVERED, is_header, named_figures, pipe_row, rule, with_spanned
 from rag.uris import cell_range, column_name
 
 MAX_COLUMNS = 16_384  # of a sheet, as in Excel
+_LOOKED_AT = 200  # rows that tell which one names the columns
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
 MAX_ROW = 900  # characters of a row on average; wider ones are lists
 MAX_CELL = 20_000  # characters: a program allows 32,767, and hostile files have more
@@ -127,9 +128,18 @@ def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
 
 
 def _stacked(rows: list[_Row]) -> Iterator[list[_Row]]:
-    """The tables in rows without a blank row: a caption and a header between rows of figures begin one."""
-    start = 0
-    for at in range(1, len(rows) - 2):
+    """The tables in rows without a blank row: a caption and a header between rows of figures begin one.
+
+    So does the header of figures below several rows with names and values.
+    """
+    columns = sorted({at for row in rows[:_LOOKED_AT] for at in row.cells})
+    start = named_figures(_texts(rows[:_LOOKED_AT], columns)) or 0
+    pairs = [row for row in rows[:start] if len(row.cells) > 1]
+    if len(pairs) > 1 and all(columns[0] in row.cells for row in pairs):
+        yield rows[:start]
+    else:
+        start = 0
+    for at in range(start + 1, len(rows) - 2):
         before, caption, header, first = rows[at - 1 : at + 3]
         is_caption = 2 * len(caption.cells) <= len(header.cells) and _names_columns(header)
         if is_caption and not _names_columns(before) and not _names_columns(first):
@@ -138,8 +148,14 @@ def _stacked(rows: list[_Row]) -> Iterator[list[_Row]]:
     yield rows[start:]
 
 
-def _names_columns(row: _Row) -> bool:
-    return is_header([*row.cells.values()])
+def _texts(rows: Iterable[_Row], columns: Sequence[int]) -> list[list[str]]:
+    return [[row.cells.get(at, "") for at in columns] for row in rows]
+
+
+def _names_columns(*rows: _Row) -> bool:
+    """Whether the first row names columns of those below it, if any."""
+    names, *below = _texts(rows, sorted(rows[0].cells))
+    return is_header(names, below)
 
 
 class _Writer:
@@ -153,7 +169,11 @@ class _Writer:
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
         below = deque(rows)  # a column alone can be a million rows above a table
-        while below and not self._continues(below[0]) and (len(below[0].cells) == 1 or _names_groups(below)):
+        while (
+            below
+            and not self._continues(*islice(below, 2))
+            and (len(below[0].cells) == 1 or _names_groups(below))
+        ):
             upper = self._with_whole_groups(below.popleft(), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
@@ -162,7 +182,7 @@ class _Writer:
         if not below:
             return
         rows = [*below]
-        continues = self._continues(rows[0])
+        continues = self._continues(*rows[:2])
         if not continues:
             self._header = _header_of(rows, columns)
         columns = sorted(self._header or columns)
@@ -200,12 +220,12 @@ class _Writer:
                 cells[column] = name
         return row._replace(cells=cells or row.cells)
 
-    def _continues(self, row: _Row) -> bool:
-        """Whether a row after a blank row belongs to the table above."""
+    def _continues(self, row: _Row, *next_: _Row) -> bool:
+        """Whether a row after a blank row, and before the next one, belongs to the table above."""
         below = bool(self._draft.blocks) and self._draft.blocks[-1].kind == "table"
         if not below or not self._header or not row.cells.keys() <= self._header.keys():
             return False
-        return len(row.cells) > 1 and not _names_columns(row)
+        return len(row.cells) > 1 and not _names_columns(row, *next_)
 
     def _is_wide(self, lines: list[str]) -> bool:
         header = pipe_row(self._header.values())
@@ -237,7 +257,8 @@ def _header_of(rows: list[_Row], columns: list[int]) -> dict[int, str]:
     first = rows[0].cells
     if len(rows) == 1 and len(first) <= 2:  # noqa: PLR2004 a blank row may follow the header
         return {}
-    is_named = is_header([first.get(at, "") for at in columns])
+    names, *below = _texts(rows[:_LOOKED_AT], columns)
+    is_named = is_header(names, below)
     return {at: one_line(first.get(at, "")) for at in columns} if is_named else {}
 
 
