@@ -229,7 +229,10 @@ MAX_QUESTION = 300  # characters; a longer question is a text
 _KINDS = frozenset({"paragraph", "list", "table"})
 _ASKS = re.compile(r"[?\uff1f\u061f][\"'\u201c\u201d\u00bb)*_:]{0,4}\s*\Z")
 _WORD = r"[Qq]uestion|[Ff]rage|[Pp]regunta|[Pp]ergunta|[Dd]omanda|[Vv]raag|Вопрос|问题?|問題?|質問"
-_MARK = rf"(?:(?P<sure>(?:Q|{_WORD})[ \t]?\d{{0,3}})[ \t]?[:\uff1a]|Q\d{{0,3}}\.|[FPDVВ]\d{{0,3}}[ \t]?:)"
+_MARK = (
+    rf"(?:(?P<sure>(?:Q|{_WORD})[ \t]?\d{{0,3}})[ \t]?[:\uff1a]|Q\d{{0,3}}\.|Q\d{{1,3}}[ \t]?[-–—](?=[ \t])"
+    r"|[FPDVВ]\d{0,3}[ \t]?:)"
+)
 _ANSWERED = (
     r"[Aa]nswer|[Aa]ntwort|[Rr]espuesta|[Rr]esposta|[Rr]isposta|[Rr][eé]ponse|[Aa]ntwoord|Ответ|答案?|回答"
 )
@@ -239,7 +242,7 @@ _ANSWER = (
 )
 _QUESTION_LINE = re.compile(
     r"^[ \t]{0,6}(?P<item>(?:[-*+]|\d{1,3}[.)])[ \t]+)?"
-    rf"(?:(?:\*\*|__)?{_MARK}(?:\*\*|__)?[ \t]*(?P<asked>(?:(?!{_ANSWER})[^?\n]{{1,200}}\n){{0,2}}"
+    rf"(?:(?P<strong>\*\*|__)?{_MARK}(?:\*\*|__)?[ \t]*(?P<asked>(?:(?!{_ANSWER})[^?\n]{{1,200}}\n){{0,2}}"
     rf"(?!{_ANSWER})[^\n]{{1,{MAX_QUESTION}}}?)(?:\*\*|__)?"
     rf"|(?P<mark>\*{{2,3}}|__)(?=[^\s*])(?P<bold>[^*]{{1,{MAX_QUESTION}}}(?P=mark)[?:]?)"
     rf"|<(?P<tag>b|strong)>(?P<html>[^<>]{{1,{MAX_QUESTION}}})</(?P=tag)>"
@@ -352,7 +355,8 @@ class _Finder:
             words = line["asked"] or line["bold"] or line["html"] or line["term"]
             asks = bool(_ASKS.search(words))
             if line["asked"]:
-                is_question = (asks and bool(line["sure"])) or bool(_REPLY.match(self.text, end))
+                is_sure = line["sure"] or line["strong"]
+                is_question = (asks and bool(is_sure)) or bool(_REPLY.match(self.text, end))
             elif line["item"]:
                 is_question = asks and bool(_INDENTED.match(part, line.end()))
             else:

@@ -39,6 +39,7 @@ FORMS = {
     "above.md": "# FAQ\n\n**{0}**\n{2}\n\n**{1}**  \n{3}\n",
     "numbers.md": "# FAQ\n\n**1. {0}**\n\n{2}\n\n2. **{1}**\n\n   {3}\n",
     "marks.md": "# FAQ\n\n**Q:** {0}\n\n**A:** {2}\n\n**Q: {1}**\n\nA: {3}\n",
+    "numbered.md": "# FAQ\n\n**Q1. {0}**\n{2}\n\n**Q2 - {1}**\n\n{3}\n",
     "marks.txt": "Q1: {0}\nA1: {2}\n\nQ2. {1}\n\nA2. {3}\n",
     "german.txt": "Frage: {0}\nAntwort: {2}\n\nF: {1}\nA: {3}\n",
     "details.md": "# FAQ\n\n<details>\n<summary>{0}</summary>\n\n{2}\n\n</details>\n"
