@@ -2,7 +2,8 @@
 
 Google Docs states the title by a class of its paragraph, and the level of a list by the end of a class. It
 writes comments and footnotes at the end, and leads links over its own address. Word has other names for some
-of these. EUR-Lex states by classes what is a heading, and the numbers of points beside their texts.
+of these. Google Sheets writes the letters of columns and the numbers of rows into cells. EUR-Lex states by
+classes what is a heading, and the numbers of points beside their texts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ _NUMBER_OF_LAW = re.compile(
     r"(?:<div\b[^<>]{0,300}\bgrid-list-column-1\b[^<>]{0,300}>\s*)?(<span\b[^<>]{0,300}>[^<>]{1,40})</span>(?:\s*</div>)?\s*"
     r"(<div\b[^<>]{0,300}\b(?:grid-list-column-2|inline-element)\b[^<>]{0,300}>(?:\s*<p\b[^<>]{0,300}>)?)"
 )
+_GRID = re.compile(
+    r"<t[hd]\b[^<>]{0,300}?\bclass\s?=\s?[\"'][^\"'<>]{0,200}?\b(?:(?:row|column)-headers?-background|row-header|freezebar-)"
+    r"[^<>]{0,300}>(?:[^<]|<(?!/?t[hrd]\b)){0,500}+</t[hd]>",
+    re.IGNORECASE,
+)
+"""The letter of a column or the number of a row, or a bar behind frozen ones."""
 _TAG = re.compile(r"<[^<>]*>")
 _AROUND = re.compile(r"</?(?:p|div|span)\b[^<>]*>", re.IGNORECASE)
 _INSIDE = r"(?:[^<]|<(?!/?div\b))*+</div\s*>"
@@ -80,7 +87,7 @@ def in_plain_html(page: str) -> tuple[str, str, int]:
     The title is a heading, notes stand below what refers to them, and lists inside each other.
     Example: '<p class="c1 title">Trip</p>' -> '<h1>Trip</h1>' with the title "Trip".
     """
-    page, comments = _COMMENT.subn("", with_real_addresses(page))
+    page, comments = _COMMENT.subn("", with_real_addresses(_GRID.sub("", page)))
     titles: list[str] = []
 
     def heading(words: str, level: int) -> str:

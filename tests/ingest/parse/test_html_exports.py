@@ -36,6 +36,21 @@ def test_a_paragraph_in_the_style_of_a_title_is_the_title_and_a_heading(title: s
     ]
 
 
+GOOGLE_SHEET = """<div class="ritz grid-container" dir="ltr"><table class="waffle"><thead><tr>
+<th class="row-header freezebar-origin-ltr"></th><th id="0C0" class="column-headers-background">A</th>
+<th id="0C1" style="width:100px;" class="column-headers-background">B</th></tr></thead><tbody>
+<tr style="height: 20px"><th id="0R0" style="height: 20px;" class="row-headers-background">
+<div class="row-header-wrapper" style="line-height: 20px">1</div></th><td class="s0" dir="ltr">Driver</td>
+<td class="s0">Tour</td></tr><tr><th class="freezebar-cell freezebar-horizontal-handle"></th>
+<td class="freezebar-cell"></td><td class="freezebar-cell"></td></tr>
+<tr><th class="row-headers-background"><div>2</div></th><td class="s1">Ines</td><td>7</td></tr></tbody></table>
+</div>"""
+
+
+def test_a_google_sheet_is_read_without_the_names_of_its_columns_and_rows() -> None:
+    assert text_of(GOOGLE_SHEET) == "| Driver | Tour |\n| --- | --- |\n| Ines | 7 |"
+
+
 ACT = """<p class="oj-doc-ti" id="d1">REGULATION (EU) 2016/679</p><p class="oj-doc-ti">of 27 April 2016</p>
 <p class="oj-doc-ti">on data</p><p class="oj-ti-section-1"><span class="oj-italic">CHAPTER II</span></p>
 <div class="eli-title"><p class="oj-ti-section-2"><span>Principles</span></p></div>
@@ -195,6 +210,7 @@ def test_words_in_spans_of_any_class_stay_together() -> None:
         "<style>.c{font-weight:700}",
         "<li aria-checked ",
         "<a-",
+        "<th class='row-header'><b>",
         "<span class='badge'>x</span>",
     ],
 )
