@@ -43,8 +43,8 @@ GOOGLE_SHEET = """<div class="ritz grid-container" dir="ltr"><table class="waffl
 <div class="row-header-wrapper" style="line-height: 20px">1</div></th><td class="s0" dir="ltr">Driver</td>
 <td class="s0">Tour</td></tr><tr><th class="freezebar-cell freezebar-horizontal-handle"></th>
 <td class="freezebar-cell"></td><td class="freezebar-cell"></td></tr>
-<tr><th class="row-headers-background"><div>2</div></th><td class="s1">Ines</td><td>7</td></tr></tbody></table>
-</div>"""
+<tr><th class="row-headers-background"><div>2</div></th><td class="s1">Ines</td><td>7</td></tr></tbody>
+</table></div>"""
 
 
 def test_a_google_sheet_is_read_without_the_names_of_its_columns_and_rows() -> None:
