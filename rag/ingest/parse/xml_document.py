@@ -34,6 +34,7 @@ from rag.ingest.parse.document_parts import (
     shifted,
 )
 from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.typefaces import as_script, with_scripts
 from rag.ingest.parse.xml_text import (
     HEADS,
     as_sections,
@@ -101,6 +102,8 @@ def parse(text: str, name: str) -> Document:
         return wiki_document(root, name)
     if kind == "dokumente":
         as_sections(root)
+    if kind == "xml":
+        _join_styles(root)
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     elsewhere = fill_references(root) if is_text else []
     body, blocks = compose(parts_of(root) if is_text else _records(root))
@@ -137,6 +140,18 @@ def _code_document(text: str, name: str, remark: str = "") -> Document:
     text = clean(text)
     blocks = tuple(source_code.code_blocks(text))
     return Document(text, name, "application/xml", blocks, remarks=(remark,) if remark else ())
+
+
+_HEIGHTS = {"superscript": 1, "subscript": -1}
+
+
+def _join_styles(root: Element) -> None:
+    """Make texts whole that EndNote cuts into an element for each style."""
+    for element in [*root.iter()]:
+        if len(element) and all(name_of(part) == "style" for part in element):
+            pairs = (("".join(part.itertext()), _HEIGHTS.get(part.get("face", ""), 0)) for part in element)
+            element.text = with_scripts("".join(as_script(text, height) for text, height in pairs))
+            del element[:]
 
 
 def _records(element: Element) -> Iterator[Part]:

@@ -155,6 +155,13 @@ def test_an_article_says_where_it_is_and_what_it_includes() -> None:
     )
 
 
+ENDNOTE = (
+    '<xml><records><record><title><style face="normal">10</style><style face="superscript">15</style>'
+    '<style face="normal"> m of CO</style><style face="subscript">2</style></title>'
+    "<year><style>2013</style></year></record></records></xml>"
+)
+
+
 @pytest.mark.parametrize(
     ("content", "texts"),
     [
@@ -166,6 +173,10 @@ def test_an_article_says_where_it_is_and_what_it_includes() -> None:
         ),
         (STRINGS, ["string app: My App\nstring b: Bee"]),
         (f"<f><p1><c>{'x ' * 200}</c></p1></f>", [("x " * 200).strip()]),
+        (
+            ENDNOTE,
+            ["records record title: 10^15 m of CO2\nrecords record year: 2013"],
+        ),
         ("<a>" + "".join(f"<v>{n}</v>" for n in range(42)) + "</a>", [f"v: {n}" for n in range(42)]),
     ],
 )
