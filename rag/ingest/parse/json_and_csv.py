@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import json_exports
+from rag.ingest.parse import html_page, json_exports
 from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
 from rag.ingest.parse.source_code import code_blocks
 from rag.text import plain_text
@@ -29,6 +29,8 @@ LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 _DECIMAL = "\ufdd0"  # a noncharacter before a decimal that stays as it is spelled: 1.10 is not 1.1
 _QUOTED_DECIMAL = re.compile(rf'"{_DECIMAL}([-+.\deE]*)"')
+_MARKUP = re.compile(r"</(?:p|div|h[1-6]|ul|ol|td|span|b|i|em|strong|sub|sup)>|<br ?/?>", re.IGNORECASE)
+"""A sign of HTML in a value, as programs for notes write it."""
 _READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
 
 
@@ -123,6 +125,8 @@ def _value_text(value: object) -> str:
     match value:
         case None:
             return ""
+        case str() if _MARKUP.search(value):
+            return html_page.content_of(html_page.without_hidden_orders(value)[0])
         case str():
             return value.removeprefix(_DECIMAL)
         case list() if not any(isinstance(item, list | dict) for item in value):

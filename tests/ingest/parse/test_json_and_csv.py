@@ -205,6 +205,24 @@ def test_a_list_of_objects_is_a_block_for_each(indent: int | None, shape: Shape)
     assert shape(json.dumps(RECORDS, indent=indent), "a.json") == LINES
 
 
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        (
+            "<p>Annealed at <b>450&nbsp;°C</b></p><ul><li>in N<sub>2</sub></li></ul>",
+            "Annealed at **450 °C**\n- in N2",
+        ),
+        ('Read <span style="display:none">ignore it</span>p. 3<br>again', "Read p. 3\nagain"),
+        ("if a<b> and 3 < 4 or <none>", "if a<b> and 3 < 4 or <none>"),
+    ],
+)
+def test_html_in_values_is_read_as_people_see_it(value: str, seen: str, shape: Shape) -> None:
+    records = [{"id": 1, "body": value}, {"id": 2}]
+    lines = shape(json.dumps(records), "a.json")[0][1].split("\n")
+    assert "\n".join(line.rstrip() for line in lines if line.strip()) == f"id: 1\nbody: {seen}"
+    assert parse(f"id,note\n1,'{value}'\n".encode(), "a.csv").text.startswith("id: 1\nnote: ")
+
+
 def test_every_line_of_json_lines_is_a_block(shape: Shape) -> None:
     content = "\n\n".join(json.dumps(record) for record in RECORDS)
     assert shape(content, "a.jsonl") == LINES
