@@ -39,6 +39,7 @@ _ONE_WORD = re.compile(
     """,
     re.VERBOSE,
 )
+_BUS = re.compile(rf"(?<!\w)I{SUP}2[CS]\Z")  # people write I2C
 
 
 def as_script(text: str, height: float) -> str:
@@ -103,6 +104,8 @@ def _written(match: re.Match[str]) -> str:
         return script
     goes_on = behind.isdigit() or (behind.isascii() and behind.isalpha())
     word = f"{before.rstrip()[-10:]}{mark}{words}"
+    if _BUS.search(f"{word}{behind}"):
+        return script
     if _ONE_WORD.search(word) and not (behind.isdigit() if mark == SUB else goes_on):
         return script
     sign = "^" if mark == SUP else "_"

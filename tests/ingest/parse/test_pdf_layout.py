@@ -669,6 +669,40 @@ def test_codes_of_a_font_of_symbols_are_what_people_see(font: str, codes: str, t
     assert parse(data, "a.pdf").text.startswith(f"R1 {text}\n")
 
 
+def scripted(*pieces: tuple[str, float, float], x: float = 50) -> list[At]:
+    """Pieces of a line side by side: their text, size, and how far they are raised."""
+    line = []
+    for text, size, rise in pieces:
+        line.append(At(x, 720 + rise, text, size, "C"))
+        x += 0.6 * size * len(text)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        ([("10", 10, 0), ("11", 7, 4)], "10^11"),
+        ([("16", 10, 0), ("3", 7, 4), (", so", 10, 0)], "16^3, so"),
+        ([("cm", 10, 0), ("-2", 7, 4), (" area", 10, 0)], "cm^-2 area"),
+        ([("O(n", 10, 0), ("k", 7, 4), (") steps", 10, 0)], "O(n^k) steps"),
+        ([("x", 10, 0), ("n+1", 7, 4)], "x^(n+1)"),
+        ([("clock.", 10, 0), ("12", 6, 4), (" It", 10, 0)], "clock.^12 It"),
+        ([("CO", 10, 0), ("2", 7, -2), (" and H", 10, 0), ("2", 7, -2), ("O.", 10, 0)], "CO2 and H2O."),
+        ([("T", 10, 0), ("A", 7, -2), (" = 25", 10, 0)], "TA = 25"),
+        ([("x", 10, 0), ("i", 7, -2), ("2", 7, 4)], "xi^2"),
+        ([("the 2", 10, 0), ("nd", 7, 4), (" day", 10, 0)], "the 2nd day"),
+        ([("1 ", 10, 0), ("1", 6, 4), ("/", 10, 0), ("2", 6, 0), (" inch", 10, 0)], "1 1/2 inch"),
+        ([("I", 10, 0), ("2", 7, 4), ("C bus", 10, 0)], "I2C bus"),
+        ([("N", 10, 0), ("ANOJIT", 8, 0), (", too", 10, 0)], "NANOJIT, too"),
+        ([("1", 6, 4), ("See", 10, 0)], "1 See"),
+    ],
+)
+def test_superscripts_are_marked_and_subscripts_are_a_part_of_their_word(
+    pieces: Sequence[tuple[str, float, float]], text: str
+) -> None:
+    assert parsed([*scripted(*pieces), *column(50, "body")]).text.startswith(f"{text}\n")
+
+
 @pytest.mark.parametrize("turn", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])
 def test_a_page_may_be_turned(turn: str) -> None:
     lines = column(20, "line", 8, 500)
@@ -1067,10 +1101,10 @@ def test_the_letters_of_a_ligature_stay_in_their_order_in_arabic() -> None:
     """pdfium turns a word round, and with it the two letters of lam-alef, which are one glyph."""
     first, ligature, last = Box(20, 0, 30, 9), Box(10, 0, 20, 9), Box(0, 0, 10, 9)
     letters = zip("سالم", (first, ligature, ligature, last), strict=True)
-    word = pdf_words._word([Word(letter, box, 0) for letter, box in letters])  # noqa: SLF001 no font here has it
-    assert word.text == "سلام"
+    text = pdf_words._joined([Word(letter, box, 0) for letter, box in letters])  # noqa: SLF001 no font here has it
+    assert text == "سلام"
     latin = zip("fi", (first, first), strict=True)
-    assert pdf_words._word([Word(letter, box, 0) for letter, box in latin]).text == "fi"  # noqa: SLF001
+    assert pdf_words._joined([Word(letter, box, 0) for letter, box in latin]) == "fi"  # noqa: SLF001
 
 
 def _statement(items: range, top: float) -> list[At]:

@@ -8,25 +8,26 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 from rag.ingest.parse.document_parts import join_surrogates
+from rag.ingest.parse.pdf.raised_letters import (
+    are_of_two_sizes,
+    as_one,
+    begins_with_script,
+    is_script,
+    script_heights,
+    touch,
+    with_scripts_joined,
+)
 from rag.ingest.parse.pdf.shown_letters import show_letters
 from rag.ingest.parse.pdf.struck_text import RULE_WIDTH, STRUCK, strokes_of, struck_and_rules
-from rag.ingest.parse.pdf.text_page import (
-    HYPHEN,
-    QUARTERS,
-    Box,
-    Pdfium,
-    TextPage,
-    Word,
-    as_read,
-    box_around,
-)
+from rag.ingest.parse.pdf.text_page import HYPHEN, QUARTERS, Box, Pdfium, TextPage, Word, as_read, box_around
+from rag.ingest.parse.typefaces import as_script, with_scripts
 
 SEAM = "\u2060"  # between two words that touch without a space, as those of two cells may
 
@@ -40,6 +41,8 @@ _APART = 0.35  # the same: a gap between two words
 _SEAMED = 4  # characters of two words that touch at least
 _SEAM, _OVER = 0.05, 0.2  # times the height of a line: least gap between them, and least overlap
 _LINE, _WORDS = re.compile(r"[^\r\n]+"), re.compile(rf"[^\s{HYPHEN}]+{HYPHEN}?|{HYPHEN}")
+
+_MAY_BE_SCRIPT = re.compile(r"\d+|\w(?=\W+\Z)")  # in a word
 
 T = TypeVar("T")
 
@@ -152,15 +155,6 @@ def _is_inside(inner: Box, outer: Box) -> bool:
     return outer.left <= inner.across <= outer.right and outer.top <= inner.middle <= outer.bottom
 
 
-def _word(letters: Sequence[Word], struck: Collection[int] = ()) -> Word:
-    """The letters as one word, with a mark around those of `struck`."""
-    text = ""
-    for is_struck, run in groupby(letters, key=lambda letter: letter.at in struck):
-        mark = STRUCK if is_struck else ""
-        text += f"{mark}{_joined([*run])}{mark}"
-    return Word(text, box_around(letter.box for letter in letters), letters[0].at)
-
-
 def _joined(letters: Sequence[Word]) -> str:
     glyphs = [
         "".join(letter.text for letter in glyph)
@@ -189,12 +183,14 @@ class _PageReader:
 
         With `within`, they have only words that overlap this box.
         """
-        for quarter, run in self._whole_lines() if self._runs_left else self._runs():
+        for quarter, run in self._whole_lines():
             words = [word for word in run if not within or word.box.touches(within)]
             backwards = self._runs_left and _is_mixed(_from_right(words, quarter))
             if backwards:  # pdfium orders the words of a line with many Latin letters as if it ran right
                 in_line = (_in_order(self._page, word, quarter, self._number) for word in words)
                 words = _from_right(in_line, quarter)
+            elif not self._runs_left:
+                words = with_scripts_joined(self._page, words, quarter)
             for part in _split_line(words, quarter, self._uprights[quarter]) if words else ():
                 at = max(part, key=lambda word: len(word.text)).at
                 fonts = [self._page.font_at(at)]
@@ -205,18 +201,23 @@ class _PageReader:
                 yield line._replace(even=all(font.even for font in fonts), turned=quarter)
 
     def _whole_lines(self) -> Iterator[tuple[int, list[Word]]]:
-        """The runs of a right-to-left page, joined where they are level: pdfium parts the words of a line."""
+        """The runs, joined where pdfium parts the words of a line: before scripts, and where it runs left."""
         quarter, line = 0, list[Word]()
         for turned, words in self._runs():
-            is_level = (
-                line and words and as_read(words[0].box, turned).is_level_with(as_read(line[0].box, turned))
-            )
-            if turned == quarter and is_level:
-                line += words
-            else:
+            if not line or not words or turned != quarter or not self._goes_on(line, words[0], quarter):
                 yield quarter, line
                 quarter, line = turned, words
+            elif self._runs_left:
+                line += words
+            else:
+                line[-1:] = [as_one(self._page, line[-1], words[0], quarter), *words[1:]]
         yield quarter, line
+
+    def _goes_on(self, line: Sequence[Word], word: Word, quarter: int) -> bool:
+        """Whether a line goes on with a word in the next one of pdfium."""
+        if self._runs_left:
+            return as_read(word.box, quarter).is_level_with(as_read(line[0].box, quarter))
+        return touch(line[-1], word, quarter) and not is_script(self._page, line[-1].at, word.at)
 
     def _runs(self) -> Iterator[tuple[int, list[Word]]]:
         """The words of pdfium's lines, divided where the letters turn, and their quarter turns.
@@ -254,6 +255,7 @@ class _PageReader:
         is_dense = level_box.width <= _LOOSE * height * (stop - begin)
         is_left = not runs_left(match[0])
         is_plain = is_plain and self._struck.isdisjoint(range(begin, stop))
+        is_plain = is_plain and not self._has_scripts(match, first, last, quarter)
         seamed = self._split_at_seam(begin, stop, quarter) if is_plain and is_left else []
         if seamed:
             yield from seamed
@@ -261,6 +263,12 @@ class _PageReader:
             yield Word(join_surrogates(match[0]), box, begin)
         else:
             yield from self._split_word(begin, stop, quarter)
+
+    def _has_scripts(self, match: re.Match[str], first: Box, last: Box, quarter: int) -> bool:
+        """Whether the last letter of a word or a last digit in it has another size than the first one."""
+        ends = (part.end() - 1 for part in _MAY_BE_SCRIPT.finditer(self._page.text, *match.span()))
+        boxes = (first, last, *(box for at in ends if (box := self._page.box_at(at))))
+        return are_of_two_sizes(as_read(box, quarter) for box in boxes)
 
     def _split_at_seam(self, start: int, end: int, quarter: int) -> list[Word]:
         """The two words that pdfium joined although they are separate text objects; else none."""
@@ -294,12 +302,25 @@ class _PageReader:
         begin = 0
         for at, (previous, letter) in enumerate(pairwise(letters), 1):
             first, second = as_read(previous.box, quarter), as_read(letter.box, quarter)
-            is_apart = first.gap(second) > _APART * first.height or not second.is_level_with(first)
+            is_level = second.is_level_with(first) or touch(previous, letter, quarter)
+            is_apart = first.gap(second) > _APART * first.height or not is_level
+            is_apart = is_apart or begins_with_script(self._page, letters[begin], letter, quarter)
             if letter.text != HYPHEN and is_apart:
-                yield _word(letters[begin:at], self._struck)
+                yield self._word(letters[begin:at], quarter)
                 begin = at
         if letters[begin:]:
-            yield _word(letters[begin:], self._struck)
+            yield self._word(letters[begin:], quarter)
+
+    def _word(self, letters: Sequence[Word], quarter: int) -> Word:
+        """The letters as one word, with marks around those that are struck out or superscripts."""
+        heights = {} if self._runs_left else script_heights(self._page, letters, quarter)
+        text = ""
+        for (is_struck, height), run in groupby(
+            letters, key=lambda letter: (letter.at in self._struck, heights.get(letter.at, 0))
+        ):
+            mark = STRUCK if is_struck else ""
+            text += f"{mark}{as_script(_joined([*run]), height)}{mark}"
+        return Word(text, box_around(letter.box for letter in letters), letters[0].at)
 
 
 def _from_right(words: Iterable[Word], quarter: int) -> list[Word]:
@@ -339,7 +360,7 @@ def rules_between(first: Box, second: Box, uprights: Sequence[Box]) -> list[Box]
 
 def _line(words: Sequence[Word], size: float, quarter: int, *, bold: bool, backwards: bool) -> Line:
     box = box_around(word.box for word in words)
-    text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
+    text = with_scripts(" ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM))
     if backwards or runs_left(text):
         return Line(" ".join(_logical_order(words)), box, size or box.height, bold)
     boxes = [as_read(word.box, quarter) for word in words] if len(words) <= _FEW_WORDS else []

@@ -196,6 +196,12 @@ class TextPage:
             size *= math.hypot(matrix.c, matrix.d)
         return round(size, 1) if math.isfinite(size) else 0.0
 
+    def foot_at(self, at: int, quarter: int) -> float:
+        """How far down the page the line is on which a character stands, if the page is turned."""
+        x, y = ctypes.c_double(), ctypes.c_double()
+        self._pdfium.FPDFText_GetCharOrigin(self._page, self._index(at), x, y)
+        return as_read(Box(x.value, y.value, x.value, y.value), quarter).bottom
+
     def font_at(self, at: int) -> Font:
         """The looks of a character."""
         name, flags = self.font_name_at(at), self._flags.value
