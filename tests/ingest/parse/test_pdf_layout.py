@@ -32,6 +32,7 @@ from rag.ingest.parse.pdf.page_parts import parts_of
 from rag.ingest.parse.pdf.pdf_document import parts_on
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines
 from rag.ingest.parse.pdf.readable_pages import NO_TEXT, RUN_OCR, is_garbled
+from rag.ingest.parse.pdf.running_lines import bodies_of
 from rag.ingest.parse.pdf.text_page import HYPHEN, Box, Word
 from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
 
@@ -438,10 +439,76 @@ def test_a_running_header_is_kept_once_and_page_numbers_not_at_all() -> None:
     assert text.count("body 0 ") == text.count("body 11 ") == 5
 
 
-@pytest.mark.parametrize("footer", ["#", "– # –", "A-#", "# / 5", "# | Page", "Seite # von 5"])
-def test_whatever_counts_the_pages_is_left_out(footer: str) -> None:
-    text = parsed(*pages_with("", footer)).text
-    assert footer.replace("#", "3") not in text.split("\n")
+@pytest.mark.parametrize(
+    "footer",
+    [
+        *["#", "– # –", "A-#", "# / 5", "# (5)", "# | Page", "Seite # von 5", "Sidan #", "Sida # av 5"],
+        *["Side # av 5", "Blz. # van 5", "Strona # z 5", "Blatt # von 5"],
+    ],
+)
+@pytest.mark.parametrize("size", [9, 14])
+def test_whatever_counts_the_pages_is_left_out_however_large_it_is(footer: str, size: float) -> None:
+    pages = [[*page[:-1], page[-1]._replace(size=size)] for page in pages_with("", footer)]
+    assert parsed(*pages).text.count("\n\n") == 4  # between the pages
+
+
+@pytest.mark.parametrize("line", ["Сторінка # з 5", "Стор. #", "Страница # из 5", "Σελίδα #"])
+def test_pages_are_counted_in_words_of_other_scripts_too(line: str) -> None:
+    sheets = [
+        PageLines(
+            [Line(f"body {number}", Box(50, 50, 90, 60), 10), Line(line.replace("#", str(number)), FOOT, 9)],
+            [],
+        )
+        for number in range(1, 4)
+    ]
+    assert [[line.text for line in body.lines] for body in bodies_of(sheets)] == [
+        ["body 1"],
+        ["body 2"],
+        ["body 3"],
+    ]
+
+
+FOOT = Box(280, 770, 350, 780)
+
+
+@pytest.mark.parametrize("gap", [15, 40])
+def test_a_large_header_is_a_heading_where_it_first_stands(gap: float) -> None:
+    """So is each part of it, whether or not it stands apart from the next one."""
+    pages = [
+        [At(50, 770, "XR200 Manual", 16), At(50, 770 - gap, "Edition B", 14), *page]
+        for page in pages_with("", "Page #")
+    ]
+    document = parsed(*pages)
+    assert titles_of(document) == ["XR200 Manual", "Edition B"]
+    assert document.text.count("XR200") == document.text.count("Edition") == 1
+
+
+def test_a_page_number_above_the_last_line_of_a_page_is_left_out_and_a_note_there_stays() -> None:
+    pages = [
+        [*page[:-1], At(50, 90, "Note: sold"), At(280, 60, f"{at}"), At(280, 20, "Acme Ltd")]
+        for at, page in enumerate(pages_with("", ""), 1)
+    ]
+    lines = parsed(*pages).text.split("\n")
+    assert [lines.count(line) for line in ("Note: sold", "3", "Acme Ltd")] == [5, 0, 1]
+
+
+def test_a_heading_that_comes_again_further_on_is_one_and_so_is_the_title_of_each_slide() -> None:
+    pages = pages_with("", "Page #")
+    agenda = At(50, 770, "Agenda", 16)
+    apart = [[agenda, *page] if at % 4 == 0 else page for at, page in enumerate([*pages, *pages, *pages])]
+    figure = At(500, 100, "Figure")
+    slides = [
+        [agenda._replace(y=300), figure, *(line._replace(y=line.y / 3) for line in page)] for page in pages
+    ]
+    assert (parsed(*apart).text.count("Agenda"), parsed(*slides).text.count("Agenda")) == (4, 5)
+
+
+def test_a_header_whose_parts_change_places_on_facing_pages_is_kept_once() -> None:
+    places = [(50, 400), (400, 50)] * 3
+    text = parsed(
+        *[[At(left, 770, "LM317"), At(right, 770, "June 2020"), *PROSE] for left, right in places]
+    ).text
+    assert text.count("LM317") == text.count("June") == 1
 
 
 @pytest.mark.parametrize(

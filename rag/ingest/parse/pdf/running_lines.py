@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -13,11 +13,12 @@ from rag.ingest.parse.pdf.page_layout import Row, level_rows
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
 
-_TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
+_OUTER = 3  # rows at each edge of a page that are looked at
 _PAGES = 3  # that a line stands on at least
 _NUMBERED_PAGES = 2  # the same, if it counts the pages
 _SLACK = 10.0  # points that a line may be moved
-_LARGEST = 1.15  # times the size of most letters: a larger line is a heading
+_LARGEST = 1.15  # times the size of most letters: a larger line is a heading where it first stands
+_FACING = 2  # pages: a larger line that comes again further on is another heading
 _FROM_TEXT = 0.5  # times the height of a line: how far from the text it stands at least
 _NEXT = 2.5  # times the height of a line: how far away the next row of a table is
 _HEADED = 2.5  # times the height of a number: words so near to it are a heading that it counts
@@ -27,8 +28,11 @@ _EVEN = 1.5  # times the least distance of two numbers
 _THIN = 5.0  # points: the height of a level rule
 _SIGNS = r"[\s|:•·.()\[\]<>/–—-]"  # around page numbers
 _NUMBER = r"(?!(?:19|20)\d\d(?!\d))0*\d{1,4}"  # a larger one counts something else, and so does a year
-_TOTAL = rf"(?:\s*(?:/|of|von|de|di|sur|van|из)\s*{_NUMBER})?"
-_PAGE = r"(?:p ?a ?g ?e|pg|p|seite|p[áa]g(?:ina)?|sida|strana|strona|стр(?:аница)?|第|frm)"
+_TOTAL = rf"(?:\s*(?:/|[^\W\d_]{{1,3}}\b)\s*{_NUMBER}|\s*\({_NUMBER}\))?"  # "/ 5", "of 5", "(5)"
+_PAGE = (
+    r"(?:p ?a ?g ?e|pg|p|seite|blatt|bladzijde|blz|p[àáa]g(?:ina)?|folio|sidan?|side|sivu|str(?:[ao]na)?"
+    r"|oldal|sayfa|стр(?:аница)?|стор(?:інка)?|сторінка|σελ(?:ίδα)?|第|frm)"
+)
 _NUMBER_ALONE = re.compile(
     rf"{_SIGNS}*(?P<page>{_PAGE}{_SIGNS}*)?(?:(?:(?-i:[A-Z]{{1,2}})|\d{{1,3}})\s?[.–-]\s?)?(?:{_NUMBER}|[ivxlc]+){_TOTAL}"
     rf"(?:{_SIGNS}*(?:{_PAGE}|[页頁]))?{_SIGNS}*",
@@ -80,10 +84,14 @@ class PageBody(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """A row at the edge of a page: what may be a page number in it, and its lines without that."""
+    """A row at the edge of a page: what may be a page number in it, and its lines without that.
+
+    In large letters, or beside such ones, it is a heading where it first stands, but not at a page's foot.
+    """
 
     page: int
     is_head: bool
+    is_large: bool
     lines: Row
     number: str
     words: Row
@@ -96,48 +104,69 @@ class _Edge(NamedTuple):
 def bodies_of(sheets: Sequence[PageLines]) -> list[PageBody]:
     """Each page without page numbers, and without headers and footers of earlier pages.
 
-    A line that counts something else, as invoices and years, stays in the body. A page with nothing else
-    keeps all of its lines.
+    A line that counts something else, as invoices and years, stays in the body. So does the title of a
+    slide, and a page with nothing else keeps all of its lines.
     """
     largest = _LARGEST * most_letters(
         ((line.size, line.text) for sheet in sheets for line in sheet.lines), 0.0
     )
     edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
+    if edges and _are_slides(sheets):
+        edges = [edge for edge in edges if not edge.is_large]
     bodies = [PageBody([], [], []) for _ in sheets]
     left_out = set[int]()
     for repeats in _running_edges(edges):
-        first = repeats[0]
-        if first.words:
-            (bodies[first.page].head if first.is_head else bodies[first.page].foot).append(first.words)
+        first, body = repeats[0], bodies[repeats[0].page]
+        if first.words and first.is_head and first.is_large:
+            body.lines.extend(first.words)
+        elif first.words:
+            (body.head if first.is_head else body.foot).append(first.words)
         for edge in repeats:
             if edge is first or edge.page != first.page or not edge.words:
                 left_out.update(map(id, edge.lines))
     for sheet, body in zip(sheets, bodies, strict=True):
-        body.lines[:] = [line for line in sheet.lines if id(line) not in left_out]
+        body.lines.extend(line for line in sheet.lines if id(line) not in left_out)
         if not any(body):
             body.lines[:] = sheet.lines
         body.foot.reverse()
     return bodies
 
 
+def _are_slides(sheets: Sequence[PageLines]) -> bool:
+    """Whether pages are wider than high: larger lines of theirs are titles, also where one comes again."""
+    reach = box_around(line.box for sheet in sheets for line in sheet.lines)
+    return reach.width > reach.height
+
+
 def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
+    """The outermost rows apart from the text, and of those further in what is large or has a number."""
     rows = level_rows([line for line in sheet.lines if not line.turned])
     reach = box_around(line.box for line in sheet.lines) if rows else Box(0, 0, 0, 0)
-    for edge in (rows[:_TOP], rows[: -_BOTTOM - 1 : -1]):
-        for at, row in enumerate(edge):
-            inner = rows[at + 1 : at + 2] if edge[0] is rows[0] else rows[-at - 2 : -at - 1]
-            length = sum(len(line.text) + 1 for line in row)
-            if row[0].size > largest or length > _LENGTH or (inner and _is_of_table(row, inner[0])):
-                break
-            is_ruled = bool(inner) and not any(map(str.isalnum, "".join(line.text for line in inner[0])))
-            if is_ruled or (inner and _distance(row, inner[0]) > _FROM_TEXT * row[0].box.height):
-                outer_rows = edge[: at + 1] + inner if is_ruled else edge[: at + 1]
-                is_head = edge[0] is rows[0]
-                yield from (_edge(page, outer, reach, is_head=is_head) for outer in outer_rows)
-                break
+    for is_head, inwards in ((True, rows), (False, rows[::-1])):
+        is_outermost = True
+        for group in _groups_apart(inwards):
+            is_large = any(row[0].size > largest for row in group)
+            for edge in (_edge(page, row, reach, is_head=is_head, is_large=is_large) for row in group):
+                if is_outermost or is_large or edge.number:
+                    yield edge
+            is_outermost = False
 
 
-def _edge(page: int, row: Row, reach: Box, *, is_head: bool) -> _Edge:
+def _groups_apart(inwards: Sequence[Row]) -> Iterator[list[Row]]:
+    """The first rows from an edge of a page inwards, in groups that stand apart from what follows."""
+    group: list[Row] = []
+    for row, inner in pairwise(inwards[: _OUTER + 1]):
+        length = sum(len(line.text) + 1 for line in row)
+        if length > _LENGTH or _is_of_table(row, inner):
+            return
+        group.append(row)
+        is_ruled = not any(map(str.isalnum, "".join(line.text for line in inner)))
+        if is_ruled or _distance(row, inner) > _FROM_TEXT * row[0].box.height:
+            yield [*group, inner] if is_ruled else group
+            group = []
+
+
+def _edge(page: int, row: Row, reach: Box, *, is_head: bool, is_large: bool) -> _Edge:
     numbers, words = [], []
     for line in row:
         number = _number_in(line, row, reach)
@@ -145,7 +174,7 @@ def _edge(page: int, row: Row, reach: Box, *, is_head: bool) -> _Edge:
         numbers.append(number)
         if text := f"{before.rstrip(_BEFORE)} {behind.lstrip(_BEHIND)}".strip() if number else before:
             words.append(line if text == line.text else line._replace(text=text, words=()))
-    return _Edge(page, is_head, row, " ".join(filter(None, numbers)), words)
+    return _Edge(page, is_head, is_large, row, " ".join(filter(None, numbers)), words)
 
 
 def _number_in(line: Line, row: Row, reach: Box) -> str:
@@ -187,13 +216,25 @@ def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
     printed = [edge if id(edge) in counting else edge._replace(number="", words=edge.lines) for edge in edges]
     for edge in printed:
         by_text[edge.height, _text(edge.words)].append(edge)
-    for repeats in by_text.values():
+    for repeats in chain.from_iterable(map(_successive, by_text.values())):
         if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= _PAGES:
             yield repeats
 
 
+def _successive(repeats: Sequence[_Edge]) -> list[list[_Edge]]:
+    """Equal edges; large ones by groups of successive or facing pages: the same heading may come again."""
+    groups: list[list[_Edge]] = []
+    for edge in repeats:
+        if groups and (not edge.is_large or edge.page - groups[-1][-1].page <= _FACING):
+            groups[-1].append(edge)
+        else:
+            groups.append([edge])
+    return groups
+
+
 def _text(row: Row) -> str:
-    return " ".join(line.text for line in row)
+    """The words of a row, whichever of its ends they are at, as on facing pages."""
+    return " ".join(sorted(line.text for line in row))
 
 
 def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
