@@ -15,7 +15,7 @@ import pytest
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
 from rag.search.agents import SOURCE
-from rag.search.pipeline import COMPARE_DATES, DIFFERING
+from rag.search.pipeline import BY_FILES, COMPARE_DATES, DIFFERING
 from rag.store.read import sources_reader
 from rag.store.read.collection_reader import CollectionReader
 from server.tool_listing import FILTER_DESCRIPTION
@@ -268,7 +268,8 @@ def test_b5_b8_a_reply_has_the_fields_that_it_must_have_and_no_others(
     content = reply["structuredContent"]
     assert json.loads(block["text"]) == content
     assert content.keys() - {"collection"} == REPLY_KEYS["search"]
-    assert {*content["notes"]} <= {DIFFERING.format(COMPARE_DATES)}  # of papers that are shown
+    differing = DIFFERING.format(COMPARE_DATES)  # of papers that are shown
+    assert {*content["notes"]} <= {f"{differing} {BY_FILES}"}
     assert {*content["searched"]} == {paper.collection for paper in world.readable(name)}
     for hit in content["results"]:
         assert hit.keys() <= REPLY_KEYS["hit"]
