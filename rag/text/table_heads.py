@@ -183,7 +183,9 @@ def named_figures(rows: Sequence[Sequence[str]], starts: Collection[int] = ()) -
             is_header = len(filled) <= len(names) + (len(names) > 1 and not is_comment)
         else:
             is_header = bool(over) and not is_comment and at > 0 and _begins_table(rows, at, starts)
-        if is_header and not values and (at == 0 or 2 * at < len(rows) - 1):
+        if is_header and values:  # of sensors, named above their units
+            is_header = len(values) < len(names) and are_units(rows[at + 1])
+        if is_header and (at == 0 or 2 * at < len(rows) - 1):
             return at
         if not is_comment:
             filled.update(names)

@@ -112,6 +112,7 @@ def test_a_comment_above_figures_names_them_without_its_sign(
         ("Time,Force,No.\ns,N,-", "Time (s)|Force (N)|No."),
         ("Time,Stress,Temp\n[s],[N/mm²],(°C)", "Time [s]|Stress [N/mm²]|Temp (°C)"),
         ("Test,Tensile\nOperator,Ann\n\nTime,Work,Flow\nms,kN m,m^3/h", "Time (ms)|Work (kN m)|Flow (m^3/h)"),
+        ("Datum:,18.7.2000\nTime,Sensor,2157\nd,kN,mm", "Time (d)|Sensor (kN)|2157 (mm)"),
         ("Zone,Sales,\n,2022 net,2023 net", "Zone|Sales 2022 net|Sales 2023 net"),
         ("Job,Share,Count\n,of Hires,of Offers", "Job|Share of Hires|Count of Offers"),
     ],
