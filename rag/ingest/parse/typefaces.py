@@ -26,6 +26,7 @@ _ALL_READ = re.compile(f"(?:{_READ.pattern})+")
 _STRUCK_CUT = re.compile(f"{STRUCK_END}{STRUCK}")
 _STRUCK = re.compile(f"{STRUCK}([^{STRUCK}{STRUCK_END}]*){STRUCK_END}")
 _CUT = re.compile(f"{SUP_END}{SUP}|{SUB_END}{SUB}")  # one script in two pieces
+_RAISED_SIGN = re.compile(f"(?<![,;.])([,;.]+){SUP_END}")  # between two notes, and no part of either
 _FRACTION = re.compile(rf"(?:(\d) ?)?{SUP}(\d{{1,6}}){SUP_END} ?[/\u2044\u2215] ?{SUB}(\d{{1,6}}){SUB_END}")
 _SCRIPT = re.compile(rf"[{SUP}{SUB}]([^{SUP}-{SUB_END}]*)[{SUP_END}{SUB_END}]")
 _SIMPLE = re.compile(r"[+\-−–]?\w+(?:[.,]\w+)*[+\-−–]?|\([^()]*\)")
@@ -39,7 +40,7 @@ _ONE_WORD = re.compile(
     """,
     re.VERBOSE,
 )
-_BUS = re.compile(rf"(?<!\w)I{SUP}2[CS]\Z")  # people write I2C
+_AS_TYPED = re.compile(rf"(?:(?<!\w)I{SUP}2[CS]|\[[A-Za-z]+{SUP}\+\d)\Z")  # I2C, [BCI+10]
 
 
 def as_script(text: str, height: float) -> str:
@@ -81,7 +82,8 @@ def with_scripts(text: str) -> str:
         return text
     text = _ALL_READ.sub(_with_reading, text)
     text = _STRUCK.sub(_between_tildes, _STRUCK_CUT.sub("", text))
-    text = _FRACTION.sub(_fraction, _CUT.sub("", text))
+    text = _RAISED_SIGN.sub(rf"{SUP_END}\1", _CUT.sub("", text))
+    text = _FRACTION.sub(_fraction, text)
     for _ in range(_NESTED):
         text = _SCRIPT.sub(_written, text)
     return _MARK.sub("", text)
@@ -104,7 +106,7 @@ def _written(match: re.Match[str]) -> str:
         return script
     goes_on = behind.isdigit() or (behind.isascii() and behind.isalpha())
     word = f"{before.rstrip()[-10:]}{mark}{words}"
-    if _BUS.search(f"{word}{behind}"):
+    if _AS_TYPED.search(f"{word}{behind}"):
         return script
     if _ONE_WORD.search(word) and not (behind.isdigit() if mark == SUB else goes_on):
         return script
