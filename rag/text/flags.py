@@ -249,6 +249,8 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
 hundred times faster than for a pattern, and most texts contain none of them."""
 
 _SSN = re.compile(r"\d{3}\W\d{2}\W\d{4}\Z")
+_FICTIONAL = re.compile(r"(?:(?:\+|00\W?)?1\W{0,2})?\(?[2-9]\d\d\W{0,2}555\W?01\d\d")
+"""Numbers of the North American plan that nobody has."""
 _KEY_EDGE = re.compile(r"-----(?:BEGIN|(?P<end>END)) [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINES = re.compile(r"(?:\s{0,4}[A-Za-z0-9+/=:, -]{20,80}(?=\n|\Z)){0,200}")  # of a key that is cut off
 _LOCAL_PART = re.compile(
@@ -469,12 +471,12 @@ def _is_italian(code: str) -> bool:
 
 
 def _is_phone(match: re.Match[str]) -> bool:
-    """Whether it has enough digits, isn't fictional (555-01..), and is named as a phone number if need be."""
+    """Whether it has enough digits, isn't fictional, and is named as a phone number if need be."""
     number = match[0]
     if not FEWEST_DIGITS <= len(_digits(number)) <= MOST_DIGITS or "000000" in number:
         return False
     is_called = not match.re.groupindex or is_called_phone(match)
-    return is_called and not re.search(r"555\W?01\d\d\Z", number)
+    return is_called and not _FICTIONAL.fullmatch(number)
 
 
 def _local_part(match: re.Match[str]) -> str:
