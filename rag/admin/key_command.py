@@ -28,7 +28,7 @@ from rag.access.keys import (
 from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, one_group_notes, walls
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import command, json_object, options
+from rag.admin.command_line import command, json_object, options, same_desk
 from rag.admin.sharing import Exposure, exposures, reachable
 from rag.admin.terminal import Group, echo, print_result, table_lines
 from rag.answers import MAX_LIMIT
@@ -287,6 +287,9 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         with log_act(settings.data, Act("key rotate", old.tenant, changes)):
             write((*other_keys, *expiring, new))
     _show(new, secret, as_json=as_json)
+    for key in () if as_json else expiring:
+        end_now = f"refdesk-admin key revoke {key.id}{same_desk('config', 'data')}"
+        echo(f"The old key {key.id} is valid until {_until(key)}. To end it now: {end_now}", err=True)
 
 
 def revoke_key(data: Home, id_: str) -> None:

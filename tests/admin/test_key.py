@@ -40,6 +40,14 @@ def test_a_key_is_shown_once_and_is_its_holders(desk: Desk) -> None:
     assert not desk.files_with(secret.encode())
 
 
+def test_a_rotation_says_how_to_end_a_key_that_is_still_valid(inside: Inside) -> None:
+    old = inside.json("key", "create")
+    turned = inside.run("key", "rotate", old["id"])
+    assert f"key revoke {old['id']} --data {inside.data}" in turned.stderr
+    (new,) = [key["id"] for key in inside.json("key", "list")["keys"] if key["id"] != old["id"]]
+    assert "key revoke" not in inside.run("key", "rotate", new, "--keep-days", "0").stderr
+
+
 def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> None:
     assert "no keys yet" in inside.run("key", "list").stdout
     inside.run("tenant", "create", "acme")
