@@ -67,8 +67,9 @@ async def demo_command(
     Ingests documents, starts the server, searches like an assistant, and prints the passages. At the end it
     prints the configuration for Claude Desktop and VS Code.
 
-    Without PATHS it uses a small collection about timekeeping, in a data folder of its own. With PATHS it
-    ingests these files and folders into your data folder and asks the questions given with --ask.
+    Without PATHS it uses a small collection about timekeeping, in a data folder of its own, or in that of
+    --data. With PATHS it ingests these files and folders into your data folder and asks the questions given
+    with --ask.
     """
     if paths and not questions:
         raise click.UsageError('Give a question about these files: --ask "…"')
@@ -77,7 +78,8 @@ async def demo_command(
             f"refdesk-admin demo works on a data folder only, and storage.uri names {settings.storage.uri}. "
             "Nothing was done. To work on the data folder, leave storage.uri out (REFDESK_STORAGE_URI=)."
         )
-    own_folder = not paths and settings.data == default_data()
+    # A folder that the settings or the environment name has the user's documents.
+    own_folder = not paths and click.get_current_context().params["data"] is None
     if own_folder:
         settings = settings.model_copy(update={"data": default_data().with_name("refdesk-demo")})
     echo(f"Ingesting into {settings.data}", err=True)

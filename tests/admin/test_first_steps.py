@@ -216,8 +216,10 @@ def demo_json(scripts: Scripts, demo: Run, corpus: Path, tmp_path_factory: pytes
     copy = shutil.copytree(corpus, tmp_path_factory.mktemp("other") / "demo_corpus")
     run = scripts.admin("ingest", copy, "--data", scripts.home / "refdesk-demo", "--include", "railway*")
     assert run.returncode == 0, run.stderr
-    run = scripts.admin("demo", "--json")
+    own = tmp_path_factory.mktemp("own") / "desk"
+    run = scripts.admin("demo", "--json", env={"REFDESK_DATA": str(own)})
     assert run.returncode == 0, run.stderr
+    assert not own.exists()  # the user's desk gets no clocks
     (line,) = run.stdout.splitlines()
     return json.loads(line)
 
