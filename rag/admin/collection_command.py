@@ -19,6 +19,7 @@ from rag.admin.audit_command import Act, log_act, log_now
 from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet
 from rag.admin.remove_command import remove_collection
+from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import Group, print_result, table_lines
 from rag.config.settings import Settings
@@ -270,7 +271,8 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
         (table,) = await open_collections(settings, name)
     except NotFoundError:
         tenant = tenant_of(settings)
-        if not await finish_drop(settings.home, tenant, valid_name(name)):  # of a run that was killed
+        was_left = await finish_drop(settings.home, tenant, valid_name(name))  # by a run that was killed
+        if not (forget_runs(settings.home, tenant, name) or was_left):  # or that failed before it made one
             raise
         log_now(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
         attached = None

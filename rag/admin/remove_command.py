@@ -15,7 +15,7 @@ from anyio import to_thread
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, ActName, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, nothing_yet
-from rag.admin.runs_command import forget_names
+from rag.admin.runs_command import forget_names, forget_runs
 from rag.admin.sources_command import (
     NameIndex,
     folder_bytes,
@@ -59,6 +59,7 @@ async def remove_collection(
         for attempt in spending_reserve(settings.home):
             with attempt:
                 await drop_collection(settings.home, collection, forget=forgotten)
+    forget_runs(settings.home, collection.tenant, collection.name)
 
 
 NAMED = 3  # files in a message

@@ -16,9 +16,10 @@ from typing import Any
 
 import click
 
-from rag.access.tenants import tenant_of
+from rag.access.tenants import home_of, tenant_of
 from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.ingest_output import causes_text
+from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import echo, print_result, table_lines
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -73,8 +74,9 @@ def troubled_runs(data: Home, tenant: str) -> Iterator[TroubledRun]:
             missing = run.counts.get("missing", 0)
             if missing:
                 end = f"kept the documents of {counted(missing, 'missing file')}"
-            text = f"the last {run.command} {end} on {run.began:%Y-%m-%d}. See refdesk-admin runs"
-            yield TroubledRun(run.collection, f"{text} --tenant {tenant}", is_wrong=missing > 0)
+            see = f"See refdesk-admin runs --collection {run.collection} --tenant {tenant}"
+            text = f"the last {run.command} {end} on {run.began:%Y-%m-%d}. {see}"
+            yield TroubledRun(run.collection, text, is_wrong=missing > 0)
 
 
 class HistoryEntry:
@@ -282,13 +284,28 @@ def forget_names(data: Home, tenant: str, collection: str) -> None:
             end_run(data, tenant, id_, bare)
 
 
-def forget_runs(data: Home, tenant: str) -> None:
-    """Remove all runs of a tenant."""
+def forget_runs(data: Home, tenant: str, collection: str = "") -> bool:
+    """Remove all runs of a tenant, or of one of its collections. Returns whether there were any."""
     folder = f"runs/{tenant}"
-    remove(data, *(f"{folder}/{name}" for name in names(data, folder)))
+    gone = names(data, folder)
+    if collection:
+        runs = collections_by_run(data, tenant).items()
+        gone = tuple(run_file_name(id_, name) for id_, name in runs if name == collection)
+    remove(data, *(f"{folder}/{name}" for name in gone))
     if not isinstance(data, Bucket):
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # others are left, or there were none
             (data / folder).rmdir()
+    return bool(gone)
+
+
+async def forget_ended_collections(settings: Settings) -> None:
+    """Remove the runs into collections that neither exist nor are named by an origin: no other mends them."""
+    fed = {origin.collection for origin in settings.origins.values()}
+    for tenant, collections in (await collections_by_tenant(settings)).items():
+        home = home_of(settings, tenant)
+        ran = {run.collection for run in last_runs(home, tenant)}
+        for name in ran - fed - {collection.name for collection in collections}:
+            forget_runs(home, tenant, name)
 
 
 def now() -> datetime:

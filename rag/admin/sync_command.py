@@ -20,6 +20,7 @@ from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import exit_code, known_ok_option, report_json, watch
 from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
 from rag.admin.orphaned_documents import orphaned_documents
+from rag.admin.runs_command import forget_ended_collections
 from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json, print_note
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
@@ -75,6 +76,9 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     for name in names:
         code, results[name] = await _attempt(name, attempt if dry_run else synced)
         codes.append(code)
+    if not (origins or dry_run):
+        with suppress(RefdeskError):  # the sync itself reports a desk that can't be read
+            await forget_ended_collections(settings)
     if not (origins or quiet):
         await _warn_of_orphans(settings, options)
     if not quiet:

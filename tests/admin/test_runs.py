@@ -228,6 +228,39 @@ def test_a_purge_and_the_removal_of_a_tenant_take_the_names_of_files_along(insid
     assert list((inside.data / "runs").iterdir()) == []
 
 
+def test_a_collection_that_was_removed_has_no_failed_run_any_more(inside: Desk, notes: Path) -> None:
+    inside.run("ingest", notes, code=3)
+    inside.run("ingest", notes, "--collection", "old", code=3)
+    assert "runs --collection old" in inside.run("status").stdout
+    inside.run("collection", "remove", "old", "--yes")
+    assert [run["collection"] for run in inside.json("runs")["runs"]] == ["documents"]
+    assert "refdesk-admin: " in inside.failure("collection", "remove", "old", "--yes")
+
+
+def test_a_sync_forgets_failed_runs_into_collections_that_were_never_made(
+    inside: Desk, notes: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+
+    def sync(collection: str, folder: Path, code: int) -> list[str]:
+        origin = f'[origins.wiki]\ntype = "folder"\npath = "{folder}"\ncollection = "{collection}"\n'
+        config.write_text(origin)
+        inside.run("sync", "--config", config, code=code)
+        return sorted(run["collection"] for run in inside.json("runs")["runs"])
+
+    inside.run("ingest", notes, "--collection", "other", code=3)
+    begin_run(inside.data, "default", _run("typo", ended=BEGAN, result="failed"))
+    assert sync("wiki", tmp_path / "gone", 1) == ["other", "wiki"]  # which the origin still feeds
+    assert sync("handbook", notes, 3) == ["handbook", "other"]
+
+
+def test_a_failed_run_into_a_collection_that_was_never_made_can_be_removed(inside: Desk, notes: Path) -> None:
+    inside.run("ingest", notes, code=3)
+    begin_run(inside.data, "default", _run("typo", ended=BEGAN, result="failed"))
+    inside.run("collection", "remove", "typo", "--yes")
+    assert [run["collection"] for run in inside.json("runs")["runs"]] == ["documents"]
+
+
 def _files_with(data: Path, name: bytes) -> list[Path]:
     return [file for file in (data / "runs").rglob("*.json") if name in file.read_bytes()]
 
