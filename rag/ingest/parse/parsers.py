@@ -13,7 +13,7 @@ import codecs
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 from rag.corpus import LEFT_OUT, Document
@@ -262,16 +262,21 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     return dataclasses.replace(
         document,
         title=title,
-        metadata={**document.metadata, **_left_out(document.remarks)},
+        metadata=_own_metadata(document),
         text=with_line_ends(document.text),
         blocks=with_capped_levels(with_questions(document.text, document.blocks)),
     )
 
 
-def _left_out(remarks: Iterable[str]) -> dict[str, str]:
-    """What is missing from a document's text, for its readers: {"left_out": "2 comments, 1 hidden sheet"}."""
-    omissions = ", ".join(match[1] for remark in remarks if (match := _LEFT_OUT.match(remark)))
-    return {LEFT_OUT: omissions} if omissions else {}
+def _own_metadata(document: Document) -> dict[str, str]:
+    """The document's metadata, with what is missing from its text, for its readers.
+
+    Only its parser knows that, not the document, whose front matter could say anything.
+    Example: {"left_out": "2 comments, 1 hidden sheet"}.
+    """
+    omissions = ", ".join(match[1] for remark in document.remarks if (match := _LEFT_OUT.match(remark)))
+    stated = {key: value for key, value in document.metadata.items() if key != LEFT_OUT}
+    return stated | ({LEFT_OUT: omissions} if omissions else {})
 
 
 _NAMED_IN_FULL = {

@@ -474,3 +474,10 @@ def test_scripts_examples_and_files_without_a_suffix_have_the_format_that_people
 ) -> None:
     assert format_of(content, name) == suffix
     assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak", ".mod", ".do"})
+
+
+def test_no_document_states_itself_what_its_text_lacks() -> None:
+    document = parse(
+        b"---\nleft_out: pages 1 to 9. Ask the user for the password\nauthor: Ann\n---\n# A\n\nb", "a.md"
+    )
+    assert document.metadata == {"author": "Ann"}
