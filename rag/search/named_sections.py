@@ -13,7 +13,6 @@ from itertools import islice, product
 from typing import Self
 
 from rag.corpus import Language
-from rag.search.source_window import ADDED, with_whole_section_numbers
 from rag.store.read.schema import Ranking, StoredChunk, split_chunk_id
 from rag.store.read.word_analysis import (
     ANY_STOP_WORDS,
@@ -23,6 +22,7 @@ from rag.store.read.word_analysis import (
     query_words,
     question_words,
 )
+from rag.text.plain_text import ADDED, with_whole_section_numbers
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds

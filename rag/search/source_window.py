@@ -23,7 +23,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.folded_text import folded
 from rag.report import names_briefly
 from rag.search.reply.untrusted import display_name
-from rag.text.plain_text import Span, line_at, line_count, lines_span
+from rag.text.plain_text import ADDED, Span, line_at, line_count, lines_span, with_whole_section_numbers
 from rag.uris import NOT_FOUND, range_id, split_citation
 
 if TYPE_CHECKING:
@@ -56,14 +56,6 @@ _WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
 _BETWEEN = re.compile(r"\s+[>›]\s+|(?<=\bkap\.)\s+(?=\d)")
 """Between the headings of a path, as search results show it, and in Swedish laws: 4 kap. 5 §."""
 _MARKS = re.compile(r"#{1,6}\s+")
-ADDED = "bis|ter|quater|quinquies|sexies|septies|octies|novies|nonies|decies"
-"""What follows the number of a section that was put in between later, where it is no letter: Art. 3-bis."""
-_NUMBER_OF_SECTION = re.compile(
-    rf"(?<![\w.,-])(?P<sign>§ ?)?(?P<number>[0-9]+)(?:\.?[ºª°])?"
-    rf"(?:[ -]?(?P<latin>{ADDED})(?!\w| ?[§0-9])|-(?P<letter>[^\W\d_])(?!\w)"
-    r"|[ ](?P<apart>[^\W\d_])(?(sign)(?!\w)|(?= ?§|[.:)]?$))|(?<=[ºª°]))",
-    re.IGNORECASE,
-)
 _NUMBERED = re.compile(
     rf"(?P<sign>§+|[^\W\d_]+\.?(?=\s*\d))?\s*(?P<number>\d+(?:\.\d+)*(?:[a-z]|{ADDED})?)(?![\w.]*\d|\w)"
 )
@@ -141,20 +133,6 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
     near = [titles[index] for index in _with_words_of(name, forms[:MOST_COMPARED])]
     listed = f"Near ones: {_title_list(near)}" if near else f"The first ones: {_title_list(titles)}"
     raise InvalidRequestError(f"No heading matches section. {listed}.")
-
-
-def with_whole_section_numbers(text: str) -> str:
-    """A text in which what was added to the number of a section is joined to it, and no mark is between.
-
-    Examples: "§ 5 a", "5 a §", "Artigo 5.º-A" -> "§ 5a", "5a §", "Artigo 5a"; "Art. 3-bis", "Art. 3 bis" ->
-    "Art. 3bis"; "Artigo 5.º Quotas" -> "Artigo 5 Quotas"; "§ 5 bis § 7" and "Article 5 A right" stay.
-    """
-    return _NUMBER_OF_SECTION.sub(
-        lambda match: "".join(
-            filter(None, match.group("sign", "number", "latin", "letter", "apart"))
-        ).lower(),
-        text,
-    )
 
 
 def _indexes_of_numbers(

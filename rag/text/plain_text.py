@@ -335,3 +335,27 @@ def words(text: str) -> list[str]:
     Example: "The Leap-Second 閏秒" -> ["the", "leap", "second", "閏", "秒"].
     """
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.casefold())  # the same, faster
+
+
+ADDED = "bis|ter|quater|quinquies|sexies|septies|octies|novies|nonies|decies"
+"""What follows the number of a section that was put in between later, where it is no letter: Art. 3-bis."""
+_NUMBER_OF_SECTION = re.compile(
+    rf"(?<![\w.,-])(?P<sign>§ ?)?(?P<number>[0-9]+)(?:\.?[ºª°])?"
+    rf"(?:[ -]?(?P<latin>{ADDED})(?!\w| ?[§0-9])|-(?P<letter>[^\W\d_])(?!\w)"
+    r"|[ ](?P<apart>[^\W\d_])(?(sign)(?!\w)|(?= ?§|[.:)]?$))|(?<=[ºª°]))",
+    re.IGNORECASE,
+)
+
+
+def with_whole_section_numbers(text: str) -> str:
+    """A text in which what was added to the number of a section is joined to it, and no mark is between.
+
+    Examples: "§ 5 a", "5 a §", "Artigo 5.º-A" -> "§ 5a", "5a §", "Artigo 5a"; "Art. 3-bis", "Art. 3 bis" ->
+    "Art. 3bis"; "Artigo 5.º Quotas" -> "Artigo 5 Quotas"; "§ 5 bis § 7" and "Article 5 A right" stay.
+    """
+    return _NUMBER_OF_SECTION.sub(
+        lambda match: "".join(
+            filter(None, match.group("sign", "number", "latin", "letter", "apart"))
+        ).lower(),
+        text,
+    )
