@@ -26,7 +26,9 @@ _ALL_READ = re.compile(f"(?:{_READ.pattern})+")
 _STRUCK_CUT = re.compile(f"{STRUCK_END}{STRUCK}")
 _STRUCK = re.compile(f"{STRUCK}([^{STRUCK}{STRUCK_END}]*){STRUCK_END}")
 _CUT = re.compile(f"{SUP_END}{SUP}|{SUB_END}{SUB}")  # one script in two pieces
-_RAISED_SIGN = re.compile(f"(?<![,;.])([,;.]+){SUP_END}")  # between two notes, and no part of either
+_RAISED_SIGN = re.compile(  # behind a note, and no part of it: <11,> <1)>
+    rf"(?:(?<![,;.])([,;.]+)|(?<={SUP}\d)(\))|(?<={SUP}\d\d)(\))){SUP_END}"
+)
 _FRACTION = re.compile(rf"(?:(\d) ?)?{SUP}(\d{{1,6}}){SUP_END} ?[/\u2044\u2215] ?{SUB}(\d{{1,6}}){SUB_END}")
 _SCRIPT = re.compile(rf"[{SUP}{SUB}]([^{SUP}-{SUB_END}]*)[{SUP_END}{SUB_END}]")
 _SIMPLE = re.compile(r"[+\-−–]?\w+(?:[.,]\w+)*[+\-−–]?|\([^()]*\)")
@@ -82,7 +84,7 @@ def with_scripts(text: str) -> str:
         return text
     text = _ALL_READ.sub(_with_reading, text)
     text = _STRUCK.sub(_between_tildes, _STRUCK_CUT.sub("", text))
-    text = _RAISED_SIGN.sub(rf"{SUP_END}\1", _CUT.sub("", text))
+    text = _RAISED_SIGN.sub(rf"{SUP_END}\1\2\3", _CUT.sub("", text))
     text = _FRACTION.sub(_fraction, text)
     for _ in range(_NESTED):
         text = _SCRIPT.sub(_written, text)
