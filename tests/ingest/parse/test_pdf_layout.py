@@ -1523,6 +1523,57 @@ def test_a_label_above_rows_is_a_row_of_their_table_also_if_its_first_column_has
     assert lines[-1] == "| Loans | 31 | 29 |"
 
 
+LIMITS = [
+    ("Test", "Unit", "Min", "Max"),
+    ("MECHANICAL CHARACTERISTICS (NOTE 1)",),
+    ("Length", "mm", "99", "100"),
+    ("Burr", "mm", "", "0.1"),
+    ("ELECTRICAL CHARACTERISTICS",),
+    ("Leakage", "nA", "", "10"),
+]
+
+
+@pytest.mark.parametrize("font", ["F", "B"])
+def test_a_label_wider_than_its_column_is_a_row_if_the_columns_go_on_below(font: str) -> None:
+    lines = [
+        At(50 + 90 * at, 600 - 16 * number, cell, font="F" if len(row) > 1 else font)
+        for number, row in enumerate(LIMITS)
+        for at, cell in enumerate(row)
+        if cell
+    ]
+    text = parsed([*PROSE, *[line._replace(y=line.y - 200) for line in lines]]).text
+    assert text.split("\n")[-8:] == [
+        "",
+        "| Test | Unit | Min | Max |",
+        "| --- | --- | --- | --- |",
+        "| MECHANICAL CHARACTERISTICS (NOTE 1) |  |  |  |",
+        "| Length | mm | 99 | 100 |",
+        "| Burr | mm |  | 0.1 |",
+        "| ELECTRICAL CHARACTERISTICS |  |  |  |",
+        "| Leakage | nA |  | 10 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        [("Test", "Unit", "Min", "Max"), ("Leakage", "nA", "1", "2")],  # the header of another table
+        [("Leakage", "10"), ("Offset", "20"), ("Drift", "30")],
+    ],
+)
+def test_a_line_between_tables_that_no_column_certainly_goes_on_below_is_none_of_them(
+    below: list[tuple[str, ...]],
+) -> None:
+    rows = [*LIMITS[:1], *LIMITS[2:4], ("The limits that follow hold for all devices",), *below]
+    lines = [
+        At(50 + 90 * at, 600 - 16 * number, cell)
+        for number, row in enumerate(rows)
+        for at, cell in enumerate(row)
+        if cell
+    ]
+    assert "\n\nThe limits that follow hold for all devices\n\n" in parsed(lines).text
+
+
 def test_a_larger_line_between_two_tables_is_a_heading() -> None:
     rows = [["Who", "What"], ["Ann", "Seeds"], ["Bob", "Hay"], ["Cem", "Corn"]]
     below = table([["When", "Where"], ["May", "Barn"], ["June", "Mill"], ["July", "Inn"]], top=520)

@@ -118,7 +118,7 @@ def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     """The number of rows from `begin` that have only a first cell of the table that begins with row `at`.
 
     They are close to each other, and a row of the table follows. They begin where its first cell does, or
-    somewhat further left, and end before its second one; larger ones head what follows.
+    somewhat further left, and end before its second one, unless it certainly follows; larger ones head it.
     """
     end = next((end for end in range(begin, len(rows)) if len(rows[end]) > 1), 0)
     close = pairwise(rows[begin - 1 : end + 1])
@@ -130,11 +130,27 @@ def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     cell = whole[-1][0]
     lefts = (other.box.left for row in whole for other in row if other.box.left > cell.box.right)
     second = min(lefts, default=0.0)
+    if len(labels) == 1 and _goes_on_below(whole[:-1], whole[-1]):
+        second = math.inf
     if not all(_may_be_label(label, cell, second) for label in labels):
         return 0
     left = min(row[0].box.left for row in whole[:-1])
     is_below = any(abs(left - line.box.left) <= EDGE for line in (cell, *labels))
     return end - begin if is_below or _is_header_of(whole[0], whole[-1]) else 0
+
+
+def _goes_on_below(rows: Sequence[Row], below: Row) -> bool:
+    """Whether a row below a label has numbers, and a column of its own in the widest of `rows` for each cell.
+
+    It has three cells at least, and the first ones of both begin at the same place.
+    """
+    columns = [cell.box for cell in max(rows, key=len)]
+    own = {_column(cell, columns) for cell in below if any(cell.box.gap(column) < 0 for column in columns)}
+    return (
+        abs(below[0].box.left - columns[0].left) <= EDGE
+        and len(own) == len(below) > 2  # noqa: PLR2004 of two cells, either may stand there by chance
+        and any(is_number(cell.text) for cell in below[1:])
+    )
 
 
 def _may_be_label(label: Line, cell: Line, second: float) -> bool:
@@ -315,11 +331,15 @@ def _columns(rows: Sequence[Row]) -> list[Box]:
 
 
 def _cells_by_column(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
-    """The cells of a row with their column numbers; a cell that spans a column border is split there."""
+    """The cells of a row with their column numbers; a cell that spans a column border is split there.
+
+    A label above rows, which begins with the first column, is in it, however far it goes.
+    """
     for cell in row:
-        first = 0
-        for part in split_cell(cell, columns):
-            number = max(first, _column(part, columns))
+        first, parts = 0, [*split_cell(cell, columns)]
+        is_label = len(row) == len(parts) == 1 and abs(cell.box.left - columns[0].left) <= EDGE
+        for part in parts:
+            number = 0 if is_label else max(first, _column(part, columns))
             first = min(number + 1, len(columns) - 1)
             yield number, part
 
