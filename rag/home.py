@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rag.errors import ConfigurationError, StoreError
 from rag.ownership import refusal
+from rag.runtime import extra_needed
 
 Home: TypeAlias = "Path | Bucket"
 
@@ -121,9 +122,7 @@ class Bucket:
         try:
             from obstore.store import from_url  # noqa: PLC0415 few desks are in a bucket
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"{self.uri} needs a package that isn't installed. Install refdesk[cloud] instead of refdesk."
-            ) from error
+            raise ConfigurationError(extra_needed("cloud", self.uri)) from error
         options: Any = {name: value for name, value in self.options.items() if name != "allow_http"}
         try:
             return from_url(

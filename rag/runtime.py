@@ -177,6 +177,20 @@ def return_memory() -> None:
 
 
 PACKAGE = "refdesk"
+MODULES = {"cloud": "obstore", "ocr": "rapidocr", "otel": "opentelemetry.exporter.otlp.proto.http"}
+"""A module that an extra brings, for extras that settings need."""
+
+
+def has_extra(extra: str) -> bool:
+    """Whether an extra of `MODULES` is installed."""
+    with suppress(ModuleNotFoundError):  # a package above it
+        return find_spec(MODULES[extra]) is not None
+    return False
+
+
+def extra_needed(extra: str, needed_by: str) -> str:
+    """That something needs an extra which isn't installed, and the command that installs it, in sentences."""
+    return f"{needed_by} needs the extra {extra}, which is not installed. Run: {install_command(extra)}"
 
 
 def install_command(extra: str = "") -> str:

@@ -36,7 +36,7 @@ from rag import errors
 from rag.answers import Step
 from rag.config.server_settings import ServerSettings, opener_names, search_names
 from rag.corpus import Principal
-from rag.runtime import install_command
+from rag.runtime import extra_needed
 from rag.uris import REVISION_PATTERN, SCHEME
 
 if TYPE_CHECKING:
@@ -348,9 +348,7 @@ def export_spans() -> None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 the same
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 the same
     except ImportError as error:
-        raise errors.ConfigurationError(
-            f"server.traces = true needs packages that are not installed: {install_command('otel')}"
-        ) from error
+        raise errors.ConfigurationError(extra_needed("otel", "server.traces = true")) from error
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)

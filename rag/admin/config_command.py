@@ -33,18 +33,19 @@ from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import FAILED, Group, echo, print_json
 from rag.config.load import environment_name, named_values, setting_values
 from rag.config.mistakes import stages_of
-from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin
+from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin
 from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
 from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
-from rag.errors import RefdeskError
+from rag.errors import ProviderError, RefdeskError
 from rag.home import data_folder_problem
 from rag.ingest.requested_access import covered_rules
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.embed.calibration import MAX_UNRELATED, cosines_in
 from rag.models.rerank import open_reranker
+from rag.runtime import extra_needed, has_extra
 from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
@@ -97,7 +98,9 @@ async def setting_findings(
     for part, problem in chain(await binding_problems(settings), _rule_problems(settings)):
         yield SettingFinding(part, "wrong", problem)
     exposure = _exposure_finding(settings)
-    for finding in chain(_origin_findings(settings), [exposure], _address_findings(settings.http)):
+    for finding in chain(
+        _extra_findings(settings), _origin_findings(settings), [exposure], _address_findings(settings.http)
+    ):
         yield finding
     async for finding in _oauth_findings(settings):
         yield finding
@@ -151,10 +154,21 @@ def _other_models(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:
-    from rag.ingest.document_admission import open_moderation  # noqa: PLC0415 takes 0.2 s, and few have a moderator
+    from rag.ingest.document_admission import (  # noqa: PLC0415 takes 0.2 s, and few have a moderator
+        ModerationError,
+        open_moderation,
+    )
 
-    async with open_moderation(settings, environment):  # it isn't asked: what it costs is not known here
-        return f"{settings.call or ' '.join(settings.command) or settings.base_url} is set up"
+    async with open_moderation(settings, environment) as moderator:
+        if (
+            settings.base_url and moderator
+        ):  # a function or program isn't asked: what it does is not known here
+            try:
+                await moderator.ask({"title": "A clock", "text": "A clock tells the time."})
+            except ModerationError as error:
+                raise ProviderError(f"{settings.base_url} gives no verdict: {error}.") from error
+            return f"{settings.base_url} answers"
+        return f"{settings.call or ' '.join(settings.command)} is set up"
 
 
 def _data_folder_finding(settings: Settings) -> SettingFinding:
@@ -164,6 +178,19 @@ def _data_folder_finding(settings: Settings) -> SettingFinding:
         return SettingFinding(part, "ok", str(settings.home))
     begins = settings.data == default_data() and not settings.data.exists()
     return SettingFinding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
+
+
+def _extra_findings(settings: Settings) -> Iterator[SettingFinding]:
+    """A finding for each setting that needs an extra."""
+    buckets = [name for name, origin in settings.origins.items() if isinstance(origin, S3Origin)]
+    needed = [(f"origins.{name}", "cloud") for name in buckets]
+    needed += [("ingest.ocr", "ocr")] if settings.ingest.ocr != "off" else []
+    needed += [("server.traces", "otel")] if settings.server.traces else []
+    for part, extra in needed:
+        if has_extra(extra):
+            yield SettingFinding(part, "ok", f"the extra {extra} is installed")
+        else:
+            yield SettingFinding(part, "wrong", extra_needed(extra, "It"))
 
 
 def _origin_findings(settings: Settings) -> Iterator[SettingFinding]:

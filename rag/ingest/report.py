@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import PurePath
 from shlex import quote
 from typing import Literal, get_args
@@ -20,7 +19,7 @@ from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.requested_access import covered_rules
 from rag.ingest.source_files import LocalFile, document_name, path_of
 from rag.report import counted, names_briefly
-from rag.runtime import install_command
+from rag.runtime import extra_needed, has_extra, install_command
 from rag.store.write.access_claim import Claim, Policy
 from rag.store.write.desk_folder import PURGED
 from rag.store.write.table_rows import KnownSource
@@ -327,11 +326,9 @@ def check_extras(settings: IngestSettings) -> None:
     Raises:
         ConfigurationError: OCR is on and the extra isn't installed.
     """
-    if settings.ocr != "off" and not find_spec("rapidocr"):
-        raise ConfigurationError(
-            f'ingest.ocr is "{settings.ocr}", but OCR is not installed. '
-            f'Run {install_command("ocr")}, or set ingest.ocr to "off".'
-        )
+    if settings.ocr != "off" and not has_extra("ocr"):
+        needed = extra_needed("ocr", f'ingest.ocr = "{settings.ocr}"')
+        raise ConfigurationError(f'{needed} Or set ingest.ocr to "off".')
 
 
 def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:

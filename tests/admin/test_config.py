@@ -14,6 +14,7 @@ from rag.config.load import load_settings
 from rag.config.settings import Settings
 from rag.home import check_data_folder
 from rag.models.endpoint import CHECK_KEY
+from rag.runtime import extra_needed
 from tests.endpoint import embedded
 from tests.refusals import refusal
 
@@ -230,6 +231,31 @@ def test_endpoints_are_asked_and_wrong_keys_told(
     for part in ("embedder", "chat", "reranker"):
         assert findings[part].startswith("wrong ")
         assert findings[part].endswith(f"HTTP 401{CHECK_KEY.format('MY_KEY')}.")
+
+
+def test_extras_that_settings_need_are_looked_for(scripts: Scripts, clock_room: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    origin = 'origins.a = { type = "s3", bucket = "acorn" }'
+    file.write_text(f'server.traces = true\ningest.ocr = "auto"\n{origin}\n')
+    without = (
+        "import sys\nfor name in 'obstore', 'rapidocr', 'opentelemetry.exporter': sys.modules[name] = None\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(without)
+    arguments = ("config", "check", "--config", file, "--data", clock_room)
+    run = scripts.admin(*arguments, env={"PYTHONPATH": str(tmp_path)})
+    assert run.returncode == 1
+    for part, extra in (("origins.a", "cloud"), ("ingest.ocr", "ocr"), ("server.traces", "otel")):
+        assert f"wrong  {part}: {extra_needed(extra, 'It')}" in run.stdout.splitlines()
+    assert "ok     server.traces: the extra otel is installed" in scripts.admin(*arguments).stdout
+
+
+def test_a_moderator_that_is_an_endpoint_is_asked(check: Check, provider: Endpoint) -> None:
+    provider.script = [provider.sending(b'{"results": [{"flagged": false}]}'), provider.failing(401)]
+    text = f'[moderation]\nbase_url = "{provider.url}"\napi_key_env = "MY_KEY"\n'
+    assert check(text)[1]["moderation"] == f"ok {provider.url} answers"
+    code, findings = check(text)
+    assert code == 1
+    assert findings["moderation"].startswith(f"wrong {provider.url} gives no verdict: ")
 
 
 def test_collections_of_another_embedder_are_told(check: Check, provider: Endpoint) -> None:

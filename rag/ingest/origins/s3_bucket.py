@@ -20,7 +20,7 @@ from rag.home import CONNECT_SECONDS, RETRIES, RETRY_SECONDS, reason
 from rag.ingest.origins.guarded_http import REQUEST_SECONDS, Client, too_large
 from rag.ingest.origins.origin_look import FetchError, GoneError, OriginContext, OriginFindings, RefusedError
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
-from rag.runtime import install_command
+from rag.runtime import extra_needed
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
 REFUSAL_BYTES = 1 << 16  # the XML of a refusal has some hundred
@@ -71,9 +71,7 @@ def _store(origin: S3Origin, name: str, *, is_open: bool) -> Any:  # noqa: ANN40
     try:
         from obstore.store import S3Store  # noqa: PLC0415 few desks have such an origin
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"origins.{name} needs the extra cloud, which isn't installed. Run: {install_command('cloud')}"
-        ) from error
+        raise ConfigurationError(extra_needed("cloud", f"origins.{name}")) from error
     stated = {"endpoint": origin.endpoint, "region": origin.region}
     options: Any = {option: value for option, value in stated.items() if value}
     if is_open:  # else it asks for credentials to make addresses

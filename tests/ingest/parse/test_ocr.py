@@ -65,7 +65,7 @@ async def test_a_run_that_needs_a_missing_extra_stores_nothing(
 ) -> None:
     (tmp_path / "a.md").write_text("# Title")
     monkeypatch.setitem(sys.modules, "rapidocr", None)
-    with pytest.raises(ConfigurationError, match="OCR is not installed"):
+    with pytest.raises(ConfigurationError, match="the extra ocr, which is not installed"):
         await small_desk.ingested(tmp_path / "data", tmp_path / "a.md", settings=ON)
 
 
