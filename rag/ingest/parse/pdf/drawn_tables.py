@@ -205,7 +205,7 @@ def _centred_tables(rows: Iterable[_Stacks]) -> Iterator[list[_Stacks]]:
 def _goes_on(table: Sequence[_Stacks], row: _Stacks) -> bool:
     """Whether a row is the next one of a table."""
     above, box = _frame(table[-1]), _frame(row)
-    second = min(stacks[1][0].box.left for stacks in table if len(stacks) > 1)
+    second = min(line.box.left for line in table[0][1])
     is_row = len(row) > 1 or box.right < second
     return is_row and -1 < box.top - above.bottom < _FARTHEST * row[0][0].box.height
 
