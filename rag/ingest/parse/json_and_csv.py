@@ -1,4 +1,4 @@
-"""JSON, JSON lines, CSV and TSV: records become readable lines, one block each.
+"""JSON, JSON lines, CSV, TSV and lists of references: records become readable lines, one block each.
 
 Every row of a CSV table is written with the names of its columns.
 """
@@ -309,3 +309,39 @@ def _names(header: Sequence[str]) -> Iterator[str]:
             name = f"{name or 'column'} {number}"
         taken_names.add(name)
         yield name
+
+
+REFERENCE_SUFFIXES = (".ris", ".nbib", ".enw")
+
+_TAGGED = re.compile(r"(?:([A-Z][A-Z0-9][A-Z0-9 ]{2})-|(%\S))(?: (.*)|$)")
+_BEGINS_REFERENCE = ("TY", "PMID", "%0")
+_TAGS = {
+    **dict.fromkeys(("TI", "T1", "%T"), "title"),
+    **dict.fromkeys(("AU", "A1", "FAU", "%A"), "author"),
+    **dict.fromkeys(("JO", "JF", "T2", "JT", "%J"), "journal"),
+    **dict.fromkeys(("PY", "Y1", "DP", "%D"), "date"),
+    **dict.fromkeys(("DO", "LID", "%R"), "doi"),
+    **dict.fromkeys(("AB", "N2", "%X"), "abstract"),
+    **dict.fromkeys(("KW", "OT", "%K"), "keywords"),
+    **dict.fromkeys(("UR", "%U"), "url"),
+    **dict.fromkeys(("PB", "%I"), "publisher"),
+    **dict.fromkeys(("N1", "%Z"), "notes"),
+}
+"""What tags of RIS, PubMed and EndNote mean; others stay as they are."""
+
+
+def parse_references(text: str, name: str) -> Document:
+    """The document of a list of references with tags ("AU  - Lee, Ann", "%A Lee, Ann"): a block for each."""
+    records: list[dict[str, list[str]]] = []
+    values: list[str] = []
+    for line in text.split("\n"):
+        if tagged := _TAGGED.match(line):
+            tag, value = (tagged[1] or tagged[2]).strip(), (tagged[3] or "").strip()
+            if tag in _BEGINS_REFERENCE or not records:
+                records.append({"title": [], "author": []})
+            values = records[-1].setdefault(_TAGS.get(tag, tag), [])
+            values += [value] if value else []
+        elif values and line.strip():
+            values[-1] += f" {line.strip()}"
+    joined = ({key: "; ".join(dict.fromkeys(values)) for key, values in record.items()} for record in records)
+    return records_document(joined, name, "text/plain")

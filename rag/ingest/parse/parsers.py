@@ -54,6 +54,7 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(json_and_csv.JSON_SUFFIXES, json_and_csv.parse_json),
     **dict.fromkeys(json_and_csv.LINES_SUFFIXES, json_and_csv.parse_json_lines),
     **dict.fromkeys(json_and_csv.CSV_SUFFIXES, json_and_csv.parse_csv),
+    **dict.fromkeys(json_and_csv.REFERENCE_SUFFIXES, json_and_csv.parse_references),
     **dict.fromkeys(calendars.SUFFIXES, calendars.parse),
     **dict.fromkeys(markdown.MDX_SUFFIXES, markdown.parse_mdx),
     **dict.fromkeys(json_exports.NOTEBOOK_SUFFIXES, json_exports.parse_notebook),

@@ -23,8 +23,7 @@ SUFFIXES = (
     *(".pages", ".numbers", ".key"),  # iWork
     *(".wpd", ".wp", ".wp5", ".wp6", ".hwp", ".hwpx", ".fodg"),  # other offices
     *(".typ", ".typst", ".dj", ".djot"),  # markup
-    *(".bib", ".ris", ".enw", ".nbib"),  # references
-    ".dbf",
+    *(".bib", ".dbf"),
 )
 LIBRARIES = ("xberg", "asyncio")
 _LISTED = 1_000  # characters of a list of authors or keywords

@@ -384,3 +384,47 @@ def test_decimals_stay_as_they_are_spelled(name: str) -> None:
 )
 def test_settings_in_json_are_called_by_their_file(value: str, name: str, title: str) -> None:
     assert parse(value.encode(), name).title == title
+
+
+RIS = """TY  - JOUR
+AU  - Padhi, A. K.
+AU  - Lee, J. B.
+TI  - On DFT
+T2  - J. Chem.
+PY  - 2019
+N1  - see p. 3
+AB  - One.
+Two - or three.
+ER  -
+TY  - THES
+TI  - B
+PB  - ETH"""
+ARTICLE = """title: On DFT
+author: Padhi, A. K.; Lee, J. B.
+TY: JOUR
+journal: J. Chem.
+date: 2019
+notes: see p. 3
+abstract: One. Two - or three."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "records"),
+    [
+        ("a.ris", RIS, [ARTICLE, "title: B\nTY: THES\npublisher: ETH"]),
+        (
+            "a.nbib",
+            "PMID- 12\nTI  - Sleep and\n      caffeine.\nFAU - Lee, Ann\n\nPMID- 13\nTI  - B",
+            ["title: Sleep and caffeine.\nauthor: Lee, Ann\nPMID: 12", "title: B\nPMID: 13"],
+        ),
+        (
+            "a.enw",
+            "%0 Book\n%A Lee, Ann\n%T Tea\n%Z new",
+            ["title: Tea\nauthor: Lee, Ann\n%0: Book\nnotes: new"],
+        ),
+    ],
+)
+def test_a_list_of_references_is_a_block_for_each_with_all_that_it_says(
+    name: str, text: str, records: list[str], shape: Shape
+) -> None:
+    assert shape(text, name) == [("table", record) for record in records]
