@@ -42,7 +42,7 @@ _ONE_WORD = re.compile(
     """,
     re.VERBOSE,
 )
-_AS_TYPED = re.compile(rf"(?:(?<!\w)I{SUP}2[CS]|\[[A-Za-z]+{SUP}\+\d)\Z")  # I2C, [BCI+10]
+_AS_TYPED = re.compile(rf"(?:(?<!\w)I{SUP}2[CS]|(?<!\w)[A-Z][A-Za-z]+{SUP}\+\d)\Z")  # I2C, [BCI+10]
 
 
 def as_script(text: str, height: float) -> str:

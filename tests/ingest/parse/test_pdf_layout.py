@@ -770,6 +770,11 @@ def test_superscripts_are_marked_and_subscripts_are_a_part_of_their_word(
     assert parsed([*scripted(*pieces), *column(50, "body")]).text.startswith(f"{text}\n")
 
 
+def test_words_of_one_size_that_touch_a_little_off_the_line_are_two() -> None:
+    line = [At(50, 720, "GLIDE", 10, "C"), At(80, 726, "Wukong", 10, "C")]
+    assert "GLIDEWukong" not in parsed([*line, *column(50, "body", top=680)]).text
+
+
 @pytest.mark.parametrize("turn", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])
 def test_a_page_may_be_turned(turn: str) -> None:
     lines = column(20, "line", 8, 500)

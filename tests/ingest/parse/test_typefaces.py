@@ -26,7 +26,7 @@ _MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})
         ("2<nd>, 2 <nd>, n<th>, XIX<e>, M<me>, n<o>, Foo<®>", "2nd, 2 nd, nth, XIXe, Mme, no, Foo®"),
         ("H{2}O, Ca(OH){2}, SO{4}<2->, Ca<2+>, (<14>C)", "H2O, Ca(OH)2, SO4^2-, Ca2+, (14C)"),
         ("types).<11,> <12> Of, Muller,<1,*> kg<1)> x<(1)>", "types).^11, 12 Of, Muller,^(1,*) kg^1) x^(1)"),
-        ("I<2>C bus, I<2>R losses [BCI<+>10]", "I2C bus, I^(2)R losses [BCI+10]"),
+        ("I<2>C bus, I<2>R losses [BCI<+>10, SBV<+>13]", "I2C bus, I^(2)R losses [BCI+10, SBV+13]"),
         ("Items< (c)>", "Items (c)"),
         ("<1> See\n| <a> Mean | word<[3](#n3)>", "1 See\n| a Mean | word[3](#n3)"),
         ("<open 5 and close> 6", "open 5 and close 6"),

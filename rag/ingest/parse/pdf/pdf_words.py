@@ -19,7 +19,7 @@ from rag.ingest.parse.pdf.raised_letters import (
     are_of_two_sizes,
     as_one,
     begins_with_script,
-    is_script,
+    parted_by_script,
     script_heights,
     touch,
     with_scripts_joined,
@@ -217,7 +217,7 @@ class _PageReader:
         """Whether a line goes on with a word in the next one of pdfium."""
         if self._runs_left:
             return as_read(word.box, quarter).is_level_with(as_read(line[0].box, quarter))
-        return touch(line[-1], word, quarter) and not is_script(self._page, line[-1].at, word.at)
+        return parted_by_script(self._page, line[-1], word, quarter)
 
     def _runs(self) -> Iterator[tuple[int, list[Word]]]:
         """The words of pdfium's lines, divided where the letters turn, and their quarter turns.

@@ -65,6 +65,15 @@ def touch(before: Word, word: Word, quarter: int) -> bool:
     return is_beside and abs(following.left - box.right) < _TOUCHING * box.height
 
 
+def parted_by_script(page: TextPage, before: Word, word: Word, quarter: int) -> bool:
+    """Whether words are one that pdfium parts because one of them is, or ends with, a script."""
+    if not touch(before, word, quarter):
+        return False
+    end = min(before.at + len(before.text), len(page.text)) - 1
+    is_small = is_script(page, word.at, before.at) or is_script(page, end, before.at)
+    return is_small or before.text.endswith(SUP_END)
+
+
 def as_one(page: TextPage, before: Word, word: Word, quarter: int) -> Word:
     """Two words as one, the second of which is marked if it is a superscript of the first one."""
     raised = is_script(page, word.at, before.at) and is_raised(page, word.at, before.at, quarter)
