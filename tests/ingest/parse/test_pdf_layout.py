@@ -411,6 +411,37 @@ def test_a_table_has_its_header_on_the_next_page_too() -> None:
     assert parsed(table(rows[:16], 700), table(narrow_table, 760)).text.count("| Clock | Year | Drift |") == 1
 
 
+PARTS = [(f"P{number}", f"R{number}", f"{number}0R") for number in range(2, 9)]
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "",
+        "".join(
+            [f"50 {y} m 590 {y} l S " for y in range(484, 620, 14)]
+            + [f"{x} 484 m {x} 610 l S " for x in (50, 200, 350, 500, 590)]
+        ),
+    ],
+)
+@pytest.mark.parametrize("empty", [1, 3])
+def test_a_table_has_its_header_on_next_pages_also_where_a_column_is_empty(empty: int, drawn: str) -> None:
+    def cells(*values: str, note: str = "") -> tuple[str, ...]:
+        return (*values[:empty], note, *values[empty:])
+
+    first = [cells("Part", "Name", "Value", note="Note"), cells("P1", "R1", "10R", note="DNP")]
+    rest = [cells(*row) for row in PARTS]
+    text = parsed(table([*first, *rest]), table(rest), table(rest[:6]), drawn=drawn).text
+    head = "| " + " | ".join(first[0]) + " |\n| --- | --- | --- | --- |\n"
+    assert text.count(head) == text.count("\n| --- |") == 3
+
+
+def test_a_table_of_other_columns_on_the_next_page_has_no_header_of_the_one_before() -> None:
+    other = [line._replace(x=line.x + 30) for line in table([row[:2] for row in PARTS])]
+    text = parsed(table([("Part", "Name", "Value"), *PARTS]), other).text
+    assert text.count("| Part | Name | Value |") == 1
+
+
 @pytest.mark.parametrize("edge", [230, 222])
 def test_headers_that_touch_are_cells_of_their_columns(edge: float) -> None:
     header = [At(60, 614, "Town"), At(160, 614, "Deduction EUR"), At(edge, 614, "Hotel EUR")]

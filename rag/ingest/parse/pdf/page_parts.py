@@ -15,6 +15,7 @@ from rag.ingest.parse.pdf.page_tables import (
     OTHER_SIZE,
     are_numbers,
     table_cells,
+    table_columns,
     table_end,
 )
 from rag.ingest.parse.pdf.pdf_words import SEAM, Line
@@ -27,11 +28,15 @@ _BLANK_LINE = 1.6  # times the usual distance of two lines of code
 _APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
 _INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
 _MOVED = 6.0  # points that a table may stand elsewhere on the next page
+_FEWEST = 3  # columns of a table that goes on without some: two may stand at the same places by chance
 _STRUCK_ON = re.compile(rf"{STRUCK}({HYPHEN}?[ \n]){STRUCK}")  # between two words that are struck out
 
 
 class PagePart(NamedTuple):
-    """Rows that belong together: a paragraph, a heading or code by its lines, or a table by its cells."""
+    """Rows that belong together: a paragraph, a heading or code by its lines, or a table by its cells.
+
+    A table has the boxes of its `columns`.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     box: Box
@@ -39,6 +44,7 @@ class PagePart(NamedTuple):
     bold: bool
     is_table: bool = False
     is_code: bool = False
+    columns: tuple[Box, ...] = ()
 
     @property
     def text(self) -> str:
@@ -110,7 +116,8 @@ def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iter
         if len(part[0]) > 1 and (cells := table_cells(part, rules)):
             yield from _paragraphs(plain, usual)
             box = box_around(cell.box for row in part for cell in row)
-            yield PagePart(tuple(map(tuple, cells)), box, part[0][0].size, bold=False, is_table=True)
+            table = PagePart(tuple(map(tuple, cells)), box, part[0][0].size, bold=False, is_table=True)
+            yield table._replace(columns=table_columns(part))
             plain = []
         else:
             plain += part
@@ -175,10 +182,29 @@ def _paragraph(rows: Sequence[Row]) -> PagePart:
 
 
 def with_headers_of_tables(pages: list[list[PagePart]]) -> None:
-    """Repeat the header of a table that continues on the next page."""
+    """Repeat the header of a table that continues on the next page, with the columns that are empty there."""
     for above, below in pairwise(pages):
-        if above and below and _continues(above[-1], below[0]):
-            below[0] = below[0]._replace(rows=(above[-1].rows[0], *below[0].rows))
+        if above and below:
+            following = _with_empty_columns(below[0], above[-1])
+            if _continues(above[-1], following):
+                below[0] = following._replace(rows=(above[-1].rows[0], *following.rows))
+
+
+def _with_empty_columns(following: PagePart, table: PagePart) -> PagePart:
+    """A table with the columns of the one above where each of its own, at least three, is at one of these."""
+    places = [
+        at
+        for box in following.columns
+        for at, column in enumerate(table.columns)
+        if min(abs(box.left - column.left), abs(box.right - column.right)) <= EDGE
+    ]
+    if not _FEWEST <= len(following.columns) == len(places) == len({*places}) < len(table.columns):
+        return following
+    rows = tuple(
+        tuple(row[places.index(at)] if at in places else "" for at in range(len(table.columns)))
+        for row in following.rows
+    )
+    return following._replace(rows=rows, columns=table.columns)
 
 
 def _continues(table: PagePart, following: PagePart) -> bool:

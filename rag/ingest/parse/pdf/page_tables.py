@@ -195,7 +195,7 @@ def table_cells(rows: Sequence[Row], rules: Sequence[Box]) -> Sequence[Sequence[
     """The cells of rows that are a table; none if they aren't aligned in columns."""
     if drawn := next((row for row in rows if row[0].table), None):
         return _drawn_cells(rows, drawn)
-    rows = [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
+    rows = _with_signs_apart(rows)
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
@@ -207,13 +207,29 @@ def table_cells(rows: Sequence[Row], rules: Sequence[Box]) -> Sequence[Sequence[
     return cells if len(cells) > 1 else ()
 
 
+def table_columns(rows: Sequence[Row]) -> tuple[Box, ...]:
+    """The boxes of the columns of rows that are a table, in the order of `table_cells`."""
+    if drawn := next((row for row in rows if row[0].table), None):
+        boxes = tuple(cell.box for cell in drawn)
+        return boxes[::-1] if _runs_left(rows) else boxes
+    return tuple(_columns(_with_signs_apart(rows)))
+
+
+def _with_signs_apart(rows: Sequence[Row]) -> list[Row]:
+    return [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
+
+
 def _drawn_cells(rows: Sequence[Row], drawn: Row) -> list[list[str]]:
     """The cells in the columns of `drawn`, which are in the order in which they are read."""
     boxes = [cell.box for cell in drawn]
     texts = [_texts_by_column(row, boxes) for row in rows]
+    return [text[::-1] for text in texts] if _runs_left(rows) else texts
+
+
+def _runs_left(rows: Sequence[Row]) -> bool:
+    """Whether most cells with letters are read from right to left."""
     lettered = [cell for row in rows for cell in row if any(map(str.isalpha, cell.text))]
-    runs_left = 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
-    return [text[::-1] for text in texts] if runs_left else texts
+    return 2 * sum(cell.runs_left for cell in lettered) > len(lettered)
 
 
 def _whole_rows(
