@@ -160,9 +160,7 @@ async def _moderation(settings: ModerationSettings, environment: Mapping[str, st
     )
 
     async with open_moderation(settings, environment) as moderator:
-        if (
-            settings.base_url and moderator
-        ):  # a function or program isn't asked: what it does is not known here
+        if settings.base_url and moderator:  # what a function or a program does isn't known here
             try:
                 await moderator.ask({"title": "A clock", "text": "A clock tells the time."})
             except ModerationError as error:

@@ -147,6 +147,18 @@ def test_a_key_file_of_root_is_given_back_and_of_a_third_user_is_not_trusted(ser
     assert f"chown {NOBODY} {file}" in service.misuse("key", "list")
 
 
+def test_root_that_may_not_enter_a_folder_is_told_so(
+    service: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root without capabilities in a container, of which this has the outcome alone."""
+    service.data.chmod(0o700)
+    with nobody(), monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 0)
+        service.data.chmod(0o000)
+        assert "can't be read: Permission denied" in service.misuse("status")
+    service.data.chmod(0o700)
+
+
 def test_the_folder_of_another_user_names_that_user(service: Inside) -> None:
     for path in (service.data, *service.data.rglob("*")):
         os.chown(path, 0, 0)
