@@ -122,7 +122,7 @@ def print_comparison(
     echo(
         f"{_name(run)} against {_name(baseline)}: {comparison.metric} {comparison.difference:+.4f} "
         f"(p = {comparison.p_value:.4f}); "
-        f"{len(won)} questions won, {len(lost)} lost, {comparison.alike} alike."
+        f"{counted(len(won), 'question')} won, {len(lost)} lost, {comparison.alike} alike."
     )
     if listed:
         for verdict, pairs in (("Won", won), ("Lost", lost)):

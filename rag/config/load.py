@@ -45,8 +45,10 @@ NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
     ("search", "of_tenants"): ProfileSettings,
     ("embedders",): model_settings.EmbedderSettings,
     ("retrievers",): RetrieverSettings,
+    ("access", "rules"): AccessRule,
+    ("server", "tools"): ToolSettings,
 }
-"""The tables whose names the operator chooses, by the path of the table that holds them."""
+"""The tables whose names the operator chooses, or that are in a list, by the path of what holds them."""
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which an environment variable holds as JSON."""
 CLEARED = {("storage", "uri")}
@@ -295,7 +297,7 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
     if path[-2:-1] == ("options",):
         table = OPTIONS.get(path[0])
     if table:
-        names = {".".join((*path[:-1], field)): None for field in table.model_fields}
+        names = {name_of((*path[:-1], field)): None for field in table.model_fields}
     candidates = [key for key in names if not name.startswith(f"{key}.")]
     beside = [key for key in candidates if len(path) > 1 and key.rpartition(".")[0] == name_of(path[:-1])]
     hint = suggestion(name, beside)

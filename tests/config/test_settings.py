@@ -389,6 +389,10 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ("[serch]\nlimit = 3\n", "line 1: there is no setting serch; did you mean search?"),
         ("tenant = 'a'\n", "line 1: there is no setting tenant; did you mean principal.tenant?"),
         ("limit = 5\n", "line 1: there is no setting limit; did you mean search.limit?"),
+        (
+            'access.rules = [{ path = 'hr/*', pat = 'x' }]\n',
+            "line 1: there is no setting access.rules.pat; did you mean access.rules.path?",
+        ),
         ("xyzzy = 1\n", "line 1: there is no setting xyzzy."),
         ("[metrics]\nport = 1\n", "line 1: there is no setting metrics."),
         ("[embedder]\nkind = 'x'\n", "line 2: there is no setting embedder.kind."),
