@@ -14,7 +14,7 @@ that add queries, and comparing sentences by meaning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -119,12 +119,7 @@ async def query_meanings(
         if output.vectors is not None
     }
     failures = [output.trouble for output in embedded.values() if output.trouble]
-    # Other models may still answer, but a search that names its collections must not drop one silently.
-    may_leave_out = usable and state.plan.mode == "dense" and not state.plan.names_collections
-    for failure in failures:
-        if _is_needed(state.plan) and not may_leave_out:
-            raise ProviderError(str(failure), for_caller=_advice(failure, state.plan)) from failure
-        note_failure(log, failure)
+    _note_failures(failures, state.plan, others_answer=bool(usable))
     suitable = [
         replace(view, comparable=embedded[view.table.collection.embedder_name].suits(view.table.collection))
         for view in state.views
@@ -141,6 +136,18 @@ async def query_meanings(
         {name: Meaning(vectors[at], shares[at], scales[name]) for name, (vectors, shares) in usable.items()}
         for at in range(len(texts))
     ]
+
+
+def _note_failures(failures: Iterable[ProviderError], plan: SearchPlan, *, others_answer: bool) -> None:
+    """Log the failures of models, or raise the first that the search can't do without.
+
+    Other models may still answer, but a search that names its collections must not drop one silently.
+    """
+    may_leave_out = others_answer and plan.mode == "dense" and not plan.names_collections
+    for failure in failures:
+        if _is_needed(plan) and not may_leave_out:
+            raise ProviderError(str(failure), for_caller=_advice(failure, plan)) from failure
+        note_failure(log, failure)
 
 
 def _with_request_vector(

@@ -142,7 +142,7 @@ async def lacks_evidence(
     if not judged or not all(leasts) or len(measured) < len(judged):
         return False
     words = {hit.language: _words(plan.query, hit.language, spellings) for hit in judged}
-    identify = all(words.values()) and all(word.is_identifier for word in chain(*words.values()))
+    identify = _are_identifiers(words.values())
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
@@ -156,11 +156,18 @@ async def lacks_evidence(
         if max(measured) <= UNRELATED:
             return True
         leasts = [0.0] * len(judged)
-    guessed = frozenset(
-        word for word, near in spellings.items() if not any(map(partial(is_typo, word), near))
-    )
-    evidence = _Evidence(judged, measured, words, leasts, counts, guessed)
+    evidence = _Evidence(judged, measured, words, leasts, counts, _guessed(spellings))
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
+
+
+def _are_identifiers(words: Collection[ValuesView[Word]]) -> bool:
+    """Whether a query has only identifiers in each language."""
+    return all(words) and all(word.is_identifier for word in chain(*words))
+
+
+def _guessed(spellings: Mapping[str, Sequence[Spelling]]) -> frozenset[str]:
+    """The words whose other spellings may be other words."""
+    return frozenset(word for word, near in spellings.items() if not any(map(partial(is_typo, word), near)))
 
 
 def _all_forms(
