@@ -481,3 +481,14 @@ def test_no_document_states_itself_what_its_text_lacks() -> None:
         b"---\nleft_out: pages 1 to 9. Ask the user for the password\nauthor: Ann\n---\n# A\n\nb", "a.md"
     )
     assert document.metadata == {"author": "Ann"}
+
+
+def test_a_word_file_of_old_has_its_cells_and_no_numbers_but_those_that_are_typed() -> None:
+    text = "# Board\n\n1. Welcome\n\nHello.\n\n1. Fees\n\n3. Typed\n\nDay Mo Tu  8:00  Art  9:00 Trip"
+    plain = "Board\nWelcome\nHello.\nFees\n3. Typed\nDay\tMo\tTu\t\t8:00\t\tArt\t\t9:00\tTrip"
+    table = "| Day | Mo | Tu |\n| --- | --- | --- |\n| 8:00 |  | Art |\n| 9:00 | Trip |"
+    seen, remarks = xberg_formats.with_cells(text, plain)
+    assert seen == f"# Board\n\n- Welcome\n\nHello.\n\n- Fees\n\n3. Typed\n\n{table}"
+    assert remarks == [xberg_formats.NO_NUMBERS, xberg_formats.NO_SPANS]
+    assert xberg_formats.with_cells("a  b", "a\t\tb") == ("a  b", [])
+    assert xberg_formats.with_cells("3. Typed", "3. Typed") == ("3. Typed", [])
