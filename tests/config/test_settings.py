@@ -390,7 +390,7 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ("tenant = 'a'\n", "line 1: there is no setting tenant; did you mean principal.tenant?"),
         ("limit = 5\n", "line 1: there is no setting limit; did you mean search.limit?"),
         (
-            'access.rules = [{ path = 'hr/*', pat = 'x' }]\n',
+            "access.rules = [{ path = 'hr/*', pat = 'x' }]\n",
             "line 1: there is no setting access.rules.pat; did you mean access.rules.path?",
         ),
         ("xyzzy = 1\n", "line 1: there is no setting xyzzy."),
