@@ -15,6 +15,7 @@ import pytest
 
 import rag
 from rag import ownership
+from rag.store.write.desk_folder import write_whole
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Inside
@@ -86,6 +87,12 @@ def test_what_root_makes_in_the_folder_of_a_service_belongs_to_the_service(
         assert service.titles("pump valve", "--tenant", "default") == ["Pump", "Valve"]
         assert [listed["id"] for listed in service.json("key", "list")["keys"]] == [key["id"]]
         service.run("key", "revoke", key["id"])
+
+
+def test_a_file_that_servers_read_is_the_services_at_once(service: Inside) -> None:
+    """A key file that a server can't read lets nobody in, and a command may go on for a while."""
+    write_whole(service.data / "keys.json", b"{}")
+    assert (service.data / "keys.json").stat().st_uid == NOBODY
 
 
 def test_root_gives_only_what_its_command_made_in_the_folder(
