@@ -160,7 +160,7 @@ async def lacks_evidence(
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
 
 
-def _are_identifiers(words: Collection[ValuesView[Word]]) -> bool:
+def _are_identifiers(words: ValuesView[ValuesView[Word]]) -> bool:
     """Whether a query has only identifiers in each language."""
     return all(words) and all(word.is_identifier for word in chain(*words))
 
