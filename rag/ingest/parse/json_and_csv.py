@@ -126,7 +126,7 @@ def _value_text(value: object) -> str:
         case None:
             return ""
         case str() if _MARKUP.search(value):
-            return html_page.content_of(html_page.without_hidden_orders(value)[0])
+            return html_page.content_of(html_page.as_opened(value)[0])
         case str():
             return value.removeprefix(_DECIMAL)
         case list() if not any(isinstance(item, list | dict) for item in value):
