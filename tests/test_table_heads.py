@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.text.table_heads import COVERED, head_of_record, head_of_row, with_spanned
+from rag.text.table_heads import COVERED, are_units, head_of_record, head_of_row, with_spanned
 
 COLUMNS = "| Zone | Sales |"
 ROWS = f"{COLUMNS}\n|---|---|\n| North | 5 |\n| South | 6 |"
@@ -64,6 +64,11 @@ def test_a_row_has_the_caption_and_the_header_of_its_table(above: str, head: str
 )
 def test_the_head_of_a_row_has_units_and_words_from_the_row_below_the_names(rows: str, head: str) -> None:
     assert head_of_row(f"{rows}\n| 3 | 4 |\n", "| 5 | 6 |", "", ()) == head
+
+
+def test_a_long_text_of_units_is_none_and_is_not_searched_for_them() -> None:
+    assert are_units(["1/s", "kN m", "-"])
+    assert not are_units(["m  " * 40 + "?"])
 
 
 def test_the_second_of_two_tables_has_its_own_caption() -> None:

@@ -47,6 +47,7 @@ _UNIT = (
 )
 _POWER = r"(?:\^?[-+−]?\d|[⁻⁺]?[¹²³⁴])?"
 _UNITS = re.compile(rf"[\[(]?(?:1 ?/ ?)?{_UNIT}{_POWER}(?: ?[/·*⋅×. ] ?\(?{_UNIT}{_POWER}\)?)*[\])]?")
+_MAX_UNIT = 20  # characters
 _NO_UNIT = frozenset({"", "-", "–", "—", "1", "(-)", "[-]", "(1)", "[1]"})
 _COMMENT = ("# ", "##", "%", "//")
 _RECORD = re.compile(r"[^\n:|]{1,60}: \S[^\n]*\n[^\n:|]{1,300}: \S")
@@ -210,7 +211,7 @@ def _is_figure(cell: str) -> bool:
 def are_units(row: Sequence[str]) -> bool:
     """Whether a row has the units of columns: "s", "N/mm²", "(°C)"."""
     named = [cell for cell in row if cell not in _NO_UNIT]
-    return bool(named) and all(map(_UNITS.fullmatch, named))
+    return bool(named) and all(len(cell) <= _MAX_UNIT and _UNITS.fullmatch(cell) for cell in named)
 
 
 def with_units(names: Sequence[str], row: Sequence[str], below: Sequence[Sequence[str]]) -> list[str] | None:
