@@ -27,9 +27,10 @@ PARTS = (
 
 
 @contextmanager
-def for_owner(data: Path) -> Iterator[None]:
+def for_owner(data: Path, *others: Path) -> Iterator[None]:
     """As root, give what the block makes in a data folder of another user to that user, even if it fails.
 
+    So is what it makes in `others`, which belong to the desk.
     Until then a server of that user may read it: the mode lets everybody who may enter the data folder, where
     that is nobody else.
     """
@@ -44,8 +45,9 @@ def for_owner(data: Path) -> Iterator[None]:
         yield
     finally:
         os.umask(umask)
-        with suppress(OSError):  # as in a container whose root may not enter it
-            _give_new(data, owner, began)
+        for folder in (data, *others):
+            with suppress(OSError):  # as in a container whose root may not enter it
+                _give_new(folder, owner, began)
 
 
 def give(descriptor: int, folder: Path) -> None:
@@ -67,9 +69,9 @@ def _owner_but_root(data: Path) -> os.stat_result | None:
     return None
 
 
-def _give_new(data: Path, owner: os.stat_result, began: float) -> None:
-    """Give root's files and folders that are new since `began`. No link leads out of the data folder."""
-    for _, _, names, folder in os.fwalk(data.resolve()):
+def _give_new(top: Path, owner: os.stat_result, began: float) -> None:
+    """Give root's files and folders that are new since `began`. No link leads out of the folder."""
+    for _, _, names, folder in os.fwalk(top.resolve()):
         _give_if_new(folder, owner, began)
         for name in names:
             with suppress(OSError):

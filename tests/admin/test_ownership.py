@@ -89,6 +89,15 @@ def test_what_root_makes_in_the_folder_of_a_service_belongs_to_the_service(
         service.run("key", "revoke", key["id"])
 
 
+def test_a_tenants_own_storage_that_root_makes_is_the_services(service: Inside) -> None:
+    storage = service.data.parent / "storage"
+    service.run("tenant", "create", "acme", "--storage", storage)
+    service.run("ingest", service.data.parent / "valve.md", "--tenant", "acme")
+    assert (of_root(storage), storage.stat().st_uid) == ([], NOBODY)
+    with nobody():
+        assert service.titles("valve", "--tenant", "acme") == ["Valve"]
+
+
 def test_a_file_that_servers_read_is_the_services_at_once(service: Inside) -> None:
     """A key file that a server can't read lets nobody in, and a command may go on for a while."""
     write_whole(service.data / "keys.json", b"{}")

@@ -31,7 +31,7 @@ from rag.access.tenants import OWNER, owner_in, owner_of
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, Home, desk_around, local_folder, overview_file, unfinished_copy
-from rag.ownership import give
+from rag.ownership import for_owner, give
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
 from rag.uris import TAG_CHARS
@@ -289,10 +289,11 @@ def claim_storage(data: Home, tenant: str, storage: Home) -> None:
             raise ConfigurationError(f"{storage} is not empty. Name an empty or new one.")
         if isinstance(storage, Bucket):
             check_fit(storage)
-    if present != owner:
-        _write_owner(storage, owner, is_new=present is None)
-    prepare(storage)
-    note_tenant(storage, tenant)
+    with for_owner(local_folder(data), local_folder(storage)):
+        if present != owner:
+            _write_owner(storage, owner, is_new=present is None)
+        prepare(storage)
+        note_tenant(storage, tenant)
 
 
 def is_given_up(storage: Home) -> bool:
