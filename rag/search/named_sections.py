@@ -1,7 +1,8 @@
 """Passages whose own heading is what a query names: § 433, version 0.61.0, the definition of AddCommand.
 
 Others mention the name more often than its own section does, or inherit it from a title. So a passage gets a
-higher score by words if its heading is the name, or begins with it (`with_named_first`).
+higher score by words if its heading is the name, or begins with it (`with_named_first`). The caption of a
+table or a figure counts like a heading.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Self
+from typing import Self, cast
 
 from rag.corpus import Language
 from rag.store.read.schema import Ranking, StoredChunk, split_chunk_id
@@ -49,10 +50,23 @@ _KINDS = {
         abschnitt annex anhang anlage appendix chapter chapitre clause exhibit item kapitel no nr part point
         punkt rule schedule schritt sección step teil ziffer глава пункт раздел
         """,
+        "table": "table tab tabela tabell tabella tabelle tabel tabla tableau таблица",
+        "figure": "figure fig abbildung abb figur figura obrázek rysunek рисунок рис",
     }.items()
     for word in words.split()
 }
-"""What words before the number of a section mean: the same as §, articles, or other parts of a document."""
+"""What words before a number mean: the same as §, articles, other parts of a document, tables or figures."""
+_CAPTIONED = frozenset({"table", "figure"})
+_CAPTION = re.compile(
+    r"(?:\A(?:[^\n]+\n)?|\n\n|\|\n|\| )[^\w\n|]*+"  # in the context, a paragraph or a cell; not in any line
+    rf"(?P<word>(?i:{'|'.join(word for word, kind in _KINDS.items() if kind in _CAPTIONED)}))"
+    rf"\.?[ \u00a0]?(?P<number>{_DIGITS}|[IVXLC]+\b|[A-Z]\b)"
+    r"(?=[*_]*(?:[.:|–—-]|$| (?![a-z]))(?P<behind>[^\n]*))",  # "Table 3 shows" is a sentence
+    re.MULTILINE,
+)
+_LEADER = re.compile(r"(?:\. ?){4}")
+_PAGE = re.compile(r"[^\w.,] ?[0-9]{1,3}[ |]*$")
+"""What says that a line is one in a list of tables, the latter if several have it."""
 
 _DEFINING = DEFINED_IN_CODE | {
     *("declaration", "definition", "implementation", "change", "changed", "changelog", "changes", "new"),
@@ -113,6 +127,8 @@ class Address:
     def _has_kind_of(self, heading: Address, outer: Collection[str]) -> bool:
         if self.mark == heading.mark or (self.kind == heading.kind != "part"):
             return bool(self.mark) or self.is_sure
+        if self.kind in _CAPTIONED:  # "3. Table spotting" is no table 3
+            return False
         if heading.kind in {"", "§"}:
             return self.mark in outer or (self.is_sure and "" in {heading.mark, self.mark})
         return "." in self.number and not (self.is_marked or heading.is_marked)
@@ -120,11 +136,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The addresses and the names in a query, and all words of it that tell something."""
+    """The addresses and the names in a query, and all words of it that tell something.
+
+    `captions` are the addresses of tables and figures.
+    """
 
     addresses: tuple[Address, ...]
     names: tuple[str, ...]
     words: frozenset[str]
+    captions: tuple[Address, ...] = ()
 
     @classmethod
     def of(cls, query: str, languages: Sequence[Language]) -> Self:
@@ -141,25 +161,39 @@ class Named:
         names = [name for name in names if _OF_CODE.search(name) or words == [name.casefold()]]
         if pair := joinable_pair(all_words, query):
             names = words = ["".join(word.text for word in pair)]
-        addresses = islice(_addresses(query), MOST_NAMED)
-        return cls(tuple(addresses), tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words))
+        addresses = tuple(islice(_addresses(query), MOST_NAMED))
+        captions = tuple(address for address in addresses if address.kind in _CAPTIONED)
+        return cls(addresses, tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words), captions)
 
     def sureness(self, stored: StoredChunk, words: frozenset[str] | None) -> float:
         """How surely a passage that has these words of the query is under what it names; 0 to 1."""
-        headings, depth = stored.section, stored.columns["depth"][stored.row]
         count = max(len(self.words), 1)
         share = 1.0 if words is None else len(self.words & words) / count
-        of_section, of_version = self._sureness_of_addresses(headings, depth)
-        of_name = self._sureness_of_name(headings[max(depth - 1, 0) :])
+        of_section, of_version = self._sureness_of_addresses(stored)
+        of_name = self._sureness_of_name(stored.section[max(_depth(stored) - 1, 0) :])
         return max((2 + share) / 3 * of_section, of_version / count, of_name / count)
 
-    def _sureness_of_addresses(self, headings: Sequence[str], depth: int) -> tuple[float, float]:
-        """How surely addresses mean a passage with these headings: those of sections ("BGB 433"), and others.
+    def headings(self, stored: StoredChunk) -> Sequence[str]:
+        """The headings of a passage and, if the query names captions, those in it that may be meant."""
+        body = stored.body if self.captions else ""
+        numbers = [re.escape(address.number) for address in self.captions]
+        is_near = any(re.search(rf"{number}(?<=[\w.][ .\u00a0]{number})", body) for number in numbers)  # fast
+        return [*stored.section, *_captions(body)] if is_near else stored.section
 
-        The others are mostly versions of what the query is about: "Claude 3.5".
+    def _has_document(self, stored: StoredChunk) -> bool:
+        """Whether the query has a word of the document's title, or no words but those of captions."""
+        parts = {part for address in self.captions for part in (address.mark, address.number.casefold())}
+        others = {*map(str.casefold, self.words)} - parts
+        title = stored.body.partition("\n")[0].casefold()
+        return not others or not others.isdisjoint(re.findall(r"\w+", title))
+
+    def _sureness_of_addresses(self, stored: StoredChunk) -> tuple[float, float]:
+        """How surely addresses mean a passage: those of sections ("BGB 433"), and others.
+
+        The others are mostly versions of what the query is about ("Claude 3.5"), or other documents' tables.
         """
         of_section = of_version = 0.0
-        headings = [*map(with_whole_section_numbers, headings)]
+        headings = [*map(with_whole_section_numbers, self.headings(stored))]
         near = [address for address in self.addresses if any(address.number in text for text in headings)]
         if not near:
             return of_section, of_version
@@ -167,9 +201,10 @@ class Named:
         matches = enumerate(map(_AT_HEADING.match, headings))
         for address, (place, match) in product(near, matches):
             if match:
-                heading, above = Address.of(match), FURTHER if place < depth - 1 else 1.0
+                heading, above = Address.of(match), FURTHER if place < _depth(stored) - 1 else 1.0
                 sureness = above * address.sureness(heading, outer)
-                if address.is_marked or address.mark in outer - {heading.mark}:
+                is_of_section = address.is_marked or address.mark in outer - {heading.mark}
+                if is_of_section and (address.kind not in _CAPTIONED or self._has_document(stored)):
                     of_section = max(of_section, sureness)
                 else:
                     of_version = max(of_version, sureness)
@@ -192,6 +227,26 @@ def _addresses(query: str) -> Iterator[Address]:
             yield address
 
 
+def _depth(stored: StoredChunk) -> int:
+    """The number of headings that a passage begins under."""
+    return cast("int", stored.columns["depth"][stored.row])
+
+
+def _captions(body: str) -> list[str]:
+    """The captions at the beginning of paragraphs and cells: ["Table 3"]; none in a list of tables."""
+    captions = [match for match in _CAPTION.finditer(body) if not _LEADER.search(match["behind"])]
+    is_list = sum(bool(_PAGE.search(match["behind"])) for match in captions) > 1
+    return [] if is_list else [f"{match['word']} {match['number']}" for match in captions]
+
+
+def has_caption(text: str, name: str) -> bool:
+    """Whether a text has the caption of what is named, as "fig. 3"."""
+    named = [address for address in _addresses(name) if address.kind in _CAPTIONED]
+    headings = map(_AT_HEADING.match, _captions(text) if named else ())
+    of_text = {(heading.kind, heading.number) for heading in map(Address.of, filter(None, headings))}
+    return any((address.kind, address.number) in of_text for address in named)
+
+
 def _defined_name(heading: str) -> str | None:
     """The name that a heading defines; None if it begins with an ordinary word."""
     match = _NAME_AT_HEADING.match(heading)
@@ -211,13 +266,13 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     meant: dict[int, tuple[float, tuple[str, ...], int]] = {}  # sureness, section and number, by rank
     begins: dict[tuple[str, ...], int] = {}  # the number of the first passage of each section
     for rank, scored in enumerate(ranking):
-        headings = "\n".join(scored.stored.section).casefold()
+        stored = scored.stored
+        headings = "\n".join(named.headings(stored) if named.captions else stored.section).casefold()
         if any(mark in headings for mark in marks) and (  # few have a mark, so this is fast
-            sureness := named.sureness(scored.stored, scored.words)
+            sureness := named.sureness(stored, scored.words)
         ):
-            stored = scored.stored
             source, seq = split_chunk_id(stored.id)
-            section = (source, *stored.section[: stored.columns["depth"][stored.row]])
+            section = (source, *stored.section[: _depth(stored)])
             meant[rank] = sureness, section, seq
             begins[section] = min(seq, begins.get(section, seq))
     raised = [*ranking]

@@ -48,6 +48,7 @@ STANDS = "The cited passage stands word for word."
 STANDS_ELSEWHERE = "The cited passage stands word for word, now [{}]."
 CHANGED = "The cited passage has changed since it was cited. In its place stands [{}]."
 GONE = "The cited passage is gone from the document. It stood near [{}]."
+AT_CAPTION = "This is no section, but the passage with this caption and the ones beside it."
 MOST_NAMED = 8  # headings in an error, or positions in a note
 MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms
 MOST_WORDS = 8  # of a requested heading that are compared
@@ -497,7 +498,12 @@ async def _target(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part
         raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
     if part.section is not None:
         title = opened.stored.source.title
-        section, notes = section_span(title, opened.outline, length, part.section, start)
+        try:
+            section, notes = section_span(title, opened.outline, length, part.section, start)
+        except InvalidRequestError:
+            if start is None and (around := await _around_caption(opened, part.section)):
+                return around
+            raise
         return _target_from(section, start, notes)
     if part.lines:
         lines = lines_span(opened.text, *part.lines)
@@ -513,6 +519,19 @@ async def _target(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part
     if not neighbors:  # access was revoked since the text was read
         raise NotFoundError(NOT_FOUND)
     return _Target(Span(neighbors[0].start, neighbors[-1].end), middle)
+
+
+async def _around_caption(opened: OpenSource, name: str) -> _Target | None:
+    """The passage with the caption that is named, and those beside it, as its table may be above or below."""
+    # Imported here, because the server must not wait for the engine before its first answer.
+    from rag.search.named_sections import has_caption  # noqa: PLC0415
+
+    chunks = await opened.touching(0, len(opened.text))
+    for index, chunk in enumerate(chunks):
+        if has_caption(chunk.text, name):
+            beside = chunks[max(index - 1, 0) : index + 2]
+            return _Target(Span(beside[0].start, beside[-1].end), Span(chunk.start, chunk.end), (AT_CAPTION,))
+    return None
 
 
 def _target_from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) -> _Target:

@@ -123,6 +123,53 @@ Gizmo 3.5 is red, and Gizmo 3 is blue.
 
 Gizmo 3.5 and its parts became available on the same date, June 20.
 """,
+    "whales.md": """
+# Whales of the North
+
+## Tables
+
+Table 1. Boats and their crews . . . . . . . . 3
+
+Table 2. Whales by year . . . . . . . . . . . 4
+
+## Boats
+
+Table 2 shows whales, Table 2 and Fig. 1 show all whales, and
+
+Table 2 counts whales of the north.
+
+## Numbers
+
+| Year | Seen |
+| --- | --- |
+| 2023 | 14 |
+
+**Table 2:** Seen by year.
+
+## Places
+
+Most were seen in fjords.
+
+*Abb. 1 – Orte*
+""",
+    "seals.md": """
+# Seals of the South
+
+## Pups
+
+Table 2. Pups by beach
+
+| Beach | Pups |
+| --- | --- |
+| West | 9 |
+""",
+    "joinery.md": """
+# Making tables
+
+## 2. Table legs
+
+A table stands on its legs: table 1 on four, table 2 on three. Paper shows how a table shows its age.
+""",
     "OrderItem.cs": """
 namespace Shop;
 
@@ -207,6 +254,11 @@ FIRST = {
     "where is deploy implemented?": "def deploy",
     "order item": "public class OrderItem",
     "order item class": "public class OrderItem",
+    "What does Table 2 of the whales paper show?": "## Numbers",
+    "whales tab. 2": "## Numbers",
+    "Tabelle 2 Whales": "## Numbers",
+    "Figure 1 whales": "## Places",
+    "Table 2 of the seals paper": "# Seals of the South",
     "InvoiceService": "class InvoiceService",
     "InvoiceService.parse_amount": "class InvoiceService",
 }

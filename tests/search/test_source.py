@@ -13,7 +13,7 @@ from rag.answers import Extract, Part
 from rag.corpus import Binding, Principal, Source
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.search.reply.source_reply import source_reply
-from rag.search.source_window import TOO_FEW, between_words, centered_window
+from rag.search.source_window import AT_CAPTION, TOO_FEW, between_words, centered_window
 from rag.store.read.collection_reader import CollectionReader
 from rag.text.plain_text import Span
 from tests.search.conftest import ME, Shelf
@@ -340,3 +340,14 @@ def test_reading_on_from_the_end_of_a_window_always_gets_on(text: str, max_chars
 def test_worked_examples() -> None:
     assert centered_window(Span(0, 100), Span(40, 50), 30) == Span(30, 60)
     assert between_words("one two three four five", Span(2, 20), Span(0, 23)) == Span(4, 18)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_caption_opens_its_passage_and_those_beside_it(shelf: Shelf) -> None:
+    paragraphs = ["List", "Table 3. Cats . . . . . 9", *PARAGRAPHS[:2], "Table 3: Cats", *PARAGRAPHS[2:]]
+    source = await shelf.put("cats", *paragraphs)
+    extract = await _opened(shelf, source.id, section="tab. 3")
+    assert (extract.text, extract.notes) == ("\n\n".join(paragraphs[3:6]), (AT_CAPTION,))
+    with pytest.raises(InvalidRequestError):
+        await _opened(shelf, source.id, section="Table 4")
