@@ -252,13 +252,7 @@ def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
     """
     if len(groups) != len(names) or not any(groups[1:]) or not is_header(names):
         return None
-    goes_on = not names[0] and groups[0] and groups[1] and max(map(len, names)) <= _MAX_NAME
-    spans = any(group and following in {"", group} for group, following in pairwise(groups))
-    related = groups[0] == "" or any(
-        group and group == name for group, name in zip(groups, names, strict=True)
-    )
-    is_whole = all(groups) and all(names[1:]) and len(names) > 2  # noqa: PLR2004 a single one can be a value
-    if not (spans and (related or goes_on)) and not (goes_on and is_whole):
+    if not _are_groups(groups, names):
         return None
     if not any(group and group == following for group, following in pairwise(groups)):
         own = 0 if names[0] else 1  # the first column has a name of its own
@@ -268,6 +262,16 @@ def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
         group if name in {"", group} else f"{group} {name}".strip()
         for group, name in zip(groups, names, strict=True)
     ]
+
+
+def _are_groups(groups: Sequence[str], names: Sequence[str]) -> bool:
+    goes_on = bool(not names[0] and groups[0] and groups[1] and max(map(len, names)) <= _MAX_NAME)
+    is_whole = all(groups) and all(names[1:]) and len(names) > 2  # noqa: PLR2004 a single one can be a value
+    if goes_on and is_whole:
+        return True
+    spans = any(group and following in {"", group} for group, following in pairwise(groups))
+    has_common_name = any(group and group == name for group, name in zip(groups, names, strict=True))
+    return spans and (not groups[0] or has_common_name or goes_on)
 
 
 def _cells(row: str) -> list[str]:

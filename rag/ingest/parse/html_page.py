@@ -463,19 +463,27 @@ class _Finder(HTMLParser):
         letters = _prose(content)
         if is_outermost and (not letters or _is_links(content)):
             return
-        names = (closed.attributes.get("aria-labelledby") if is_tab else None, closed.attributes.get("id"))
-        label = next((self._labels[name] for name in names if name and name in self._labels), None)
+        label = self._label_of(closed)
         if is_tab or control or label is not None:
-            if closed.is_omitted:
-                self.opened.append((closed.start, closed.inside, f"<{closed.tag}>"))
-            start, stop = closed.start, closed.start
-            if control and not is_tab:
-                start, stop = control.start, control.end
-                is_named = control.in_head or _ELSEWHERE.search(self._html[start:stop])
-                label = "" if is_named else control.label
-            self._name(start, stop, label or "", end)
+            self._open(closed, label or "", end)
         elif not any(self._tags[part] for part in (*_BOXES, "nav")) and "<math" not in content:
             self.hidden += letters >= _FEWEST_LETTERS
+
+    def _label_of(self, closed: _Open) -> str | None:
+        """The label that a control has for this part; None if there is none."""
+        of_tab = closed.attributes.get("aria-labelledby") if closed.role == "tabpanel" else None
+        names = (of_tab, closed.attributes.get("id"))
+        return next((self._labels[name] for name in names if name and name in self._labels), None)
+
+    def _open(self, closed: _Open, label: str, end: int) -> None:
+        """Show a part below its label, which a button right before it has itself."""
+        if closed.is_omitted:
+            self.opened.append((closed.start, closed.inside, f"<{closed.tag}>"))
+        start, stop, control = closed.start, closed.start, closed.control
+        if control and closed.role != "tabpanel":
+            start, stop = control.start, control.end
+            label = "" if control.in_head or _ELSEWHERE.search(self._html[start:stop]) else control.label
+        self._name(start, stop, label, end)
 
     def _name(self, start: int, stop: int, label: str, end: int) -> None:
         """Put a label, if it has words, in place of a slice, as that of what follows up to the end."""

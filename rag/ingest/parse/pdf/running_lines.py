@@ -107,15 +107,9 @@ def bodies_of(sheets: Sequence[PageLines]) -> list[PageBody]:
     A line that counts something else, as invoices and years, stays in the body. So does the title of a
     slide, and a page with nothing else keeps all of its lines.
     """
-    largest = _LARGEST * most_letters(
-        ((line.size, line.text) for sheet in sheets for line in sheet.lines), 0.0
-    )
-    edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
-    if edges and _are_slides(sheets):
-        edges = [edge for edge in edges if not edge.is_large]
     bodies = [PageBody([], [], []) for _ in sheets]
     left_out = set[int]()
-    for repeats in _running_edges(edges, max(_NUMBERED_PAGES, min(_PAGES, len(sheets)))):
+    for repeats in _running_edges(_edges_of(sheets), max(_NUMBERED_PAGES, min(_PAGES, len(sheets)))):
         first, body = repeats[0], bodies[repeats[0].page]
         if first.words and first.is_head and first.is_large:
             body.lines.extend(first.words)
@@ -130,6 +124,16 @@ def bodies_of(sheets: Sequence[PageLines]) -> list[PageBody]:
             body.lines[:] = sheet.lines
         body.foot.reverse()
     return bodies
+
+
+def _edges_of(sheets: Sequence[PageLines]) -> list[_Edge]:
+    largest = _LARGEST * most_letters(
+        ((line.size, line.text) for sheet in sheets for line in sheet.lines), 0.0
+    )
+    edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
+    if edges and _are_slides(sheets):
+        return [edge for edge in edges if not edge.is_large]
+    return edges
 
 
 def _are_slides(sheets: Sequence[PageLines]) -> bool:
