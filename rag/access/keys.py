@@ -25,8 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag.access.rule import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
-from rag.home import Bucket, Home, read
-from rag.ownership import OTHERS, refusal
+from rag.home import OTHERS, Bucket, Home, read, refusal
 
 PREFIX = "rdk"
 SECRET_BYTES = 32

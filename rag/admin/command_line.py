@@ -21,8 +21,7 @@ from rag.config.mistakes import loose_permissions
 from rag.config.settings import Settings
 from rag.corpus import Language
 from rag.errors import ConfigurationError, RefdeskError
-from rag.home import Bucket, Home, local_folder, look_once, overview_file
-from rag.ownership import for_owner
+from rag.home import Bucket, Home, for_owner, local_folder, look_once, overview_file
 from rag.search.overview import is_current, overview_content
 
 OVERVIEW_SECONDS = 10  # for a read, as the default of a search

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rag
-from rag import ownership
+from rag import home
 from rag.store.write.desk_folder import write_whole
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_a_file_that_servers_read_is_the_services_at_once(service: Inside) -> No
 def test_root_gives_only_what_its_command_made_in_the_folder(
     service: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "CLOCK_STEP", 0)
+    monkeypatch.setattr(home, "CLOCK_STEP", 0)
     secret, settings = service.data.parent / "secret", service.data / "config.toml"
     settings.write_text("")
     secret.write_text("")

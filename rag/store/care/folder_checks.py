@@ -28,7 +28,7 @@ from rag.access.rule import access_of
 from rag.access.tenants import tenant_file
 from rag.corpus import Access, Collection
 from rag.errors import ConfigurationError, StoreError
-from rag.ownership import closed_part, refusal
+from rag.home import closed_part, refusal
 from rag.report import counted
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record

@@ -30,8 +30,7 @@ from pathlib import Path
 from rag.access.tenants import OWNER, owner_in, owner_of
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.home import Bucket, Home, desk_around, local_folder, overview_file, unfinished_copy
-from rag.ownership import for_owner, give
+from rag.home import Bucket, Home, desk_around, for_owner, give, local_folder, overview_file, unfinished_copy
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
 from rag.uris import TAG_CHARS
