@@ -181,11 +181,12 @@ class Named:
         return [*stored.section, *_captions(body)] if is_near else stored.section
 
     def _has_document(self, stored: StoredChunk) -> bool:
-        """Whether the query has a word of the document's title, or no words but those of captions."""
+        """Whether the query has a word of the document's title or headings, or none but those of captions."""
         parts = {part for address in self.captions for part in (address.mark, address.number.casefold())}
         others = {*map(str.casefold, self.words)} - parts
-        title = stored.body.partition("\n")[0].casefold()
-        return not others or not others.isdisjoint(re.findall(r"\w+", title))
+        title = stored.body.partition("\n")[0]
+        above = re.findall(r"\w+", " ".join([title, *stored.section]).casefold())
+        return not others or not others.isdisjoint(above)
 
     def _sureness_of_addresses(self, stored: StoredChunk) -> tuple[float, float]:
         """How surely addresses mean a passage: those of sections ("BGB 433"), and others.

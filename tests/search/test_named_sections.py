@@ -258,6 +258,7 @@ FIRST = {
     "whales tab. 2": "## Numbers",
     "Tabelle 2 Whales": "## Numbers",
     "Figure 1 whales": "## Places",
+    "fig. 1 places": "## Places",
     "Table 2 of the seals paper": "# Seals of the South",
     "InvoiceService": "class InvoiceService",
     "InvoiceService.parse_amount": "class InvoiceService",
