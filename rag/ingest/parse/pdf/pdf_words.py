@@ -15,16 +15,16 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from rag.ingest.parse.document_parts import join_surrogates
-from rag.ingest.parse.pdf.raised_letters import (
+from rag.ingest.parse.pdf.shown_letters import (
     are_of_two_sizes,
     as_one,
     begins_with_script,
     parted_by_script,
     script_heights,
+    show_letters,
     touch,
     with_scripts_joined,
 )
-from rag.ingest.parse.pdf.shown_letters import show_letters
 from rag.ingest.parse.pdf.struck_text import RULE_WIDTH, STRUCK, strokes_of, struck_and_rules
 from rag.ingest.parse.pdf.text_page import HYPHEN, QUARTERS, Box, Pdfium, TextPage, Word, as_read, box_around
 from rag.ingest.parse.typefaces import as_script, with_scripts
