@@ -169,7 +169,11 @@ Table 2. Pups by beach
 ## 2. Table legs
 
 A table stands on its legs: table 1 on four, table 2 on three. Paper shows how a table shows its age.
-""",
+
+## Table 4 - Tool care
+
+"""
+    + "\n\n".join(f"Tool {n} wants care: oil its {n} parts, each on a table of its own." for n in range(90)),
     "OrderItem.cs": """
 namespace Shop;
 
@@ -258,7 +262,7 @@ FIRST = {
     "whales tab. 2": "## Numbers",
     "Tabelle 2 Whales": "## Numbers",
     "Figure 1 whales": "## Places",
-    "fig. 1 places": "## Places",
+    "Table 4 tool care": "## Table 4 - Tool care",
     "Table 2 of the seals paper": "# Seals of the South",
     "InvoiceService": "class InvoiceService",
     "InvoiceService.parse_amount": "class InvoiceService",
