@@ -1496,6 +1496,18 @@ def test_cells_in_the_middle_of_their_rows_are_one_cell_also_without_a_grid(draw
     ]
 
 
+def test_a_number_in_a_drawn_cell_over_columns_is_in_the_one_where_it_ends_with_the_header() -> None:
+    """The header has no rule between its names, as in data sheets."""
+    rules = ruled([50, 200, 400, 450], [630, 610, 590, 570]) + "300 570 m 300 590 l S "
+    rows = [
+        [At(60, 615, "Parameter"), At(250, 615, "MIN"), At(351.9, 615, "TYP"), At(410, 615, "UNIT")],
+        [At(60, 595, "Noise"), At(346.33, 595, "0.003"), At(410, 595, "%")],
+        [At(60, 575, "Drift"), At(250, 575, "1"), At(360, 575, "2"), At(410, 575, "V")],
+    ]
+    lines = parsed([line for row in rows for line in row], drawn=rules).text.split("\n")
+    assert lines[2:] == ["| Noise |  | 0.003 | % |", "| Drift | 1 | 2 | V |"]
+
+
 def test_rows_that_no_rule_parts_are_rows() -> None:
     rows = [("Clock", "Year", "Drift"), ("H1", "1735", "3 s"), ("H4", "1759", "2 s"), ("K1", "1769", "4 s")]
     text = parsed(table(rows), drawn=ruled((50, 200, 350, 500), (615, 593, 550))).text

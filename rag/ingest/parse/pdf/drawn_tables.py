@@ -347,18 +347,22 @@ def _by_cell(grid: _Grid, first: Mapping[_Slot, _Slot], lines: Sequence[Line]) -
     """The lines of each drawn cell, by its first row and column.
 
     A cell over several columns may have a text for each of them, as in a header without upright rules, or
-    for one: this begins where such a text does.
+    for one: this begins where such a text does, or is a number and ends there.
     """
     parts = defaultdict[_Slot, list[Line]](list)
     for line in lines:
         parts[first[grid.slot(line)]].append(line)
     several = {slot for slot, part in parts.items() if _has_several(part)}
-    begins = {round(line.box.left): grid.slot(line)[1] for slot in several for line in parts[slot]}
+    texts = [(line.box, grid.slot(line)[1]) for slot in several for line in parts[slot]]
+    begins = {round(box.left): column for box, column in texts}
+    ends = {round(box.right): column for box, column in texts}
     by_cell = defaultdict[_Slot, list[Line]](list)
     for (row, column), part in parts.items():
         is_wide = first.get((row, column + 1)) == (row, column)
         for line in part:
             begin = begins.get(round(line.box.left), column) if is_wide else column
+            if is_wide and begin == column and is_number(line.text):
+                begin = ends.get(round(line.box.right), column)
             by_cell[row, grid.slot(line)[1] if (row, column) in several else begin].append(line)
     return by_cell
 
