@@ -1635,6 +1635,18 @@ def test_a_line_between_tables_that_no_column_certainly_goes_on_below_is_none_of
     assert "\n\nThe limits that follow hold for all devices\n\n" in parsed(lines).text
 
 
+def test_a_line_that_hangs_below_other_rows_is_no_label_of_them() -> None:
+    """As in a list of references, where a row of three parts is moved in, too."""
+    rows = [
+        [(60, "[A2]"), (120, "Martin Albrecht, Carlos Cid")],
+        [(100, "Grassi"), (160, "Christian Rechberger"), (290, "Roy")],
+        [(60, "[A3]"), (120, "Scott Ames, Carmit Hazay")],
+        [(100, "on proofs without a setup for all who prove")],
+    ]
+    text = parsed([At(x, 700 - 12 * at, words) for at, row in enumerate(rows) for x, words in row]).text
+    assert "| [A3] | Scott Ames, Carmit Hazay on proofs without a setup for all who prove |  |" in text
+
+
 def test_a_larger_line_between_two_tables_is_a_heading() -> None:
     rows = [["Who", "What"], ["Ann", "Seeds"], ["Bob", "Hay"], ["Cem", "Corn"]]
     below = table([["When", "Where"], ["May", "Barn"], ["June", "Mill"], ["July", "Inn"]], top=520)

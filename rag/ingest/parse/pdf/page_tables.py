@@ -203,7 +203,9 @@ def table_cells(rows: Sequence[Row], rules: Sequence[Box]) -> Sequence[Sequence[
         return ()
     if not is_ruled and _reads_on(rows):
         return ()
-    cells = _whole_rows(rows, [_texts_by_column(row, columns) for row in rows], rules)
+    left = min(row[0].box.left for row in rows)
+    texts = [_texts_of_label(row, columns, left) or _texts_by_column(row, columns) for row in rows]
+    cells = _whole_rows(rows, texts, rules)
     return cells if len(cells) > 1 else ()
 
 
@@ -217,6 +219,16 @@ def table_columns(rows: Sequence[Row]) -> tuple[Box, ...]:
 
 def _with_signs_apart(rows: Sequence[Row]) -> list[Row]:
     return [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
+
+
+def _texts_of_label(row: Row, columns: Sequence[Box], left: float) -> list[str]:
+    """The cells of a row with only a label, which is in the first column, however far it goes; else none.
+
+    It begins with the first column, and no row of the table begins further `left`.
+    """
+    begins = max(abs(row[0].box.left - left), abs(row[0].box.left - columns[0].left)) <= EDGE
+    is_label = begins and len(row) == 1 == len([*split_cell(row[0], columns)])
+    return [row[0].text, *[""] * (len(columns) - 1)] if is_label else []
 
 
 def _drawn_cells(rows: Sequence[Row], drawn: Row) -> list[list[str]]:
@@ -347,15 +359,11 @@ def _columns(rows: Sequence[Row]) -> list[Box]:
 
 
 def _cells_by_column(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
-    """The cells of a row with their column numbers; a cell that spans a column border is split there.
-
-    A label above rows, which begins with the first column, is in it, however far it goes.
-    """
+    """The cells of a row with their column numbers; a cell that spans a column border is split there."""
     for cell in row:
-        first, parts = 0, [*split_cell(cell, columns)]
-        is_label = len(row) == len(parts) == 1 and abs(cell.box.left - columns[0].left) <= EDGE
-        for part in parts:
-            number = 0 if is_label else max(first, _column(part, columns))
+        first = 0
+        for part in split_cell(cell, columns):
+            number = max(first, _column(part, columns))
             first = min(number + 1, len(columns) - 1)
             yield number, part
 
