@@ -143,7 +143,7 @@ def _are_slides(sheets: Sequence[PageLines]) -> bool:
 
 
 def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
-    """The outermost rows apart from the text, and of those further in what is large or has a number."""
+    """The outermost rows apart from the text, and of those further in what has a number."""
     rows = level_rows([line for line in sheet.lines if not line.turned])
     reach = box_around(line.box for line in sheet.lines) if rows else Box(0, 0, 0, 0)
     for is_head, inwards in ((True, rows), (False, rows[::-1])):
@@ -151,7 +151,7 @@ def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
         for group in _groups_apart(inwards):
             is_large = any(row[0].size > largest for row in group)
             for edge in (_edge(page, row, reach, is_head=is_head, is_large=is_large) for row in group):
-                if is_outermost or is_large or edge.number:
+                if is_outermost or edge.number:
                     yield edge
             is_outermost = False
 
