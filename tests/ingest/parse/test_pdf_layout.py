@@ -525,9 +525,10 @@ def test_a_large_header_is_a_heading_where_it_first_stands() -> None:
     assert document.text.count("XR200") == document.text.count("Edition") == 1
 
 
-def test_the_unit_below_the_large_caption_of_each_page_stays() -> None:
+@pytest.mark.parametrize("y", [735, 755])
+def test_the_unit_below_the_large_caption_of_each_page_stays(y: float) -> None:
     pages = [
-        [At(50, 770, f"Table {at}. Pupils", 14), At(50, 735, "[In thousands]", 12), *page]
+        [At(50, 770, f"Table {at}. Pupils", 14), At(50, y, "[In thousands]", 12), *page]
         for at, page in enumerate(pages_with("", "Page #"), 1)
     ]
     assert parsed(*pages).text.count("[In thousands]") == 5

@@ -13,7 +13,7 @@ from rag.ingest.parse.pdf.page_layout import Row, level_rows
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
 
-_OUTER = 3  # rows at each edge of a page that are looked at
+_TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _PAGES = 3  # that a line stands on at least, or on both of two
 _NUMBERED_PAGES = 2  # the same of any document, if it counts the pages
 _SLACK = 10.0  # points that a line may be moved
@@ -95,6 +95,8 @@ class _Edge(NamedTuple):
     lines: Row
     number: str
     words: Row
+    outer: str = ""
+    """The words of rows further out beside a large one: below another caption, it isn't the same."""
 
     @property
     def height(self) -> int:
@@ -146,20 +148,21 @@ def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
     """The outermost rows apart from the text, and of those further in what has a number."""
     rows = level_rows([line for line in sheet.lines if not line.turned])
     reach = box_around(line.box for line in sheet.lines) if rows else Box(0, 0, 0, 0)
-    for is_head, inwards in ((True, rows), (False, rows[::-1])):
-        is_outermost = True
+    for is_head, inwards in ((True, rows[: _TOP + 1]), (False, rows[: -_BOTTOM - 2 : -1])):
+        is_outermost, outer = True, ""
         for group in _groups_apart(inwards):
             is_large = any(row[0].size > largest for row in group)
             for edge in (_edge(page, row, reach, is_head=is_head, is_large=is_large) for row in group):
                 if is_outermost or edge.number:
-                    yield edge
+                    yield edge._replace(outer=outer if is_large else "")
+                outer += _text(edge.words)
             is_outermost = False
 
 
 def _groups_apart(inwards: Sequence[Row]) -> Iterator[list[Row]]:
-    """The first rows from an edge of a page inwards, in groups that stand apart from what follows."""
+    """Rows from an edge of a page inwards but for the last, in groups that stand apart from what follows."""
     group: list[Row] = []
-    for row, inner in pairwise(inwards[: _OUTER + 1]):
+    for row, inner in pairwise(inwards):
         length = sum(len(line.text) + 1 for line in row)
         if length > _LENGTH or _is_of_table(row, inner):
             return
@@ -222,7 +225,7 @@ def _running_edges(edges: Sequence[_Edge], fewest: int) -> Iterator[list[_Edge]]
     counting = {id(edge) for edges in series for edge in edges}
     printed = [edge if id(edge) in counting else edge._replace(number="", words=edge.lines) for edge in edges]
     for edge in printed:
-        by_text[edge.height, _text(edge.words)].append(edge)
+        by_text[edge.height, _text(edge.words), edge.outer].append(edge)
     for repeats in chain.from_iterable(map(_successive, by_text.values())):
         least = _PAGES if repeats[0].is_large else fewest
         if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= least:
