@@ -436,19 +436,6 @@ def test_a_table_has_its_header_on_next_pages_also_where_a_column_is_empty(empty
     assert text.count(head) == text.count("\n| --- |") == 3
 
 
-def test_a_header_on_both_of_two_pages_is_kept_once_and_parts_no_table() -> None:
-    sheet = At(280, 770, "Sheet1")
-    pages = [[sheet, *table([("Part", "Name", "Value"), *PARTS])], [sheet, *table(PARTS)]]
-    text = parsed(*pages).text
-    assert (text.count("Sheet1"), text.count("| Part | Name | Value |")) == (1, 2)
-    assert (
-        parsed(*([line._replace(size=14) for line in page[:1]] + page[1:] for page in pages)).text.count(
-            "Sheet1"
-        )
-        == 2
-    )
-
-
 def test_a_table_of_other_columns_on_the_next_page_has_no_header_of_the_one_before() -> None:
     other = [line._replace(x=line.x + 30) for line in table([row[:2] for row in PARTS])]
     text = parsed(table([("Part", "Name", "Value"), *PARTS]), other).text

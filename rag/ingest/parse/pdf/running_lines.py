@@ -14,8 +14,8 @@ from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
-_PAGES = 3  # that a line stands on at least, or on both of two
-_NUMBERED_PAGES = 2  # the same of any document, if it counts the pages
+_PAGES = 3  # that a line stands on at least
+_NUMBERED_PAGES = 2  # the same, if it counts the pages
 _SLACK = 10.0  # points that a line may be moved
 _LARGEST = 1.15  # times the size of most letters: a larger line is a heading where it first stands
 _FACING = 2  # pages: a larger line that comes again further on is another heading
@@ -111,7 +111,7 @@ def bodies_of(sheets: Sequence[PageLines]) -> list[PageBody]:
     """
     bodies = [PageBody([], [], []) for _ in sheets]
     left_out = set[int]()
-    for repeats in _running_edges(_edges_of(sheets), max(_NUMBERED_PAGES, min(_PAGES, len(sheets)))):
+    for repeats in _running_edges(_edges_of(sheets)):
         first, body = repeats[0], bodies[repeats[0].page]
         if first.words and first.is_head and first.is_large:
             body.lines.extend(first.words)
@@ -212,11 +212,8 @@ def _is_of_table(row: Row, inner: Row) -> bool:
     return abs(row[0].box.top - inner[0].box.top) < _NEXT * row[0].box.height
 
 
-def _running_edges(edges: Sequence[_Edge], fewest: int) -> Iterator[list[_Edge]]:
-    """The headers and footers, each with those of other pages that are equal but for the page number.
-
-    Those without a number stand on at least `fewest` pages, large ones on three.
-    """
+def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
+    """The headers and footers, each with those of other pages that are equal but for the page number."""
     by_count, by_text = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
     for edge in edges:
         for text, first in _numberings(edge):
@@ -227,8 +224,7 @@ def _running_edges(edges: Sequence[_Edge], fewest: int) -> Iterator[list[_Edge]]
     for edge in printed:
         by_text[edge.height, _text(edge.words), edge.outer].append(edge)
     for repeats in chain.from_iterable(map(_successive, by_text.values())):
-        least = _PAGES if repeats[0].is_large else fewest
-        if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= least:
+        if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= _PAGES:
             yield repeats
 
 
