@@ -283,7 +283,7 @@ LONG_CARD = 16  # digits, in four groups; one of American Express has 15 in thre
 MAX_LOCAL_CHARS = 70  # of an e-mail address, and what stands before it
 APART = "\n\n\n\n"
 """Between texts that are looked at together: no pattern matches across it."""
-CODE = 2
+CODE = 3
 """Raise it when the functions below change what counts; patterns and lists are part of `rules` anyway."""
 LEAST_DISTINCT = 10  # characters of a real token; placeholders are made of few
 
