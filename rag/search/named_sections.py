@@ -240,12 +240,15 @@ def _captions(body: str) -> list[str]:
     return [] if is_list else [f"{match['word']} {match['number']}" for match in captions]
 
 
-def has_caption(text: str, name: str) -> bool:
-    """Whether a text has the caption of what is named, as "fig. 3"."""
-    named = [address for address in _addresses(name) if address.kind in _CAPTIONED]
-    headings = map(_AT_HEADING.match, _captions(text) if named else ())
-    of_text = {(heading.kind, heading.number) for heading in map(Address.of, filter(None, headings))}
-    return any((address.kind, address.number) in of_text for address in named)
+def named_captions(name: str) -> set[tuple[str, str]]:
+    """The captions that are named, by their kinds and numbers: "fig. 3" -> {("figure", "3")}."""
+    return {(address.kind, address.number) for address in _addresses(name) if address.kind in _CAPTIONED}
+
+
+def has_caption(text: str, named: Collection[tuple[str, str]]) -> bool:
+    """Whether a text has one of these captions."""
+    headings = filter(None, map(_AT_HEADING.match, _captions(text)))
+    return any((heading.kind, heading.number) in named for heading in map(Address.of, headings))
 
 
 def _defined_name(heading: str) -> str | None:

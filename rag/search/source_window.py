@@ -524,11 +524,12 @@ async def _target(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part
 async def _around_caption(opened: OpenSource, name: str) -> _Target | None:
     """The passage with the caption that is named, and those beside it, as its table may be above or below."""
     # Imported here, because the server must not wait for the engine before its first answer.
-    from rag.search.named_sections import has_caption  # noqa: PLC0415
+    from rag.search.named_sections import has_caption, named_captions  # noqa: PLC0415
 
-    chunks = await opened.touching(0, len(opened.text))
+    named = named_captions(name)
+    chunks = await opened.touching(0, len(opened.text)) if named else ()
     for index, chunk in enumerate(chunks):
-        if has_caption(chunk.text, name):
+        if has_caption(chunk.text, named):
             beside = chunks[max(index - 1, 0) : index + 2]
             return _Target(Span(beside[0].start, beside[-1].end), Span(chunk.start, chunk.end), (AT_CAPTION,))
     return None
