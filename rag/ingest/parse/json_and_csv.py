@@ -217,20 +217,20 @@ def _usual_width(rows: Sequence[Sequence[str]]) -> int:
 
 def _table(text: str, delimiter: str) -> _Table:
     rows = _rows(text, delimiter)
-    seen = [*islice(rows, _LOOKED_AT)]
-    if not seen:
+    sample = [*islice(rows, _LOOKED_AT)]
+    if not sample:
         return _Table("", (), iter(()))
-    first = [row.cells for row in seen]
-    written = [*_as_written(text, seen, delimiter)]
-    at = named_figures(first, {at for at, lines in enumerate(written) if lines.startswith("\n")})
+    cells = [row.cells for row in sample]
+    raw_rows = [*_as_written(text, sample, delimiter)]
+    at = named_figures(cells, {at for at, raw in enumerate(raw_rows) if raw.startswith("\n")})
     is_record = False
     if at is None:
-        at = _first_wide_row(first)
-        is_record = _is_record(first[at], first[at + 1 :])
-    names, below = first[at], first[at + 1 :]
-    if at and sum(map(bool, first[at - 1])) > 1 and (columns := grouped(first[at - 1], names)):
+        at = _first_wide_row(cells)
+        is_record = _is_record(cells[at], cells[at + 1 :])
+    names, below = cells[at], cells[at + 1 :]
+    if at and sum(map(bool, cells[at - 1])) > 1 and (columns := grouped(cells[at - 1], names)):
         names, at = columns, at - 1
-    above = clean("\n".join(map(str.strip, written[:at])))
+    above = clean("\n".join(map(str.strip, raw_rows[:at])))
     records = chain(below, (row.cells for row in rows))
     if is_record:
         return _Table(above, [""] * len(names), chain([names], records), (NO_HEADER,))
@@ -245,10 +245,10 @@ def _as_written(text: str, rows: Sequence[_Row], delimiter: str) -> Iterator[str
     ends = [0, *(row.line for row in rows)]
     lines = [line.strip(f" {delimiter}") for line in text.split("\n", ends[-1])]
     for row, (start, end) in zip(rows, pairwise(ends), strict=True):
-        written = "\n".join(lines[start:end]).strip()
+        raw = "\n".join(lines[start:end]).strip()
         texts = [cell for cell in row.cells if cell]
-        is_plain = '"' not in written and written.count(delimiter) < len(texts)
-        yield ("" if lines[start] else "\n") + (written if is_plain else " ".join(texts))
+        is_plain = '"' not in raw and raw.count(delimiter) < len(texts)
+        yield ("" if lines[start] else "\n") + (raw if is_plain else " ".join(texts))
 
 
 def _without_sign(names: list[str], above: str) -> list[str]:

@@ -48,10 +48,10 @@ def chart_rows(root: Element) -> tuple[str, list[list[str]]]:
     categories: list[str] = []
     has_values = False
     for series in chart.iter("ser") if chart is not None else ():
-        own = _points(series, "cat", "xVal")
-        if not columns or (own and own != categories):
-            categories = own
-            columns.append([of_categories, *own])
+        xs = _points(series, "cat", "xVal")
+        if not columns or (xs and xs != categories):
+            categories = xs
+            columns.append([of_categories, *xs])
         values = _points(series, "val", "yVal")
         has_values |= bool(values)
         columns.append([" ".join(_points(series, "tx")), *values])
@@ -70,8 +70,8 @@ def _axis_titles(chart: Element | None) -> tuple[str, str]:
     axes = [axis for axis in child(chart, "plotArea") or () if axis.tag in _AXES]
     horizontal = [axis for axis in axes if value(axis, "axPos") in {"b", "t"}]
     first = next(iter([axis for axis in axes if axis.tag != "valAx"] or horizontal), None)
-    others = dict.fromkeys(_title(axis) for axis in axes if axis is not first)
-    return _title(first), ", ".join(filter(None, others))
+    titles = dict.fromkeys(_title(axis) for axis in axes if axis is not first)
+    return _title(first), ", ".join(filter(None, titles))
 
 
 def _points(series: Element, *names: str) -> list[str]:

@@ -143,9 +143,9 @@ def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
     outside = [*lines]
     stacks = _stacks(sorted((line for line in lines if not line.table), key=lambda line: line.order))
     for table in _centred_tables(_centred_rows(stacks)):
-        most = max(map(len, table))
+        width = max(map(len, table))
         full = [
-            [box_around(line.box for line in stack) for stack in row] for row in table if len(row) == most
+            [box_around(line.box for line in stack) for stack in row] for row in table if len(row) == width
         ]
         columns = [box_around(boxes) for boxes in zip(*full, strict=True)]
         is_apart = all(column.right < following.left for column, following in pairwise(columns))
@@ -153,8 +153,8 @@ def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
             inside = dict.fromkeys(line for row in table for stack in row for line in stack)
             pieces = [piece for line in inside for piece in split_cell(line, columns)]
             rows = [*map(_frame, table)]
-            rest = [line for line in outside if line not in inside]
-            outside = _with_tables([*rest, *pieces], [_grid_between(columns, rows)])
+            remaining = [line for line in outside if line not in inside]
+            outside = _with_tables([*remaining, *pieces], [_grid_between(columns, rows)])
     return outside
 
 
