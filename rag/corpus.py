@@ -192,7 +192,8 @@ class Document:
 
     `pages` holds the start of every page in `text`; it is empty if the format has no pages. `date` is the
     document's own date, if it states one. `url` is where a person can open it. `remarks` tell
-    the report which parts could not be read.
+    the report which parts could not be read. `has_lines` says that the lines of `text` are those of the file,
+    as of source code.
     """
 
     text: str
@@ -204,6 +205,7 @@ class Document:
     url: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    has_lines: bool = False
 
     @property
     def outline(self) -> tuple[Heading, ...]:
@@ -302,7 +304,8 @@ class Source:
     document's own date, `ingested_at` the time of ingestion. `without_vector` counts the chunks for which the
     embedder had no valid vector: they are found by their words only. `file` is the state of its file at
     ingestion, `flags` are those of its passages by the present rules, and `revision` is a digest of its
-    passages, which citations can name; None if it wasn't recorded.
+    passages, which citations can name; None if it wasn't recorded. `lines` are the lines of its file that its
+    passages begin on, counted from 1; empty unless it is a plain text.
     """
 
     id: str
@@ -321,6 +324,7 @@ class Source:
     file: FileState | None = field(default=None, compare=False)
     flags: PassageFlags | None = field(default=None, compare=False, repr=False)
     revision: str | None = field(default=None, compare=False)
+    lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def name(self) -> str:

@@ -60,6 +60,7 @@ from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import Derived, KnownSource, NewSource, body
 from rag.text.dates import VALIDITY, validity_in
 from rag.text.flags import Flag, flags_in
+from rag.text.plain_text import lines_at
 from rag.uris import web_address
 
 
@@ -215,6 +216,7 @@ class Prepared:
     def new_source(self, collection: str, vectors: Vectors) -> NewSource:
         """The source to write, with one row of `vectors` per passage; a row of zeros means no vector."""
         chunked, document = self.chunked, self.chunked.document
+        starts = (passage.start for passage in chunked.passages)
         source = Source(
             id=self.id,
             collection=collection,
@@ -230,6 +232,7 @@ class Prepared:
             metadata={**self.metadata, "path": printable(self.file.name)},
             without_vector=int((~vectors.any(axis=1)).sum()),
             file=self.state,
+            lines=tuple(lines_at(document.text, starts)) if document.has_lines else (),
         )
         return NewSource(
             source,

@@ -236,6 +236,15 @@ def line_at(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
+def lines_at(text: str, positions: Iterable[int]) -> Iterator[int]:
+    r"""The number of the line that each of these ascending positions is on; see `line_at`."""
+    line, before = 1, 0
+    for position in positions:
+        line += text.count("\n", before, position)
+        before = position
+        yield line
+
+
 def lines_span(text: str, first: int, last: int) -> Span | None:
     r"""The span of the lines from `first` to `last`, both included, without the end of the last one.
 

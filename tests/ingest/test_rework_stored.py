@@ -41,7 +41,7 @@ SENTENCES = Chunking("sentence", max_tokens=32)
 TEXTS = {
     "a.md": "# Alpha\n\nThe pendulum of alpha swings. " * 20,
     "b.md": "# Beta\n\nThe zanzibarite of beta shines. " * 20,
-    "c.py": "class Gamma:\n    def swing(self):\n        return 1\n",
+    "c.py": "class Gamma:\n" + "    def swing(self):\n        return 1\n" * 9,
 }
 
 
@@ -146,6 +146,7 @@ async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
     assert result.recut == 3
     assert {source.id for source in after} == before.keys()
     assert sum(source.chunk_count for source in after) > sum(before.values())
+    assert {source.name: source.lines for source in after} == {"a.md": (), "b.md": (), "c.py": (1, 8, 14)}
     (tmp_path / "docs" / "b.md").write_text(TEXTS["b.md"])
     report = await ingested(data, tmp_path / "docs")
     assert [outcome.outcome for outcome in report.outcomes] == ["unchanged"] * 3

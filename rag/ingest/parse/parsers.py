@@ -302,7 +302,9 @@ def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     decoded = decode(data, page=suffix in html_page.SUFFIXES)
     text, left_out = without_encoded_data(decoded.text)
     name = str(path) if suffix in json_and_csv.JSON_SUFFIXES else path.name
-    return decoded.annotated(_TEXT[suffix](text, name), left_out)
+    document = decoded.annotated(_TEXT[suffix](text, name), left_out)
+    is_verbatim = document.mime_type == "text/plain" and document.text == decoded.text
+    return dataclasses.replace(document, has_lines=is_verbatim)
 
 
 _OF_SERVERS = frozenset(

@@ -143,4 +143,5 @@ def _document_values(document: Document) -> dict[str, object]:
         "url": document.url,
         "metadata": dict(document.metadata),
         "remarks": document.remarks,
+        "has_lines": document.has_lines,
     }

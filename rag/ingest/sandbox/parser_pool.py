@@ -306,6 +306,7 @@ class _Document(_Data):
     url: Annotated[str, Field(pattern=r"^(?i:https?)://", max_length=2100)] | None
     metadata: dict[str, str]
     remarks: tuple[str, ...] = ()
+    has_lines: bool = False
 
 
 class _Answer(_Data):
@@ -388,4 +389,5 @@ def _valid_document(document: _Document, text: str) -> Document:
         url=web_address(document.url or ""),
         metadata=document.metadata,
         remarks=tuple(map(title_line, document.remarks)),
+        has_lines=document.has_lines,
     )

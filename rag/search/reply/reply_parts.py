@@ -172,7 +172,7 @@ def _places(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def cite_as(hit: Hit, place: str = "") -> str:
-    """The title, the headings above what is shown, and the page, slide or cells, on one short line.
+    """The title, the headings above what is shown, and the page, slide, cells or lines, on one short line.
 
     `place` follows the title if another document has the same title.
 
@@ -191,7 +191,7 @@ def cite_as(hit: Hit, place: str = "") -> str:
     parts = [*filter(None, (heading, *map(_part, below)))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
-    return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit)
+    return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit) + _lines(hit)
 
 
 def cited_title(title: str, place: str = "") -> str:
@@ -275,6 +275,17 @@ def _pages(hit: Hit) -> str:
     if not pages:
         return ""
     return f", {page_of(hit.source, pages[0], pages[-1])}"
+
+
+def _lines(hit: Hit) -> str:
+    """The lines of a file of plain text that are shown, as ", lines 12-18"; empty elsewhere."""
+    first, last = hit.shown_chunks[0], hit.shown_chunks[-1]
+    begins = hit.source.lines
+    if last.seq >= len(begins):
+        return ""
+    start = begins[first.seq] + first.text.count("\n", 0, max(0, hit.span.start - first.start))
+    end = begins[last.seq] + last.text.count("\n", 0, hit.span.end - last.start)
+    return f", line {start}" if start == end else f", lines {start}-{end}"
 
 
 TokenSpans: TypeAlias = Callable[[str], Sequence[tuple[int, int]]]

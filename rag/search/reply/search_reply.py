@@ -52,11 +52,11 @@ class HitRecord(Reply):
     """A passage that answers, and how to cite it. Its id is the source's, a slash and its number, or a range.
 
     `[id]` is its citation for machines, and `uri` its resource. It lasts as source_id@revision/seq:
-    `get_source` finds the passage again after an edit. `cite_as` is for people: title, section and page,
-    which no other field repeats. `also_in` cites the same passage, or parts of it, in other documents, which
-    are not results of their own. `start` and `end` are characters of the source; `excerpts` are the shown
-    parts, if there are several. `header` is the caption and header row, further up, of the table that the
-    text continues. `tokens` counts the shown text, and `lists` has the ranks and scores by which it was
+    `get_source` finds the passage again after an edit. `cite_as` is for people: title, section, and page or
+    lines, which no other field repeats. `also_in` cites the same passage, or parts of it, in other documents,
+    which are not results of their own. `start` and `end` are characters of the source; `excerpts` are the
+    shown parts, if there are several. `header` is the caption and header row, further up, of the table that
+    the text continues. `tokens` counts the shown text, and `lists` has the ranks and scores by which it was
     found. `date` is the document's own; where time was asked for, it may be that of its path or file, as
     `date_from` says. `stale` says that the file has changed or gone since it was ingested, `flags` what the
     hit contains. In mode exact, `matches` are the line, the start and the end of the first matches in the

@@ -66,10 +66,13 @@ REVISION = "@revision"
 It is the revision of the passages as cut when the source had this digest (`rag.text.revisions`).
 """
 
+LINES = "@lines"
+"""The key of the lines that a plain text's passages begin on there: [digest, lines], as `REVISION`."""
+
 FORMER = "@former"
 """The key of the marks of former revisions' passages there: `rag.text.revisions.packed`."""
 
-OF_PASSAGES = frozenset({FLAGS, REVISION, FORMER})
+OF_PASSAGES = frozenset({FLAGS, REVISION, LINES, FORMER})
 """The keys there that are about the passages as cut."""
 
 COLLECTIONS = "collections"
@@ -328,6 +331,14 @@ def revision_record(fields: Mapping[str, Any], digest: str) -> str | None:
     return None
 
 
+def lines_record(fields: Mapping[str, Any], digest: str) -> tuple[int, ...]:
+    """The lines among the parsed `fields` of a source with this digest; none if they weren't recorded."""
+    match fields.get(LINES):
+        case [str(cut), list(lines)] if cut == digest:
+            return tuple(lines)
+    return ()
+
+
 def former_record(fields: str) -> dict[str, tuple[bytes, ...]]:
     """The marks of a source's passages in former revisions, latest first, in its column `fields`."""
     return unpacked(json.loads(fields).get(FORMER, "")) if FORMER in fields else {}
@@ -357,6 +368,7 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
         file=FileState(*fields[FILE]) if fields.get(FILE) else None,
         flags=flags_record(fields, digest),
         revision=revision_record(fields, digest),
+        lines=lines_record(fields, digest),
         **values,
     )
 

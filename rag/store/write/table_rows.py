@@ -42,6 +42,7 @@ from rag.store.read.word_analysis import terms_of
 from rag.store.write.access_claim import Claim
 from rag.text.flags import crossed, flags_in, rules
 from rag.text.languages import LANGUAGE, analysed_in
+from rag.text.plain_text import lines_at
 from rag.text.revisions import mark, packed, revision_of
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     flags = new.derived.flags if new.derived else flags_entry(new.source, new.text, chunks)
     marks = new.derived.marks if new.derived else [mark(chunk.text) for chunk in chunks]
     file = _file_entry(new.source.file) if new.source.file else {}
-    entries = stored_fields(new.fields) | file | {schema.FLAGS: flags}
+    lines = {schema.LINES: [new.source.digest, new.source.lines]} if new.source.lines else {}
+    entries = stored_fields(new.fields) | file | {schema.FLAGS: flags} | lines
     return {
         **{name: getattr(new.source, name) for name in schema.SOURCE_COLUMNS},
         "digest": schema.digest_value(new.source.digest, new.source.without_vector),
@@ -463,6 +465,9 @@ class WholeSource:
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
         flags = flags_entry(source, self.row["text"], chunks)
         entries = json.loads(self.row["fields"]) | {schema.FLAGS: flags}
+        if schema.LINES in entries:
+            starts = (start for start, _ in self.spans)
+            entries[schema.LINES] = [source.digest, [*lines_at(self.row["text"], starts)]]
         fields = _with_revision(entries, source.digest, [mark(text) for text in self.texts], former)
         return replace(self, row={**self.row, "fields": fields})
 

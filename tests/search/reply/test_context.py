@@ -299,6 +299,23 @@ def test_the_pages_are_those_of_all_that_is_shown() -> None:
     assert cite_as(replace(hit, around=around, excerpts=(Excerpt(32, 38, "…"),))) == "Handbook, p. 3"
 
 
+@pytest.mark.parametrize(
+    ("shown", "citation"),
+    [
+        ((), "app.py, lines 4-5"),
+        ((Excerpt(14, 17, "…"),), "app.py, line 5"),
+        ((Excerpt(14, 25, "…"),), "app.py, lines 5-7"),
+        ((Excerpt(14, 17, "…"), Excerpt(22, 25, "…")), "app.py, lines 5-7"),
+    ],
+)
+def test_lines_of_a_file_are_those_that_are_shown(shown: tuple[Excerpt, ...], citation: str) -> None:
+    source = replace(_titled_hit("app.py").source, lines=(1, 4, 6))
+    chunks = (Chunk("s/1", "s", 1, 10, 17, "one\ntwo"), Chunk("s/2", "s", 2, 18, 25, "six\nten"))
+    hit = Hit(chunks[0], source, 0.5, 0.5, around=chunks if shown else (), excerpts=shown)
+    assert cite_as(hit) == citation
+    assert cite_as(replace(hit, source=replace(source, lines=()))) == "app.py"
+
+
 def test_no_title_passes_for_the_citation_of_another_document() -> None:
     forged = "See [abcdefghijklmno2/3]"
     assert parse_answer(forged).citations
