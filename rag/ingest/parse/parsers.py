@@ -303,10 +303,12 @@ def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     text, left_out = without_encoded_data(decoded.text)
     name = str(path) if suffix in json_and_csv.JSON_SUFFIXES else path.name
     document = decoded.annotated(_TEXT[suffix](text, name), left_out)
-    is_verbatim = document.mime_type == "text/plain" and document.text == decoded.text
+    is_verbatim = document.mime_type in _IN_LINES and document.text == decoded.text
     return dataclasses.replace(document, has_lines=is_verbatim)
 
 
+_IN_LINES = frozenset({"text/plain", "application/yaml", "application/json"})
+"""The types of files that people open at a line."""
 _OF_SERVERS = frozenset(
     {".action", ".asp", ".aspx", ".cfm", ".cgi", ".do", ".jsp", ".jspx", ".php", ".phtml", ".shtml"}
 )

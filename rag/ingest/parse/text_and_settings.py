@@ -277,8 +277,14 @@ YAML_SUFFIXES = (".yaml", ".yml")
 TABLE_SUFFIXES = (".toml", ".ini", ".cfg", ".conf")
 
 _KEY = re.compile(
-    r"(?P<key>[^\W\d][\w .$/-]{0,80}|\"[^\"\n]{1,80}\"|'[^'\n]{1,80}')[ \t]*:(?P<value>[ \t].*)?$"
+    r"(?P<indent> *)(?P<key>\"[^\"\n]{1,80}\"|'[^'\n]{1,80}'|(?!- )[^\s#\"'{}\[\]&*|>%@`][^\n]{0,120}?)"
+    r"[ \t]*:(?P<value>[ \t].*)?$"
 )
+_CONTENT = re.compile(r"(?P<indent> *)(?![ #]|\{\{|$)(?P<item>- )?")
+_TEXT_BELOW = re.compile(r"[ \t]+[|>]")
+_BORDER = re.compile(r"---(?:\s|$)")
+_LONG = 40  # lines of a section whose own keys are sections, too: about a passage
+_MOST_LEVELS = 4
 _TABLE = re.compile(r"\[{1,2}\s*(?P<name>[^\[\]\n]{1,120}?)\s*\]{1,2}\s*(?:[#;].*)?$")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|(?s:\\.))*+"?')  # where \u is an escape
 _SHORT = re.compile(r"(?<!\\)((?:\\\\)*+)\\x([0-9a-fA-F]{2})")  # as PyYAML writes letters below U+0100
@@ -289,7 +295,11 @@ _EMPTY = re.compile(r"[ \t]*(?:[|>&!#].*)?$")
 
 
 def parse_yaml(text: str, name: str) -> Document:
-    """The document of a YAML file; a top-level key with its value below is a section."""
+    """The document of a YAML file; each of its documents is a section, and keys with their value below.
+
+    These are the top-level keys, and those in long sections, as the paths and schemas of an OpenAPI file. An
+    object of Kubernetes is named after its kind and name: "Deployment checkout".
+    """
     text = _QUOTED.sub(lambda quoted: _SHORT.sub(r"\1\\u00\2", quoted[0]), text)
     return _document(text, name, "application/yaml", _keys(text.split("\n")))
 
@@ -312,16 +322,54 @@ def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, i
 
 
 def _keys(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Keys with values below them. The first other key after such a value ends the section."""
+    """The sections of the YAML documents on these lines."""
+    borders = [number for number, line in enumerate(lines) if _BORDER.match(line)]
+    documents = [*pairwise(dict.fromkeys([0, *borders, len(lines)]))]
+    for start, end in documents:
+        title = _object_name(lines[start:end])
+        if title or (len(documents) > 1 and start):
+            yield start, 1, title
+        if not title or end - start > _LONG:
+            yield from _keys_below(lines, range(start, end), "", 2 if title else 1)
+
+
+def _object_name(lines: Sequence[str]) -> str:
+    """The kind and name of an object of Kubernetes, as "Deployment checkout"; empty for other documents.
+
+    A name that a template computes is left out.
+    """
+    kind = name = parent = indent = ""
+    for match in filter(None, map(_KEY.match, lines)):
+        value = (match["value"] or "").strip(" \t\"'")
+        if not match["indent"]:
+            parent, indent = match["key"], ""
+            kind = value if parent == "kind" else kind
+        else:
+            indent = indent or match["indent"]
+            is_name = (parent, match["key"], match["indent"]) == ("metadata", "name", indent)
+            name = value if is_name else name
+    return f"{kind} {'' if '{{' in name else name}".strip() if kind and name else ""
+
+
+def _keys_below(lines: Sequence[str], span: range, indent: str, level: int) -> Iterator[tuple[int, int, str]]:
+    """Keys of this indent with values below them. The first other key after such a value ends the section."""
+    matches = ((number, _KEY.match(lines[number])) for number in span)
+    keys = [(number, key) for number, key in matches if key and key["indent"] == indent]
+    ends = [*(number for number, _ in keys[1:]), span.stop]
     within = False
-    for number, line in enumerate(lines):
-        if match := _KEY.match(line):
-            if _EMPTY.fullmatch(match["value"] or ""):
-                within = True
-                yield number, 1, match["key"].strip("\"'")
-            elif within:
-                within = False
-                yield number, 1, ""
+    for (number, key), end in zip(keys, ends, strict=False):  # no keys have one end
+        value = key["value"] or ""
+        if _EMPTY.fullmatch(value):
+            within = True
+            yield number, level, key["key"].strip("\"'")
+            below = range(number + 1, end)
+            if len(below) > _LONG and level < _MOST_LEVELS and not _TEXT_BELOW.match(value):
+                first = next(filter(None, (_CONTENT.match(lines[number]) for number in below)), None)
+                if first and first["indent"] and not first["item"]:
+                    yield from _keys_below(lines, below, first["indent"], level + 1)
+        elif within:
+            within = False
+            yield number, level, ""
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:

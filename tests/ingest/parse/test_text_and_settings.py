@@ -80,9 +80,47 @@ env: x
 """
 
 
+OBJECTS = """# all of it
+---
+apiVersion: v1
+kind: Service
+metadata:
+  labels:
+    name: no
+  name: "billing"
+spec:
+  type: LoadBalancer
+---
+kind: Service
+metadata:
+  name: {{ .Values.name }}
+---
+replicas:
+  min: 2
+"""
+_LINES = "      x: 1\n" * 41
+PATHS = f"paths:\n  # all\n  /users/{{id}}:\n    get:\n{_LINES}    post: {{}}\nsteps:\n  - run:\n{_LINES}"
+SCRIPT = f"script: |\n  echo:\n{_LINES}"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "title", "headings"),
     [
+        ("CHANGELOG.yml", "next:\n  - a\n6.2.0:\n  - b\n", "CHANGELOG.yml", [(1, "next"), (1, "6.2.0")]),
+        ("ci.yml", ".base:\n  a: b\n1007:\n  c: d\n", "ci.yml", [(1, ".base"), (1, "1007")]),
+        (
+            "all.yaml",
+            OBJECTS,
+            "all.yaml",
+            [(1, "Service billing"), (1, "Service"), (1, ""), (1, "replicas")],
+        ),
+        (
+            "api.yaml",
+            PATHS,
+            "api.yaml",
+            [(1, "paths"), (2, "/users/{id}"), (3, "get"), (3, ""), (1, "steps")],
+        ),
+        ("run.yaml", SCRIPT, "run.yaml", [(1, "script")]),
         ("ci.yml", WORKFLOW, "CI", [(1, "on"), (1, ""), (1, "a b")]),
         ("a.yaml", "info:\n  title: no\n- a: b\n", "a.yaml", [(1, "info")]),
         ("a.toml", 'title = "T: x"\n[a]\nx = 1\n[[a.b]]\ny = 2\n', "T: x", [(1, "a"), (2, "a.b")]),
