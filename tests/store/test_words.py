@@ -227,6 +227,13 @@ SAME = [
 ]
 
 
+def test_the_keys_of_a_setting_may_stand_below_each_other() -> None:
+    chart = "server:\n  volume:\n    mode: RW\n    size: 8Gi"
+    assert _share("server.volume.size", chart) == 1
+    assert _share("server.volume.path", chart) == 0
+    assert _share("worker.volume.size", chart) == 0
+
+
 def _share(query: str, text: str) -> float:
     """The share of the query's words, each counted once, that a text has."""
     words = {word.forms: word for word in query_words(query, ["English"])}.values()

@@ -659,11 +659,15 @@ def _run(text: str) -> tuple[str, list[Name]]:
     return scripts.simplified(text) if has_other_letters(text) else text, names
 
 
+_KEYS = re.compile(r"[^\W\d]{2,}(?:\.[^\W\d]{2,}){2,}")  # not README.md
+
+
 def words_in_text(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
     """The words that `text` contains in any form, compared as in the full-text index.
 
     A name occurs as a whole, or with its parts in sequence: "outside, on floor 3" has no f3outside. Two words
-    with an apostrophe in between have no whole form; they may be anywhere.
+    with an apostrophe in between have no whole form; they may be anywhere, and so may the keys of a setting,
+    which stand below each other: server.volume.size.
     Example: the words of "Who built the pendulum clocks?", "A pendulum clock ticks." -> pendulum, clocks.
     """
     terms = _terms_in_rows(text, language)
@@ -672,7 +676,10 @@ def words_in_text(words: Iterable[Word], text: str, language: Language) -> froze
     def has(word: Word) -> bool:
         if len(word.forms) == 1:
             return anywhere.issuperset(word.forms[0])
-        return any(f" {' '.join(form)} " in in_rows for form in word.forms)
+        if any(f" {' '.join(form)} " in in_rows for form in word.forms):
+            return True
+        with_all_keys = (form for form in word.forms if len(form) > word.text.count("."))
+        return bool(_KEYS.fullmatch(word.text)) and any(map(anywhere.issuperset, with_all_keys))
 
     return frozenset(word for word in words if has(word))
 
