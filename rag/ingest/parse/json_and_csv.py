@@ -20,7 +20,7 @@ from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page, json_exports
 from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
-from rag.ingest.parse.source_code import code_blocks
+from rag.ingest.parse.text_and_settings import json_blocks
 from rag.text import plain_text
 from rag.text.table_heads import grouped, is_header, named_figures, with_units
 
@@ -57,7 +57,7 @@ def parse_json(text: str, name: str) -> Document:
     if len(letters) <= _READABLE * (1 + text.count("\n")):
         text = letters
         title, metadata = _record_facts([value])
-        return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
+        return Document(text, title or name, "application/json", json_blocks(text), metadata=metadata)
     return records_document([_record(_lenient_value(text, as_spelled=True))], name, "application/json")
 
 

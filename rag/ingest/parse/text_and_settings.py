@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from rag.corpus import Document
+from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import (
     Lines,
@@ -291,7 +291,7 @@ _SHORT = re.compile(r"(?<!\\)((?:\\\\)*+)\\x([0-9a-fA-F]{2})")  # as PyYAML writ
 _TITLE = re.compile(
     r"^(?:title|name)[ \t]*[:=][ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'#{\[&*|>][^\n#]*))", re.MULTILINE
 )
-_EMPTY = re.compile(r"[ \t]*(?:[|>&!#].*)?$")
+_EMPTY = re.compile(r"[ \t]*(?:[{\[]|[|>&!#].*)?$")
 
 
 def parse_yaml(text: str, name: str) -> Document:
@@ -312,13 +312,20 @@ def parse_tables(text: str, name: str) -> Document:
 def _document(text: str, name: str, mime_type: str, marks: Iterator[tuple[int, int, str]]) -> Document:
     """The document with headings at `marks`: line, level and title."""
     text = _QUOTED.sub(lambda quoted: with_letters(quoted[0]), text)
-    headings = list(marks)
-    blocks = tuple(
-        line_blocks(text, _parts(headings, text.count("\n") + 1)) if headings else code_blocks(text)
-    )
+    blocks = _blocks(text, list(marks))
     title = _TITLE.search(text)
     stated = next(filter(None, title.groups()), "").strip() if title else ""
     return Document(text, stated or name, mime_type, blocks)
+
+
+def json_blocks(text: str) -> tuple[Block, ...]:
+    """The blocks of JSON that stays as it is: a section for each key with its value below, if it is long."""
+    lines = text.split("\n")
+    return _blocks(text, [*_keys_if_long(lines, range(1, len(lines)), 1)])
+
+
+def _blocks(text: str, headings: list[tuple[int, int, str]]) -> tuple[Block, ...]:
+    return tuple(line_blocks(text, _parts(headings, text.count("\n") + 1)) if headings else code_blocks(text))
 
 
 def _keys(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
@@ -362,14 +369,19 @@ def _keys_below(lines: Sequence[str], span: range, indent: str, level: int) -> I
         if _EMPTY.fullmatch(value):
             within = True
             yield number, level, key["key"].strip("\"'")
-            below = range(number + 1, end)
-            if len(below) > _LONG and level < _MOST_LEVELS and not _TEXT_BELOW.match(value):
-                first = next(filter(None, (_CONTENT.match(lines[number]) for number in below)), None)
-                if first and first["indent"] and not first["item"]:
-                    yield from _keys_below(lines, below, first["indent"], level + 1)
+            if level < _MOST_LEVELS and not _TEXT_BELOW.match(value):
+                yield from _keys_if_long(lines, range(number + 1, end), level + 1)
         elif within:
             within = False
             yield number, level, ""
+
+
+def _keys_if_long(lines: Sequence[str], span: range, level: int) -> Iterator[tuple[int, int, str]]:
+    """The sections of a value that is longer than a passage and has keys."""
+    contents = (_CONTENT.match(lines[number]) for number in span if len(span) > _LONG)
+    first = next(filter(None, contents), None)
+    if first and first["indent"] and not first["item"]:
+        yield from _keys_below(lines, span, first["indent"], level)
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -134,6 +135,15 @@ def test_top_level_keys_and_tables_are_sections(
     document = parse(content.encode(), name)
     assert (document.title, document.text) == (title, content)
     assert headings_of(document) == headings
+
+
+def test_keys_of_long_json_are_sections_as_in_yaml() -> None:
+    api = {"openapi": "3.1", "paths": {"/users": {"get": {str(at): at for at in range(50)}, "post": {}}}}
+    text = json.dumps(api | {"tags": [{"name": "no"}] * 20}, indent=2)
+    document = parse(text.encode(), "api.json")
+    assert document.text == text
+    assert headings_of(document) == [(1, "paths"), (2, "/users"), (3, "get"), (3, ""), (1, "tags")]
+    assert not parse(b'{\n  "short": {\n    "a": 1\n  }\n}', "a.json").headings
 
 
 # Subtitles: what is said, under the time when it is said.
