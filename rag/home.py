@@ -111,7 +111,7 @@ class Bucket:
 
     @cached_property
     def store(self) -> Any:  # noqa: ANN401 its package is only there with the extra
-        """The library's store; `being` translates its errors.
+        """The library's store; `store_errors` translates its errors.
 
         Raises:
             ConfigurationError: the package is not installed, or an option is not valid.
@@ -176,7 +176,7 @@ class Bucket:
         store = self.store
         from obstore.exceptions import NotModifiedError  # noqa: PLC0415 few desks are in a bucket
 
-        with self.being("read"):
+        with self.store_errors("read"):
             try:
                 answer = store.get(name, options={"if_none_match": tag} if tag else None)
                 return _Seen(now, bytes(answer.bytes()), answer.meta["e_tag"])
@@ -202,7 +202,7 @@ class Bucket:
         cached, now = self._listed.get(folder), time.monotonic()
         if cached and self._is_fresh(cached[0], now):
             return cached[1]
-        with self.being("read"):
+        with self.store_errors("read"):
             listed = self.store.list_with_delimiter(folder)
         sizes = {entry["path"].rpartition("/")[2]: entry["size"] for entry in listed["objects"]}
         self._listed[folder] = now, dict(sorted(sizes.items()))
@@ -223,7 +223,7 @@ class Bucket:
         self._listed.pop(name.rpartition("/")[0], None)
 
     @contextmanager
-    def being(self, done: Literal["read", "written"]) -> Iterator[None]:
+    def store_errors(self, done: Literal["read", "written"]) -> Iterator[None]:
         """Turn the library's errors into a `StoreError`. Their texts go only to the log."""
         try:
             yield
@@ -344,7 +344,7 @@ def folders(home: Home, folder: str) -> tuple[str, ...]:
     """
     if not isinstance(home, Bucket):
         return names(home, folder)
-    with home.being("read"):
+    with home.store_errors("read"):
         listed = home.store.list_with_delimiter(folder)["common_prefixes"]
     return tuple(sorted(name.rstrip("/").rpartition("/")[2] for name in listed))
 

@@ -203,7 +203,7 @@ def holds_pass(home: Home, cookies: Iterable[str], now: datetime) -> bool:
         return False
     valid = [_signed(key, today - age) for age in range(VALID_DAYS + 1)]
     presented = islice(cookie_values(cookies, _cookie(key)), MOST_PASSES)
-    return any(same(value, pass_) for value in presented for pass_ in valid)
+    return any(are_equal(value, pass_) for value in presented for pass_ in valid)
 
 
 def _cookie(key: bytes) -> str:
@@ -230,6 +230,6 @@ def cookie_values(headers: Iterable[str], name: str) -> Iterator[str]:
             yield value
 
 
-def same(presented: str, secret: str) -> bool:
+def are_equal(presented: str, secret: str) -> bool:
     """Whether two secrets are equal, in constant time."""
     return hmac.compare_digest(presented.encode("utf-8", "replace"), secret.encode())

@@ -157,12 +157,12 @@ def visible(principal: Principal, access: Access | None, case: LetterCase) -> bo
         return False
     mine = entries_of(principal)
     allowed = access.visibility == "tenant" or bool(
-        entries_of_principal(mine, access.allow, exact=case != "never")
+        matching_entries(mine, access.allow, exact=case != "never")
     )
-    return allowed and not entries_of_principal(mine, access.deny, exact=case == "always")
+    return allowed and not matching_entries(mine, access.deny, exact=case == "always")
 
 
-def entries_of_principal(mine: frozenset[str], entries: frozenset[str], *, exact: bool) -> set[str]:
+def matching_entries(mine: frozenset[str], entries: frozenset[str], *, exact: bool) -> set[str]:
     """The entries of a list that are among `mine`, the entries of a principal; `exact` with letter case."""
     if not entries:
         return set()

@@ -181,7 +181,7 @@ async def _warn_of_unknown_entries(
     is_exact = dict.fromkeys(rule.valid_entries(deny), case == "always")
     is_exact |= dict.fromkeys(rule.valid_entries(allow), case != "never")
     for entry, exact in sorted(is_exact.items()):
-        if rule.entries_of_principal(frozenset(named_so_far), frozenset({entry}), exact=exact):
+        if rule.matching_entries(frozenset(named_so_far), frozenset({entry}), exact=exact):
             continue
         near = get_close_matches(
             entry, [name for name in named_so_far if name[:5] == entry[:5]], n=1, cutoff=0.75
@@ -263,7 +263,7 @@ def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     def grant(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", added)
-        denied = before.deny - rule.entries_of_principal(added, before.deny, exact=exact)
+        denied = before.deny - rule.matching_entries(added, before.deny, exact=exact)
         if before.visibility == "tenant":  # it lets them in already; an allow list would narrow it
             return replace(before, deny=denied)
         return Access(before.visibility, rule.valid_entries(before.allow | added), denied)
@@ -282,7 +282,7 @@ def revoke_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
     def revoke(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", deny=removed)
-        allowed = before.allow - rule.entries_of_principal(removed, before.allow, exact=exact)
+        allowed = before.allow - rule.matching_entries(removed, before.allow, exact=exact)
         return Access(before.visibility, allowed, rule.valid_entries(before.deny | removed))
 
     return revoke
@@ -332,11 +332,11 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
     if access is None:
         return "it has no access record."
     mine = rule.entries_of(asker)
-    if denied := sorted(rule.entries_of_principal(mine, access.deny, exact=case == "always")):
+    if denied := sorted(rule.matching_entries(mine, access.deny, exact=case == "always")):
         return f"{denied[0]} is denied, and deny always wins."
     if access.visibility == "tenant":
         return "everybody in the tenant may see it."
-    if allowed := sorted(rule.entries_of_principal(mine, access.allow, exact=case != "never")):
+    if allowed := sorted(rule.matching_entries(mine, access.allow, exact=case != "never")):
         return f"{allowed[0]} is allowed."
     return "it is restricted, and neither the user nor one of their groups is allowed."
 

@@ -134,7 +134,7 @@ def conditions(filter_: Filter) -> tuple[Filter, ...]:
     return filter_.parts if isinstance(filter_, AllOf) else (filter_,)
 
 
-def without(filter_: Filter, dropped: Collection[int]) -> Filter | None:
+def without_conditions(filter_: Filter, dropped: Collection[int]) -> Filter | None:
     """The filter without the top-level conditions at these indexes; None if none remains."""
     remaining = tuple(condition for at, condition in enumerate(conditions(filter_)) if at not in dropped)
     return _all(remaining) if remaining else None
@@ -145,16 +145,16 @@ def is_on_date(filter_: Filter) -> bool:
     return any(leaf.type == "datetime" for leaf in leaves(filter_))
 
 
-def called(filter_: Filter) -> str:
+def condition_in_words(filter_: Filter) -> str:
     """A condition in words, without its values: Ordered("year", "$gte", 2020) -> "year $gte"."""
     match filter_:
         case Not(OneOf() | Present() as leaf):
             return f"{leaf.field} {_NEGATED[_operator(leaf)]}"
         case Not(part):
-            return f"$not ({called(part)})"
+            return f"$not ({condition_in_words(part)})"
         case AllOf(parts) | AnyOf(parts):
             word = "$and" if isinstance(filter_, AllOf) else "$or"
-            return f"{word} ({', '.join(map(called, parts))})"
+            return f"{word} ({', '.join(map(condition_in_words, parts))})"
         case leaf:
             return f"{leaf.field} {_operator(leaf)}"
 

@@ -290,11 +290,11 @@ def own_and_newer_first(hits: Sequence[Hit], foreign: Container[str]) -> list[Hi
     """
     least = max((hit.score for hit in hits), default=0.0) / 2
 
-    def place(hit: Hit) -> tuple[bool, bool, float]:
+    def sort_key(hit: Hit) -> tuple[bool, bool, float]:
         date_ = hit.source.date
         return hit.source.collection in foreign, hit.score < least, -date_.timestamp() if date_ else 0
 
-    ordered = sorted(hits, key=place)
+    ordered = sorted(hits, key=sort_key)
     return [replace(hit, score=ranked.score) for hit, ranked in zip(ordered, hits, strict=True)]
 
 

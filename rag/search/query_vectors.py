@@ -158,7 +158,7 @@ def _with_request_vector(
     The embedders need not be in the settings, because none is called.
     """
     collections = _collections(state)
-    comparable = [of for of in collections if _compares(of.embedder, request_vector)]
+    comparable = [collection for collection in collections if _compares(collection.embedder, request_vector)]
     incomparable = [collection for collection in collections if collection not in comparable]
     if request_vector.model is None:
         _check_vector(len(request_vector.vector), comparable, incomparable, state.plan)

@@ -273,10 +273,10 @@ async def _spellings(
 def _respelt(
     readers: Mapping[CollectionReader, RankingsOfTable], spellings: Mapping[str, tuple[Spelling, ...]]
 ) -> Mapping[CollectionReader, RankingsOfTable]:
-    """The readers; all that can also search for these spellings."""
-    also = tuple(near.word for of_word in spellings.values() for near in of_word)
+    """The readers, of which all that can search for these spellings, too."""
+    words = tuple(near.word for of_word in spellings.values() for near in of_word)
     return {
-        table: replace(reader, also=also) if isinstance(reader, Strict) else reader
+        table: replace(reader, spellings=words) if isinstance(reader, Strict) else reader
         for table, reader in readers.items()
     }
 

@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from rag.answers import Answer, Hit, Listing, Step, SubQuery
 from rag.corpus import Source
-from rag.filters.grammar import Filter, called, conditions, is_on_date, without
+from rag.filters.grammar import Filter, condition_in_words, conditions, is_on_date, without_conditions
 from rag.filters.needles import Needle, needle, otherwise_written, phrases
 from rag.runtime import concurrently
 from rag.search.exact import find_exact
@@ -151,7 +151,9 @@ async def _finds_any(query: Query, state: SearchState, find: Find) -> bool:
 
 def _relaxed(query: Query, dropped: Collection[int]) -> Query:
     """The query with the conditions at these positions removed from its filter."""
-    views = (replace(view, filter=view.filter and without(view.filter, dropped)) for view in query.views)
+    views = (
+        replace(view, filter=view.filter and without_conditions(view.filter, dropped)) for view in query.views
+    )
     return replace(query, views=tuple(views))
 
 
@@ -207,7 +209,7 @@ def _without_match(needle: Needle) -> str:
 
 def _names_of(views: Sequence[View], positions: Collection[int]) -> str:
     parts = _conditions(views)
-    return ", ".join(dict.fromkeys(called(parts[at]) for at in sorted(positions)))
+    return ", ".join(dict.fromkeys(condition_in_words(parts[at]) for at in sorted(positions)))
 
 
 def _conditions(views: Sequence[View]) -> tuple[Filter, ...]:

@@ -40,12 +40,12 @@ from rag.access.keys import (
     SEARCH_SCOPE,
     ApiKey,
     Keys,
+    are_equal,
     cookie_values,
     holder_of,
     keys_file,
     parsed_keys,
     read_keys,
-    same,
 )
 from rag.access.tenants import LocalAsker
 from rag.config.server_settings import is_tamper_proof, resource_url
@@ -303,7 +303,7 @@ class PageSignIn:
         name = BEGUN + state[:STATE_CHARS]
         for begun in cookie_values(request.headers.getlist("cookie"), name):
             begun_state, _, rest = begun.partition(".")
-            if same(state, begun_state):
+            if are_equal(state, begun_state):
                 reply = await self._after(code, *rest.partition(".")[::2])
                 reply.delete_cookie(name, path=PASSAGE_PAGES, secure=True, httponly=True)
                 return reply

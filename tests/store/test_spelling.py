@@ -22,9 +22,9 @@ from rag.store.read.spelling import (
 from rag.store.read.word_analysis import query_words, terms_of
 from rag.store.read.words_in_memory import (
     RESPELT,
-    Counted,
+    CountedRows,
     WordsInMemory,
-    counted,
+    counted_rows,
     score_rows,
     score_with_spellings,
     unknown_words,
@@ -37,12 +37,12 @@ TEXTS = (
     "Frequent elections; the calendar of the committee. Occurrence of pneumonia.",
     "A café in Zürich, a naïve résumé. Hippopotamus.",
 )
-Asked = tuple[WordsInMemory, Counted]
+Asked = tuple[WordsInMemory, CountedRows]
 
 
 def _asked(*texts: str, language: Language = "English") -> Asked:
     words = words_of(pa.array([terms_of(text, language) for text in texts], pa.string()))
-    return words, counted(words)
+    return words, counted_rows(words)
 
 
 def _spelt(word: str, *texts: str, language: Language = "English") -> list[str]:
@@ -198,7 +198,7 @@ def test_a_word_is_unknown_if_no_counted_row_has_any_form_of_it() -> None:
     words, over = _asked(*TEXTS)
     query = query_words("BEREAVEMENTS managing elections Zurich quartz PD-1 leave", ["English"])
     assert unknown_words(query, words, over) == ["quartz", "PD-1"]
-    without_first = counted(words, np.array([False, True, True, False]))
+    without_first = counted_rows(words, np.array([False, True, True, False]))
     assert unknown_words(query, words, without_first) == [
         "bereavements",
         "managing",
@@ -212,7 +212,7 @@ def test_a_word_is_unknown_if_no_counted_row_has_any_form_of_it() -> None:
 def test_only_words_of_counted_rows_are_offered() -> None:
     words, over = _asked(*TEXTS)
     for row, word in ((0, "berevement"), (0, "annualleave"), (2, "pnuemonai")):
-        without_row = counted(words, np.arange(4) != row)
+        without_row = counted_rows(words, np.arange(4) != row)
         assert nearest_spellings(word, ["English"], words, over)
         assert not nearest_spellings(word, ["English"], words, without_row)
 
@@ -243,7 +243,9 @@ def test_what_shows_a_word_is_the_counted_row_with_the_first_id() -> None:
     ids = pa.chunked_array([["a", "d", "c", "b"]])
     assert first_row_with(("leav",), words, over, ids) == 0
     assert first_row_with(("annual", "leav"), words, over, ids) == 2
-    assert first_row_with(("annual",), words, counted(words, np.array([True, True, True, False])), ids) == 2
+    assert (
+        first_row_with(("annual",), words, counted_rows(words, np.array([True, True, True, False])), ids) == 2
+    )
 
 
 def test_terms_are_shown_as_a_text_writes_them() -> None:

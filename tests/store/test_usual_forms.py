@@ -12,7 +12,7 @@ import pytest
 from rag.corpus import Language
 from rag.store.read.strict_reader import Asker, strict_reader
 from rag.store.read.word_analysis import query_terms, query_words, terms_of, words_in_text
-from rag.store.read.words_in_memory import counted, score_rows, words_of
+from rag.store.read.words_in_memory import counted_rows, score_rows, words_of
 from tests.tables import table_of
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ def _table(lines: str) -> list[tuple[str, ...]]:
 def _scores(query: str, texts: Sequence[str], language: Language) -> list[float]:
     """The BM25 scores of texts, among others that have none of the query's words."""
     rows = words_of(pa.array([terms_of(text, language) for text in (*texts, *["..."] * 8)]))
-    scores = score_rows(rows, query_words(query, [language]), counted(rows))
+    scores = score_rows(rows, query_words(query, [language]), counted_rows(rows))
     return [float(score) for score in scores[: len(texts)]]
 
 

@@ -25,7 +25,7 @@ from rag.store.read.words_in_memory import (
     B,
     WordsInMemory,
     best_first,
-    counted,
+    counted_rows,
     highest,
     merged_words,
     rows_with,
@@ -109,14 +109,14 @@ def test_rows_that_are_not_counted_change_no_score_of_the_others(rows: list[str]
         _words(*(row for row, is_shown in zip(rows, mask, strict=False) if is_shown)),
     )
     for every in (False, True):
-        among_others = score_rows(words, query, counted(words, visible), every=every)[visible]
-        assert among_others.tolist() == score_rows(alone, query, counted(alone), every=every).tolist()
+        among_others = score_rows(words, query, counted_rows(words, visible), every=every)[visible]
+        assert among_others.tolist() == score_rows(alone, query, counted_rows(alone), every=every).tolist()
 
 
 def test_scores_of_many_rows_are_those_of_one_part_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     words = _words("a b", "a", "b b", "a c", "a a b")
     query = _plain("a", "b")
-    over = counted(words)
+    over = counted_rows(words)
     at_once = [score_rows(words, query, over, every=every).tolist() for every in (False, True)]
     monkeypatch.setattr(words_in_memory, "SCORED_AT_ONCE", 2)
     assert [score_rows(words, query, over, every=every).tolist() for every in (False, True)] == at_once
@@ -132,7 +132,7 @@ def test_scores_are_those_of_the_formula_whether_or_not_other_words_are_read(
     texts = [row.split() for row in rows]
     mean = sum(map(len, texts)) / len(texts)
     for words in (_words(*rows), words_of(pa.array(rows), only=query)):
-        scores = score_rows(words, _plain(*query), counted(words))
+        scores = score_rows(words, _plain(*query), counted_rows(words))
         assert scores.tolist() == pytest.approx([_bm25(texts, query, text, mean) for text in texts], rel=1e-5)
 
 

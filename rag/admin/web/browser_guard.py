@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from rag.access.keys import cookie_values, same
+from rag.access.keys import are_equal, cookie_values
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -76,7 +76,7 @@ class Door:
 
     def let_in(self, token: str) -> str | None:
         """Begin a session for the right token. Returns its cookie's value; None for any other token."""
-        if not self.token or not same(token, self.token):
+        if not self.token or not are_equal(token, self.token):
             return None
         self.session = secrets.token_urlsafe(SECRET_BYTES)
         return self.session
@@ -84,14 +84,14 @@ class Door:
     def has_session(self, headers: Headers) -> bool:
         """Whether a request brings the session's cookie. The first one that does uses up the token."""
         values = cookie_values(headers.getlist("cookie"), self.cookie)
-        is_session = bool(self.session) and any(same(value, self.session) for value in values)
+        is_session = bool(self.session) and any(are_equal(value, self.session) for value in values)
         if is_session:
             self.token = ""
         return is_session
 
     def has_form_secret(self, secret: object) -> bool:
         """Whether a form brings the secret that our pages put into it."""
-        return isinstance(secret, str) and same(secret, self.form_secret)
+        return isinstance(secret, str) and are_equal(secret, self.form_secret)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason if a request is refused; None if it may pass."""

@@ -191,7 +191,7 @@ class _JudgedHit:
         return analysed_in(self.view.table.collection, self.hit.source.metadata)
 
     def similarity_to(self, query: Query) -> float | None:
-        """None if the model knows no word of the query, too."""
+        """The similarity to the query; also None if the model knows no word of it."""
         return None if query.unknown_in(self.view) else self.hit.similarity
 
     def text(self, plan: SearchPlan, *, with_path: bool) -> str:
@@ -265,9 +265,9 @@ class _Evidence:
                 return False
         if identify and not present:
             return True
-        return all(self.leasts) and self._all_less(words_of_hits, present)
+        return all(self.leasts) and self._are_all_below(words_of_hits, present)
 
-    def _all_less(self, words_of_hits: Iterable[frozenset[Word]], present: set[str]) -> bool:
+    def _are_all_below(self, words_of_hits: Iterable[frozenset[Word]], present: set[str]) -> bool:
         weights = {
             language: _weights(of_query, present, self.counts) for language, of_query in self.words.items()
         }

@@ -43,12 +43,12 @@ from rag.store.read.word_analysis import (
 )
 from rag.store.read.words_in_memory import (
     NO_WORDS,
-    Counted,
+    CountedRows,
     Positions,
     TermCounts,
     WordsInMemory,
     best_first,
-    counted,
+    counted_rows,
     highest,
     merged_words,
     score_with_spellings,
@@ -77,13 +77,13 @@ SCANNING = ("regexp_like(", "contains(")  # no index answers them: counting woul
 
 
 @dataclass(slots=True)
-class Superseded:
+class SupersededIndexes:
     """How often indexes were rewritten since the engine's cache was new. The cache keeps their files open."""
 
     count: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
 
-    def saw(self, table: str, size: int) -> None:
+    def note_size(self, table: str, size: int) -> None:
         """Note how large the indexes of a table are now, in bytes."""
         self.count += self.sizes.get(table, size) != size
         self.sizes[table] = size
@@ -113,7 +113,7 @@ class CollectionReader(SourcesReader):
         url: str = "",
         memory: MemoryBudget | None = None,
         in_bucket: bool = False,
-        superseded: Superseded | None = None,
+        superseded: SupersededIndexes | None = None,
     ) -> None:
         super().__init__(collection, chunks, sources, access, timeout_seconds=timeout_seconds, url=url)
         self.scans = scans
@@ -199,7 +199,7 @@ class CollectionReader(SourcesReader):
     async def sparse_by_scan(  # noqa: PLR0913 a query and its scoring
         self,
         words: Sequence[Word],
-        also: Sequence[Word],
+        spellings: Sequence[Word],
         limit: int,
         where: str,
         *,
@@ -209,13 +209,13 @@ class CollectionReader(SourcesReader):
     ) -> schema.Ranking:
         """As `sparse`, without an index: words are counted over the rows `among`, or use `pooled` counts.
 
-        `also` are other spellings to search for. It reads the table several times, and starts over if chunks
-        were replaced in between.
+        `spellings` are searched for besides the words. It reads the table several times, and starts over if
+        chunks were replaced in between.
         """
         for attempt in range(1, SCANS + 1):
-            rows, in_rows = await self.words(among, [*words, *also])
-            over = replace(counted(in_rows), pooled=pooled)
-            score = partial(score_with_spellings, in_rows, words, also, over, every=every)
+            rows, in_rows = await self.words(among, [*words, *spellings])
+            over = replace(counted_rows(in_rows), pooled=pooled)
+            score = partial(score_with_spellings, in_rows, words, spellings, over, every=every)
             scores = await to_thread.run_sync(score)
             if where != among:
                 chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
@@ -258,10 +258,10 @@ class CollectionReader(SourcesReader):
         """
         copy = await self.rows_in_memory(where)
         if copy is None and self.memory and await self.expects_rows_in_memory():
-            at_once = await self._count_chunks() <= SMALL_TABLE
+            is_small = await self._count_chunks() <= SMALL_TABLE
             with engine_errors("counting"):
-                waits = at_once or await self._chunks.count_rows(where) > FEW_ROWS
-            await self.memory.renew(None if waits else RENEWAL_SECONDS, where if at_once else "")
+                waits = is_small or await self._chunks.count_rows(where) > FEW_ROWS
+            await self.memory.renew(None if waits else RENEWAL_SECONDS, where if is_small else "")
             copy = await self.rows_in_memory(where)
         return copy
 
@@ -414,7 +414,7 @@ class CollectionReader(SourcesReader):
                 self._words = version, schema.TERMS if schema.TERMS in indexed else ""
                 self.index_bytes = sum(index.size_bytes or 0 for index in indexes)
                 if self._superseded:
-                    self._superseded.saw(self._chunks.name, self.index_bytes)
+                    self._superseded.note_size(self._chunks.name, self.index_bytes)
 
     async def statistics(self) -> schema.Statistics:
         """Numbers for operators."""
@@ -464,17 +464,17 @@ def rank_words(  # noqa: PLR0913 a query, and what it is scored by
     limit: int,
     *,
     every: bool,
-    over: Counted | None = None,
-    also: Sequence[Word] = (),
+    over: CountedRows | None = None,
+    spellings: Sequence[Word] = (),
 ) -> schema.Ranking:
     """The ranking of rows `among` those in memory, as `CollectionReader.sparse` has it.
 
-    Words are counted `over` these rows, by default over all. Other spellings are searched for `also`.
+    Words are counted `over` these rows, by default over all. `spellings` are searched for besides the words.
     """
     words = cast("WordsInMemory", rows.words)
-    over = over or counted(words)
+    over = over or counted_rows(words)
     query = query_words(text, languages)
-    scores = score_with_spellings(words, query, also, over, every=every)
+    scores = score_with_spellings(words, query, spellings, over, every=every)
     scores_among = scores[selector(among)]
     places = highest(scores_among, limit)  # all if fewer have a word: then rows without one tie with the last
     matching = among[places[scores_among[places] > 0]]

@@ -31,7 +31,7 @@ from rag.originals import Clock
 from rag.runtime import cores
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
-from rag.store.read.collection_reader import CollectionReader, Superseded
+from rag.store.read.collection_reader import CollectionReader, SupersededIndexes
 from rag.store.read.connection import (
     INDEX_CACHE_BYTES,
     LocalTable,
@@ -97,7 +97,7 @@ class DeskReader:
         self._cache_bytes = min(index_cache_bytes, INDEX_CACHE_BYTES)
         self._most_cached = index_cache_bytes
         self._memory = MemoryBudget(memory_bytes) if memory_bytes else None
-        self._superseded = Superseded()
+        self._superseded = SupersededIndexes()
         self.database: lancedb.AsyncConnection | None = None
         self._roomy: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None

@@ -36,7 +36,7 @@ from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
 from rag.store.read.words_in_memory import (
     NO_WORDS,
-    Counted,
+    CountedRows,
     Mask,
     Positions,
     WordsInMemory,
@@ -89,7 +89,7 @@ class Readable:
     """
 
     mask: Mask | None
-    over: Counted
+    over: CountedRows
     languages: tuple[Language, ...]
     selection: Positions | None = None
 
@@ -297,7 +297,7 @@ class TableInMemory:
         self._indexes_of = -1  # the version whose indexes were read
         self._rows: RowsInMemory | None = None
         self._closed = False
-        self._at_once = ""
+        self._waiting_predicate = ""  # of the search that waits for a small copy
         self.copying: asyncio.Task[None] | None = None
         self._seconds = 0.0  # the duration of the last copy
         self._misfit: tuple[int, int] | None = None  # rows that didn't fit, room in bytes
@@ -339,15 +339,15 @@ class TableInMemory:
         if self.copying:
             await asyncio.wait([self.copying])
 
-    async def renew(self, seconds: float | None, at_once: str = "") -> None:
+    async def renew(self, seconds: float | None, predicate: str = "") -> None:
         """Renew an existing copy, and wait up to `seconds` for it.
 
         If `seconds` is None, also make the first copy, and wait until it is done or fails. A small one is
-        made in one query, which also finds the rows that satisfy the predicate `at_once`.
+        made in one query, which also finds the rows that satisfy the `predicate`.
         """
         if self._rows is None and seconds is not None:
             return
-        self._at_once = at_once
+        self._waiting_predicate = predicate
         self._begin()
         self._awaited.set()
         if self.copying:
@@ -430,11 +430,11 @@ class TableInMemory:
             self._indexes_of = version
 
     async def _make_copy(self) -> None:
-        at_once, self._at_once = self._at_once, ""
+        predicate, self._waiting_predicate = self._waiting_predicate, ""
         for _ in range(ATTEMPTS):
             version = await self._table.version()
-            if self._rows is None and at_once:
-                small = await self._read_all(version, at_once)
+            if self._rows is None and predicate:
+                small = await self._read_all(version, predicate)
                 if self._budget.has_room(self, small.size) and await self._table.version() == version:
                     self._keep(small)
                     return

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from rag.corpus import Language
 from rag.store.read.word_analysis import STOP_WORDS, Word, query_words, stems
-from rag.store.read.words_in_memory import Counted, WordsInMemory, count_rows_with, rows_with
+from rag.store.read.words_in_memory import CountedRows, WordsInMemory, count_rows_with, rows_with
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,7 +81,7 @@ class Spelling:
 
 
 def nearest_spellings(
-    word: str, languages: Sequence[Language], words: WordsInMemory, over: Counted
+    word: str, languages: Sequence[Language], words: WordsInMemory, over: CountedRows
 ) -> list[Spelling]:
     """The spellings of an unknown word of a query that counted rows have, best first.
 
@@ -117,7 +117,7 @@ def edits(word: str, alphabet: str) -> set[str]:
 
 
 def _one_edit_away(
-    variants: Collection[str], languages: Sequence[Language], words: WordsInMemory, over: Counted
+    variants: Collection[str], languages: Sequence[Language], words: WordsInMemory, over: CountedRows
 ) -> Iterator[Spelling]:
     """The stems of the variants that are words of rows.
 
@@ -136,7 +136,7 @@ def _one_edit_away(
 
 
 def _as_two_words(
-    word: str, languages: Sequence[Language], words: WordsInMemory, over: Counted
+    word: str, languages: Sequence[Language], words: WordsInMemory, over: CountedRows
 ) -> Iterator[Spelling]:
     """Two words that some row has both of: "annualleave" -> annual, leav. Stop words are in any row."""
     cuts = range(SHORTEST_PART, len(word) - SHORTEST_PART + 1)
@@ -149,7 +149,7 @@ def _as_two_words(
                 yield Spelling(pair, 1, rows)
 
 
-def _parts_of_compound(word: str, words: WordsInMemory, over: Counted) -> list[Spelling]:
+def _parts_of_compound(word: str, words: WordsInMemory, over: CountedRows) -> list[Spelling]:
     """The two halves of a German compound, each by itself; or else the longest beginning and end of it.
 
     Example: "krankenversicherungsbeitrag" -> krankenversicher, beitrag.
@@ -179,7 +179,7 @@ def _parts_of_compound(word: str, words: WordsInMemory, over: Counted) -> list[S
     return [(beginnings | ends)[half] for half in longest if len(half) >= SHORTEST_ALONE]
 
 
-def _compounds(word: str, words: WordsInMemory, over: Counted) -> list[Spelling]:
+def _compounds(word: str, words: WordsInMemory, over: CountedRows) -> list[Spelling]:
     """The German compounds that begin or end with a word: "versicherung" -> krankenversicher."""
     if len(word) < SHORTEST_ALONE:
         return []
@@ -202,7 +202,7 @@ def _places_ending(word: str, words: WordsInMemory) -> npt.NDArray[np.int64]:
     return places[np.array(is_part, np.bool_)]
 
 
-def _two_edits_away(stem: str, words: WordsInMemory, over: Counted) -> Iterator[Spelling]:
+def _two_edits_away(stem: str, words: WordsInMemory, over: CountedRows) -> Iterator[Spelling]:
     first, end = words.place(stem[0]), words.place(stem[0] + LAST)
     alike = cast("pa.StringArray", words.words[first:end])
     of_length = np.flatnonzero(np.abs(pc.utf8_length(alike).to_numpy() - len(stem)) <= TWICE)
@@ -211,7 +211,7 @@ def _two_edits_away(stem: str, words: WordsInMemory, over: Counted) -> Iterator[
 
 
 def _counted(
-    places: npt.NDArray[np.int64], distance: int, words: WordsInMemory, over: Counted
+    places: npt.NDArray[np.int64], distance: int, words: WordsInMemory, over: CountedRows
 ) -> Iterator[Spelling]:
     """The words at these places that counted rows have."""
     for place in places:
@@ -256,7 +256,7 @@ def is_typo(word: str, spelling: Spelling, most: int = 1) -> bool:
 
 
 def first_row_with(
-    terms: Sequence[str], words: WordsInMemory, over: Counted, ids: pa.ChunkedArray[Any]
+    terms: Sequence[str], words: WordsInMemory, over: CountedRows, ids: pa.ChunkedArray[Any]
 ) -> int:
     """The counted row with all of these terms whose id is the first, so it depends on counted rows only."""
     rows = rows_with(terms, words).astype(np.int64)

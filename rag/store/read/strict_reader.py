@@ -54,7 +54,7 @@ from rag.store.read.words_in_memory import (
     WordsInMemory,
     count_rows_with,
     count_terms,
-    counted,
+    counted_rows,
     unknown_words,
 )
 
@@ -71,15 +71,15 @@ class StrictReader:
 
     `readable` is the predicate for the rows that the principal may read. `hidden` is appended to every
     predicate to exclude sources whose record differs from the labels that the engine filters by. `languages`
-    are those of the other sources, in which words are searched for. `also` are other spellings to search for.
-    If several collections are searched as one, `pooled` has the counts over the readable rows of all.
+    are those of the other sources, in which words are searched for. `spellings` are searched for besides the
+    words. If several collections are searched as one, `pooled` has the counts over the readable rows of all.
     """
 
     reader: CollectionReader
     readable: str
     hidden: str
     languages: tuple[Language, ...]
-    also: tuple[Word, ...] = ()
+    spellings: tuple[Word, ...] = ()
     pooled: TermCounts | None = None
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
@@ -109,7 +109,7 @@ class StrictReader:
         words = query_words(text, self.languages, names=self.reader.collection.attached is None)
         return await self.reader.sparse_by_scan(
             words,
-            self.also,
+            self.spellings,
             limit,
             where + self.hidden,
             among=self.readable + self.hidden,
@@ -121,25 +121,25 @@ class StrictReader:
         """The words of a text that no readable row has in any form."""
         query = query_words(text, self.languages)
         _, in_rows = await self.reader.words(self.readable + self.hidden, query)
-        return unknown_words(query, in_rows, counted(in_rows))
+        return unknown_words(query, in_rows, counted_rows(in_rows))
 
     async def count_terms(self, terms: Collection[str]) -> TermCounts:
         """The counts of these terms over the readable rows."""
         word = Word("", tuple((term,) for term in terms))
         _, in_rows = await self.reader.words(self.readable + self.hidden, [word])
-        return await to_thread.run_sync(count_terms, terms, in_rows, counted(in_rows))
+        return await to_thread.run_sync(count_terms, terms, in_rows, counted_rows(in_rows))
 
     async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
         """The number of readable rows, and of those that have all terms of each form of a word."""
         word = Word("", tuple(forms))
         _, in_rows = await self.reader.words(self.readable + self.hidden, [word])
-        over = counted(in_rows)
+        over = counted_rows(in_rows)
         return over.rows, {form: count_rows_with(form, in_rows, over) for form in forms}
 
     async def nearest_spellings(self, word: str) -> list[Spelling]:
         """The spellings of an unknown word that readable rows have, best first, as such a row writes them."""
         rows, in_rows = await self.reader.all_words(self.readable + self.hidden)
-        over = counted(in_rows)
+        over = counted_rows(in_rows)
         near = await to_thread.run_sync(nearest_spellings, word, self.languages, in_rows, over)
         ids = [
             cast("str", rows["id"][first_row_with(spelling.terms, in_rows, over, rows["id"])].as_py())
@@ -161,7 +161,7 @@ class StrictReaderInMemory:
     rows: RowsInMemory
     readable: Readable
     through_engine: Callable[[], Awaitable[StrictReader]]
-    also: tuple[Word, ...] = ()
+    spellings: tuple[Word, ...] = ()
     pooled: TermCounts | None = None
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
@@ -175,10 +175,12 @@ class StrictReaderInMemory:
         """As `StrictReader.sparse`, with the exact score of every row, and without the index."""
         among = await self._among(where)
         if among is None:
-            through_engine = replace(await self.through_engine(), also=self.also, pooled=self.pooled)
+            through_engine = replace(
+                await self.through_engine(), spellings=self.spellings, pooled=self.pooled
+            )
             return await through_engine.sparse(text, limit, where, every=every)
         over = replace(self.readable.over, pooled=self.pooled) if self.pooled else self.readable.over
-        rank = partial(rank_words, every=every, over=over, also=self.also)
+        rank = partial(rank_words, every=every, over=over, spellings=self.spellings)
         of_table = text, self.readable.languages, self.rows, among, limit
         return rank(*of_table) if self._is_small else await to_thread.run_sync(rank, *of_table)
 
@@ -235,8 +237,8 @@ async def pooled_counts(text: str, readers: Sequence[StrictReader | StrictReader
 
 def _terms_asked(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> frozenset[str]:
     """What the tables of the readers are searched for."""
-    also = [word for reader in readers for word in reader.also]
-    terms = {*search_terms(also)}
+    spellings = [word for reader in readers for word in reader.spellings]
+    terms = {*search_terms(spellings)}
     for languages in {reader.languages for reader in readers}:
         words = query_words(text, languages)
         terms |= {*search_terms(words), *terms_of_forms(words[:MAX_TERMS])}
@@ -319,7 +321,7 @@ async def _readable_in_memory(
         mask = np.zeros(len(rows), np.bool_)
         mask[positions] = True
     words = cast("WordsInMemory", rows.words)
-    return Readable(mask, counted(words, mask), languages, selection)
+    return Readable(mask, counted_rows(words, mask), languages, selection)
 
 
 async def _through_engine(reader: CollectionReader, asker: Asker) -> StrictReader:

@@ -196,7 +196,7 @@ class TermCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedRows:
     """The rows over which words are counted: all without a mask.
 
     `length` is the number of their words. `norms` is the length norm of each row in the denominator of BM25,
@@ -231,7 +231,7 @@ class Counted:
             count = self.holding[term] = self.count(words.postings(term)[0])
         return count
 
-    def in_all(self, term: str, words: WordsInMemory) -> int:
+    def count_in_all(self, term: str, words: WordsInMemory) -> int:
         """How many counted rows have a term, those of other tables included."""
         in_pool = self.pooled.holding.get(term) if self.pooled else None
         return self.count_with(term, words) if in_pool is None else in_pool
@@ -243,11 +243,11 @@ class Counted:
         return _norms(words.lengths[rows], self.pooled.rows, self.pooled.length)
 
 
-def counted(words: WordsInMemory, mask: Mask | None = None) -> Counted:
+def counted_rows(words: WordsInMemory, mask: Mask | None = None) -> CountedRows:
     """The rows of a mask, as rows to count words over."""
     lengths = words.lengths if mask is None else words.lengths[mask]
     rows, length = len(lengths), int(lengths.sum())
-    return Counted(mask, rows, length, _norms(words.lengths, rows, length))
+    return CountedRows(mask, rows, length, _norms(words.lengths, rows, length))
 
 
 def _norms(lengths: npt.NDArray[np.int32], rows: int, length: int) -> npt.NDArray[np.float32]:
@@ -256,14 +256,14 @@ def _norms(lengths: npt.NDArray[np.int32], rows: int, length: int) -> npt.NDArra
     return norms
 
 
-def count_terms(terms: Collection[str], words: WordsInMemory, over: Counted) -> TermCounts:
+def count_terms(terms: Collection[str], words: WordsInMemory, over: CountedRows) -> TermCounts:
     """The counts of these terms over the counted rows of one table."""
     holding = {term: over.count_with(term, words) for term in terms}
     return TermCounts(over.rows, over.length, holding)
 
 
 def score_rows(
-    words: WordsInMemory, query: Sequence[Word], over: Counted, *, every: bool = False
+    words: WordsInMemory, query: Sequence[Word], over: CountedRows, *, every: bool = False
 ) -> npt.NDArray[np.float32]:
     """The BM25 score of each row: 0 without any word of the query or, with `every`, if it lacks one.
 
@@ -293,7 +293,7 @@ def score_rows(
     return np.where(having, scores, 0.0).astype(np.float32)
 
 
-def unknown_words(query: Sequence[Word], words: WordsInMemory, over: Counted) -> list[str]:
+def unknown_words(query: Sequence[Word], words: WordsInMemory, over: CountedRows) -> list[str]:
     """The words of a query that no counted row has in any form."""
 
     def has(form: Sequence[str]) -> bool:
@@ -308,27 +308,27 @@ def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32
     return reduce(lambda rows, holding: rows[_are_in(holding, rows)], frequent, rarest)
 
 
-def count_rows_with(form: Sequence[str], words: WordsInMemory, over: Counted) -> int:
+def count_rows_with(form: Sequence[str], words: WordsInMemory, over: CountedRows) -> int:
     """How many counted rows have all terms of a form."""
     return over.count(rows_with(form, words))
 
 
 def score_with_spellings(
-    words: WordsInMemory, query: Sequence[Word], also: Sequence[Word], over: Counted, *, every: bool
+    words: WordsInMemory, query: Sequence[Word], spellings: Sequence[Word], over: CountedRows, *, every: bool
 ) -> npt.NDArray[np.float32]:
-    """As `score_rows`, plus the scores of other spellings `also`, weighted by `RESPELT`."""
+    """As `score_rows`, plus the scores of other `spellings`, weighted by `RESPELT`."""
     scores = score_rows(words, query, over, every=every)
-    if also:
-        scores += RESPELT * score_rows(words, also, over)
+    if spellings:
+        scores += RESPELT * score_rows(words, spellings, over)
     return scores
 
 
 def _score_term(
-    words: WordsInMemory, term: str, over: Counted
+    words: WordsInMemory, term: str, over: CountedRows
 ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]]:
     """The rows that have a term, and what it adds to the score of each, `SCORED_AT_ONCE` at a time."""
     rows, times = words.postings(term)
-    weight = rarity(over.all_rows, over.in_all(term, words))
+    weight = rarity(over.all_rows, over.count_in_all(term, words))
     for start in range(0, len(rows), SCORED_AT_ONCE):
         part = rows[start : start + SCORED_AT_ONCE]
         often = times[start : start + SCORED_AT_ONCE].astype(np.float64)

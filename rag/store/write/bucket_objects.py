@@ -32,7 +32,7 @@ def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> None:
     """
     bucket.forget(name)
     store = bucket.store if isinstance(content, bytes) else bucket.carrier
-    with bucket.being("written"):
+    with bucket.store_errors("written"):
         store.put(name, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
 
 
@@ -63,7 +63,7 @@ def _put_if(bucket: Bucket, name: str, content: bytes, mode: object, *refusals: 
     from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
 
     bucket.forget(name)
-    with bucket.being("written"):
+    with bucket.store_errors("written"):
         try:
             store.put(name, content, mode=mode)
         except tuple(getattr(exceptions, refusal) for refusal in refusals):
@@ -81,7 +81,7 @@ def delete(bucket: Bucket, names: Iterable[str]) -> None:
     for name in listed:
         bucket.forget(name)
     if listed:
-        with bucket.being("written"), suppress(FileNotFoundError):
+        with bucket.store_errors("written"), suppress(FileNotFoundError):
             bucket.store.delete(listed)
 
 
@@ -100,7 +100,7 @@ def entries_of(bucket: Bucket, prefix: str | None) -> list[Any]:
     Raises:
         StoreError: as `put`.
     """
-    with bucket.being("read"):
+    with bucket.store_errors("read"):
         return [entry for page in bucket.store.list(prefix) for entry in page]
 
 
@@ -111,7 +111,7 @@ def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
         StoreError: as `put`; also if the object doesn't exist.
     """
     store = bucket.carrier
-    with bucket.being("read"):
+    with bucket.store_errors("read"):
         whole = store.get(name)
         size = whole.meta["size"]
         if size <= PART_BYTES:
@@ -215,7 +215,7 @@ def _writing(bucket: Bucket, probe: str) -> Iterator[BucketCheck]:
 
 def _clock(bucket: Bucket, probe: str) -> BucketCheck:
     """Compare the store's time of writing with our clock."""
-    with bucket.being("read"):
+    with bucket.store_errors("read"):
         written_at: datetime = bucket.store.head(probe)["last_modified"]
     skew = abs((datetime.now(UTC) - written_at).total_seconds())
     text = f"The clocks of this machine and of the store differ by {skew:.0f} s."

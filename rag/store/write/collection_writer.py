@@ -306,12 +306,12 @@ class CollectionWriter:
         """
         ids = await self._unexamined()
         for at in range(0, len(ids), FLAGGED_AT_ONCE):
-            rows = [
-                {"id": source.row["id"], "fields": source.row["fields"]}
-                for stored in await self.whole_sources(ids[at : at + FLAGGED_AT_ONCE])
-                for former in [schema.former_record(stored.row["fields"])]
-                for source in [await to_thread.run_sync(stored.examined, self.collection.name, former)]
-            ]
+            rows = []
+            for stored in await self.whole_sources(ids[at : at + FLAGGED_AT_ONCE]):
+                former = schema.former_record(stored.row["fields"])
+                flag = partial(stored.with_flags_and_revision, self.collection.name, former)
+                source = await to_thread.run_sync(flag)
+                rows.append({"id": source.row["id"], "fields": source.row["fields"]})
             with engine_errors("storing flags"):
                 await self._update(rows, ("id", "fields"))
 

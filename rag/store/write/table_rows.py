@@ -457,9 +457,9 @@ class WholeSource:
         new = NewSource(source, self.row["text"], (), passages, blank, Claim(None), fields)
         table = chunk_rows(new, generation=self.row["generation"], access=access, collection=collection)
         row = {**self.row, "chunk_count": len(passages), "digest": digest}
-        return WholeSource(row, table).examined(collection.name, self.marks)
+        return WholeSource(row, table).with_flags_and_revision(collection.name, self.marks)
 
-    def examined(self, collection: str, former: Marks) -> WholeSource:
+    def with_flags_and_revision(self, collection: str, former: Marks) -> WholeSource:
         """The source with its chunks flagged by the present rules, and with its revision."""
         source = self.source(collection)
         chunks = [schema.chunk_of_row(row) for row in self.table.select(schema.CHUNK_COLUMNS).to_pylist()]
