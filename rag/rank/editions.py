@@ -126,7 +126,7 @@ class AskedTime:
         versions = first.version, second.version
         if versions[0] and versions[1] and versions[0] != versions[1] and versions[0][0] == versions[1][0]:
             return versions[0] > versions[1]
-        tomorrow = self.today + timedelta(days=1)  # it is already tomorrow somewhere
+        tomorrow = self.today + timedelta(days=1)  # which it is already somewhere
         upcoming = first.first > tomorrow
         if upcoming != (second.first > tomorrow):
             return not upcoming
@@ -169,6 +169,7 @@ def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
                 bound = _bound(clause[max(0, start - _NEAR) : start], clause[end : end + _NEAR])
                 years[bound] |= {first - 1} if bound == "before" else {first, *later}
     excluded = frozenset(years["not"])
+    # "Since 2018" asks for what holds now; only other years ask for editions of their own.
     if asked_years := years["in"] | years["before"]:
         return AskedTime(frozenset(asked_years), excluded=excluded)
     asks = years["since"] or excluded or _PRESENT.search(question)
@@ -239,7 +240,7 @@ def preferred_where_they_differ(hits: Sequence[Hit], today: date, foreign: Conta
     name, this takes microseconds.
     """
     ranked, present = list(hits), AskedTime(today=today)
-    for ranks in _ranks_of_one_name(hits):
+    for ranks in _ranks_of_one_name(hits):  # usually none: passages are rarely compared
         group = [hits[rank] for rank in ranks]
         datings, differing = [dating(hit.source) for hit in group], _differing_copies(group)
         are_own = [hit.source.collection not in foreign for hit in group]
@@ -306,7 +307,7 @@ def _ranks_of_one_name(hits: Sequence[Hit]) -> list[list[int]]:
         names = (title and " ".join((title, *_LONG_NUMBER.findall(path))), path)
         ranks = next((ranks_by_name[name] for name in names if name in ranks_by_name), [])
         ranks.append(rank)
-        ranks_by_name |= {name: ranks for name in names if name}
+        ranks_by_name |= {name: ranks for name in names if name}  # one list, found by title and by path
     groups = {id(ranks): ranks for ranks in ranks_by_name.values()}.values()
     return [ranks for ranks in groups if len({hits[rank].source.id for rank in ranks}) > 1]
 

@@ -68,7 +68,7 @@ def reciprocal_rank_fusion(
     Source: Cormack, Clarke & Buettcher, SIGIR 2009, doi:10.1145/1571941.1572114.
     """
     weights = weights or [1.0] * len(rankings)
-    whole, scores = sum(weights), dict[str, float]()
+    whole, scores = sum(weights), dict[str, float]()  # divided by it, so that the best possible score is 1
     for ranking, weight in zip(rankings, weights, strict=True):
         for item, rank in ranking.items() if weight else ():
             scores[item] = scores.get(item, 0.0) + weight / whole * (k + 1) / (k + rank)
@@ -142,6 +142,7 @@ def calibrated_fusion(
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
     best = max(sparse.values(), default=0.0)
+    # By the number of words, not by the best score, which may be that of a chance match.
     maximum = max(WORD * min(WORDS, max(words, 1)), best)
     maximum -= complete * (maximum - best) if best else 0.0
     shares = {item: score / maximum for item, score in sparse.items()}
@@ -150,6 +151,7 @@ def calibrated_fusion(
         item: hypot(weight * max(cosines.get(item, 0.0), 0.0), shares.get(item, 0.0)) / sqrt(2)
         for item in cosines.keys() | sparse.keys()
     }
+    # Negative cosines count as 0, so whole rankings can tie: then their own order says more than ids.
     return dict(sorted(fused.items(), key=lambda pair: (-pair[1], -cosines.get(pair[0], -1.0), pair[0])))
 
 
@@ -163,8 +165,8 @@ def trust(cosines: Mapping[str, float], shares: Mapping[str, float], *, unlisted
     Example: {"a": 0.7, "b": 0.4}, {"b": 0.8, "a": 0.3} -> 0.5.
     """
     best = max((share for item, share in shares.items() if item in cosines), default=0.0)
-    liked = min(cosines, key=lambda item: (-cosines[item], item), default="")
-    return 1 - max(0.0, best - shares.get(liked, unlisted))
+    nearest = min(cosines, key=lambda item: (-cosines[item], item), default="")
+    return 1 - max(0.0, best - shares.get(nearest, unlisted))
 
 
 def _best_first(scores: Mapping[str, float]) -> dict[str, float]:
@@ -195,6 +197,7 @@ def _ties(hits: Sequence[Hit]) -> list[int]:
     """The indexes at which groups of ties begin; a hit without a tie is a group."""
     starts: list[int] = []
     for index, hit in enumerate(hits):
+        # Compared with the first of the group: chained from neighbour to neighbour, ties would drift apart.
         if not starts or not _are_tied(hits[starts[-1]], hit):
             starts.append(index)
     return starts

@@ -207,6 +207,7 @@ def _paragraph(lines: list[str]) -> _Paragraph:
     joined = "\n".join(lines)
     text, end = "", 0
     cited: list[tuple[int, list[str]]] = []
+    # The positions are in the text without citations, in which quotes are looked for.
     for match in _BRACKETS.finditer(joined):
         if ids := [_id(word) for word in _SEPARATORS.split(_RANGE.sub("-", match[1])) if _is_citation(word)]:
             between = joined[end : match.start()].rstrip()
@@ -219,7 +220,7 @@ def _paragraph(lines: list[str]) -> _Paragraph:
 
 
 def _is_citation(word: str) -> bool:
-    name, _, seqs = word.rpartition("/")
+    name, _, seqs = word.rpartition("/")  # also of "notes.md/3": a wrong citation must not count as prose
     numbers = all(number.isascii() and number.isdecimal() for number in seqs.split("-"))
     return numbers and any(map(str.isalpha, name))
 
@@ -444,6 +445,7 @@ def _quote(
     sources = [opened[id_] for id_ in dict.fromkeys(map(_source_id, quote.cited)) if id_ in opened]
     cited = [citations[id_] for id_ in quote.cited]
     passages = [passage for extract in sources for passage in _passages(extract, cited)]
+    # A quote with an ellipsis may go from one cited passage to another, but not into what is between them.
     if contains_quote(BETWEEN.join(passages), quote.text):
         return CheckedQuote(quote.text, quote.cited, "verbatim")
     for extract in sources:

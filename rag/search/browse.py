@@ -131,6 +131,7 @@ def documents_or_folder_at(documents: Sequence[Document], path: str) -> list[Doc
     if not name:
         return "" if documents else None
     is_folder = path.endswith("/")
+    # A document goes before a folder of its name, and an exact name before one in another case.
     if same_path := [document for document in documents if document.path == name and not is_folder]:
         return same_path
     if any(_is_within(document.folder, name) for document in documents):
@@ -205,7 +206,7 @@ class Page(Generic[Listed]):
             is_behind = partial(gt if self._newest_first else lt, self._begins)
             placed = [pair for pair in placed if is_behind(pair[0])]
         self._behind += len(placed)
-        first = nlargest if self._newest_first else nsmallest
+        first = nlargest if self._newest_first else nsmallest  # without sorting, and holding, all others
         self._first = first(self._limit, [*self._first, *placed], key=itemgetter(0))
 
     @property
@@ -255,7 +256,7 @@ async def document_or_folder(views: Sequence[View], path: str, after: str | None
     matches = [
         match for view in views if _name(view) == first for match in await _at_path(view, inner, after, limit)
     ]
-    # Results show a path without its collection.
+    # Results show a path without its collection. Tags repeat documents, so they are named or left out.
     if not matches and display_parts(path) and not is_surely_id(path):
         present = [view for view in views if not view.table.collection.tag_of]
         groups = await concurrently([partial(_at_path, view, path, after, limit) for view in present])
@@ -406,6 +407,7 @@ def _views_of(views: Sequence[View], collection: str) -> list[View]:
 
 async def _documents_below(view: View, folder: str) -> AsyncIterator[list[tuple[Source, bool]]]:
     """The readable documents of a collection in a folder, in batches, and whether the filter admits each."""
+    # `walk` ignores the filter, so that documents that it leaves out for want of a date can be counted.
     async with aclosing(view.walk()) as walk:
         async for batch in walk:
             yield [

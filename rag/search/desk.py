@@ -206,7 +206,7 @@ class Desk:
     ) -> list[Source]:
         """The readable sources whose id, title or path begins with `text`, whatever its case, by title.
 
-        With `collection`, only those of this one.
+        `collection` narrows them to one collection.
         """
         views = [
             view for view in await self._views(principal) if collection in {None, view.table.collection.name}
@@ -373,6 +373,7 @@ class Desk:
         for _ in range(READS - 1):
             with suppress(BusyError):
                 return await self._extract(principal, view, id_, part, max_chars)
+        # The last attempt raises.
         return await self._extract(principal, view, id_, part, max_chars)
 
     async def _extract(
@@ -558,7 +559,7 @@ class Desk:
             ConfigurationError: the tenant doesn't exist, or the data folder is missing or not refdesk's.
         """
         collections = await self._reader.collections(principal.tenant)
-        if not collections:
+        if not collections:  # a wrong path or tenant must not look like a desk without documents
             await to_thread.run_sync(check_data_folder, self._reader.data)
             await to_thread.run_sync(check_tenant, self._reader.data, principal.tenant)
         tables: list[CollectionReader] = [await self._reader.open(collection) for collection in collections]
@@ -566,6 +567,7 @@ class Desk:
             names = {collection.name for collection in collections}
             tables += await self._retrievers.open(principal, besides=names)
             tables.sort(key=lambda table: table.collection.name)
+        # First of all, because the records are asked for from the cache; once, because the tables share it.
         await self._reader.refresh(tables)
         case = self._reader.letter_case
         views = [
@@ -602,9 +604,9 @@ class Desk:
             stored = (await view.table.sources([source_id])).get(source_id)
             if stored and view.admits(stored):
                 return stored, view
-        if any(view.table.failed for view in views):
+        if any(view.table.failed for view in views):  # which may have it: "not found" would be a guess
             raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
-        raise NotFoundError(NOT_FOUND)
+        raise NotFoundError(NOT_FOUND)  # the same for unknown, denied and removed
 
 
 def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:

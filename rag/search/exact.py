@@ -91,12 +91,12 @@ def matched_chunks(
             at += 1
         if at < len(searched) and searched[at].start < span.end:
             by_chunk.setdefault(at, []).append(span)
-    counted, line = 0, 1
+    counted_to, line = 0, 1  # line ends are counted on from the match before: the text is read once
     for at, inside in by_chunk.items():
         lines = []
         for span in inside[:LISTED_OCCURRENCES]:
-            line += text.count("\n", counted, span.start)
-            counted = span.start
+            line += text.count("\n", counted_to, span.start)
+            counted_to = span.start
             lines.append(line)
         yield _matched_chunk(text, chunks, searched[at], inside, lines, needle)
 
@@ -263,7 +263,7 @@ async def find_exact(query: Query, state: SearchState) -> list[Hit]:
     if needle.match == "regex":
         await to_thread.run_sync(check_syntax, needle)
     for _ in range(READS):
-        notes: list[str] = []
+        notes: list[str] = []  # of this attempt: those of an earlier one may not hold any more
         with state.steps.step("scan") as scan:
             sources = await _scan(query, needle, state, notes)
             scan.record_count(len(sources))
@@ -306,6 +306,7 @@ async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[st
     pairs.sort(key=lambda pair: _sort_key(pair[1]))
     limit = state.plan.candidates
     readable: list[_ReadableSource] = []
+    # In order, so that the gate reads no more sources than it takes to fill the limit.
     for first in range(0, len(pairs), CHECKED):
         readable += await _readable(pairs[first : first + CHECKED], state)
         if len(readable) > limit:
@@ -345,6 +346,7 @@ async def _locate(
     sources: Sequence[_ReadableSource], needle: Needle, state: SearchState
 ) -> dict[str, _Match]:
     """The chunks with a match, by id."""
+    # A scan that took all of its time has found sources. Without their passages the answer would be empty.
     until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
     in_text = partial(_in_text, needle=needle, until=until, joins=state.plan.joins)
     by_view: dict[View, list[_ReadableSource]] = {}
@@ -381,7 +383,7 @@ def _in_text(
 ) -> list[_Match]:
     """The matched chunks of one source with their scores; if `joins`, one for each row."""
     visible = chunks_of_texts(stored, text)
-    searched = _chunks_with_all(visible, source.view.contains)
+    searched = _chunks_with_all(visible, source.view.contains)  # the scan went by `source_condition`
     at = spans(text, needle, MOST_OCCURRENCES, until)
     matching = [*matched_chunks(text, visible, searched, at, needle)]
     scores = _scores(source, matching, needle)
@@ -437,6 +439,7 @@ async def _pass_gate(candidates: Sequence[Candidate], query: Query, state: Searc
         limit = len(candidates) if state.plan.hit_stages else state.plan.limit
         hits = await admit(candidates, query, limit, state.alarm)
         if state.steps.detailed:
+            # All of them, as in the other modes (`record_lists`), and without counting a fault twice.
             admitted = await admit(candidates, query, len(candidates), lambda _sources: None)
             gate.record_hits(hits, of=len(admitted), beyond=[hit.chunk.id for hit in admitted[len(hits) :]])
             ranked = enumerate(admitted, 1)

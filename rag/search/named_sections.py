@@ -170,6 +170,7 @@ class Named:
         count = max(len(self.words), 1)
         share = 1.0 if words is None else len(self.words & words) / count
         of_section, of_version = self._sureness_of_addresses(stored)
+        # A section's number says nearly all. A version or a name is one word of the query among others.
         of_name = self._sureness_of_name(stored.section[max(_depth(stored) - 1, 0) :])
         return max((2 + share) / 3 * of_section, of_version / count, of_name / count)
 
@@ -266,15 +267,14 @@ def _member(name: str) -> str:
 
 def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     """A ranking by words, in which those passages come first that are under what the query names."""
+    # Looking for marks in headings is fast, and few passages have one.
     marks = {*(address.mark_in_headings for address in named.addresses), *map(str.casefold, named.names)}
     meant: dict[int, tuple[float, tuple[str, ...], int]] = {}  # sureness, section and number, by rank
     begins: dict[tuple[str, ...], int] = {}  # the number of the first passage of each section
     for rank, scored in enumerate(ranking):
         stored = scored.stored
         headings = "\n".join(named.headings(stored) if named.captions else stored.section).casefold()
-        if any(mark in headings for mark in marks) and (  # few have a mark, so this is fast
-            sureness := named.sureness(stored, scored.words)
-        ):
+        if any(mark in headings for mark in marks) and (sureness := named.sureness(stored, scored.words)):
             source, seq = split_chunk_id(stored.id)
             section = (source, *stored.section[: _depth(stored)])
             meant[rank] = sureness, section, seq
@@ -283,6 +283,7 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     for rank, (sureness, section, seq) in meant.items():
         scored = ranking[rank]
         share = sureness * (1.0 if seq == begins[section] else GOES_ON)
+        # Towards a score above the best one, so that a sure passage comes first and others keep their order.
         score = scored.score + share * max(0.0, RAISED * ranking[0].score - scored.score)
         raised[rank] = replace(scored, score=score)
     return sorted(raised, key=lambda scored: -scored.score) if meant else ranking

@@ -86,6 +86,7 @@ async def _resolve(views: Sequence[View], names: Collection[str]) -> dict[str, s
     ids = await resolve_ids(views, names)
     if places := [name for name in names if name not in ids and not is_surely_id(name)]:
         ids |= await _by_place(views, places)
+    # Last, because it reads the summaries of all documents.
     if addresses := {name: forms for name in places if name not in ids and (forms := _addresses(name))}:
         ids |= await _by_address(views, addresses)
     return ids
@@ -97,7 +98,7 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
     ids: dict[str, str] = {}
     for view in views:
         missing = {name: labelled[name] for name in labelled if name not in ids}
-        if not missing:
+        if not missing:  # an id is in one collection only
             break
         stored = await view.table.sources({split_citation(id_)[0] for _, id_ in missing.values()})
         for name, (collection, id_) in missing.items():
@@ -124,6 +125,7 @@ async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, st
 def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:
     """The ids at these paths or titles. Each document is looked at once, however many names there are."""
     forms = {name: _Forms.of(name) for name in names}
+    # A first look by file names and titles, which all readings of a name end in: the readings take longer.
     wanted = frozenset(chain.from_iterable(of_name.folded for of_name in forms.values()))
     cited = {folded(of_name.cited) for of_name in forms.values() if of_name.cited}
     near = [
@@ -227,6 +229,7 @@ def _readings(
     A path goes before a title, and both before the end of a path, one without its suffix, an alias, and the
     title in a citation.
     """
+    # A tag repeats names of its original, which would make each of them ambiguous.
     usual = [candidate for candidate in near if not candidate.is_of_tag]
     for path in forms.paths:
         collection, slash, inner = path.partition("/")

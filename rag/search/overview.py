@@ -107,7 +107,7 @@ async def collection_overview(view: View) -> CollectionOverview:
             for stored in batch:
                 source = stored.source
                 tally.count(source.name, source.date, source.metadata.get(LANGUAGE, ""), stored.fields)
-            if tally.sources > MAX_COUNTED:
+            if tally.sources > MAX_COUNTED:  # values of a part would look like those of all
                 break
     return tally.overview(collection)
 
@@ -223,7 +223,7 @@ def overview_text(
         lines = [head, *(_line(collection, detail) for collection in ranked)]
         if len(text := "\n".join(lines)) <= max_chars:
             return text
-    while len(lines) > 1:
+    while len(lines) > 1:  # the first line stays, and the last collections are the smallest
         lines.pop()
         omitted = f"- and {len(ranked) + 1 - len(lines)} more collections"
         if len(text := "\n".join([*lines, omitted])) <= max_chars:
@@ -322,7 +322,7 @@ def kept_overview(
     overview = []
     for collection, counted in by_collection:
         conditions = walls(principal.bindings, collection)
-        if conditions:
+        if conditions:  # counts by access record don't tell how many satisfy a binding's filter
             return None
         readable = [part for part in counted if visible(principal, part.access, letter_case)]
         if readable and conditions is not None:
@@ -388,7 +388,7 @@ def _merged_values(parts: Sequence[FieldValues]) -> FieldValues:
     distinct = max(len(counts), *(part.distinct for part in parts))
     ends: list[Any] = [end for part in parts for end in (part.least, part.greatest) if end is not None]
     return FieldValues(
-        values_of_field(counts).frequent if distinct <= FEW else (),
+        values_of_field(counts).frequent if distinct <= FEW else (),  # of a part, they would be some only
         distinct,
         min(ends, default=None),
         max(ends, default=None),
@@ -406,6 +406,8 @@ async def overview_content(reader: DeskReader, data: Path, tenant: str) -> bytes
         return None
     tables = [await reader.open(collection) for collection in collections]
     names = sorted({name for table in tables for name in table.table_names} | {reader.catalog_table})
+    # The versions are read before and after the counts. A commit in between would make the file say something
+    # that was never true, with a version that servers believe.
     versions = _versions(data, names)
     if await reader.collections(tenant) != collections:  # changed before the versions were read
         return None
@@ -423,7 +425,7 @@ async def _counted_entries(table: CollectionReader) -> list[dict[str, Any]]:
     tallies: defaultdict[Access, Tally] = defaultdict(Tally)
     for place in await table.places("(true)", "date"):
         if place.access:
-            tally = tallies[replace(place.access, revision=0)]
+            tally = tallies[replace(place.access, revision=0)]  # who may see it is the same in any revision
             tally.count(place.path, place.date, place.language, place.fields)
     return [_counts_as_json(access, tally, table.collection.fields) for access, tally in tallies.items()]
 

@@ -88,6 +88,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(await to_thread.run_sync(_truncation_notes, text, queries[0], state))
     state.note(_chance_notes(queries[0], state))
     hits = await find_by_stages(queries, state) if plan.query_stages else await find(queries, state)
+    # Of a search that ran out of time it isn't known that nothing matches, and more scans would take as long.
     if not hits and not state.is_late:
         with state.steps.step("explain"):
             relaxed = await explain_nothing(queries[0], state, find)
@@ -97,7 +98,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.note(_spelling_notes(state.spellings))
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], state)
-    first_hits = state.judged(hits)
+    first_hits = state.judged(hits)  # before the limit cuts them: it must not decide what is evidence
     hits = state.joined(hits)
     hits = _with_differing_editions(hits, queries[0], state)
     if plan.detail != "passage":
@@ -121,7 +122,7 @@ def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
 
 
 def _without_retrievers(state: SearchState) -> SearchState:
-    """Leave out retrievers, with a note, where they can't keep what the plan promises."""
+    """The state without retrievers, and with a note on them, if they can't keep what the plan promises."""
     why = NO_EXACT if state.plan.mode == "exact" else NO_STRICT if state.plan.strict else None
     left_out = [view for view in state.views if view.table.retrieves] if why else []
     if not left_out:
@@ -211,7 +212,7 @@ async def find_by_stages(queries: Sequence[Query], state: SearchState) -> list[H
     if hits or planned is queries:
         return hits
     state.note([query_stages.PLAN_FINDS_NOTHING])
-    state.left_out.clear()
+    state.left_out.clear()  # counted in the search that found nothing
     return await find(queries, state)
 
 
@@ -226,7 +227,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     with state.steps.step("recall") as recalled:
         lists = await recall(queries, plan)
         recalled.add_warnings(*_skipped_meaning_notes(queries, state))
-    state.spellings.update(lists[0].spellings)
+    state.spellings.update(lists[0].spellings)  # the evidence counts these for the words that they replace
     with state.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
     today = datetime.now(UTC).date()
@@ -269,7 +270,7 @@ async def _in_order_of_editions(
     with state.steps.step("editions") as step:
         step.record_hits(preferred, of=len(hits))
     limit = state.plan.limit
-    if wanted_time and before[:limit] != after[:limit]:  # no note on hits that the reader won't see
+    if wanted_time and before[:limit] != after[:limit]:  # no note on hits that the reader doesn't see
         scores = {hit.chunk.id: hit.score for hit in hits}
         others = [hit for hit in preferred if hit.score < scores[hit.chunk.id]]
         state.note([_with_source_of_dates(_edition_note(wanted_time), others)])
@@ -313,8 +314,9 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
 
 
 def _chance_notes(question: Query, state: SearchState) -> list[str]:
-    """A note for mode dense if the model knows no word of the question: an explicit mode is not changed."""
+    """A note for mode dense if the model knows no word of the question."""
     unknown = [view.table.collection.name for view in state.views if question.unknown_in(view)]
+    # Only a note: whoever asks for mode dense doesn't want hits by words.
     return [CHANCE.format(", ".join(unknown))] if unknown and state.plan.mode == "dense" else []
 
 
@@ -355,7 +357,7 @@ async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequ
 
 
 def _truncation_notes(text: str, question: Query, state: SearchState) -> list[str]:
-    """Notes on a text that is too long: only its beginning was searched for. `question` is what it asks."""
+    """Notes on a text of which only the beginning was searched for. `question` is what it asks."""
     plan = state.plan
     notes: list[str] = []
     if plan.mode == "exact":
@@ -367,6 +369,7 @@ def _truncation_notes(text: str, question: Query, state: SearchState) -> list[st
         embedders = [
             state.models.embedders.opened[name]
             for name, meaning in question.meanings.items()
+            # A model that knows no word was not asked (`skips_dense`), so nothing was cut for it.
             if not meaning.is_from_request and (meaning.known_share or plan.mode == "dense")
         ]
         cut = [embedder.window for embedder in embedders if len(embedder.token_spans(text)) > embedder.window]
@@ -402,7 +405,7 @@ def _have(texts: Iterable[str], phrase: Needle) -> bool:
 
 
 def _accented_phrases(texts: Sequence[str], phrases: Iterable[Needle]) -> list[str] | None:
-    """The phrases as these texts write them (`otherwise_written`); None if they lack one all the same."""
+    """The phrases as these texts write them (`otherwise_written`); None if a phrase is in no form there."""
     forms = [
         next(filter(None, (otherwise_written(phrase, text) for text in texts)), None) for phrase in phrases
     ]

@@ -110,7 +110,7 @@ async def query_meanings(
         by_name.setdefault(collection.embedder_name, []).append(collection)
     calls = [partial(_embed, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
-    if state.plan.mode == "dense" and state.plan.names_collections:  # then each of them must be searched
+    if state.plan.mode == "dense" and state.plan.names_collections:  # then each must be searched, or none
         for collection in _collections(state):
             check_embedder(collection, embedded[collection.embedder_name].identity)
     usable = {
@@ -128,8 +128,8 @@ async def query_meanings(
     goes_without = bool(failures) and not usable
     if goes_without:
         state = _by_words_alone(state, step)
-    state = _without_wordless(state, step)
-    if not goes_without:
+    state = _without_wordless(state, step)  # by the mode that is left
+    if not goes_without:  # otherwise one warning has said it of all collections
         state = _without_incomparable(state, step, embedded)
     scales = {name: _scale(name, state) for name in usable}
     return state, [
@@ -190,10 +190,10 @@ def _compares(embedder: EmbedderIdentity, request_vector: RequestVector) -> bool
 def _check_vector(
     dimension: int, comparable: Sequence[Collection], incomparable: Sequence[Collection], plan: SearchPlan
 ) -> None:
-    """Check that one model made all that a caller's own vector compares with, and that this is what is named.
+    """Check that a caller's own vector compares with every named collection, and with vectors of one model.
 
     Raises:
-        InvalidRequestError: it isn't.
+        InvalidRequestError: it doesn't.
     """
     if not comparable or (incomparable and plan.names_collections):
         lengths = ", ".join(
@@ -231,7 +231,7 @@ def _scale(embedder_name: str, state: SearchState) -> Calibration:
     if baseline is not None:
         return Calibration(baseline)
     measured = [
-        replace(calibration, elsewhere=None, sampled=0)
+        replace(calibration, elsewhere=None, sampled=0)  # of the collection, not of the model's scale
         for view in state.views
         if view.comparable
         and view.table.collection.embedder_name == embedder_name
@@ -271,7 +271,7 @@ async def _embed(
         return EmbeddedQueries(identity)
     try:
         vectors = await _vectors(embedder, texts, state.plan)
-        identity = replace(identity, dimension=vectors.shape[1])
+        identity = replace(identity, dimension=vectors.shape[1])  # unknown before an endpoint's first vector
         _check_dimension(identity, theirs)
     except ProviderError as error:
         return EmbeddedQueries(embedder.identity, trouble=error)
@@ -284,7 +284,7 @@ async def _vectors(embedder: Embedder, texts: Sequence[str], plan: SearchPlan) -
     if is_remote(embedder):
         seconds = PATIENT_SECONDS if _is_needed(plan) else HURRIED_SECONDS
     try:
-        with anyio.fail_after(seconds):
+        with anyio.fail_after(seconds):  # None, so no deadline, for a model in this process
             return await embedder.embed(texts, "query")
     except TimeoutError as error:
         raise ProviderError(
@@ -369,6 +369,7 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
     mode, wordless = state.plan.mode, [view for view in state.views if not view.table.by_words]
     if mode == "dense" or not wordless:
         return state
+    # Mode sparse searches none of them, and has one note for all.
     by_meaning = [view for view in wordless if mode == "sparse" or view.comparable]
     neither = [view for view in wordless if view not in by_meaning]
     for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):

@@ -211,6 +211,7 @@ async def _rankings(
     """The rankings of one query in the tables of its views."""
     if plan.mode != "dense":
         readers = await _pooled(query, readers)
+    # The predicate is made once for both rankings: it can hold thousands of ids.
     tables = [(view, readers[view.table], view.where) for view in query.views]
     dense: list[Callable[[], Awaitable[Ranking]]] = []
     sparse: list[Callable[[], Awaitable[Ranking]]] = []
@@ -222,11 +223,8 @@ async def _rankings(
             for view, table, where in tables
         ]
     if plan.mode != "dense":
-        every = plan.engine.operator == "and"
         sparse += [
-            partial(_sparse, table, query, view, plan, where, every=every)
-            if view.table.by_words
-            else _empty_ranking
+            partial(_sparse, table, query, view, plan, where) if view.table.by_words else _empty_ranking
             for view, table, where in tables
         ]
     rankings = await concurrently([*dense, *sparse])
@@ -248,7 +246,7 @@ async def _pooled(
         and not view.table.collection.attached
         and isinstance(reader := readers[view.table], Strict)
     }
-    if len(pooled) < 2:  # noqa: PLR2004 tables
+    if len(pooled) < 2:  # noqa: PLR2004 tables; alone, one counts its own rows
         return readers
     counts = await pooled_counts(query.text, [*pooled.values()])
     return {**readers, **{table: replace(reader, pooled=counts) for table, reader in pooled.items()}}
@@ -264,6 +262,7 @@ async def _spellings(
     """
     tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
     tellers = [table for table in tables if isinstance(table, Strict)]
+    # A word that one table lacks may be in another that can't tell: then it isn't unknown.
     are_all = bool(tellers) and len(tellers) == len(question.views)
     if plan.mode == "dense" or plan.strict or plan.phrases or plan.engine.operator == "and" or not are_all:
         return {}
@@ -294,15 +293,15 @@ async def _dense(table: RankingsOfTable, meaning: Meaning | None, plan: SearchPl
     ]
 
 
-async def _sparse(
-    table: RankingsOfTable, query: Query, view: View, plan: SearchPlan, where: str, *, every: bool
-) -> Ranking:
+async def _sparse(table: RankingsOfTable, query: Query, view: View, plan: SearchPlan, where: str) -> Ranking:
     """The sparse ranking of a view; passages whose heading is what the query names come first."""
+    every = plan.engine.operator == "and"
     named = Named.of(query.text, query_languages(view.table.collection))
     if view.table.retrieves or not (named.addresses or named.names):
         return await table.sparse(query.text, plan.candidates, where, every=every)
     scores_all = isinstance(table, Strict)
     is_written = all(name in query.text for name in named.names)  # two words as one are rare, so rank high
+    # A section that is named can have a low rank by words: others mention its name more often.
     looked_at = max(plan.candidates, LOOKED_AT if scores_all and is_written else 0)
     ranking = await table.sparse(query.text, looked_at, where, every=every)
     return with_named_first(ranking, named)[: plan.candidates]
@@ -332,12 +331,13 @@ def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchP
     chunks: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
     for query, of_query in zip(queries, lists, strict=True):
         for rankings in (of_query.dense, of_query.sparse):
-            for view, ranking in zip(query.views, rankings, strict=False):
+            for view, ranking in zip(query.views, rankings, strict=False):  # empty if the mode has none
                 for stored in (scored.stored for scored in ranking):
                     _, versions = chunks.get(stored.id, (view, ()))
                     chunks[stored.id] = view, (*versions, stored)
     if plan.unquoted is not None and next(lists[0].chunks, None) is None:
         plan = replace(plan, phrases=())  # no passage has them, so they don't raise the weight of words
+    # A query without views has no ranking, but its weight would lower all scores.
     searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
     fused = [_scores(plan, query, of_query) for query, of_query in searched]
     scores = fused[0] if len(fused) == 1 else _merge_queries([query for query, _ in searched], fused, plan)
@@ -445,7 +445,7 @@ def _weight_of_words(
     if meaning is None or plan.phrases or plan.engine.operator == "and":
         return 1.0
     model = _clipped((meaning.known_share - KNOWN_LITTLE) / (KNOWN_WELL - KNOWN_LITTLE))
-    if not model:
+    if not model:  # it knows too little of the query to vote down words
         return 1.0
     shared = _shared_words(query.text, view, ranking, respelt)
     words = _clipped((shared - SHARED_FEW) / (SHARED_MOST - SHARED_FEW))
@@ -490,7 +490,7 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
         if word.text.isalpha()
         and not any(word.text.casefold() in listed for listed in (ANY_STOP_WORDS, asking))
     }
-    if not words or any(scored.words is None for scored in ranking):
+    if not words or any(scored.words is None for scored in ranking):  # as of attached tables
         return 1.0
     shared = words.intersection([*respelt, *(word for scored in ranking for word in scored.words or ())])
     if VIETNAMESE.search(normalize("NFC", text)):
@@ -577,16 +577,16 @@ async def admit(candidates: Sequence[Candidate], query: Query, limit: int, alarm
     checked = limit + SLACK
     # Stop once no unchecked candidate can tie with the last hit: a tie is broken by date, which only the gate
     # reads, so a tied candidate further down could still belong before it.
-    hits = await _readable(candidates[:checked], query, alarm)
+    hits = await _readable_hits(candidates[:checked], query, alarm)
     while checked < len(candidates) and settled_count(hits, candidates[checked].score) < limit:
         # Each round reads all candidates again, not only the new ones. If a source is replaced between two
         # rounds, adding up their hits would show it in two versions at once.
         checked *= WIDER
-        hits = await _readable(candidates[:checked], query, alarm)
+        hits = await _readable_hits(candidates[:checked], query, alarm)
     return newer_first(hits)[:limit]
 
 
-async def _readable(candidates: Sequence[Candidate], query: Query, alarm: Alarm) -> list[Hit]:
+async def _readable_hits(candidates: Sequence[Candidate], query: Query, alarm: Alarm) -> list[Hit]:
     by_view: dict[View, list[Candidate]] = {}
     for candidate in candidates:
         by_view.setdefault(candidate.view, []).append(candidate)
@@ -606,6 +606,7 @@ async def _visible(
         sources = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
         admitted = {id_: source for id_, source in sources.items() if view.admits(source)}
         withheld = {id_: sources[id_] for id_ in sources.keys() - admitted.keys()}
+        # A filter became a list of ids before the search: a source that has changed since is no fault.
         withheld = {id_: source for id_, source in withheld.items() if not view.may_match_now(source)}
         if faults := _faults(withheld, versions):
             alarm(len(faults))
@@ -624,7 +625,7 @@ async def _visible(
         # The source was replaced after the lists were made: read the new chunks, then check again.
         fresh = {chunk.id: (chunk,) for chunk in await view.table.chunks(stale, view.where)}
         versions |= {id_: fresh.get(id_, ()) for id_ in stale}
-    return visible
+    return visible  # without sources that were replaced during each attempt: they fail closed
 
 
 def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
@@ -647,6 +648,6 @@ def _has_chunk(id_: str, sources: Mapping[str, StoredSource]) -> bool:
 
 def _hit(candidate: Candidate, stored: StoredChunk, source: StoredSource, query: Query) -> Hit:
     meaning, similarity = query.meaning_in(candidate.view), None
-    if meaning is not None and stored.vector.any():
+    if meaning is not None and stored.vector.any():  # zeros mean that the chunk has no vector
         similarity = float(meaning.similarities(stored.vector))
     return Hit(stored.chunk, source.source, candidate.score, similarity, stored.vector, source.fields)

@@ -227,7 +227,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         thresholds=settings.thresholds,
         engine=settings.engine,
         limit=limit,
-        candidates=max(settings.candidates, limit),
+        candidates=max(settings.candidates, limit),  # fewer could never fill the limit
         statistics=settings.statistics,
         collections=settings.collections if request.collections is None else request.collections,
         exclude_collections=request.exclude_collections,
@@ -258,7 +258,7 @@ def _requested_settings(
     request: SearchRequest, settings: SearchSettings, bound: Bounds, tenant: str
 ) -> tuple[SearchSettings, Mode, int]:
     """The settings of the request's profile with its overrides; its mode and its limit."""
-    if bound.collections is not None:
+    if bound.collections is not None:  # the operator's usual collections may all lie outside of the binding
         settings = settings.model_copy(update={"collections": ()})
     configured = settings
     settings = _profile_settings(configured, _profile(request, configured, bound), tenant)
@@ -288,6 +288,7 @@ def _with_vector(plan: SearchPlan, numbers: Sequence[float]) -> SearchPlan:
         raise InvalidRequestError(f"mode {plan.mode} doesn't use a vector. Leave the vector out.")
     need_text = (CompressStage,) if plan.query else (CompressStage, RerankStage)
     stages = tuple(stage for stage in plan.hit_stages if not isinstance(stage, need_text))
+    # Query stages make texts, which can't be compared without the model of the vector.
     skipped = [stage.stage for stage in (*plan.query_stages, *plan.hit_stages) if stage not in stages]
     request_vector = RequestVector(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
     return replace(plan, request_vector=request_vector, query_stages=(), hit_stages=stages)
@@ -329,7 +330,7 @@ def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
     Joining needs more candidates to fill a limit that the request states, unless it also states their number.
     """
     plan = replace(plan, unites=request.joined and plan.mode != "exact")
-    # The stages for sections and neighbours join hits themselves.
+    # The stages for sections and neighbours join hits themselves; sections and snippets replace texts.
     shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
     if not request.joined or plan.detail != "passage" or shows_more:
         return plan
@@ -376,6 +377,7 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
         raise InvalidRequestError(
             "mode exact compares no vectors. Leave vector and related out, or choose another mode."
         )
+    # A change of mode must not shed the thresholds of a binding's profile.
     if is_bound and settings.mode != "exact" and drops_distant_hits(settings.thresholds):
         raise InvalidRequestError(
             "mode exact has no similarities, which the operator requires; use another mode."
@@ -420,6 +422,7 @@ def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) ->
         return request.profile
     names = request.collections or settings.collections or bound.collections or ()
     theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
+    # A search has one profile. That of one of several collections was not meant for the others.
     return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
 
 
@@ -634,4 +637,5 @@ def _valid(
             raise InvalidRequestError(
                 f"{above.rstrip('.')} has no {key[:64]!r}; it has: {', '.join(fields_of_model)}."
             ) from None
+        # The description ends in ", not " and the caller's value, which no message repeats.
         raise InvalidRequestError(f"{describe_mistake(name, details).rpartition(', not ')[0]}.") from None

@@ -93,7 +93,7 @@ class SearchState:
     The report is mutable and shared by all states of a search: `steps`; `notes` for the reader of the answer;
     `left_out` counts passages that were dropped although they ranked within the limit, by reason; `listings`
     are for the trace and hold only chunks that passed the gate; `degraded` as in the answer, without failed
-    stages; `spellings` are what words of the question were searched for in, too.
+    stages; `spellings` has the other spellings that were searched for, by word of the question.
     """
 
     plan: SearchPlan
@@ -192,8 +192,8 @@ class SearchState:
         groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
         joined = [joined_hit(group) for group in groups]
         if len(joined) < looked_at:  # otherwise nothing was joined
-            gone = {hit.chunk.id for hit in hits[:looked_at]}
-            beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
+            looked_at_ids = {hit.chunk.id for hit in hits[:looked_at]}
+            beyond = [id_ for id_ in self.steps.last_ids if id_ not in looked_at_ids]
             with self.steps.step("join") as step:
                 step.record_hits(joined, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
         return self.limited(joined)
@@ -209,10 +209,11 @@ class SearchState:
     def answer(self, hits: Sequence[Hit], context: Context | None) -> Answer:
         """The answer with these hits."""
         if self.broken or any(view.table.failed for view in self.views):
-            self.note([UNREAD])
+            self.note([UNREAD])  # without its name: the caller may not know of that collection
             self.degraded.append("collections")
         trace = Trace(self.queries, dict(self.listings)) if self.steps.detailed else None
         steps = self.steps.ended()
+        # A failed embedding has noted already what is missing: the dense ranking, or similarities.
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
         degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
         spans = self.models.embedders.default.token_spans
@@ -284,10 +285,13 @@ class StepRecorder:
             call_hook(self._on_start, name)
         began = time.perf_counter()
         with _tracer.start_as_current_span(
-            f"refdesk.{name}", record_exception=False, set_status_on_exception=False
+            # Messages of exceptions can quote a query or a document, and telemetry leaves the machine.
+            f"refdesk.{name}",
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             step = OpenStep(Step(name, 0.0), self.detailed, span)
-            yield step
+            yield step  # without `finally`: a search that raises has no answer, and so no trace
             span.set_attribute("refdesk.status", step.record.status)
             span.set_attribute("refdesk.warnings", len(step.record.warnings))
         step.record = replace(step.record, seconds=time.perf_counter() - began)
@@ -324,7 +328,8 @@ def joined_hit(group: Sequence[Hit]) -> Hit:
             excerpts.append(Excerpt(chunk.start, chunk.end, chunk.text))
     counts = [chunk.tokens for chunk in chunks if chunk.tokens is not None]
     are_apart = all(before.end < after.start for before, after in pairwise(chunks))
-    is_sum = len(counts) == len(chunks) and are_apart  # no token contains white space
+    # Chunks that overlap share tokens. The white space between others adds none.
+    is_sum = len(counts) == len(chunks) and are_apart
     return replace(
         best,
         similarity=max((hit.similarity for hit in group if hit.similarity is not None), default=None),

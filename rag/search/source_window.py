@@ -119,13 +119,14 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
     forms = [*map(folded, titles)]
     as_shown = display_name(heading)
     names = dict.fromkeys([as_shown, _MARKS.sub("", as_shown, count=1)])
-    for name in names:
+    for name in names:  # as it is first: "# Setup" may be a heading itself, not Markdown
         path = _BETWEEN.split(folded(name))
         exact = _matching_indexes(titles, name.__eq__) or _matching_indexes(forms, folded(name).__eq__)
         if indexes := exact or (path[1:] and _by_path(title, outline, [(form,) for form in forms], path)):
             return [outline[index] for index in indexes]
     *_, name = map(folded, names)
     for indexes in _indexes_of_numbers(title, outline, forms, name) if name else ():
+        # None of several different headings is guessed: a wrong section would be read as the right one.
         if len({forms[index] for index in indexes}) > 1:
             several = _title_list(titles[index] for index in indexes)
             raise InvalidRequestError(f"Several headings match section: {several}.")
@@ -363,7 +364,7 @@ class OpenSource:
             raise InvalidRequestError(UNKNOWN_REVISION.format(revision, source.id))
         if not seqs:
             return None
-        chunks = await self.between(0, source.chunk_count)
+        chunks = await self.between(0, source.chunk_count)  # all: a passage can have moved anywhere
         spans = [Span(chunk.start, chunk.end) for chunk in chunks]
         check_passages(f"{source.id}@{revision}", seqs, len(spans if marks is None else marks))
         if not spans or len(spans) < source.chunk_count:
@@ -500,7 +501,7 @@ async def _target(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part
         title = opened.stored.source.title
         try:
             section, notes = section_span(title, opened.outline, length, part.section, start)
-        except InvalidRequestError:
+        except InvalidRequestError:  # no heading, but perhaps the caption of a table
             if start is None and (around := await _around_caption(opened, part.section)):
                 return around
             raise

@@ -130,6 +130,8 @@ class View:
     async def strict(self) -> StrictReader | StrictReaderInMemory:
         """A reader of only those rows that the principal may read, whatever the request."""
         readable, collection = self._unnarrowed, self.table.collection
+        # Elsewhere the labels of records don't say all: walls are on fields, a tag's source has two records,
+        # and rows of attached tables have none.
         by_labels = self.walls == () and not (collection.tag_of or collection.attached)
         asker = Asker(
             readable.where,
@@ -150,6 +152,7 @@ class View:
             return self.walls is not None  # a retriever's passages are unknown until it is called
         if self.walls is None:
             return False
+        # Without these, one access record decides for each source, and no chunk need be read.
         if not self.walls and not self.expired and not self.table.collection.tag_of:
             return await self.table.has_any(self.access_condition)
         readable = self._unnarrowed
@@ -197,11 +200,11 @@ class View:
     async def at_path(self, path: str) -> list[str]:
         """The ids of the readable sources with this path, with or without its collection, in any form.
 
-        If there are none, those whose path ends with it, like the name of a file, but rarely more than
-        `SEVERAL`.
+        Without one, the sources whose path ends with it, like the name of a file; rarely more than `SEVERAL`.
         """
         path = folded(path)
         paths = {path, path.removeprefix(f"{self.table.collection.name}/")}
+        # Rows of attached tables have no paths, and each look would read all of them.
         attributes = {} if self.table.collection.attached else await self.table.attributes() or {}
         with_path, ending = await to_thread.run_sync(_ids_at_path, attributes, paths)
         readable = await self.readable(with_path)
@@ -248,7 +251,7 @@ class View:
         return matches(self.filter, {**self.values(source), **section})
 
     def may_match_now(self, source: StoredSource) -> bool:
-        """Whether only the filter withholds the source, which may have changed since it was resolved."""
+        """Whether only the resolved filter withholds the source, which may have changed since."""
         return bool(self.resolved) and replace(self, filter=None).admits(source)
 
     @property
@@ -361,7 +364,7 @@ async def undated_notes(views: Sequence[View]) -> list[str]:
     for view in views:
         if view.filter is None or view.table.collection.attached or not _asks_for_date(view.filter):
             continue
-        if "date" in view.table.collection.fields:
+        if "date" in view.table.collection.fields:  # then the filter is on this field
             continue
         attributes = await view.table.attributes() or {}
         undated = (id_ for id_, values in attributes.items() if "date" not in values)
@@ -430,7 +433,7 @@ def _section_condition(leaf: Leaf) -> str:
 def _matching_ids_condition(leaf: Leaf, sources: Mapping[str, Mapping[str, Value]]) -> str:
     """The matching sources as SQL: their ids, or NOT the others' ids, whichever list is shorter."""
     matching = [id_ for id_, values in sources.items() if matches(leaf, values)]
-    if len(matching) <= len(sources) / 2:
+    if len(matching) <= len(sources) / 2:  # each id of a predicate costs the engine time
         return one_of("source_id", matching)
     return f"(NOT {one_of('source_id', sorted({*sources} - {*matching}))})"
 
@@ -480,6 +483,7 @@ def chosen_views(
     """
     names = plan.collections
     if not plan.names_collections:
+        # If none is readable they stay, so that the check below raises.
         names = tuple(name for name in names if name in views) or names
     if not {*names}.isdisjoint(failing):
         raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
@@ -506,6 +510,7 @@ def within_profile(
     """The views with the profile's filter as a wall, and a note on collections without its fields."""
     if plan.profile_filter is None:
         return views, []
+    # As a wall it holds for every read of the view, whatever is relaxed, listed or retried.
     bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
     narrowed = {name: replace(view, principal=bound) for name, view in views.items()}
     searched = {name: view for name, view in narrowed.items() if view.walls is not None}

@@ -71,7 +71,7 @@ def shown_metadata(
             continue
         name, typed = label(key), _json_value(fields[key]) if key in fields else label(value)
         size = len(name) + len(typed if isinstance(typed, str) else dumps(typed, ensure_ascii=False))
-        if size <= room:
+        if size <= room:  # a later, shorter entry may still fit
             room -= size
             entries[name] = typed
     return entries
@@ -313,7 +313,7 @@ def assemble_context(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpan
     reach = spans[budget][0] if len(spans) > budget else len(text)
     ends = chain(_sentence_ends(text, passages, reach), _token_ends(text, passages, spans, reach))
     text = text[: next((end for end in ends if len(token_spans(text[:end])) <= budget), 0)]
-    included = [passage for passage in passages if passage.start < len(text)]
+    included = [passage for passage in passages if passage.start < len(text)]  # a citation alone is no passage
     return Context(
         text=text,
         chunk_ids=tuple(hit.chunk.id for hit, _ in zip(hits, included, strict=False)),

@@ -273,13 +273,13 @@ def _context_notes(context: Context) -> list[str]:
 
 def _truncate(reply: SearchReply, max_chars: int) -> SearchReply:
     notes = [*reply.notes, "The passage is truncated; open its id to read all of it."]
-    results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]
+    results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]  # those of the whole passage
     reply = reply.model_copy(update={"notes": notes, "results": results})
     for hit in results:
         text = hit.text or ""
-        # A character of text takes at least one in JSON, so removing the excess is enough.
+        # Each character of the text takes at least one in JSON, so removing the excess is enough.
         beginning = text[: max(0, len(text) - (len(reply.compact()) - max_chars))]
-        verbatim = len(text) == hit.end - hit.start
+        verbatim = len(text) == hit.end - hit.start  # otherwise spaces were inserted, and `end` can't be told
         cut = {"text": beginning} | ({"end": hit.start + len(beginning)} if verbatim else {})
         reply = reply.model_copy(update={"results": [hit.model_copy(update=cut)]})
     return reply

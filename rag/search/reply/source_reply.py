@@ -66,7 +66,7 @@ def folder_reply(folder: Folder, max_chars: int) -> FolderReply:
     longest = max((len(entry.after) for entry in folder.entries), default=len(folder.after or ""))
     room = max_chars - len(blank.compact()) - 2 * longest - ROOM
     sizes = accumulate(len(record.compact()) + 1 for record in records)
-    count = max(1, sum(1 for size in sizes if size <= room))
+    count = max(1, sum(1 for size in sizes if size <= room))  # none would never get on to the next page
     remaining = folder.remaining + len(records[count:])
     after = folder.entries[count - 1].after if records[count:] else folder.after
     notes = [f"{remaining} more entries; continue with after=next_after."] if remaining else []
@@ -166,6 +166,7 @@ def source_reply(extract: Extract, max_chars: int) -> SourceReply:
         return _outline_reply(extract, max_chars)
     reply = _source_reply(extract, extract.end, MAX_OUTLINE)
     headings = len(reply.outline)
+    # Halved, because a reader rather misses headings than text.
     while headings and len(reply.compact()) > max_chars:
         headings //= 2
         reply = _source_reply(extract, extract.end, headings)

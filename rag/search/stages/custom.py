@@ -112,9 +112,8 @@ def _sub_query(draft: object) -> SubQuery:
         and all(isinstance(name, str) for name in draft.collections)
     ):
         raise TypeError
-    return replace(
-        draft, filter=json.loads(json.dumps(draft.filter))
-    )  # raises for values that JSON can't hold
+    # Raises for values that JSON can't hold: a filter goes into keys and notes as JSON.
+    return replace(draft, filter=json.loads(json.dumps(draft.filter)))
 
 
 FAILED = "The stage {} failed ({}); it left the passages unchanged."
@@ -139,7 +138,7 @@ async def custom_stage(
         cause = str(error).removesuffix(".")
     else:
         if isinstance(returned, list | tuple) and _are_some_of(returned, hits):
-            by_id = {hit.chunk.id: hit for hit in hits}
+            by_id = {hit.chunk.id: hit for hit in hits}  # what isn't compared (vectors) is ours again
             return [replace(by_id[hit.chunk.id], score=float(hit.score)) for hit in returned]
         cause = "it returned something other than hits that it was given"
     step.add_warnings(FAILED.format(stage.called, cause), failed=True)

@@ -86,6 +86,7 @@ async def in_sections(
     async def sections(
         source: source_window.OpenSource, chunks: Sequence[Chunk]
     ) -> Mapping[Chunk, _Surroundings]:
+        # Windows of one section may overlap: what touches becomes one span, and one hit.
         windows = {
             chunk: _window(source.text, chunk, section, stage.max_chars)
             for chunk in chunks
@@ -305,7 +306,7 @@ async def compress(
 ) -> list[Hit]:
     """The stage `compress`; see `compress_hits`. A warning says which model failed."""
     answering, causes = await compress_hits(hits, query, state.models.embedders)
-    unchanged = answering == list(hits)
+    unchanged = answering == list(hits)  # hits of other models may be compressed although one failed
     for cause in dict.fromkeys(causes):
         step.add_warnings((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)
     if causes:
@@ -351,7 +352,9 @@ async def with_snippets(
     can, it is the first sentence.
     """
     views = query.views_by_collection
-    parts, best = await to_thread.run_sync(_all_by_words, hits, query)
+    parts, best = await to_thread.run_sync(
+        _all_by_words, hits, query
+    )  # the model is asked only for the others
     wordless: dict[str | None, list[str]] = {}
     for hit in hits:
         id_, view = hit.chunk.id, views[hit.source.collection]
@@ -434,7 +437,8 @@ def _by_words(parts: Sequence[Statement], query: str, languages: Sequence[Langua
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
         return None
-    best = [part.part for part, score in zip(parts, scores, strict=True) if score == max(scores)]
+    most = max(scores)
+    best = [part.part for part, score in zip(parts, scores, strict=True) if score == most]
     own = shared_rarity([with_name_forms(part.text) for part in best], terms)
     return _short_excerpt(best[own.index(max(own))], terms)
 
@@ -464,7 +468,7 @@ def _short_excerpt(part: Excerpt, terms: Sequence[str]) -> Excerpt:
         return part
     lines = part.text.splitlines(keepends=True)
     scores = shared_rarity(lines, terms)
-    at = scores.index(max(scores))
+    at = scores.index(max(scores))  # the first line if none has a word of the query
     start = sum(map(len, lines[:at]))
     whole = Span(0, len(part.text))
     line = Span(start, min(start + len(lines[at].rstrip()), start + MAX_SNIPPET_CHARS))

@@ -98,8 +98,9 @@ async def plan_queries(
 
 
 def _sub_query(query: PlannedQuery, collections: Sequence[Collection]) -> SubQuery:
-    routed = [each for each in collections if not query.collections or each.name in query.collections]
-    types = {name: type_ for each in routed for name, type_ in filterable(each.fields).items()}
+    names = query.collections
+    searched = [collection for collection in collections if not names or collection.name in names]
+    types = {name: type_ for collection in searched for name, type_ in filterable(collection.fields).items()}
     filter_ = as_filter(query.conditions, types)
     return SubQuery(query.query, query.weight, query.reason, tuple(query.collections), filter_, planned=True)
 
@@ -204,7 +205,7 @@ async def more_queries(
     question = queries[0].text
     seconds = (stage if isinstance(stage, CustomStage) else _chat_of(chat, stage).settings).timeout_seconds
     cause = f"no answer within {seconds:g} seconds"
-    with anyio.move_on_after(seconds):
+    with anyio.move_on_after(seconds):  # out of time, it goes on behind the block with the first `cause`
         try:
             match stage:
                 case MultiQueryStage():
@@ -254,12 +255,12 @@ def _merge(
     """The queries and the valid drafts without duplicates; warnings say what is wrong with the others."""
     max_queries = MAX_CUSTOM_QUERIES if isinstance(stage, CustomStage) else stage.queries
     warnings = [f"it made more than {max_queries} queries."] if len(drafts) > max_queries else []
-    merged = {_key(query): query for query in queries}
+    merged = {_key(query): query for query in queries}  # the question stays first
     for draft in drafts[:max_queries]:
         if _is_query(draft.text):
             try:
                 query = _check_draft(draft, collections)
-                twin = merged.get(_key(query), query)
+                twin = merged.get(_key(query), query)  # the earlier one stays, with its weight
                 merged[_key(query)] = replace(twin, planned=twin.planned or query.planned)
             except InvalidRequestError as error:
                 warnings.append(str(error))
@@ -294,7 +295,7 @@ def _check_draft(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery
     names = tuple(dict.fromkeys(draft.collections))
     if draft.filter is not None:
         declared = [fields[name] for name in names or fields]
-        everywhere = {name: type_ for each in declared for name, type_ in each.items()}
-        for each in declared:
-            parse_filter(draft.filter, everywhere | filterable(each))
+        everywhere = {name: type_ for fields_ in declared for name, type_ in fields_.items()}
+        for fields_ in declared:  # as `filtered_views` parses it for each view
+            parse_filter(draft.filter, everywhere | filterable(fields_))
     return replace(draft, text=draft.text.strip(), reason=label(draft.reason), collections=names)

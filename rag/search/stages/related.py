@@ -174,7 +174,7 @@ async def graph(
     first = hits[:AFTER]
     weights = await referred_sources(first[:SEEDS], query.views)
     for hit in first:
-        weights.pop(hit.source.id, None)
+        weights.pop(hit.source.id, None)  # it is shown already
     passages = await _best_passages(weights, hits, query, state)
     return [*first, *_in_front(passages[:PLACES], hits[AFTER:])]
 
@@ -247,13 +247,12 @@ async def _referred_in_view(seeds: Sequence[Hit], view: View) -> list[tuple[str,
             by_link += [(weight, id_) for id_ in leads_to]
     sources = await view.table.sources({*(id_ for _, id_, _ in by_name), *(id_ for _, id_ in by_link)})
     admitted = {id_ for id_, source in sources.items() if view.admits(source)}
-    # Names are counted only after the access check, so that unreadable documents change nothing, not even
-    # time.
+    # Counted only after the access check, so that unreadable documents change nothing, not even time.
     counts = await _counts({name for _, id_, name in by_name if id_ in admitted}, view)
     return [
         *((id_, weight) for weight, id_ in by_link if id_ in admitted),
         *(
-            (id_, weight / max(1, counts[name] - 1))
+            (id_, weight / max(1, counts[name] - 1))  # without the seed's own passage
             for weight, id_, name in by_name
             if id_ in admitted and counts[name] <= HUB
         ),
@@ -287,6 +286,7 @@ async def _passages(sources: set[str], query: Query, state: SearchState) -> list
     """The passages of these sources that the query finds, best first."""
     if not sources:
         return []
+    # Narrower views keep what the request's have: rights, filter and texts.
     views = tuple(replace(view, sources=tuple(sorted(sources))) for view in query.views)
     narrowed = [replace(query, views=views)]
     candidates = fuse(narrowed, await recall(narrowed, state.plan), state.plan)

@@ -50,13 +50,14 @@ async def rerank(
     """
     reranked = await _by_new_scores(hits, stage, query.text, state, step)
     wanted_time = editions.asked_time(query.text, datetime.now(UTC).date())
+    # A reranker reads the passages without their dates, so it undoes what the search preferred.
     return editions.prefer_editions(reranked, wanted_time) if wanted_time else reranked
 
 
 async def _by_new_scores(
     hits: Sequence[Hit], stage: RerankStage, query: str, state: SearchState, step: OpenStep
 ) -> list[Hit]:
-    scored = hits[: max(stage.candidates, state.plan.limit)]
+    scored = hits[: max(stage.candidates, state.plan.limit)]  # fewer could not fill the limit
     if not scored:
         return list(hits)
     model = cast("Chat | Reranker", state.models.chat if stage.by == "chat" else state.models.reranker)
@@ -75,6 +76,7 @@ async def _by_new_scores(
         step.add_warnings(UNSCORED.format(missing))
     pairs = list(zip(scored, scores, strict=True))
     scored_hits = [replace(hit, score=score) for hit, score in pairs if score is not None]
+    # The earlier score is on another scale, and would put them anywhere among the others.
     without = [replace(hit, score=0.0) for hit, score in pairs if score is None]
     return [*newer_first(sorted(scored_hits, key=lambda hit: -hit.score)), *without][: stage.limit]
 
@@ -127,6 +129,7 @@ async def order_by_recency(
         wanted_time.days_away(moment, now) if isinstance(moment, datetime | Dating) else None
         for moment in moments
     ]
+    # With one age for all the stage changes nothing, and nothing else would tell that.
     if len(set(ages)) == 1 and len({hit.source.id for hit in hits}) > 1:
         step.add_warnings(UNDATED)
     return by_recency(
@@ -178,5 +181,6 @@ async def drop_duplicates(
     languages = {language for view in query.views for language in stop_languages(view.table.collection)}
     asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
     today = datetime.now(UTC).date()
+    # Without a time in the question, the newest of near copies stays.
     wanted_time = editions.asked_time(query.text, today) or editions.AskedTime(today=today)
     return editions.without_copies(hits, asked_words, wanted_time, threshold=stage.threshold)

@@ -96,6 +96,7 @@ def hits_within_thresholds(
     away, each in the metric of its own collection. If `max_distance` is stricter, it applies.
     """
     similarities = [hit.similarity for hit in hits if hit.similarity is not None]
+    # By similarity, because the collections of these hits may have different metrics.
     furthest = _furthest(max(similarities, default=0.0), thresholds, set(metrics.values()))
     least = -inf if thresholds.min_similarity is None else thresholds.min_similarity
 
@@ -136,6 +137,7 @@ async def lacks_evidence(
     if any(names_file(plan.query, hit.source.collection, hit.source.name) for hit in hits):
         return False
     views = query.views_by_collection
+    # Ordered by cost: first by similarities alone, then by words, which are analysed and counted.
     judged = [_JudgedHit(hit, views[hit.source.collection]) for hit in hits]
     leasts = [_least_evidence(query, hit, plan, are_counted=True) for hit in judged]
     measured = [similarity for hit in judged if (similarity := hit.similarity_to(query)) is not None]
@@ -155,7 +157,7 @@ async def lacks_evidence(
     ):
         if max(measured) <= UNRELATED:
             return True
-        leasts = [0.0] * len(judged)
+        leasts = [0.0] * len(judged)  # words prove nothing here, except identifiers that are missing
     evidence = _Evidence(judged, measured, words, leasts, counts, _guessed(spellings))
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
 
@@ -331,6 +333,7 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
         return least
     if meaning.known_share < KNOWN_LITTLE:  # similarities to passages that answer are lower, too
         return least
+    # From the model's cosines to the scale of the similarities with which it is compared.
     elsewhere = float(meaning.on_scale(np.array([calibration.elsewhere], np.float32))[0])
     of_question = OF_QUESTION + NEARNESS * min(elsewhere, NEAREST)
     return max(least, of_question if questions_in(plan.query) else STATED * of_question)
@@ -350,7 +353,7 @@ def _are_comparable(
     if all(hit.is_of_english_model for hit in hits):
         return True
     if len({primary(hit.hit.source.metadata.get(LANGUAGE, "")) for hit in hits} - {""}) > 1:
-        return False
+        return False  # a query can't be in the language of all of them
     if spoken := spoken_language(query):
         return spoken in words
     least = COMMON * counts.passages
@@ -387,7 +390,7 @@ def _evidence(
     Example: in "dress code", dress weighs 6 and code 2: the share of a hit that has only code is 1/4.
     """
     total = sum(weights.values())
-    if not total:
+    if not total:  # only question words, or none that counts
         return similarity
     share = sum(weights[word] * (GUESSED if word.text in guessed else 1) for word in words_of_hit) / total
     return BY_MEANING * similarity + (1 - BY_MEANING) * share
